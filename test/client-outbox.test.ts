@@ -106,17 +106,7 @@ async function parts(store: MemoryStore, me: Identity = newIdentity()) {
   const outbox = await Outbox.load(store, clock);
   const roster = new DeviceList({ api, sodium, identity: me, emit });
   const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random: () => 0, emit });
-  const writer = new Writer({
-    store,
-    outbox,
-    sender,
-    roster,
-    sodium,
-    reader,
-    deviceId: me.deviceId,
-    clock,
-    blobs: noBlobs,
-  });
+  const writer = new Writer({ identity: me, store, outbox, sender, roster, sodium, reader, clock, blobs: noBlobs });
   await roster.list();
   return { me, clock, sent, problems, rejected, store, outbox, sender, writer };
 }

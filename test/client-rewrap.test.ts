@@ -76,17 +76,7 @@ async function crowd(count: number) {
   const outbox = await Outbox.load(store, clock);
   const roster = new DeviceList({ api, sodium, identity: me, emit });
   const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random, emit });
-  const writer = new Writer({
-    store,
-    outbox,
-    sender,
-    roster,
-    sodium,
-    reader,
-    deviceId: me.deviceId,
-    clock,
-    blobs: noBlobs,
-  });
+  const writer = new Writer({ identity: me, store, outbox, sender, roster, sodium, reader, clock, blobs: noBlobs });
   const rewrapper = new RewrapQueue({ writer, roster, clock, random, emit });
   /** Turns the clock until `over`, as if the pauses took their time. */
   const until = async (over: () => boolean): Promise<number> => {

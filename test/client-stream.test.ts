@@ -39,9 +39,11 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
     outbox,
     sender,
     emit,
-    reconnect: (reason) => reconnects.push(reason),
-    flow: (reading) => flows.listen(reading),
-    caughtUp: () => undefined,
+    socket: {
+      restart: (reason) => reconnects.push(reason),
+      flow: (reading) => flows.listen(reading),
+      settled: () => undefined,
+    },
     halt: (error) => halts.push(error),
     refresh: () => Promise.resolve(),
   });

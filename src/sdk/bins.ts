@@ -12,6 +12,7 @@ import { type BinLabel, type BinView, type DeviceEvents } from './events.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
 import type { ItemReader } from './item-reader.js';
 import type { BinRow } from './replies.js';
+import type { Sync } from './sync.js';
 import type { Writer } from './writer.js';
 import type { Core } from './core.js';
 
@@ -26,10 +27,9 @@ export class Bins {
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'sodium' | 'reader' | 'emit' | 'onProblem'> & {
-      readonly library: ItemReader;
+      readonly items: ItemReader;
       readonly writer: Writer;
-      /** Catches up with the server. */
-      readonly pull: () => Promise<void>;
+      readonly sync: Sync;
     },
   ) {
     this.followers = new ListSubscriptions(JSON.stringify, options.onProblem);
@@ -70,22 +70,22 @@ export class Bins {
    * device has to take the server's word for it.
    */
   async remove(id: string): Promise<void> {
-    const { api, library, writer, pull } = this.options;
+    const { api, items, writer, sync } = this.options;
     for (let round = 1; ; round++) {
-      await Promise.all((await library.idsIn(id)).map((item) => writer.delete(item)));
+      await Promise.all((await items.idsIn(id)).map((item) => writer.delete(item)));
       try {
         await api.removeBin(id);
         this.own(undefined);
         return;
       } catch (error) {
         if (!(error instanceof ApiError) || error.code !== 'conflict' || round >= ROUNDS_MAX) throw error;
-        await pull();
+        await sync.pull();
       }
     }
   }
 
   private async read(reason: DeviceEvents['bins']['reason']): Promise<void> {
-    const used = new Set(await this.options.library.binIds());
+    const used = new Set(await this.options.items.binIds());
     const bins = await this.list();
     for (const { id } of bins) used.delete(id);
     this.options.emit('bins', { reason, bins, unlisted: [...used] });

@@ -62,7 +62,7 @@ export class DeviceStatusReader {
 
   constructor(
     private readonly options: Pick<Core, 'sodium' | 'clock' | 'store' | 'outbox' | 'clockOffset'> & {
-      readonly library: ItemReader;
+      readonly items: ItemReader;
       readonly roster: DeviceList;
       readonly emitter: Emitter;
       readonly identity: () => Identity;
@@ -93,14 +93,14 @@ export class DeviceStatusReader {
 
   /** The standing now. Reads the store, asks nobody. */
   async read(): Promise<DeviceStatus> {
-    const { sodium, store, library, roster, clockOffset, state } = this.options;
+    const { sodium, store, items, roster, clockOffset, state } = this.options;
     const identity = this.options.identity();
     const { serverUrl, tenantId, deviceId, keys, masterKey, token } = identity;
     const [cursor, held, hidden, orphaned] = await Promise.all([
       store.cursor(),
       store.held(),
-      library.hidden(),
-      library.orphaned(),
+      items.hidden(),
+      items.orphaned(),
     ]);
     const byReason: Partial<Record<HiddenReason, number>> = {};
     for (const { reason } of hidden) byReason[reason] = (byReason[reason] ?? 0) + 1;

@@ -68,7 +68,7 @@ export class Device {
   private readonly parts: Parts;
   private readonly pairListeners = new Set<(request: PairRequest) => void>();
   private readonly lifetime = new AbortController();
-  private readonly standingReader: DeviceStatusReader;
+  private readonly status: DeviceStatusReader;
   private state: 'open' | 'closed' | 'revoked' = 'open';
   private ended: (error: Error) => void = () => undefined;
   /** From `connect` to the end of the connection: all who connect meanwhile wait for the same. */
@@ -79,32 +79,33 @@ export class Device {
     store: Store,
     outbox: Outbox,
   ) {
-    const { platform, onProblem } = options;
     const identity = SavableIdentity.of(options.identity);
     this.identity = identity;
-    this.emitter = new Emitter(onProblem);
-    const hooks: Hooks = {
-      onToken: (token) => {
-        this.identity = this.identity.withToken(token);
-        options.onIdentity?.(this.identity);
-      },
-      onRevoked: () => this.endRevoked(),
-      onFrame: (frame, size) => this.receive(frame, size),
-      halt: (error) => this.halt(error),
-      refresh: () => this.refresh(),
-    };
+    this.emitter = new Emitter(options.onProblem);
     const { emit } = this.emitter;
-    const lifetime = this.lifetime.signal;
-    this.parts = assemble({ platform, identity, store, outbox, emit, lifetime, hooks, devices: options.devices });
+    this.parts = assemble(
+      options,
+      { identity, store, outbox, emit, lifetime: this.lifetime.signal },
+      {
+        onToken: (token) => {
+          this.identity = this.identity.withToken(token);
+          options.onIdentity?.(this.identity);
+        },
+        onRevoked: () => this.endRevoked(),
+        onFrame: (frame, size) => this.receive(frame, size),
+        halt: (error) => this.halt(error),
+        refresh: () => this.refresh(),
+      },
+    );
     this.bins = this.parts.bins;
     this.roster = this.parts.roster;
-    this.standingReader = new DeviceStatusReader({
-      ...{ ...this.parts.core, library: this.parts.library, roster: this.roster, emitter: this.emitter },
+    this.status = new DeviceStatusReader({
+      ...{ ...this.parts.core, items: this.parts.items, roster: this.roster, emitter: this.emitter },
       identity: () => this.identity,
       state: () => this.state,
     });
     if (options.held === true) this.parts.sender.hold('owner');
-    this.emitter.on('problem', ({ error }) => onProblem(error));
+    this.emitter.on('problem', ({ error }) => options.onProblem(error));
   }
 
   /** A device with what its store kept. Nothing is sent before the first call. Throws `ClientError` `bad_identity`. */
@@ -139,12 +140,12 @@ export class Device {
     await (this.connecting ??= this.begin(parts));
   }
 
-  private begin({ sync, line }: Parts): Promise<void> {
+  private begin({ sync, socket }: Parts): Promise<void> {
     const ended = new Promise<never>((_, reject) => {
       this.ended = reject;
     });
     const connected = Promise.race([sync.caughtUp(), ended]);
-    line.start();
+    socket.start();
     return connected;
   }
 
@@ -154,8 +155,8 @@ export class Device {
   }
 
   private endConnection(error: Error): void {
-    this.parts.rewrapper.pause();
-    this.parts.line.stop();
+    this.parts.rewraps.pause();
+    this.parts.socket.stop();
     this.connecting = undefined;
     this.ended(error);
   }
@@ -208,7 +209,7 @@ export class Device {
    * made of the item meanwhile; `copy`: as a new item, which is the way where it was deleted. Throws as `put`.
    */
   async resend(row: LiveItem, how: 'overwrite' | 'copy' = 'overwrite'): Promise<Stored> {
-    const { binId, type, payload } = this.parts.library.opened(row);
+    const { binId, type, payload } = this.parts.items.opened(row);
     if (payload === null || row.blob !== null)
       throw new ClientError('unknown_item', `${row.id} is a blob: its content must be uploaded again`);
     const request = { binId, type, payload, asIs: true };
@@ -218,33 +219,33 @@ export class Device {
   /** See `Writer.discard`. */
   readonly discard: Writer['discard'] = (id) => this.writing((writer) => writer.discard(id));
   /** See `ItemReader.get`, and so on. */
-  readonly get: ItemReader['get'] = (id) => this.parts.library.get(id);
-  readonly list: ItemReader['list'] = (filter) => this.parts.library.list(filter);
+  readonly get: ItemReader['get'] = (id) => this.parts.items.get(id);
+  readonly list: ItemReader['list'] = (filter) => this.parts.items.list(filter);
   /**
    * The bytes of an item's blob, decrypted: each was authenticated, and all of them are there when it ends without an
    * error. See `Blobs.read`; throws `ClientError` `unknown_item` too.
    */
   async *blob(id: string, options?: TransferOptions): AsyncGenerator<Uint8Array, void, undefined> {
-    yield* this.open.blobs.read(await this.parts.library.row(id), options);
+    yield* this.open.blobs.read(await this.parts.items.row(id), options);
   }
 
   /** An item's whole payload, from its blob where it lies there: of a large text or code (see `ItemView.blob`). */
   async payload(id: string, options?: TransferOptions): Promise<JsonObject | null> {
-    const row = await this.open.library.row(id);
+    const row = await this.open.items.row(id);
     const cut = row.blob !== null && !holdsFile(row.type);
-    return cut ? this.parts.blobs.payload(row, options) : this.parts.library.opened(row).payload;
+    return cut ? this.parts.blobs.payload(row, options) : this.parts.items.opened(row).payload;
   }
 
   /** Where the ciphertext of an item's blob is to be had for some minutes, without a token. See `Blobs.url`. */
   async blobUrl(id: string): Promise<DownloadUrl> {
-    return this.open.blobs.url(await this.parts.library.row(id));
+    return this.open.blobs.url(await this.parts.items.row(id));
   }
 
-  readonly hidden: ItemReader['hidden'] = () => this.parts.library.hidden();
-  readonly orphaned: ItemReader['orphaned'] = () => this.parts.library.orphaned();
+  readonly hidden: ItemReader['hidden'] = () => this.parts.items.hidden();
+  readonly orphaned: ItemReader['orphaned'] = () => this.parts.items.orphaned();
   /** See `LiveQueryIndex.query`: a live query. */
-  readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.open.shelf.query(filter, listener);
-  readonly kept: ItemReader['kept'] = (id) => this.parts.library.kept(id);
+  readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.open.queries.query(filter, listener);
+  readonly kept: ItemReader['kept'] = (id) => this.parts.items.kept(id);
 
   /** This device and the server's figures, as the server tells them. */
   me(): Promise<Me> {
@@ -297,7 +298,7 @@ export class Device {
     const { onProblem } = this.options;
     const offer = await offerPairing({ ...core, identity: this.identity, roster, onRequest, onProblem }, approve);
     offer.joined.then(
-      () => this.parts.rewrapper.now(),
+      () => this.parts.rewraps.now(),
       () => undefined,
     );
     return offer;
@@ -308,12 +309,12 @@ export class Device {
    * `signal` ends it between two batches (`ClientError` `cancelled`); the next call goes on from there.
    */
   rewrap(signal?: AbortSignal): Promise<number> {
-    return this.open.rewrapper.run(signal);
+    return this.open.rewraps.run(signal);
   }
 
   /** How this device stands: connection, cursor, what waits, what is hidden and why. Asks nobody, throws nothing. */
   standing(): Promise<DeviceStatus> {
-    return this.standingReader.read();
+    return this.status.read();
   }
 
   private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {
@@ -332,7 +333,7 @@ export class Device {
         return;
       case 'device_joined':
         this.inBackground(() => this.roster.refresh());
-        this.parts.rewrapper.later();
+        this.parts.rewraps.later();
         return;
       case 'device_revoked':
         if (frame.id === this.id) this.parts.session.endRevoked();
@@ -353,7 +354,7 @@ export class Device {
 
   /** After each `caught_up`: what may have changed while this device was away and is no item. */
   private async refresh(): Promise<void> {
-    this.parts.rewrapper.resume();
+    this.parts.rewraps.resume();
     await Promise.all([this.bins.refresh('caught_up'), this.roster.refresh()]);
   }
 
@@ -371,9 +372,9 @@ export class Device {
 
   private end(state: 'closed' | 'revoked', error: ClientError): void {
     this.state = state;
-    this.parts.rewrapper.close();
-    this.parts.shelf.close();
-    this.parts.line.stop();
+    this.parts.rewraps.close();
+    this.parts.queries.close();
+    this.parts.socket.stop();
     this.parts.sync.close();
     this.parts.sender.close(error);
     this.lifetime.abort();
@@ -388,83 +389,53 @@ export class Device {
   }
 }
 
-/** What the parts ask of the device that they belong to. */
-export interface Hooks {
-  readonly onToken: (token: Token) => void;
-  readonly onRevoked: () => void;
-  /** `size`: characters of its text. */
-  readonly onFrame: (frame: Frame, size: number) => void;
-  /** The server is not read any more. */
-  readonly halt: (error: ProtocolError) => void;
-  /** Reads again what is no item. */
-  readonly refresh: () => Promise<void>;
-}
-
-/** What the parts stand on. */
-export interface Foundation extends Pick<Core, 'identity' | 'store' | 'outbox' | 'emit' | 'lifetime'> {
-  readonly platform: Platform;
-  readonly hooks: Hooks;
-  /** The device list of an earlier program. */
-  readonly devices?: readonly DeviceEntry[];
-}
-
 /** A device, taken apart. */
-export type Parts = ReturnType<typeof assemble>;
+type Parts = ReturnType<typeof assemble>;
 
-/** All parts of a device, not yet started. */
-export function assemble({ platform, hooks, devices, ...base }: Foundation) {
+/** Creates all parts of a device, none of them started. `hooks`: how the parts report back to the device. */
+function assemble(
+  { platform, devices }: DeviceOptions,
+  base: Pick<Core, 'identity' | 'store' | 'outbox' | 'emit' | 'lifetime'>,
+  hooks: {
+    readonly onToken: (token: Token) => void;
+    readonly onRevoked: () => void;
+    /** `size`: characters of its text. */
+    readonly onFrame: (frame: Frame, size: number) => void;
+    /** Stops reading from the server. */
+    readonly halt: (error: ProtocolError) => void;
+    /** Reads again what is not part of the item stream. */
+    readonly refresh: () => Promise<void>;
+  },
+) {
   const { identity, emit, lifetime } = base;
-  const { onToken, onRevoked } = hooks;
   const http = new Http({ ...platform, baseUrl: identity.serverUrl, lifetime });
-  const session = new Session({ ...platform, http, identity, onToken, onRevoked });
+  const session = new Session({ ...platform, ...hooks, http, identity });
+  const api = new DeviceApi(session.call);
   const core: Core = {
-    ...platform,
-    ...base,
-    api: new DeviceApi(session.call),
+    ...{ ...platform, ...base, api, baseUrl: http.baseUrl },
     reader: { masterKey: identity.masterKey, device: { id: identity.deviceId, keys: identity.keys } },
     onProblem: (error) => emit('problem', { error }),
-    baseUrl: http.baseUrl,
     clockOffset: () => http.clockOffset,
   };
   const roster = new DeviceList({ ...core, remembered: devices });
   const sender = new Sender({ ...core, roster });
-  const library = new ItemReader(core);
-  const shelf = new LiveQueryIndex(core);
+  const items = new ItemReader(core);
+  const queries = new LiveQueryIndex(core);
   const blobs = new Blobs(core);
-  const writer = new Writer({ ...core, deviceId: identity.deviceId, sender, roster, blobs });
-  const { line, sync } = stream(core, { session, sender, hooks });
-  const bins = new Bins({ ...core, library, writer, pull: () => sync.pull() });
-  const rewrapper = new RewrapQueue({ ...core, writer, roster });
-  return { core, session, roster, library, shelf, writer, sender, sync, line, bins, blobs, rewrapper };
-}
-
-/** The ordered stream and what applies it; each needs the other. */
-function stream(
-  core: Core,
-  { session, sender, hooks }: { readonly session: Session; readonly sender: Sender; readonly hooks: Hooks },
-) {
-  const { api, emit } = core;
+  const writer = new Writer({ ...core, sender, roster, blobs });
   const fetchNext = async (since: number) => (await api.page({ since, epoch: null, limit: 1 })).items[0];
   const replica = new Replica({ ...core, fetchNext });
-  const line: ReconnectingSocket = new ReconnectingSocket({
-    ...core,
-    // The line has waits of its own: each of its steps is one request.
+  const socket: ReconnectingSocket = new ReconnectingSocket({
+    ...{ ...core, onFrame: hooks.onFrame },
+    // The socket has a backoff of its own, so each of its steps is a single request.
     ticket: () => api.once.ticket(),
     renew: () => session.renew(true),
     cursor: () => sync.begin(),
-    onFrame: hooks.onFrame,
     onState: (state) => emit('line', state),
     onRevoked: () => session.endRevoked(),
   });
-  const sync: Sync = new Sync({
-    ...core,
-    replica,
-    sender,
-    reconnect: (reason) => line.restart(reason),
-    flow: (reading) => line.flow(reading),
-    caughtUp: () => line.settled(),
-    halt: hooks.halt,
-    refresh: hooks.refresh,
-  });
-  return { line, sync };
+  const sync: Sync = new Sync({ ...core, ...hooks, replica, sender, socket });
+  const bins = new Bins({ ...core, items, writer, sync });
+  const rewraps = new RewrapQueue({ ...core, writer, roster });
+  return { core, session, roster, items, queries, writer, sender, sync, socket, bins, blobs, rewraps };
 }

@@ -24,14 +24,10 @@ export class ApiError extends Error {
   /** `X-Request-Id`, under which the server's log has the cause of a 5xx. */
   readonly requestId: string | null;
 
-  constructor(fields: {
-    readonly code: string;
-    readonly status: number;
-    readonly message: string;
-    readonly details?: Readonly<Record<string, unknown>>;
-    readonly retryAfter?: number | null;
-    readonly requestId?: string | null;
-  }) {
+  constructor(
+    fields: Pick<ApiError, 'code' | 'status' | 'message'> &
+      Partial<Pick<ApiError, 'details' | 'retryAfter' | 'requestId'>>,
+  ) {
     super(`${fields.code}: ${fields.message}`);
     this.code = fields.code;
     this.status = fields.status;

@@ -69,30 +69,19 @@ export function baseOf(url: string): string {
   return `${parsed.origin}${parsed.pathname.replace(/\/+$/, '')}`;
 }
 
-/** What became of a request so far. */
-interface Tried {
-  repeats: number;
-  /** Because the server named a wait. */
-  waitedMs: number;
-}
-
 /** A server's HTTP side. Holds no token and no state: see `Session` for calls that need one. */
 export class Http {
   readonly baseUrl: string;
 
-  /** The server's clock minus this one, ms, as the last answer's `Date` said; null: none did. */
-  private offset: number | null = null;
+  /**
+   * The server's clock minus this device's, ms, as the last answer's `Date` said, good to about a second; null: none
+   * said so. A browser on another origin is not shown the header. It judges the age of tokens, nothing that a lying
+   * server could use.
+   */
+  clockOffset: number | null = null;
 
   constructor(private readonly options: HttpOptions) {
     this.baseUrl = baseOf(options.baseUrl);
-  }
-
-  /**
-   * The server's clock minus this device's, ms, good to about a second; null where no answer has told it. A browser on
-   * another origin is not shown the header. It judges the age of tokens, nothing that a lying server could use.
-   */
-  get clockOffset(): number | null {
-    return this.offset;
   }
 
   /** Sends a request, with a bearer token where one is given. A method of this class is a `Call` once bound. */
@@ -107,7 +96,8 @@ export class Http {
   }
 
   private async tryAgain(request: HttpRequest, token: string | null, cancel: AbortSignal): Promise<HttpReply> {
-    const tried: Tried = { repeats: 0, waitedMs: 0 };
+    /** `waitedMs`: because the server named a wait. */
+    const tried = { repeats: 0, waitedMs: 0 };
     for (;;) {
       try {
         return await this.attempt(request, token, cancel);
@@ -122,7 +112,11 @@ export class Http {
   }
 
   /** How long to wait before the same request again, or undefined when it is not repeated. */
-  private waitBefore(tried: Tried, request: HttpRequest, error: unknown): number | undefined {
+  private waitBefore(
+    tried: { repeats: number; waitedMs: number },
+    request: HttpRequest,
+    error: unknown,
+  ): number | undefined {
     if (request.once === true) return undefined;
     if (error instanceof NetworkError && error.final) return undefined;
     const asked = retryAfterMs(error);
@@ -158,7 +152,13 @@ export class Http {
     try {
       response = await this.options.fetch(this.urlOf(request), {
         method: request.method,
-        headers: headersOf(body !== undefined, token),
+        headers: {
+          accept: 'application/json',
+          // The server's default may be the other shape, so this one is always named.
+          'x-wire-shape': 'a',
+          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+        },
         body,
         // A token must not follow a redirect to wherever a proxy or an attacker points.
         redirect: 'error',
@@ -166,7 +166,8 @@ export class Http {
         cache: 'no-store',
         signal,
       });
-      this.noteClock(response);
+      const date = Date.parse(response.headers.get('date') ?? '');
+      if (!Number.isNaN(date)) this.clockOffset = date - this.options.clock.now();
       text = await readCapped(response);
     } catch (error) {
       if (error instanceof ProtocolError) throw error;
@@ -176,12 +177,13 @@ export class Http {
       if (error instanceof NetworkError) throw error;
       throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
     }
-    return settle(request, response, text);
-  }
-
-  private noteClock(response: Response): void {
-    const date = Date.parse(response.headers.get('date') ?? '');
-    if (!Number.isNaN(date)) this.offset = date - this.options.clock.now();
+    if (!response.ok) throw refusal(response, text);
+    try {
+      return { status: response.status, body: JSON.parse(text) as unknown };
+    } catch (cause) {
+      const message = `${request.method} ${request.path} was answered with something that is not JSON`;
+      throw new ProtocolError(message, { cause });
+    }
   }
 
   private urlOf(request: HttpRequest): string {
@@ -197,16 +199,6 @@ const isBriefly = (error: unknown): boolean =>
   error instanceof NetworkError
     ? error.code !== 'aborted'
     : error instanceof ApiError && [502, 503, 504].includes(error.status);
-
-function headersOf(hasBody: boolean, token: string | null): Record<string, string> {
-  return {
-    accept: 'application/json',
-    // The server's default may be the other shape; this one is always named.
-    'x-wire-shape': 'a',
-    ...(hasBody ? { 'content-type': 'application/json' } : {}),
-    ...(token === null ? {} : { authorization: `Bearer ${token}` }),
-  };
-}
 
 /** The whole reply as text. Throws `ProtocolError` for one that is larger than any the protocol has. */
 async function readCapped({ body }: Response): Promise<string> {
@@ -227,42 +219,21 @@ async function readCapped({ body }: Response): Promise<string> {
   }
 }
 
-function settle(request: HttpRequest, response: Response, text: string): HttpReply {
-  if (!response.ok) throw refusal(response, errorOf(response, text));
-  try {
-    return { status: response.status, body: JSON.parse(text) as unknown };
-  } catch (cause) {
-    throw new ProtocolError(`${request.method} ${request.path} was answered with something that is not JSON`, {
-      cause,
-    });
-  }
-}
-
-/** The error body, or for a proxy's error page, which has none of ours, what its status says. */
-function errorOf(response: Response, text: string): Read<typeof readError> {
-  try {
-    return readError(JSON.parse(text), '');
-  } catch {
-    return {
-      code: `http_${response.status}`,
-      message: `status ${response.status} without an error body`,
-      details: null,
-    };
-  }
-}
-
 /** What an answer without success says, ours or a store's. */
-export const refusalOf = async (response: Response): Promise<ApiError> =>
-  refusal(response, errorOf(response, await readCapped(response)));
+export const refusalOf = async (response: Response): Promise<ApiError> => refusal(response, await readCapped(response));
 
-function refusal(response: Response, error: Read<typeof readError>): ApiError {
-  const seconds = response.headers.get('retry-after');
+function refusal(response: Response, text: string): ApiError {
+  const { status, headers } = response;
+  let error: Read<typeof readError>;
+  try {
+    error = readError(JSON.parse(text), '');
+  } catch {
+    // The page of a proxy, which has no error body of ours.
+    error = { code: `http_${status}`, message: `status ${status} without an error body`, details: null };
+  }
+  const seconds = headers.get('retry-after');
   return new ApiError({
-    code: error.code,
-    status: response.status,
-    message: error.message,
-    details: error.details ?? {},
+    ...{ ...error, details: error.details ?? {}, status, requestId: headers.get('x-request-id') },
     retryAfter: seconds !== null && /^\d{1,9}$/.test(seconds) ? count(Number(seconds), 'Retry-After') : null,
-    requestId: response.headers.get('x-request-id'),
   });
 }

@@ -105,11 +105,6 @@ export function backoffMs(attempt: number, limits: BackoffLimits, random: Random
 }
 
 /** Stands in an entry for a function of the other platform, so that a program for both compiles with either. */
-const elsewhere = (name: string, needs: string, instead: string) => (): never => {
+export const unavailable = (name: string, needs: 'Node' | 'browsers', instead: string) => (): never => {
   throw new ClientError('wrong_platform', `${name} works in ${needs} only: use ${instead} here`);
 };
-
-/** Of a function of Node, called elsewhere. */
-export const onlyInNode = (name: string, instead: string) => elsewhere(name, 'Node', instead);
-/** Of a function of browsers, called elsewhere. */
-export const onlyInBrowsers = (name: string, instead: string) => elsewhere(name, 'browsers', instead);

@@ -1,6 +1,7 @@
 /** A live query's own part: which items it wants, in which order, and how one result becomes the next. Pure. */
 import { equalBytes } from '../protocol/bytes.js';
-import type { ContentType } from '../protocol/item.js';
+import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
+import { fieldsOf, isSecretField, kindOf } from './payloads/shapes.js';
 import type { ItemView } from './events.js';
 import type { JsonObject } from '../crypto/payload.js';
 
@@ -158,18 +159,12 @@ export function changesBetween(before: readonly ItemView[], after: readonly Item
  * The payload fields that a search looks at, by content type (SDK-07). What is secret (`password.secret`) is left
  * out, so that a list of hits never shows by itself what a password is.
  */
-export const SEARCHED: Readonly<Record<ContentType, readonly string[]>> = {
-  password: ['service', 'user'],
-  link: ['url', 'title', 'desc', 'site'],
-  text: ['text'],
-  code: ['lang', 'label', 'text'],
-  image: ['label'],
-  file: ['name'],
-  audio: ['label'],
-  video: ['title'],
-  contact: ['name', 'role', 'email', 'phone'],
-  location: ['name', 'addr'],
-};
+export const SEARCHED = Object.fromEntries(
+  CONTENT_TYPES.map((type) => [
+    type,
+    fieldsOf(type).filter((field) => kindOf(type, field) === 'text' && field !== 'mime' && !isSecretField(type, field)),
+  ]),
+) as Readonly<Record<ContentType, readonly string[]>>;
 
 /** Characters of a search text that count; the rest is left out. */
 export const SEARCH_TEXT_MAX = 1_000;

@@ -26,24 +26,15 @@ import { type Pending, pendingWrite } from './store/store.js';
 import { writeBody } from './wire.js';
 import type { Core } from './core.js';
 
-/** Who holds it: between a `reset` and the end of its replay no base is known; the `owner` looks at the server first. */
+/** Why nothing is sent. `reset`: until its replay has ended no base is known. `owner`: the program has not released it. */
 type Hold = 'reset' | 'owner';
 
-/** What became of a change that was sent: its version, or why not. */
+/** The result of a change that was sent: its version, or the refusal. */
 type Outcome = Stored | { readonly error: ApiError };
 
-/** A change that is kept now. `outcome`: its version, or a refusal, or `QueuedError` where it has to wait. */
+/** A change that is in the outbox. `outcome`: its version; rejects with a refusal, or `QueuedError` where it has to wait. */
 export interface Submitted {
   readonly outcome: Promise<Stored>;
-}
-
-/** A change that was refused for now. */
-interface Parked {
-  readonly tries: number;
-  /** Not sent again before, ms. */
-  readonly until: number;
-  /** Refusals of it that were told already. */
-  readonly told: ReadonlySet<string>;
 }
 
 interface Waiter {
@@ -52,10 +43,25 @@ interface Waiter {
   reject(error: Error): void;
 }
 
-/** Keys are sealed anew for devices that the server misses this often; a server that never has enough is not humoured. */
+/** What this program knows of a change in the outbox beside the change itself. */
+interface Tracked {
+  /** The caller of `submit`, while its promise is pending. */
+  waiter?: Waiter;
+  /** Made by this program, and not yet part of a request. */
+  unsent?: boolean;
+  /** How often its keys were sealed anew. */
+  reseals: number;
+  /** How often it was refused for now, and when it is due again, ms. Each change waits by itself and delays no other. */
+  refusals: number;
+  dueAt?: number;
+  /** Codes of refusals, and of a missing base, that were reported already. */
+  readonly reported: Set<string>;
+}
+
+/** Keys are sealed anew for devices that the server misses at most so often: a server may name others each time. */
 const RESEALS_MAX = 3;
-/** Codes remembered of one change; a server that makes up more is told of again. */
-const TOLD_MAX = 16;
+/** Codes remembered of one change. A server that invents more of them is reported again. */
+const REPORTED_MAX = 16;
 /**
  * Refusals that another attempt does not change. Anything else (storage full, tenant suspended, an uncertified device)
  * may pass, and a user's change is not thrown away for it.
@@ -73,14 +79,8 @@ const FINAL: ReadonlySet<string> = new Set([
 
 /** The one loop that sends. */
 export class Sender {
-  private readonly waiters = new Map<number, Waiter>();
-  private readonly reseals = new Map<number, number>();
-  /** Changes that were refused for now, by `seq`: each waits for itself, the others are not held up by them. */
-  private readonly parked = new Map<number, Parked>();
-  /** `seq`s of changes without a base that were told of. */
-  private readonly baseless = new Set<number>();
-  /** `seq`s of this program's changes that nobody was sent yet. */
-  private readonly unseen = new Set<number>();
+  /** By `seq`. */
+  private readonly tracked = new Map<number, Tracked>();
   private readonly running = new SingleFlight(() => this.loop());
   private timer: Timer | undefined;
   private failures = 0;
@@ -104,15 +104,17 @@ export class Sender {
     if (this.closed !== undefined) throw this.closed;
     const { pending, stored } = this.options.outbox.add(change);
     const { id, seq } = pending;
-    this.unseen.add(seq);
-    const outcome = new Promise<Stored>((resolve, reject) => this.waiters.set(seq, { id, resolve, reject }));
-    // The caller may look at it late, or never, and has not even got it yet.
+    const tracked = this.track(seq);
+    tracked.unsent = true;
+    const outcome = new Promise<Stored>((resolve, reject) => {
+      tracked.waiter = { id, resolve, reject };
+    });
+    // The caller may await it late or never, and does not have it before this returns.
     outcome.catch(() => undefined);
     try {
       await stored;
     } catch (error) {
-      this.waiters.delete(seq);
-      this.unseen.delete(seq);
+      this.forget(seq);
       throw error;
     }
     if (!gather) this.kick();
@@ -141,33 +143,30 @@ export class Sender {
   /** Who waits for changes that are gone from the outbox hears so. */
   abandoned(gone: readonly Pending[]): void {
     const error = new ClientError('reset', "the server's history was replaced");
-    for (const pending of gone) {
-      this.forget(pending);
-      this.finish(pending, (waiter) => waiter.reject(error));
-    }
+    for (const { seq } of gone) this.forget(seq)?.reject(error);
   }
 
   /** Sends nothing more. Who waits gets `error`; what was not sent stays in the store. */
   close(error: Error): void {
     this.closed = error;
     this.timer?.cancel();
-    for (const waiter of this.waiters.values()) waiter.reject(error);
-    this.waiters.clear();
+    for (const { waiter } of this.tracked.values()) waiter?.reject(error);
+    this.tracked.clear();
   }
 
   private ready(): readonly Pending[] {
     const now = this.options.clock.now();
-    return this.options.outbox.unsent().filter(({ seq }) => (this.parked.get(seq)?.until ?? now) <= now);
+    return this.options.outbox.unsent().filter(({ seq }) => (this.tracked.get(seq)?.dueAt ?? now) <= now);
   }
 
   private async loop(): Promise<void> {
     // Asked for while the last round failed: it is tried again when its time has come.
     if (this.timer !== undefined) return;
-    this.tellBaseless();
+    this.reportBaseless();
     while (this.holds.size === 0 && this.closed === undefined) {
       if (this.ready().length === 0) break;
       try {
-        await this.judgeAnew();
+        await this.checkRecipients();
         await this.round(this.ready());
         this.failures = 0;
       } catch (error) {
@@ -178,23 +177,29 @@ export class Sender {
     this.untilDue();
   }
 
-  private tellBaseless(): void {
+  private reportBaseless(): void {
     for (const { id, seq } of this.options.outbox.baseless()) {
-      if (this.baseless.has(seq)) continue;
-      this.baseless.add(seq);
       const error = new ProtocolError(`a change of ${id} is not sent: the one below it is not in the store`);
-      this.options.emit('problem', { error });
+      this.report(this.track(seq), 'baseless', error);
     }
+  }
+
+  /** Emits a problem of a change once, not at each attempt. */
+  private report({ reported }: Tracked, code: string, error: Error): void {
+    if (reported.has(code)) return;
+    reported.add(code);
+    for (const oldest of reported) if (reported.size > REPORTED_MAX) reported.delete(oldest);
+    this.options.emit('problem', { error });
   }
 
   /** Sends one request. Throws what concerns all of it; what concerns a single change is settled with that change. */
   private async round(ready: readonly Pending[]): Promise<void> {
     const [first] = ready;
     if (first === undefined) return;
-    const load: Load = first.kind === 'write' ? fitting(ready) : { kind: 'single', sent: [first] };
-    const recorded = this.request(load).then((outcomes) => this.settleAll(load.sent, outcomes));
+    const { sent, bodies } = first.kind === 'write' ? fitting(ready) : { sent: [first], bodies: [] };
+    const recorded = this.request(sent, bodies).then((outcomes) => this.settleAll(sent, outcomes));
     const over = recorded.catch(() => undefined);
-    for (const { id } of load.sent) this.options.outbox.sending(id, over);
+    for (const { id } of sent) this.options.outbox.sending(id, over);
     await recorded;
   }
 
@@ -202,13 +207,16 @@ export class Sender {
    * The list of devices may be another one by now than where a change was made, as where it was held. Nobody has seen
    * that change yet: a device that was revoked meanwhile gets no key of it, and a stranger stops it as it stops `put`.
    */
-  private async judgeAnew(): Promise<void> {
+  private async checkRecipients(): Promise<void> {
     const { outbox, roster } = this.options;
-    const strangers = roster.standing()?.uncertified ?? [];
+    const uncertified = roster.standing()?.uncertified ?? [];
     for (const pending of this.ready()) {
-      if (!this.unseen.delete(pending.seq) || pending.kind !== 'write') continue;
-      if (strangers.length > 0 && this.waiters.has(pending.seq)) {
-        await this.dropRefused(pending, new UncertifiedDeviceError(strangers));
+      const tracked = this.tracked.get(pending.seq);
+      if (tracked?.unsent !== true) continue;
+      tracked.unsent = false;
+      if (pending.kind !== 'write') continue;
+      if (uncertified.length > 0 && tracked.waiter !== undefined) {
+        await this.dropRefused(pending, new UncertifiedDeviceError(uncertified));
         continue;
       }
       const { inline } = pending.row;
@@ -218,20 +226,22 @@ export class Sender {
     }
   }
 
-  private async request(load: Load): Promise<readonly Outcome[]> {
-    if (load.sent.length === 1) {
+  /** `bodies`: of writes, as JSON; empty for a change of another kind, which goes alone. */
+  private async request(sent: readonly Pending[], bodies: readonly string[]): Promise<readonly Outcome[]> {
+    const [first] = sent;
+    if (first !== undefined && sent.length === 1) {
       try {
-        return [expectOutcome(load.sent[0], await this.single(load))];
+        return [expectOutcome(first, await this.single(first, bodies[0] ?? ''))];
       } catch (error) {
         if (isPassing(error) || !(error instanceof ApiError)) throw error;
         return [{ error }];
       }
     }
-    const results = await this.api.batch(load.kind === 'writes' ? load.bodies : []);
-    if (results.length !== load.sent.length)
+    const results = await this.api.batch(bodies);
+    if (results.length !== sent.length)
       throw new ProtocolError('a batch was answered with another number of results', { code: 'wrong_reply' });
     return results.map((result, at) =>
-      result instanceof ApiError ? { error: result } : expectOutcome(load.sent[at], result),
+      result instanceof ApiError ? { error: result } : expectOutcome(sent[at], result),
     );
   }
 
@@ -240,10 +250,9 @@ export class Sender {
     return this.failures === 0 ? this.options.api : this.options.api.once;
   }
 
-  private single(load: Load): Promise<Stored> {
+  private single(pending: Pending, body: string): Promise<Stored> {
     const { api } = this;
-    if (load.kind === 'writes') return api.write(load.bodies[0] ?? '');
-    const [pending] = load.sent;
+    if (pending.kind === 'write') return api.write(body);
     if (pending.kind === 'delete') return api.remove(pending.id, pending.sig);
     const { row, base } = pending;
     if (row.sig === null || base === null) throw new ProtocolError(`the move of ${row.id} has no tag or no base`);
@@ -262,10 +271,10 @@ export class Sender {
         continue;
       }
       await this.options.outbox.acknowledged(pending, outcome.version);
-      this.forget(pending);
+      const waiter = this.forget(pending.seq);
       const stored = { id: pending.id, version: outcome.version };
-      const told = this.finish(pending, (waiter) => waiter.resolve(stored));
-      if (!told && !isRewrap(pending)) this.options.emit('sent', stored);
+      waiter?.resolve(stored);
+      if (waiter === undefined && !isRewrap(pending)) this.options.emit('sent', stored);
     }
     if (failures[0] !== undefined) throw failures[0];
   }
@@ -284,28 +293,28 @@ export class Sender {
     }
     if (isPassing(refusal)) throw refusal;
     const final = refusal instanceof ApiError && FINAL.has(refusal.code);
-    if (final || this.waiters.has(pending.seq)) {
+    const tracked = this.track(pending.seq);
+    if (final || tracked.waiter !== undefined) {
       await this.dropRefused(pending, refusal);
       return;
     }
-    this.park(pending, refusal);
+    // Only time, or the user, changes this refusal.
+    const { clock, random } = this.options;
+    tracked.dueAt = clock.now() + backoffMs(tracked.refusals++, RECONNECT, random);
+    this.report(tracked, errorCode(refusal) || refusal.name, refusal);
   }
 
-  /** Nothing but time, or the user, changes this refusal. It is told once, not at each try. */
-  private park({ seq }: Pending, refusal: Error): void {
-    const { clock, random, emit } = this.options;
-    const { tries, told } = this.parked.get(seq) ?? { tries: 0, told: new Set<string>() };
-    const code = errorCode(refusal) || refusal.name;
-    const until = clock.now() + backoffMs(tries, RECONNECT, random);
-    this.parked.set(seq, { tries: tries + 1, until, told: new Set([...told, code].slice(-TOLD_MAX)) });
-    if (!told.has(code)) emit('problem', { error: refusal });
+  private track(seq: number): Tracked {
+    const tracked = this.tracked.get(seq) ?? { reseals: 0, refusals: 0, reported: new Set() };
+    this.tracked.set(seq, tracked);
+    return tracked;
   }
 
-  private forget({ seq }: Pending): void {
-    this.reseals.delete(seq);
-    this.parked.delete(seq);
-    this.baseless.delete(seq);
-    this.unseen.delete(seq);
+  /** Gives the caller that still waits for the change, which must be answered. */
+  private forget(seq: number): Waiter | undefined {
+    const waiter = this.tracked.get(seq)?.waiter;
+    this.tracked.delete(seq);
+    return waiter;
   }
 
   /** A refused change goes, and with it those made on top of it. Its caller hears of it, or an event tells. */
@@ -313,9 +322,9 @@ export class Sender {
     const gone = [pending, ...this.options.outbox.after(pending)];
     await this.options.outbox.drop(gone);
     for (const change of gone) {
-      this.forget(change);
-      const told = this.finish(change, (waiter) => waiter.reject(error));
-      if (told || isRewrap(change)) continue;
+      const waiter = this.forget(change.seq);
+      waiter?.reject(error);
+      if (waiter !== undefined || isRewrap(change)) continue;
       this.options.emit('rejected', { id: change.id, error, row: change.kind === 'delete' ? null : change.row });
     }
   }
@@ -323,9 +332,7 @@ export class Sender {
   /** The server misses devices in `keys`: one joined meanwhile. Its key is added, and the write goes out again. */
   private async resealed(pending: PendingWrite, error: ApiError): Promise<boolean> {
     if (!Array.isArray(error.details['missingDevices'])) return false;
-    const times = this.reseals.get(pending.seq) ?? 0;
-    if (times >= RESEALS_MAX) return false;
-    this.reseals.set(pending.seq, times + 1);
+    if (this.track(pending.seq).reseals++ >= RESEALS_MAX) return false;
     // Once for all refusals of one answer: they were judged by the same list.
     this.rosterRead ??= this.options.roster.refresh();
     await this.rosterRead;
@@ -337,18 +344,13 @@ export class Sender {
     return true;
   }
 
-  private finish(pending: Pending, end: (waiter: Waiter) => void): boolean {
-    const waiter = this.waiters.get(pending.seq);
-    this.waiters.delete(pending.seq);
-    if (waiter !== undefined) end(waiter);
-    return waiter !== undefined;
-  }
-
   /** Nothing goes out for now: callers learn that their change waits, and after a while it is tried again. */
   private postpone(error: Error): void {
     if (this.closed !== undefined) return;
-    for (const waiter of this.waiters.values()) waiter.reject(new QueuedError(waiter.id, error));
-    this.waiters.clear();
+    for (const tracked of this.tracked.values()) {
+      tracked.waiter?.reject(new QueuedError(tracked.waiter.id, error));
+      tracked.waiter = undefined;
+    }
     if (!isPassing(error)) this.options.emit('problem', { error });
     const asked = Math.min(retryAfterMs(error), RETRY_AFTER_MAX_MS);
     this.wakeIn(Math.max(asked, backoffMs(this.failures++, RECONNECT, this.options.random)));
@@ -356,9 +358,9 @@ export class Sender {
 
   /** Comes back when the first of the parked changes is due. */
   private untilDue(): void {
-    if (this.closed !== undefined || this.parked.size === 0) return;
+    if (this.closed !== undefined) return;
     let first = Infinity;
-    for (const { seq } of this.options.outbox.unsent()) first = Math.min(first, this.parked.get(seq)?.until ?? first);
+    for (const { seq } of this.options.outbox.unsent()) first = Math.min(first, this.tracked.get(seq)?.dueAt ?? first);
     if (first < Infinity) this.wakeIn(Math.max(0, first - this.options.clock.now()));
   }
 
@@ -378,19 +380,14 @@ function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
 const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pending.rewrap;
 
 /** A change that writes an item. */
-export type PendingWrite = Extract<Pending, { kind: 'write' }>;
-
-/** One request's worth of changes; of writes also the bodies, which are made once. */
-export type Load =
-  | { readonly kind: 'writes'; readonly sent: readonly PendingWrite[]; readonly bodies: readonly string[] }
-  | { readonly kind: 'single'; readonly sent: readonly [Exclude<Pending, PendingWrite>] };
+type PendingWrite = Extract<Pending, { kind: 'write' }>;
 
 /** Room for the JSON around the writes of a batch. */
 const BATCH_BYTES = BODY_MAX_BATCH - 1024;
 
 /** As many writes from the front as one batch takes, with their bodies. A single one goes alone, whatever its size. */
-export function fitting(ready: readonly Pending[]): Load & { readonly kind: 'writes' } {
-  const sent: PendingWrite[] = [];
+function fitting(ready: readonly Pending[]): { readonly sent: readonly Pending[]; readonly bodies: readonly string[] } {
+  const sent: Pending[] = [];
   const bodies: string[] = [];
   let bytes = 0;
   for (const pending of ready) {
@@ -401,5 +398,5 @@ export function fitting(ready: readonly Pending[]): Load & { readonly kind: 'wri
     sent.push(pending);
     bodies.push(body);
   }
-  return { kind: 'writes', sent, bodies };
+  return { sent, bodies };
 }

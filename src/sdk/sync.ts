@@ -8,6 +8,7 @@ import { type Replica, stopsReading } from './replica.js';
 import type { Cursor, Held } from './store/store.js';
 import { ProtocolError } from './errors.js';
 import type { Listed, Named } from './events.js';
+import type { ReconnectingSocket } from './reconnecting-socket.js';
 import type { Sender } from './sender.js';
 import type { Change, Completeness, Frame } from './wire.js';
 import type { Core } from './core.js';
@@ -55,12 +56,7 @@ export class Sync {
     private readonly options: Pick<Core, 'api' | 'outbox' | 'emit'> & {
       readonly replica: Replica;
       readonly sender: Sender;
-      /** Breaks the connection and connects anew: what was lost on the way comes again. */
-      readonly reconnect: (reason: string) => void;
-      /** Stops or resumes the reading of frames. */
-      readonly flow: (reading: boolean) => void;
-      /** The connection has brought everything. */
-      readonly caughtUp: () => void;
+      readonly socket: Pick<ReconnectingSocket, 'restart' | 'flow' | 'settled'>;
       /** Told where the server is not read any more: what it sends would fill this device up. */
       readonly halt: (error: ProtocolError) => void;
       /** Devices and bins are read again. */
@@ -74,12 +70,12 @@ export class Sync {
     if (this.isFull(QUEUE_FULL)) {
       this.broken = true;
       this.letGo();
-      this.options.reconnect('frames come faster than they can be stored');
+      this.options.socket.restart('frames come faster than they can be stored');
       return;
     }
     this.queue.push({ frame, size });
     this.queuedSize += size;
-    if (this.isFull(1)) this.options.flow(false);
+    if (this.isFull(1)) this.options.socket.flow(false);
     if (this.draining) return;
     this.draining = true;
     void this.exclusive(() => this.drain());
@@ -137,7 +133,7 @@ export class Sync {
   async resync(): Promise<void> {
     this.told = undefined;
     await this.exclusive(() => this.refetch(true));
-    this.options.reconnect('everything was read again');
+    this.options.socket.restart('everything was read again');
   }
 
   /**
@@ -212,17 +208,17 @@ export class Sync {
     try {
       while (this.queue.length > 0) {
         await this.next();
-        if (!this.isFull(1 / 2)) this.options.flow(true);
+        if (!this.isFull(1 / 2)) this.options.socket.flow(true);
       }
     } catch (error) {
       // Whoever closed the device may have closed its store behind it: that is no fault, and the frames come again.
       if (this.closed) return;
       this.broken = true;
       this.letGo();
-      this.options.flow(true);
+      this.options.socket.flow(true);
       this.options.emit('problem', { error: asError(error) });
       if (stopsReading(error)) this.options.halt(error);
-      else this.options.reconnect('frames could not be applied');
+      else this.options.socket.restart('frames could not be applied');
     } finally {
       this.draining = false;
     }
@@ -272,14 +268,14 @@ export class Sync {
       await this.refetch();
       this.listing = true;
       // Only another replay brings a count to compare with at exactly the version that is held then.
-      this.options.reconnect('everything was read again: is it complete now?');
+      this.options.socket.restart('everything was read again: is it complete now?');
       return;
     }
     this.listing = false;
     if (!complete || this.unlisted.length > 0) this.missing(at, held);
     this.told = complete ? undefined : lacking;
     this.unlisted = [];
-    this.options.caughtUp();
+    this.options.socket.settled();
     await this.settled(at.version, complete);
   }
 

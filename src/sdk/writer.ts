@@ -27,7 +27,7 @@ import {
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
 import type { Sender, Submitted } from './sender.js';
-import type { Entry, Pending } from './store/store.js';
+import type { Entry } from './store/store.js';
 import { ulid } from './ulid.js';
 import type { Core } from './core.js';
 
@@ -88,8 +88,7 @@ export class Writer {
   private readonly preparing = new Serial();
 
   constructor(
-    private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'clock'> & {
-      readonly deviceId: string;
+    private readonly options: Pick<Core, 'identity' | 'store' | 'outbox' | 'sodium' | 'reader' | 'clock'> & {
       readonly sender: Sender;
       readonly roster: DeviceList;
       readonly blobs: Pick<Blobs, 'upload'>;
@@ -117,8 +116,7 @@ export class Writer {
         if (source !== null) attached = await this.attach(id, { request, source, over, before: attached });
         const from = { over, attached };
         try {
-          const { outcome } = await this.preparing.run(() => this.prepare(id, request, from));
-          return await outcome;
+          return await this.changing(() => this.prepare(id, request, from));
         } catch (error) {
           over = this.obstacle(request, attempt, error);
         }
@@ -166,7 +164,7 @@ export class Writer {
     const { request, source, over, before } = to;
     // Whatever stands in the way of the write is better known before so much is sent.
     await this.options.roster.sealFor();
-    const latest = await this.preparing.run(async () => this.writable(id, await this.latest(id)));
+    const latest = await this.preparing.run(() => this.writable(id));
     this.expectFields(request, latest);
     const seen = latest.row?.ts ?? 0;
     const ts = this.laterThan(request, latest, over);
@@ -180,39 +178,36 @@ export class Writer {
   /** Deletes an item, with the tag that lets other devices tell this delete from a server's. Throws as `put`. */
   async delete(id: string): Promise<Stored> {
     const sig = makeDeleteTag(this.options.sodium, this.options.reader.masterKey, id);
-    const { outcome } = await this.preparing.run(async () => {
-      const latest = await this.latest(id);
-      if (latest.base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
-      return this.options.sender.submit({ kind: 'delete', id, sig, base: latest.base });
+    return this.changing(async () => {
+      const { base } = await this.latest(id);
+      if (base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
+      return this.options.sender.submit({ kind: 'delete', id, sig, base });
     });
-    return outcome;
   }
 
   /** Moves an item to another bin, under a new tag. Throws as `put`, and `CryptoRefusal` for one that does not verify. */
   async move(id: string, binId: string): Promise<Stored> {
-    const { outcome } = await this.preparing.run(async () => {
+    return this.changing(async () => {
       const { sodium, reader, sender } = this.options;
-      const { row, base } = this.writable(id, await this.latest(id));
+      const { row, base } = await this.writable(id);
       if (row === null) throw new ClientError('unknown_item', `there is no item ${id}`);
       const sig = moveTag(sodium, row, { binId, masterKey: reader.masterKey });
       return sender.submit({ kind: 'move', id, base, row: { ...row, binId, sig } });
     });
-    return outcome;
   }
 
   /** Writes an item again that the server's new history does not have, with keys for the devices of today. */
   async republish(id: string): Promise<Stored> {
-    const { outcome } = await this.preparing.run(async () => {
-      const { sodium, reader, roster, sender, deviceId } = this.options;
+    return this.changing(async () => {
+      const { sodium, reader, roster, sender, identity } = this.options;
       const devices = await roster.recipients();
-      const { row, base } = this.writable(id, await this.latest(id));
+      const { row, base } = await this.writable(id);
       if (row === null || base !== 0)
         throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
       const payload = rewrapItem(sodium, row, { ...reader, devices });
-      const again = { ...row, ...payload, senderDevice: deviceId, version: 0 };
+      const again = { ...row, ...payload, senderDevice: identity.deviceId, version: 0 };
       return sender.submit({ kind: 'write', id, base, row: again, rewrap: false });
     });
-    return outcome;
   }
 
   /** Drops an item here that the server's new history does not have: the other way out beside `republish`. */
@@ -279,7 +274,13 @@ export class Writer {
   /** How an item stands, own changes included. Nothing may be awaited between this and `submit`. */
   private async latest(id: string): Promise<Latest> {
     const { entry, own } = await this.options.outbox.look(id);
-    return own === undefined ? latestOf(entry) : latestOfOwn(own);
+    if (own !== undefined) {
+      const deleted = own.kind === 'delete';
+      return { base: own.version, deleted, row: deleted ? null : own.row };
+    }
+    const deleted = entry?.state === 'deleted';
+    const { version = 0 } = entry ?? {};
+    return { base: version, deleted: deleted && version > 0, row: entry === undefined || deleted ? null : entry.row };
   }
 
   private async prepare(
@@ -287,25 +288,23 @@ export class Writer {
     request: PutRequest,
     { over, attached }: { readonly over: Obstacle | null; readonly attached: Attached | null },
   ): Promise<Submitted> {
-    const { sodium, reader, roster, sender, deviceId } = this.options;
+    const { sodium, reader, roster, sender, identity } = this.options;
     const devices = await roster.sealFor();
-    const latest = this.writable(id, await this.latest(id));
+    const latest = await this.writable(id);
     this.expectFields(request, latest);
     const base = over?.version ?? latest.base;
     const { binId, type, payload } = request;
     const to = { masterKey: reader.masterKey, devices };
-    let row: LiveItem;
-    if (attached === null) {
-      const ts = this.laterThan(request, latest, over);
-      const sealed = sealItem(sodium, { id, binId, type, ts, payload }, to);
-      row = { id, binId, type, ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
-    } else {
+    const ts = attached?.draft.ts ?? this.laterThan(request, latest, over);
+    let sealed: ReturnType<typeof sealItem>;
+    if (attached === null) sealed = sealItem(sodium, { id, binId, type, ts, payload }, to);
+    else {
       expectUnchanged(id, latest, attached);
       const { draft, ref } = attached;
       const metadata = holdsFile(type) ? payload : cutPayload(payload);
-      const sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
-      row = { id, binId, type, ts: draft.ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
+      sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
     }
+    const row = { id, binId, type, ts, ...sealed, senderDevice: identity.deviceId, version: 0, deletedAt: null };
     return sender.submit({ kind: 'write', id, base, row, rewrap: false });
   }
 
@@ -314,9 +313,17 @@ export class Writer {
     return Math.max(request.ts ?? this.options.clock.now(), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
   }
 
-  private writable(id: string, latest: Latest): Latest {
+  /** As `latest`. Throws `ClientError` `deleted_item`. */
+  private async writable(id: string): Promise<Latest> {
+    const latest = await this.latest(id);
     if (latest.deleted) throw new ClientError('deleted_item', `item ${id} is deleted, and there is no restore`);
     return latest;
+  }
+
+  /** Prepares a change when those before it are in the outbox; gives what becomes of it. */
+  private async changing(prepare: () => Promise<Submitted>): Promise<Stored> {
+    const { outcome } = await this.preparing.run(prepare);
+    return outcome;
   }
 }
 
@@ -364,18 +371,6 @@ function expectUnchanged(id: string, { base, row }: Latest, { seen }: Attached):
   const message = `item ${id} was changed while its content was being uploaded`;
   throw new ApiError({ code: 'conflict', status: 409, message, details: { version: base, ts } });
 }
-
-const latestOf = (entry: Entry | undefined): Latest => ({
-  base: entry?.version ?? 0,
-  deleted: entry?.state === 'deleted' && entry.version > 0,
-  row: entry === undefined || entry.state === 'deleted' ? null : entry.row,
-});
-
-const latestOfOwn = (own: Pending): Latest => ({
-  base: own.version,
-  deleted: own.kind === 'delete',
-  row: own.kind === 'delete' ? null : own.row,
-});
 
 /**
  * How far ahead of this clock an unsigned time may be. It becomes the time of what is written: a server that named the
