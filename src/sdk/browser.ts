@@ -1,4 +1,7 @@
-/** The client library for browsers, as the package gives it: `@service/server/client`. What is not named here may change at any time. */
+/**
+ * The entry of the client library for browsers: `@service/server/client`. What is not exported here may change at any
+ * time.
+ */
 import type { nodePlatform as NodePlatform } from './node-platform.js';
 import { unavailable } from './platform.js';
 import type { openNodeStore as OpenNodeStore } from './store/node-store.js';

@@ -1,4 +1,7 @@
-/** What the client library gives on every platform; `node.ts` and `browser.ts` add their own. What is not named here may change at any time. */
+/**
+ * The exports of the client library on every platform; `node.ts` and `browser.ts` add their own. What is not exported
+ * here may change at any time.
+ */
 export { Device, type DeviceOptions } from './device.js';
 export {
   prepareClaim,

@@ -1,17 +1,17 @@
-/** Lists that are followed: who subscribes gets the list as it is, then each one that differs. */
+/** Subscriptions of a list: the current list first, then each one that differs. */
 import { asError } from '../protocol/error-code.js';
 import { ClientError } from './errors.js';
 
-/** Something that is followed until it is closed. */
+/** A subscription, until it is closed. */
 export interface Subscription<T> {
   /** The last result. */
   readonly current: readonly T[];
-  /** Nothing is told after this. */
+  /** Nothing is delivered after this. */
   close(): void;
 }
 
-/** Subscriptions of one list at a time. */
-export const FOLLOWERS_MAX = 64;
+/** Most subscriptions of one list. */
+export const SUBSCRIPTIONS_MAX = 64;
 
 interface Follower<T> {
   readonly listener: (list: readonly T[]) => void;
@@ -19,33 +19,33 @@ interface Follower<T> {
   text: string;
 }
 
-/** The followers of one list. */
+/** The subscriptions of one list. */
 export class ListSubscriptions<T> {
   private readonly all = new Set<Follower<T>>();
 
-  /** `textOf`: two lists with the same text are the same to their followers. */
+  /** `textOf`: lists with the same text are considered equal. */
   constructor(
     private readonly textOf: (list: readonly T[]) => string,
     private readonly onProblem: (error: Error) => void,
   ) {}
 
-  /** True while somebody follows. */
+  /** True while there is a subscription. */
   get any(): boolean {
     return this.all.size > 0;
   }
 
   /**
-   * Tells `listener` the list that `read` gives before it resolves, then each that differs. Rejects as `read` does;
-   * throws `ClientError` `too_many` above `FOLLOWERS_MAX`.
+   * Delivers the list of `read` to `listener` before it resolves, then each one that differs. Rejects as `read` does;
+   * throws `ClientError` `too_many` above `SUBSCRIPTIONS_MAX`.
    */
   async follow(listener: (list: readonly T[]) => void, read: () => Promise<readonly T[]>): Promise<Subscription<T>> {
-    if (this.all.size >= FOLLOWERS_MAX)
-      throw new ClientError('too_many', `more than ${FOLLOWERS_MAX} subscriptions: close those that nobody needs`);
+    if (this.all.size >= SUBSCRIPTIONS_MAX)
+      throw new ClientError('too_many', `more than ${SUBSCRIPTIONS_MAX} subscriptions: close those that nobody needs`);
     const follower: Follower<T> = { listener, current: undefined, text: '' };
     this.all.add(follower);
     try {
       const list = await read();
-      // A newer list may have been told while this one was read.
+      // A newer list may have been delivered during `read`.
       if (follower.current === undefined) this.tellOne(follower, list);
     } catch (error) {
       this.all.delete(follower);
@@ -59,7 +59,7 @@ export class ListSubscriptions<T> {
     };
   }
 
-  /** The list as it is now. */
+  /** Delivers the current list to those that have another one. */
   tell(list: readonly T[]): void {
     for (const follower of [...this.all]) this.tellOne(follower, list);
   }

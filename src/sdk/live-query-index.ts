@@ -1,9 +1,10 @@
 /**
- * Live queries over the local copy: one index of what is here, kept up by what is dirty, shared by all queries.
+ * Live queries over the local copy: one index of all items, shared by all queries and updated by the dirty ids of the
+ * outbox.
  *
- * Nothing is decrypted for its place in the index: order, bin and type stand in the row. An item is opened when it
- * enters a result, or when a text is looked for in it, and never again while its tag is the same. All work is done in
- * one line, so each query gets its results in the order of events; what is dirty meanwhile comes together next.
+ * The index needs no decryption: order, bin and type are in the row. An item is decrypted when it enters a result or
+ * when a query searches for text, and not again while its tag is unchanged. All work is serialized, so each query gets
+ * its results in the order of events; ids that become dirty meanwhile are handled together in the next round.
  */
 import { asError } from '../protocol/error-code.js';
 import { openItem } from '../crypto/item.js';
@@ -30,11 +31,11 @@ import {
 import { viewOf } from './merge-rules.js';
 import type { Core } from './core.js';
 
-/** Queries of one device at a time. */
+/** Most open queries of a device. */
 export const QUERIES_MAX = 64;
-/** Bytes of ciphertext whose plaintext is kept for the next query. */
+/** Bytes of ciphertext whose plaintext is cached for the next query. */
 const OPENED_MAX = 16 * 1024 * 1024;
-/** Items opened before others get a turn. */
+/** Items decrypted before yielding to the event loop. */
 const OPENED_AT_ONCE = 200;
 
 interface Opened {
@@ -54,12 +55,12 @@ interface Live {
   readonly listener: (update: QueryUpdate) => void;
   readonly matches: Matches;
   shown: readonly ItemView[];
-  /** The tags of what is shown, by id. */
+  /** The tags of the shown items, by id. */
   seals: ReadonlyMap<string, Uint8Array | null>;
   told: { readonly total: number } | undefined;
 }
 
-/** The index; see above. It exists while there are queries. */
+/** The index of the live queries. It exists while there are queries. */
 export class LiveQueryIndex {
   private readonly queries = new Set<Live>();
   private heads: Map<string, Head> | undefined;
@@ -69,16 +70,16 @@ export class LiveQueryIndex {
   private readonly damaged = new Set<string>();
   private readonly line = new Serial();
   private due = false;
-  /** Counts the times that the index was let go. */
+  /** Incremented each time the index is discarded. */
   private life = 0;
-  /** A round failed, and nobody knows how far it came: the next one begins anew, for all queries. */
+  /** A round failed at an unknown point: the next one starts over, for all queries. */
   private stale = false;
   private unlisten: (() => void) | undefined;
 
   constructor(private readonly options: Pick<Core, 'outbox' | 'sodium' | 'reader' | 'onProblem'>) {}
 
   /**
-   * Follows a query. The first result is told before this resolves; then each one that differs. Throws `RangeError`
+   * Opens a query. The first result is delivered before this resolves; then each one that differs. Throws `RangeError`
    * for a bad limit, and `ClientError` `too_many` above `QUERIES_MAX`; rejects where the store cannot be read.
    */
   async query(filter: QueryFilter, listener: (update: QueryUpdate) => void): Promise<Subscription<ItemView>> {
@@ -103,7 +104,7 @@ export class LiveQueryIndex {
     };
   }
 
-  /** Ends all queries. */
+  /** Closes all queries. */
   close(): void {
     for (const live of [...this.queries]) this.end(live);
   }
@@ -120,7 +121,7 @@ export class LiveQueryIndex {
     this.damaged.clear();
   }
 
-  /** One round is under way or comes; what is dirty before it begins is part of it. */
+  /** Schedules a round unless one is scheduled; it handles all ids that are dirty when it starts. */
   private wake(): void {
     if (this.due) return;
     this.due = true;
@@ -157,17 +158,17 @@ export class LiveQueryIndex {
     for (const live of [...this.queries]) await this.advance(live, changes);
   }
 
-  /** Everything anew: also what the index does not know to have changed. */
+  /** Rebuilds the index, including changes that were not reported. */
   private async reload(): Promise<readonly Change[]> {
     const before = this.heads ?? new Map<string, Head>();
     const { life } = this;
     const after = new Map<string, Head>();
-    // What changes while this goes on is dirty, and looked at in the next round.
+    // Items that change during the scan are dirty, and are handled in the next round.
     for await (const seen of this.options.outbox.everything()) {
       const head = headOf(rowSeen(seen));
       if (head !== undefined) after.set(seen.id, head);
     }
-    // Where all queries were closed meanwhile nobody listened for a while: this index may have missed something.
+    // If all queries were closed meanwhile, dirty ids were not collected for a while and this index may be stale.
     if (this.life === life) this.heads = after;
     return [...new Set([...before.keys(), ...after.keys()])].flatMap((id) =>
       changed(id, before.get(id), after.get(id)),
@@ -199,7 +200,7 @@ export class LiveQueryIndex {
   private async fits(live: Live, head: Head, before: Head | undefined): Promise<boolean> {
     if (!live.plan.wants(head)) return false;
     if (live.plan.words.length === 0) return true;
-    // The text is what it was, and it was judged then.
+    // The text is unchanged, so the earlier result holds.
     if (sameSeal(head, before) && before !== undefined && live.plan.wants(before)) return live.matches.has(head.id);
     const opened = await this.open(head);
     return opened !== undefined && found(live.plan.words, opened.row.type, opened.payload);
@@ -239,8 +240,8 @@ export class LiveQueryIndex {
   }
 
   /**
-   * The content of an item, opened at most once for each tag. Where it was changed since the index looked, the newer
-   * content is given: a touch that will say so is on its way. Undefined where it is gone or does not open.
+   * The content of an item, decrypted at most once per tag. If the item changed since it was indexed, the newer
+   * content is returned; its id is dirty already. Undefined where it is gone or does not decrypt.
    */
   private async open(head: Head): Promise<{ readonly row: LiveItem; readonly payload: JsonObject | null } | undefined> {
     const { outbox, sodium, reader, onProblem } = this.options;
@@ -262,7 +263,7 @@ export class LiveQueryIndex {
     }
   }
 
-  /** The newest are kept: what was opened longest ago goes first. */
+  /** Least recently opened items are evicted first. */
   private keep(id: string, opened: Opened): void {
     this.openedBytes += opened.bytes - (this.opened.get(id)?.bytes ?? 0);
     this.opened.delete(id);
@@ -286,6 +287,6 @@ const changed = (id: string, before: Head | undefined, after: Head | undefined):
     ? []
     : [{ id, before, after }];
 
-/** The same content under what is new about it; the same object where nothing is. */
+/** The view with the current version and state; the same object where nothing changed. */
 const refreshed = (view: ItemView, { version, pending }: Head): ItemView =>
   view.version === version && view.pending === pending ? view : { ...view, version, pending };

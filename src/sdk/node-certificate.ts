@@ -1,6 +1,6 @@
 /**
- * Which certificate of a server does not hold, and why. The system's error has a code and no certificate, so a second
- * handshake looks at what the server shows. Nothing is sent over it, and nothing of it is believed.
+ * Finds out which certificate of a server is invalid, and why. The system's error has a code and no certificate, so a
+ * second handshake reads the certificates. Nothing is sent over it, and nothing of it is trusted.
  */
 import { isIP } from 'node:net';
 import {
@@ -15,27 +15,26 @@ import { harmless } from '../protocol/harmless.js';
 import type { Platform } from './platform.js';
 import { CodedError, type NetworkError } from './errors.js';
 
-/** What a server shows of itself. */
+/** The certificates that a server sends. */
 export interface Shown {
   /** The server's own certificate first, then those of its issuers, as far as they are sent or known here. */
   readonly chain: readonly [PeerCertificate, ...PeerCertificate[]];
-  /** Node's verdict, a code; empty where the certificate holds. */
+  /** Node's error code; empty where the certificate is valid. */
   readonly verdict: string;
 }
 
-/** A fault of a certificate. Every one of a chain is told: mending one of two brings nobody further. */
+/** A fault of a certificate. All faults of a chain are reported: repairing one of two does not help. */
 export interface CertificateFault {
   readonly kind:
     'expired' | 'not_yet_valid' | 'self_signed' | 'unknown_authority' | 'no_chain' | 'wrong_name' | 'other';
-  /** Which certificate, as the subject of a sentence. */
+  /** The certificate, as the subject of a sentence. */
   readonly which: string;
-  /** Valid until, or from, ms. */
+  /** End, or start, of its validity, ms. */
   readonly at?: number;
-  /** The authority that is not known, or the names that the certificate is for. */
+  /** The unknown authority, or the names that the certificate is for. */
   readonly named: string;
 }
 
-/** Host and port that are dialled. */
 export interface TlsTarget {
   readonly host: string;
   readonly port: number;
@@ -45,10 +44,10 @@ const LOOK_WITHIN_MS = 5_000;
 const SHOWN_MAX = 120;
 const CHAIN_MAX = 10;
 
-/** A server's words on one line, bounded. */
+/** Text of the server as one bounded line. */
 const said = (text: string | undefined): string => harmless(text ?? '').slice(0, SHOWN_MAX);
 
-/** Node gives an array where a name has several of a kind. */
+/** Node returns an array where a name has several values of one kind. */
 const one = (value: string | readonly string[] | undefined): string | undefined =>
   typeof value === 'string' ? value : value?.join(', ');
 
@@ -59,7 +58,7 @@ const nameOf = (subject: PeerCertificate['subject'] | undefined): string =>
 export const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
   said(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
 
-/** Begins a handshake that trusts nobody. `done` rejects with the system's error where there is no TLS. */
+/** Starts a handshake that accepts any certificate. `done` rejects with the system's error where there is no TLS. */
 export function handshake({ host, port }: TlsTarget): { readonly done: Promise<Shown>; readonly end: () => void } {
   const named = isIP(host) === 0 ? { servername: host } : {};
   const socket = connect({ host, port, ...named, rejectUnauthorized: false });
@@ -81,7 +80,7 @@ function shownBy(socket: TLSSocket): Shown {
   const text = verdict instanceof Error ? errorCode(verdict) || verdict.message : String(verdict);
   const own = socket.getPeerCertificate(true);
   const chain: [PeerCertificate, ...PeerCertificate[]] = [own];
-  // A root is its own issuer. What a server sends may be of any length.
+  // A root is its own issuer. A server may send a chain of any length.
   let at: DetailedPeerCertificate | undefined = own;
   while (chain.length < CHAIN_MAX) {
     const issuer: DetailedPeerCertificate | undefined = at.issuerCertificate;
@@ -100,7 +99,7 @@ const NO_AUTHORITY: ReadonlySet<string> = new Set([
   'CERT_UNTRUSTED',
 ]);
 
-/** What is wrong with what a server shows; nothing where it holds. `now` is this machine's time, ms. */
+/** The faults of what a server sends; empty where it is valid. `now`: this machine's time, ms. */
 export function faultsOf(
   { chain, verdict }: Shown,
   { host, now }: { readonly host: string; readonly now: number },
@@ -120,7 +119,7 @@ export function faultsOf(
   const last = chain.at(-1) ?? own;
   if (verdict === 'DEPTH_ZERO_SELF_SIGNED_CERT') faults.push({ kind: 'self_signed', which, named: '' });
   else if (NO_AUTHORITY.has(verdict)) {
-    // Its own certificate alone says nothing of who else is missing; one that comes with its issuers has all but the root.
+    // From a lone certificate it cannot be told which other ones are missing; with issuers, only the root is.
     const kind = chain.length === 1 ? 'no_chain' : 'unknown_authority';
     faults.push({ kind, which, named: nameOf(last.issuer) });
   }
@@ -153,7 +152,7 @@ export function sayFault({ kind, which, at, named }: CertificateFault, host: str
   }
 }
 
-/** The code of a certificate that does not hold, in the causes of an error; undefined where it is about something else. */
+/** The code of an invalid certificate in the causes of an error; undefined for any other error. */
 function certificateCode(error: unknown): string | undefined {
   let at: unknown = error;
   for (let depth = 0; depth < 5 && at instanceof Error; depth++, at = at.cause) {
@@ -163,7 +162,7 @@ function certificateCode(error: unknown): string | undefined {
   return undefined;
 }
 
-/** The faults in words; undefined where the server shows nothing now, or something that holds. */
+/** The faults as text; undefined where the second handshake shows none. */
 async function lookedAt(url: string, now: number): Promise<string | undefined> {
   const { hostname, port } = new URL(url);
   const host = hostname.replace(/^\[|\]$/g, '');
@@ -177,7 +176,7 @@ async function lookedAt(url: string, now: number): Promise<string | undefined> {
     const faults = shown === undefined ? [] : faultsOf(shown, { host, now });
     return faults.length === 0 ? undefined : faults.map((fault) => sayFault(fault, host)).join('; ');
   } catch {
-    // It is told by its code alone: why it failed the first time is known.
+    // The error is reported by its code alone.
     return undefined;
   } finally {
     clearTimeout(timer);
@@ -185,7 +184,7 @@ async function lookedAt(url: string, now: number): Promise<string | undefined> {
   }
 }
 
-/** `fetch` whose error says which certificate does not hold, where that is why. */
+/** A `fetch` whose errors say which certificate is invalid, if that is the cause. */
 export const certificateTold =
   (fetch: Platform['fetch'], now: () => number = Date.now): Platform['fetch'] =>
   async (url, init) => {
@@ -199,7 +198,7 @@ export const certificateTold =
     }
   };
 
-/** How a certificate of one's own authority becomes one that holds: by the variable that Node reads when it starts. */
+/** How to trust the certificate of a private authority: by the variable that Node reads at start. */
 export const TRUST_IT = 'if the authority is your own, set NODE_EXTRA_CA_CERTS=/path/ca.pem to its root certificate';
 
 const UNKNOWN = `its certificate is signed by an authority that this machine does not know; ${TRUST_IT}`;
@@ -212,7 +211,7 @@ const NETWORK: Readonly<Record<string, string>> = {
   ETIMEDOUT: 'no answer in time',
 };
 
-/** What OpenSSL finds wrong with a certificate, as Node names it. */
+/** OpenSSL's verification errors, as Node names them. */
 const CERTIFICATE: Readonly<Record<string, string>> = {
   CERT_HAS_EXPIRED: 'its certificate has expired',
   CERT_NOT_YET_VALID: "its certificate is not valid yet: is this machine's clock right?",
@@ -233,20 +232,20 @@ const CERTIFICATE: Readonly<Record<string, string>> = {
   ERR_TLS_CERT_ALTNAME_INVALID: 'its certificate is for another name',
 };
 
-/** True for a code of Node's that says that a certificate does not hold. */
+/** True for an error code of Node that means an invalid certificate. */
 export const isCertificateCode = (code: string): boolean => Object.hasOwn(CERTIFICATE, code);
 
 /**
- * A certificate that does not hold, with which one it is. Its message is for the person at the device: the names in it
- * are the server's words.
+ * An invalid certificate, with the details. The message is for the user of the device: the names in it come from the
+ * server.
  */
 export class CertificateError extends CodedError<string> {
   override readonly name = 'CertificateError';
 }
 
 /**
- * See above: of the first known code in the chain of causes; an empty text where nothing is known. `quoted` false: without
- * any word of the server, for readers that its words must not reach.
+ * The cause of a network error as text, by the first known code in its chain of causes; empty where it is unknown.
+ * `quoted` false: without any text of the server, for readers that must not get it.
  */
 export function networkReason(error: NetworkError, { quoted = true }: { readonly quoted?: boolean } = {}): string {
   let at: unknown = error;

@@ -1,4 +1,4 @@
-/** Everything of Node that a client touches. */
+/** The platform of Node. */
 import { nodeSodium } from '../crypto/sodium-node.js';
 import { systemClock } from '../protocol/clock.js';
 import { certificateTold } from './node-certificate.js';
@@ -16,7 +16,7 @@ import { request as requestHttps } from 'node:https';
 import { Readable } from 'node:stream';
 import { WebSocket, type RawData } from 'ws';
 
-/** What a device in Node runs on: libsodium as a native module, `fetch`, WebSockets, the system's clock. */
+/** The platform of a device in Node: libsodium as a native module, `fetch`, WebSockets, the system clock. */
 export const nodePlatform = (): Platform => ({
   sodium: nodeSodium,
   fetch: certificateTold((url, init) => fetch(url, init)),
@@ -26,7 +26,7 @@ export const nodePlatform = (): Platform => ({
   random: Math.random,
 });
 
-/** Answers that have no body by their status. */
+/** Statuses without a body. */
 const EMPTY: ReadonlySet<number> = new Set([204, 205, 304]);
 
 function responseOf(incoming: IncomingMessage): Response {
@@ -39,11 +39,11 @@ function responseOf(incoming: IncomingMessage): Response {
   return new Response(null, { status, headers });
 }
 
-/** The types know two classes of streams; there is one. */
+/** Node's types and those of the DOM declare the same class of streams twice. */
 const streamOf = (incoming: IncomingMessage): ReadableStream<Uint8Array> =>
   Readable.toWeb(incoming) as unknown as ReadableStream<Uint8Array>;
 
-/** Resolves when there is room again, or when nothing more is wanted. */
+/** Resolves when there is room again, or when the request has ended. */
 const room = (outgoing: ClientRequest): Promise<void> =>
   new Promise((resolve) => {
     const end = (): void => {
@@ -53,7 +53,7 @@ const room = (outgoing: ClientRequest): Promise<void> =>
     for (const name of ['drain', 'close', 'response'] as const) outgoing.on(name, end);
   });
 
-/** Writes the body as fast as it is taken; a store that has answered already gets no more of it. */
+/** Writes the body with backpressure, until the store has answered. */
 async function feed(outgoing: ClientRequest, body: StreamedPut['body'], answered: () => boolean): Promise<void> {
   for await (const chunk of body) {
     if (answered() || outgoing.destroyed) return;
@@ -63,8 +63,8 @@ async function feed(outgoing: ClientRequest, body: StreamedPut['body'], answered
 }
 
 /**
- * Not by `fetch`: where redirects are not simply followed it keeps a copy of a streamed body, all of it. This follows
- * none. Rejects with a `TypeError`, as `fetch` does.
+ * Not with `fetch`: unless it follows redirects it keeps a copy of a streamed body in memory. Follows no redirect.
+ * Rejects with a `TypeError`, as `fetch` does.
  */
 export const sendBody: SendBody = ({ url, headers, size, body, signal }) =>
   new Promise((resolve, reject) => {
@@ -76,12 +76,12 @@ export const sendBody: SendBody = ({ url, headers, size, body, signal }) =>
     outgoing.on('close', () => reject(new TypeError('the upload was cut off')));
     outgoing.on('response', (incoming) => {
       answered = true;
-      // What was not sent by now is not wanted: the connection cannot be used again.
+      // The rest of the body is not wanted, and the connection cannot be reused.
       if (!outgoing.writableEnded) incoming.on('close', () => outgoing.destroy());
       try {
         resolve(responseOf(incoming));
       } catch (cause) {
-        // A status that is none (999): thrown here it would end the process.
+        // An invalid status (999): an exception thrown here would end the process.
         outgoing.destroy();
         reject(new TypeError('the store answers with something that is not HTTP', { cause }));
       }
@@ -90,7 +90,7 @@ export const sendBody: SendBody = ({ url, headers, size, body, signal }) =>
   });
 
 const OPEN_WITHIN_MS = 20_000;
-/** A peer that does not answer the closing handshake is cut off. */
+/** A peer that does not answer the closing handshake is disconnected after this. */
 const CLOSE_WITHIN_MS = 2_000;
 
 const textOf = (data: RawData): string =>
@@ -112,13 +112,13 @@ export const nodeSockets: SocketPort = {
     socket.on('message', (data, isBinary) => {
       if (!isBinary) events.message(textOf(data));
     });
-    // `close` follows every `error` and tells the owner; without a listener the error would end the process.
+    // `close` follows every `error` and is reported; without a listener the error would end the process.
     let failure = '';
     let retryAfter: number | undefined;
     socket.on('error', (error) => {
       failure ||= error.message;
     });
-    // An answer to the upgrade that is none: what it says is noted, and the attempt is over.
+    // The answer is no upgrade: its status is reported, and the attempt is over.
     socket.on('unexpected-response', (_, response) => {
       failure = `Unexpected server response: ${response.statusCode}`;
       retryAfter = secondsOf(response.headers['retry-after']);

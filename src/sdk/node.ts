@@ -1,4 +1,7 @@
-/** The client library for Node, as the package gives it: `@service/server/client`. What is not named here may change at any time. */
+/**
+ * The entry of the client library for Node: `@service/server/client`. What is not exported here may change at any
+ * time.
+ */
 import type { browserPlatform as BrowserPlatform } from './browser-platform.js';
 import { unavailable } from './platform.js';
 import type { openBrowserStore as OpenBrowserStore } from './store/browser-store.js';

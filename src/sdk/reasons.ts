@@ -1,18 +1,21 @@
 /**
- * Every reason for which this library refuses or hides something, with one sentence for people on what it means and
- * one on what to do. The command line and the reference show these; programs match on the reason itself.
+ * Every reason for which this library refuses or hides something, with one sentence on its meaning and one on what to
+ * do. The command line and the reference show the sentences; programs match on the reason.
  */
 import type { QuarantineReason } from './store/store.js';
 
-/** Why an item that is here is not shown. */
+/** Why a stored item is not shown. */
 export type HiddenReason =
   | QuarantineReason
-  /** It was deleted by somebody who did not prove to hold the master key. */
+  /** The delete has no tag of the master key. */
   | 'untagged_delete';
 
-/** One reason, in plain words. */
+/** The texts of a reason. */
 export interface Reason {
-  /** `item`: it is quarantined, and told as event `quarantined` (or `untagged_delete`). Else: what was refused. */
+  /**
+   * `item`: the item is quarantined and reported as event `quarantined` (or `untagged_delete`). Else: what was
+   * refused.
+   */
   readonly about: 'item' | 'write' | 'pairing' | 'recovery' | 'input';
   readonly meaning: string;
   readonly whatToDo: string;
@@ -30,7 +33,7 @@ const about =
 const [item, write, input] = [about('item'), about('write'), about('input')];
 const [pairing, recovery] = [about('pairing'), about('recovery')];
 
-/** All reasons. The type makes it complete: a reason without a sentence does not compile. */
+/** All reasons. The type makes it complete: a missing reason does not compile. */
 export const REASONS: Readonly<Record<HiddenReason, Reason>> = {
   no_sig: item(
     'The item bears no authentication tag, so nobody can tell who wrote it or whether it was altered.',
@@ -99,6 +102,6 @@ export const REASONS: Readonly<Record<HiddenReason, Reason>> = {
   ),
 };
 
-/** The reason's sentences; undefined for a text that is no reason. */
+/** The texts of a reason; undefined for an unknown one. */
 export const reasonOf = (reason: string): Reason | undefined =>
   Object.hasOwn(REASONS, reason) ? REASONS[reason as HiddenReason] : undefined;

@@ -1,6 +1,6 @@
 /**
- * Sends what is in the outbox, in one loop: what gathers while a request is under way goes out together as a batch,
- * which counts as one write. A change is dropped only when the server has refused it for good.
+ * Sends the outbox, in one loop. Changes that arrive during a request are sent together as a batch, which counts as
+ * one write. A change is dropped only when the server has refused it permanently.
  */
 import { rewrapItem } from '../crypto/item.js';
 import { text } from '../protocol/bytes.js';
@@ -63,8 +63,8 @@ const RESEALS_MAX = 3;
 /** Codes remembered of one change. A server that invents more of them is reported again. */
 const REPORTED_MAX = 16;
 /**
- * Refusals that another attempt does not change. Anything else (storage full, tenant suspended, an uncertified device)
- * may pass, and a user's change is not thrown away for it.
+ * Refusals that a retry does not change. All others (storage full, tenant suspended, an uncertified device) may pass,
+ * and a user's change must not be lost for them.
  */
 const FINAL: ReadonlySet<string> = new Set([
   'validation',
@@ -77,7 +77,7 @@ const FINAL: ReadonlySet<string> = new Set([
   'conflict',
 ]);
 
-/** The one loop that sends. */
+/** Sends the changes of the outbox. */
 export class Sender {
   /** By `seq`. */
   private readonly tracked = new Map<number, Tracked>();
@@ -86,7 +86,7 @@ export class Sender {
   private failures = 0;
   private rosterRead: Promise<unknown> | undefined;
   private readonly holds = new Set<Hold>();
-  /** What ended it. */
+  /** The error of `close`. */
   private closed: Error | undefined;
 
   constructor(
@@ -96,9 +96,9 @@ export class Sender {
   ) {}
 
   /**
-   * Keeps a change and sends it. Resolves when it is kept, rejects where it cannot be. It is in the outbox before this
-   * returns: what was read of the item to make it still holds then. `gather`: it goes out with the next `kick`, in one
-   * request with what is submitted until then.
+   * Stores a change and sends it. Resolves when it is stored, rejects where it cannot be. The change is in the outbox
+   * before this returns, so the state it was based on is still current. `gather`: it is sent with the next `kick`, in
+   * one request with the changes submitted until then.
    */
   async submit(change: NewChange, { gather = false } = {}): Promise<Submitted> {
     if (this.closed !== undefined) throw this.closed;
@@ -121,7 +121,7 @@ export class Sender {
     return { outcome };
   }
 
-  /** Sends what waits and is due. Does nothing while the sender is held, or at it already. */
+  /** Sends the changes that are due. Does nothing while the sender is held or already sending. */
   kick(): void {
     if (this.holds.size > 0 || this.closed !== undefined) return;
     this.timer?.cancel();
@@ -134,19 +134,19 @@ export class Sender {
     this.holds.add(why);
   }
 
-  /** The others may still hold it. */
+  /** Removes one hold; another may remain. */
   release(why: Hold): void {
     this.holds.delete(why);
     this.kick();
   }
 
-  /** Who waits for changes that are gone from the outbox hears so. */
+  /** Rejects the callers of changes that were removed from the outbox by a reset. */
   abandoned(gone: readonly Pending[]): void {
     const error = new ClientError('reset', "the server's history was replaced");
     for (const { seq } of gone) this.forget(seq)?.reject(error);
   }
 
-  /** Sends nothing more. Who waits gets `error`; what was not sent stays in the store. */
+  /** Stops sending. Waiting callers get `error`; unsent changes stay in the store. */
   close(error: Error): void {
     this.closed = error;
     this.timer?.cancel();
@@ -160,7 +160,7 @@ export class Sender {
   }
 
   private async loop(): Promise<void> {
-    // Asked for while the last round failed: it is tried again when its time has come.
+    // Called after a failed round: the timer retries it.
     if (this.timer !== undefined) return;
     this.reportBaseless();
     while (this.holds.size === 0 && this.closed === undefined) {
@@ -192,7 +192,9 @@ export class Sender {
     this.options.emit('problem', { error });
   }
 
-  /** Sends one request. Throws what concerns all of it; what concerns a single change is settled with that change. */
+  /**
+   * Sends one request. Throws errors of the whole request; the result of a single change is settled with that change.
+   */
   private async round(ready: readonly Pending[]): Promise<void> {
     const [first] = ready;
     if (first === undefined) return;
@@ -204,8 +206,9 @@ export class Sender {
   }
 
   /**
-   * The list of devices may be another one by now than where a change was made, as where it was held. Nobody has seen
-   * that change yet: a device that was revoked meanwhile gets no key of it, and a stranger stops it as it stops `put`.
+   * The device list may have changed since a change was made, for example while the sender was held. The change has
+   * not been sent yet, so keys of devices revoked meanwhile are removed, and an uncertified device stops it as it
+   * stops `put`.
    */
   private async checkRecipients(): Promise<void> {
     const { outbox, roster } = this.options;
@@ -245,7 +248,7 @@ export class Sender {
     );
   }
 
-  /** Once it has failed nobody waits for an answer any more: then this loop's own waits are enough. */
+  /** After a failure no caller waits for an answer, and the backoff of this loop is enough. */
   private get api(): DeviceApi {
     return this.failures === 0 ? this.options.api : this.options.api.once;
   }
@@ -259,7 +262,7 @@ export class Sender {
     return api.move(row.id, { binId: row.binId, version: base, sig: row.sig });
   }
 
-  /** Every outcome is recorded, whatever became of the others; then the first failure that is not a refusal is thrown. */
+  /** Records every outcome; then throws the first failure that is not a refusal. */
   private async settleAll(sent: readonly Pending[], outcomes: readonly Outcome[]): Promise<void> {
     const failures: Error[] = [];
     this.rosterRead = undefined;
@@ -280,8 +283,8 @@ export class Sender {
   }
 
   /**
-   * A refusal: mended by new keys, or final, or, where nobody waits for the change any more, kept for better times.
-   * Throws what passes by itself.
+   * Handles a refusal: re-seals, drops the change if the refusal is final, or, where no caller waits, schedules a
+   * retry. Throws transient errors.
    */
   private async refused(pending: Pending, error: ApiError): Promise<void> {
     if (this.closed !== undefined) return;
@@ -310,14 +313,14 @@ export class Sender {
     return tracked;
   }
 
-  /** Gives the caller that still waits for the change, which must be answered. */
+  /** Returns the waiting caller, if any, which must be settled. */
   private forget(seq: number): Waiter | undefined {
     const waiter = this.tracked.get(seq)?.waiter;
     this.tracked.delete(seq);
     return waiter;
   }
 
-  /** A refused change goes, and with it those made on top of it. Its caller hears of it, or an event tells. */
+  /** Drops a refused change and those based on it. The caller gets the error, or event `rejected` reports it. */
   private async dropRefused(pending: Pending, error: Error): Promise<void> {
     const gone = [pending, ...this.options.outbox.after(pending)];
     await this.options.outbox.drop(gone);
@@ -329,11 +332,13 @@ export class Sender {
     }
   }
 
-  /** The server misses devices in `keys`: one joined meanwhile. Its key is added, and the write goes out again. */
+  /**
+   * The server misses devices in `keys` because one joined meanwhile. Its key is added, and the write is sent again.
+   */
   private async resealed(pending: PendingWrite, error: ApiError): Promise<boolean> {
     if (!Array.isArray(error.details['missingDevices'])) return false;
     if (this.track(pending.seq).reseals++ >= RESEALS_MAX) return false;
-    // Once for all refusals of one answer: they were judged by the same list.
+    // Once for all refusals of one reply, which were decided by the same list.
     this.rosterRead ??= this.options.roster.refresh();
     await this.rosterRead;
     const { sodium, reader, roster } = this.options;
@@ -344,7 +349,7 @@ export class Sender {
     return true;
   }
 
-  /** Nothing goes out for now: callers learn that their change waits, and after a while it is tried again. */
+  /** The request failed: callers learn that their changes wait, and it is retried later. */
   private postpone(error: Error): void {
     if (this.closed !== undefined) return;
     for (const tracked of this.tracked.values()) {
@@ -356,7 +361,7 @@ export class Sender {
     this.wakeIn(Math.max(asked, backoffMs(this.failures++, RECONNECT, this.options.random)));
   }
 
-  /** Comes back when the first of the parked changes is due. */
+  /** Wakes when the first postponed change is due. */
   private untilDue(): void {
     if (this.closed !== undefined) return;
     let first = Infinity;
@@ -370,7 +375,7 @@ export class Sender {
   }
 }
 
-/** The reply must be about this change. Its version is above the base, or the base's own where nothing was to be done. */
+/** The reply must name this item. Its version is above the base, or equal where the write changed nothing. */
 function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
   if (sent?.id !== stored.id || stored.version < Math.max(sent.base ?? 0, 1))
     throw new ProtocolError(`the reply to a change of ${sent?.id} is not about it`, { code: 'wrong_reply' });
@@ -382,10 +387,10 @@ const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pend
 /** A change that writes an item. */
 type PendingWrite = Extract<Pending, { kind: 'write' }>;
 
-/** Room for the JSON around the writes of a batch. */
+/** Reserves room for the JSON around the writes of a batch. */
 const BATCH_BYTES = BODY_MAX_BATCH - 1024;
 
-/** As many writes from the front as one batch takes, with their bodies. A single one goes alone, whatever its size. */
+/** As many writes from the front as one batch takes, with their bodies; at least one, whatever its size. */
 function fitting(ready: readonly Pending[]): { readonly sent: readonly Pending[]; readonly bodies: readonly string[] } {
   const sent: Pending[] = [];
   const bodies: string[] = [];
