@@ -9,9 +9,9 @@ import { sound } from '../src/cli/doctor/network.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { NetworkError } from '../src/sdk/errors.js';
 import {
-  certificateTold,
+  withCertificateErrors,
   faultsOf,
-  sayFault,
+  describeFault,
   type Shown,
   CertificateError,
   networkReason,
@@ -93,7 +93,7 @@ async function serving(t: WithTeardown, made: { readonly key: string; readonly c
 t.test('DOCTOR-20: each fault is told with the certificate that has it', { skip: missing('openssl') }, async (t) => {
   const folder = await temporaryFolder(t);
   const why = async (url: string): Promise<string> => {
-    const error = await refusal(certificateTold((to, init) => fetch(to, init))(url, {}));
+    const error = await refusal(withCertificateErrors((to, init) => fetch(to, init))(url, {}));
     t.ok(error instanceof CertificateError, error.message);
     return networkReason(new NetworkError('network', 'no answer', { cause: error }));
   };
@@ -131,7 +131,7 @@ t.test('DOCTOR-20: of a chain the certificate that expired, or is not valid yet,
   const now = Date.UTC(2030, 0, 1);
   const judged = (shown: Shown, host = 'home.test'): string =>
     faultsOf(shown, { host, now })
-      .map((fault) => sayFault(fault, host))
+      .map((fault) => describeFault(fault, host))
       .join('; ');
   const own = peer('home.test', 'Between', now - HOUR, now + HOUR);
   t.equal(judged({ chain: [own], verdict: '' }), '');

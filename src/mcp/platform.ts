@@ -1,5 +1,5 @@
 /** Everything of the outside that the companion's client touches. */
-import { certificateTold } from '../sdk/node-certificate.js';
+import { withCertificateErrors } from '../sdk/node-certificate.js';
 import type { Platform, SocketPort } from '../sdk/platform.js';
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
@@ -18,7 +18,7 @@ const noSockets: SocketPort = {
  */
 export const mcpPlatform = async (): Promise<Platform> => ({
   sodium: await loadBrowserSodium(),
-  fetch: certificateTold((url, init) => fetch(url, init)),
+  fetch: withCertificateErrors((url, init) => fetch(url, init)),
   sockets: noSockets,
   clock: systemClock,
   random: Math.random,

@@ -23,7 +23,7 @@ const ROUNDS_MAX = 3;
 export class Bins {
   private readonly reading = new SingleFlight((reason: DeviceEvents['bins']['reason']) => this.read(reason));
 
-  private readonly followers: ListSubscriptions<BinView>;
+  private readonly subscriptions: ListSubscriptions<BinView>;
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'sodium' | 'reader' | 'emit' | 'onProblem'> & {
@@ -32,7 +32,7 @@ export class Bins {
       readonly sync: Sync;
     },
   ) {
-    this.followers = new ListSubscriptions(JSON.stringify, options.onProblem);
+    this.subscriptions = new ListSubscriptions(JSON.stringify, options.onProblem);
   }
 
   async list(): Promise<readonly BinView[]> {
@@ -45,7 +45,7 @@ export class Bins {
    * `list`.
    */
   subscribe(listener: (bins: readonly BinView[]) => void): Promise<Subscription<BinView>> {
-    return this.followers.follow(listener, () => this.list());
+    return this.subscriptions.subscribe(listener, () => this.list());
   }
 
   /**
@@ -61,12 +61,12 @@ export class Bins {
    * shown.
    */
   async create(id: string, label: BinLabel, slug?: string): Promise<BinView> {
-    return this.own(this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) })));
+    return this.changed(this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) })));
   }
 
   /** Replaces the label of a bin. Throws `RangeError` as `create`. */
   async rename(id: string, label: BinLabel): Promise<BinView> {
-    return this.own(this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) })));
+    return this.changed(this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) })));
   }
 
   /**
@@ -79,7 +79,7 @@ export class Bins {
       await Promise.all((await items.idsIn(id)).map((item) => writer.delete(item)));
       try {
         await api.removeBin(id);
-        this.own(undefined);
+        this.changed(undefined);
         return;
       } catch (error) {
         if (!(error instanceof ApiError) || error.code !== 'conflict' || round >= ROUNDS_MAX) throw error;
@@ -93,12 +93,13 @@ export class Bins {
     const bins = await this.list();
     for (const { id } of bins) used.delete(id);
     this.options.emit('bins', { reason, bins, unlisted: [...used] });
-    this.followers.tell(bins);
+    this.subscriptions.deliver(bins);
   }
 
   /** After a change of this device: subscribers are updated even when no socket is connected to report the change. */
-  private own<T>(result: T): T {
-    if (this.followers.any) this.refresh('changed').catch((error: unknown) => this.options.onProblem(asError(error)));
+  private changed<T>(result: T): T {
+    if (this.subscriptions.any)
+      this.refresh('changed').catch((error: unknown) => this.options.onProblem(asError(error)));
     return result;
   }
 

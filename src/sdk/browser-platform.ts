@@ -26,11 +26,11 @@ const ABNORMAL = 1006;
 /** WebSockets of browsers. They cannot be paused: a client that reads too slowly has to disconnect (see `Sync`). */
 export const browserSockets: SocketPort = {
   open(url, events): OpenSocket {
-    let told = false;
+    let reported = false;
     const closed = (code: number, reason: string): void => {
       clearTimeout(timer);
-      if (told) return;
-      told = true;
+      if (reported) return;
+      reported = true;
       events.closed(code, reason);
     };
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -54,10 +54,10 @@ export const browserSockets: SocketPort = {
     giveUp(OPEN_WITHIN_MS, 'no connection in time');
     socket.onopen = () => {
       clearTimeout(timer);
-      if (!told) events.opened();
+      if (!reported) events.opened();
     };
     socket.onmessage = ({ data }: MessageEvent<unknown>) => {
-      if (told || typeof data !== 'string') return;
+      if (reported || typeof data !== 'string') return;
       if (data.length <= FRAME_MAX) events.message(data);
       else socket.close();
     };
@@ -68,7 +68,7 @@ export const browserSockets: SocketPort = {
         if (socket.readyState === WebSocket.OPEN) socket.send(text);
       },
       close: (code, reason) => {
-        if (told) return;
+        if (reported) return;
         // Browsers accept codes 1000 and 3000 to 4999 only, and throw for any other.
         const allowed = code === 1000 || (code >= 3000 && code <= 4999);
         socket.close(allowed ? code : 1000, reason);

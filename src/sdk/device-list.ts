@@ -40,7 +40,7 @@ export class DeviceList {
    */
   private readonly revoked = new Set<string>();
 
-  private readonly followers: ListSubscriptions<DeviceEntry>;
+  private readonly subscriptions: ListSubscriptions<DeviceEntry>;
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'sodium' | 'identity' | 'emit'> & {
@@ -51,7 +51,7 @@ export class DeviceList {
       readonly remembered?: readonly DeviceEntry[];
     },
   ) {
-    this.followers = new ListSubscriptions(listText, (error) => options.emit('problem', { error }));
+    this.subscriptions = new ListSubscriptions(listText, (error) => options.emit('problem', { error }));
     this.known = options.remembered;
     for (const { id, revokedAt } of options.remembered ?? []) if (revokedAt !== null) this.revoked.add(id);
   }
@@ -74,7 +74,7 @@ export class DeviceList {
    * and when a device joins or is revoked; `online` is as of the last reading.
    */
   subscribe(listener: (devices: readonly DeviceEntry[]) => void): Promise<Subscription<DeviceEntry>> {
-    return this.followers.follow(listener, () => this.list());
+    return this.subscriptions.subscribe(listener, () => this.list());
   }
 
   /**
@@ -83,14 +83,14 @@ export class DeviceList {
   standing(): { readonly active: number; readonly uncertified: readonly Uncertified[] } | null {
     if (this.known === undefined) return null;
     const active = this.known.filter((device) => device.revokedAt === null);
-    return { active: active.length, uncertified: this.strangersIn(active) };
+    return { active: active.length, uncertified: this.uncertifiedIn(active) };
   }
 
   /** The devices to seal for: all that are not revoked. Throws `UncertifiedDeviceError`. */
   async recipients(): Promise<readonly ListedDevice[]> {
     const active = (await this.list()).filter((device) => device.revokedAt === null);
-    const strangers = this.strangersIn(active);
-    if (strangers.length > 0) throw new UncertifiedDeviceError(strangers);
+    const uncertified = this.uncertifiedIn(active);
+    if (uncertified.length > 0) throw new UncertifiedDeviceError(uncertified);
     return active.map((device) => this.listed(device));
   }
 
@@ -150,9 +150,9 @@ export class DeviceList {
     this.known = devices;
     await this.vouchForSelf(devices);
     this.options.emit('devices', { devices });
-    this.followers.tell(devices);
-    const strangers = this.strangersIn(devices.filter((device) => device.revokedAt === null));
-    if (strangers.length > 0) this.options.emit('uncertified', { devices: strangers });
+    this.subscriptions.deliver(devices);
+    const uncertified = this.uncertifiedIn(devices.filter((device) => device.revokedAt === null));
+    if (uncertified.length > 0) this.options.emit('uncertified', { devices: uncertified });
     return devices;
   }
 
@@ -172,7 +172,7 @@ export class DeviceList {
     }
   }
 
-  private strangersIn(devices: readonly DeviceEntry[]): Uncertified[] {
+  private uncertifiedIn(devices: readonly DeviceEntry[]): Uncertified[] {
     const { sodium, identity } = this.options;
     return devices
       .filter((device) => this.revoked.has(device.id) || !isCertified(sodium, identity.masterKey, this.listed(device)))

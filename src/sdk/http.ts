@@ -1,6 +1,6 @@
 /** HTTP requests to a server: time-outs, typed refusals, and retries of requests that may be repeated. */
 import { delay, type Clock } from '../protocol/clock.js';
-import { backoffMs, follow, type Fetch, type Random, RETRY } from './platform.js';
+import { backoffMs, abortOnAny, type Fetch, type Random, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
 import { count, errorBody, field, type Read } from './reader.js';
 
@@ -87,7 +87,7 @@ export class Http {
   /** Sends a request, with a bearer token if one is given. */
   async send(request: HttpRequest, token: string | null = null): Promise<HttpReply> {
     const cancel = new AbortController();
-    const release = follow(cancel, [request.signal, this.options.lifetime]);
+    const release = abortOnAny(cancel, [request.signal, this.options.lifetime]);
     try {
       return await this.tryAgain(request, token, cancel.signal);
     } finally {
@@ -119,17 +119,17 @@ export class Http {
   ): number | undefined {
     if (request.once === true) return undefined;
     if (error instanceof NetworkError && error.final) return undefined;
-    const asked = retryAfterMs(error);
+    const retryAfter = retryAfterMs(error);
     const limited = error instanceof ApiError && error.status === 429;
-    if (asked > WAIT_MAX_MS) return undefined;
+    if (retryAfter > WAIT_MAX_MS) return undefined;
     // A wait that the server named is not a failure: it is bounded by `PATIENCE_MS`, not by the number of attempts.
-    if (limited && asked > 0) {
-      tried.waitedMs += asked;
-      return tried.waitedMs <= PATIENCE_MS ? asked : undefined;
+    if (limited && retryAfter > 0) {
+      tried.waitedMs += retryAfter;
+      return tried.waitedMs <= PATIENCE_MS ? retryAfter : undefined;
     }
     // 429 is decided before anything is executed, so any request may be repeated after it.
     if (tried.repeats >= REPEATS_MAX || !(limited || (request.repeatable && isBriefly(error)))) return undefined;
-    return Math.max(asked, backoffMs(tried.repeats++, RETRY, this.options.random));
+    return Math.max(retryAfter, backoffMs(tried.repeats++, RETRY, this.options.random));
   }
 
   private async attempt(request: HttpRequest, token: string | null, cancel: AbortSignal): Promise<HttpReply> {

@@ -13,7 +13,7 @@ export interface Subscription<T> {
 /** Most subscriptions of one list. */
 export const SUBSCRIPTIONS_MAX = 64;
 
-interface Follower<T> {
+interface Subscriber<T> {
   readonly listener: (list: readonly T[]) => void;
   current: readonly T[] | undefined;
   text: string;
@@ -21,7 +21,7 @@ interface Follower<T> {
 
 /** The subscriptions of one list. */
 export class ListSubscriptions<T> {
-  private readonly all = new Set<Follower<T>>();
+  private readonly all = new Set<Subscriber<T>>();
 
   /** `textOf`: lists with the same text are considered equal. */
   constructor(
@@ -38,39 +38,39 @@ export class ListSubscriptions<T> {
    * Delivers the list of `read` to `listener` before it resolves, then each one that differs. Rejects as `read` does;
    * throws `ClientError` `too_many` above `SUBSCRIPTIONS_MAX`.
    */
-  async follow(listener: (list: readonly T[]) => void, read: () => Promise<readonly T[]>): Promise<Subscription<T>> {
+  async subscribe(listener: (list: readonly T[]) => void, read: () => Promise<readonly T[]>): Promise<Subscription<T>> {
     if (this.all.size >= SUBSCRIPTIONS_MAX)
       throw new ClientError('too_many', `more than ${SUBSCRIPTIONS_MAX} subscriptions: close those that nobody needs`);
-    const follower: Follower<T> = { listener, current: undefined, text: '' };
-    this.all.add(follower);
+    const subscriber: Subscriber<T> = { listener, current: undefined, text: '' };
+    this.all.add(subscriber);
     try {
       const list = await read();
       // A newer list may have been delivered during `read`.
-      if (follower.current === undefined) this.tellOne(follower, list);
+      if (subscriber.current === undefined) this.deliverOne(subscriber, list);
     } catch (error) {
-      this.all.delete(follower);
+      this.all.delete(subscriber);
       throw error;
     }
     return {
       get current() {
-        return follower.current ?? [];
+        return subscriber.current ?? [];
       },
-      close: () => void this.all.delete(follower),
+      close: () => void this.all.delete(subscriber),
     };
   }
 
   /** Delivers the current list to those that have another one. */
-  tell(list: readonly T[]): void {
-    for (const follower of [...this.all]) this.tellOne(follower, list);
+  deliver(list: readonly T[]): void {
+    for (const subscriber of [...this.all]) this.deliverOne(subscriber, list);
   }
 
-  private tellOne(follower: Follower<T>, list: readonly T[]): void {
+  private deliverOne(subscriber: Subscriber<T>, list: readonly T[]): void {
     const text = this.textOf(list);
-    if (follower.current !== undefined && text === follower.text) return;
-    follower.current = list;
-    follower.text = text;
+    if (subscriber.current !== undefined && text === subscriber.text) return;
+    subscriber.current = list;
+    subscriber.text = text;
     try {
-      follower.listener(list);
+      subscriber.listener(list);
     } catch (error) {
       this.onProblem(asError(error));
     }

@@ -22,7 +22,7 @@ import {
   Matches,
   planOf,
   sameHead,
-  sameSeal,
+  sameTag,
   type Head,
   type QueryFilter,
   type QueryUpdate,
@@ -56,8 +56,8 @@ interface Live {
   readonly matches: Matches;
   shown: readonly ItemView[];
   /** The tags of the shown items, by id. */
-  seals: ReadonlyMap<string, Uint8Array | null>;
-  told: { readonly total: number } | undefined;
+  tags: ReadonlyMap<string, Uint8Array | null>;
+  last: { readonly total: number } | undefined;
 }
 
 /** The index of the live queries. It exists while there are queries. */
@@ -68,10 +68,10 @@ export class LiveQueryIndex {
   private openedBytes = 0;
   private openedInRow = 0;
   private readonly damaged = new Set<string>();
-  private readonly line = new Serial();
+  private readonly work = new Serial();
   private due = false;
   /** Incremented each time the index is discarded. */
-  private life = 0;
+  private generation = 0;
   /** A round failed at an unknown point: the next one starts over, for all queries. */
   private stale = false;
   private unlisten: (() => void) | undefined;
@@ -87,11 +87,11 @@ export class LiveQueryIndex {
     if (this.queries.size >= QUERIES_MAX)
       throw new ClientError('too_many', `more than ${QUERIES_MAX} queries are open: close those that nobody looks at`);
     const matches = new Matches(plan.compare);
-    const live: Live = { plan, listener, matches, shown: [], seals: new Map(), told: undefined };
+    const live: Live = { plan, listener, matches, shown: [], tags: new Map(), last: undefined };
     this.queries.add(live);
     this.unlisten ??= this.options.outbox.dirty.listen(() => this.wake());
     try {
-      await this.line.run(() => this.begin(live));
+      await this.work.run(() => this.begin(live));
     } catch (error) {
       this.end(live);
       throw error;
@@ -115,7 +115,7 @@ export class LiveQueryIndex {
     this.unlisten?.();
     this.unlisten = undefined;
     this.heads = undefined;
-    this.life++;
+    this.generation++;
     this.opened.clear();
     this.openedBytes = 0;
     this.damaged.clear();
@@ -125,7 +125,7 @@ export class LiveQueryIndex {
   private wake(): void {
     if (this.due) return;
     this.due = true;
-    this.line
+    this.work
       .run(() => this.round())
       .catch((error: unknown) => {
         this.stale = true;
@@ -161,7 +161,7 @@ export class LiveQueryIndex {
   /** Rebuilds the index, including changes that were not reported. */
   private async reload(): Promise<readonly Change[]> {
     const before = this.heads ?? new Map<string, Head>();
-    const { life } = this;
+    const { generation } = this;
     const after = new Map<string, Head>();
     // Items that change during the scan are dirty, and are handled in the next round.
     for await (const seen of this.options.outbox.everything()) {
@@ -169,7 +169,7 @@ export class LiveQueryIndex {
       if (head !== undefined) after.set(seen.id, head);
     }
     // If all queries were closed meanwhile, dirty ids were not collected for a while and this index may be stale.
-    if (this.life === life) this.heads = after;
+    if (this.generation === generation) this.heads = after;
     return [...new Set([...before.keys(), ...after.keys()])].flatMap((id) =>
       changed(id, before.get(id), after.get(id)),
     );
@@ -189,7 +189,7 @@ export class LiveQueryIndex {
   }
 
   private async advance(live: Live, changes: readonly Change[]): Promise<void> {
-    let moved = live.told === undefined;
+    let moved = live.last === undefined;
     for (const { id, before, after } of changes) {
       const fits = after !== undefined && (await this.fits(live, after, before));
       if (live.matches.place(id, fits ? after : undefined)) moved = true;
@@ -201,7 +201,7 @@ export class LiveQueryIndex {
     if (!live.plan.wants(head)) return false;
     if (live.plan.words.length === 0) return true;
     // The text is unchanged, so the earlier result holds.
-    if (sameSeal(head, before) && before !== undefined && live.plan.wants(before)) return live.matches.has(head.id);
+    if (sameTag(head, before) && before !== undefined && live.plan.wants(before)) return live.matches.has(head.id);
     const opened = await this.open(head);
     return opened !== undefined && found(live.plan.words, opened.row.type, opened.payload);
   }
@@ -209,24 +209,24 @@ export class LiveQueryIndex {
   private async show(live: Live): Promise<void> {
     const known = new Map(live.shown.map((view) => [view.id, view] as const));
     const shown: ItemView[] = [];
-    const seals = new Map<string, Uint8Array | null>();
+    const tags = new Map<string, Uint8Array | null>();
     for (const head of live.matches.first(live.plan.limit)) {
       const last = known.get(head.id);
-      const same = last !== undefined && sameSeal(head, { sig: live.seals.get(head.id) ?? null });
+      const same = last !== undefined && sameTag(head, { sig: live.tags.get(head.id) ?? null });
       const view = same ? refreshed(last, head) : await this.view(head);
       if (view === undefined) continue;
       shown.push(view);
-      seals.set(head.id, head.sig);
+      tags.set(head.id, head.sig);
     }
     const update = { items: shown, total: live.matches.size, changes: changesBetween(live.shown, shown) };
-    const news = update.changes.length > 0 || live.told?.total !== update.total;
+    const news = update.changes.length > 0 || live.last?.total !== update.total;
     live.shown = shown;
-    live.seals = seals;
-    live.told = update;
-    if (news && this.queries.has(live)) this.tell(live, update);
+    live.tags = tags;
+    live.last = update;
+    if (news && this.queries.has(live)) this.deliver(live, update);
   }
 
-  private tell(live: Live, update: QueryUpdate): void {
+  private deliver(live: Live, update: QueryUpdate): void {
     try {
       live.listener(update);
     } catch (error) {
@@ -248,7 +248,7 @@ export class LiveQueryIndex {
     const row = rowSeen(await outbox.look(head.id));
     if (row === undefined) return undefined;
     const known = this.opened.get(head.id);
-    if (known !== undefined && sameSeal(row, known)) return { row, payload: known.payload };
+    if (known !== undefined && sameTag(row, known)) return { row, payload: known.payload };
     if (++this.openedInRow % OPENED_AT_ONCE === 0) await yieldToEventLoop();
     try {
       const payload = openItem(sodium, row, reader);

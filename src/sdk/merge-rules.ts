@@ -18,8 +18,8 @@ import type { Core } from './core.js';
 export type Stated = Exclude<Change, { kind: 'ack' }>;
 
 /** Collects the events of a change. `live`: after `caught_up`. */
-export interface Telling {
-  readonly tell: (() => void)[];
+export interface PendingEvents {
+  readonly emits: (() => void)[];
   readonly live: boolean;
 }
 
@@ -39,47 +39,47 @@ export class MergeRules {
   }
 
   /** The entry of an item after this change. */
-  judged(change: Stated, before: Entry | undefined, telling: Telling): Entry {
-    if (change.kind === 'delete') return this.deleted(change, before, telling);
-    if (change.kind === 'item') return this.arrived(change.item, before, telling);
-    return this.quarantined({ ...change, reason: 'bad_row', row: null }, before, telling);
+  entryAfter(change: Stated, before: Entry | undefined, events: PendingEvents): Entry {
+    if (change.kind === 'delete') return this.deleted(change, before, events);
+    if (change.kind === 'item') return this.arrived(change.item, before, events);
+    return this.quarantined({ ...change, reason: 'bad_row', row: null }, before, events);
   }
 
-  private arrived(row: LiveItem, before: Entry | undefined, telling: Telling): Entry {
+  private arrived(row: LiveItem, before: Entry | undefined, events: PendingEvents): Entry {
     const { id, version } = row;
     const forbidden = contradiction(row, before);
-    if (forbidden !== undefined) return this.quarantined({ id, version, reason: forbidden, row }, before, telling);
+    if (forbidden !== undefined) return this.quarantined({ id, version, reason: forbidden, row }, before, events);
     try {
       const payload = openItem(this.options.sodium, row, this.options.reader);
-      const view = { ...viewOf(row, payload), live: telling.live };
-      if (isNews(row, before)) telling.tell.push(() => this.options.emit('item', view));
+      const view = { ...viewOf(row, payload), live: events.live };
+      if (isNews(row, before)) events.emits.push(() => this.options.emit('item', view));
       return { id, version, state: 'live', row };
     } catch (error) {
       if (!(error instanceof CryptoRefusal)) throw error;
-      return this.quarantined({ id, version, reason: error.reason, row }, before, telling);
+      return this.quarantined({ id, version, reason: error.reason, row }, before, events);
     }
   }
 
   private quarantined(
     found: Omit<QuarantinedEntry, 'state' | 'kept'>,
     before: Entry | undefined,
-    telling: Telling,
+    events: PendingEvents,
   ): Entry {
     const { id, version, reason } = found;
     const row = found.row !== null && isForeign(reason) ? headOnly(found.row) : found.row;
-    telling.tell.push(() => this.options.emit('quarantined', { id, version, reason }));
+    events.emits.push(() => this.options.emit('quarantined', { id, version, reason }));
     return { id, version, reason, row, state: 'quarantined', kept: keptOf(before) };
   }
 
-  private deleted(change: Change & { kind: 'delete' }, before: Entry | undefined, telling: Telling): Entry {
+  private deleted(change: Change & { kind: 'delete' }, before: Entry | undefined, events: PendingEvents): Entry {
     const { id, version, sig } = change;
     const refused = this.tagRefusal(id, sig);
     const { emit } = this.options;
-    const { live } = telling;
+    const { live } = events;
     // A delete of an item that was never here is no event.
     if (before !== undefined && before.state !== 'deleted') {
-      telling.tell.push(() => emit('delete', { id, version, live }));
-      if (refused !== undefined) telling.tell.push(() => emit('untagged_delete', { id, version, reason: refused }));
+      events.emits.push(() => emit('delete', { id, version, live }));
+      if (refused !== undefined) events.emits.push(() => emit('untagged_delete', { id, version, reason: refused }));
     }
     return {
       id,

@@ -45,18 +45,18 @@ const SHOWN_MAX = 120;
 const CHAIN_MAX = 10;
 
 /** Text of the server as one bounded line. */
-const said = (text: string | undefined): string => harmless(text ?? '').slice(0, SHOWN_MAX);
+const oneLine = (text: string | undefined): string => harmless(text ?? '').slice(0, SHOWN_MAX);
 
 /** Node returns an array where a name has several values of one kind. */
 const one = (value: string | readonly string[] | undefined): string | undefined =>
   typeof value === 'string' ? value : value?.join(', ');
 
 const nameOf = (subject: PeerCertificate['subject'] | undefined): string =>
-  said(one(subject?.CN) ?? one(subject?.O)) || 'nobody';
+  oneLine(one(subject?.CN) ?? one(subject?.O)) || 'nobody';
 
 /** The names that a server's certificate is for. */
 export const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
-  said(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
+  oneLine(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
 
 /** Starts a handshake that accepts any certificate. `done` rejects with the system's error where there is no TLS. */
 export function handshake({ host, port }: TlsTarget): { readonly done: Promise<Shown>; readonly end: () => void } {
@@ -119,17 +119,17 @@ export function faultsOf(
   const last = chain.at(-1) ?? own;
   if (verdict === 'DEPTH_ZERO_SELF_SIGNED_CERT') faults.push({ kind: 'self_signed', which, named: '' });
   else if (NO_AUTHORITY.has(verdict)) {
-    // From a lone certificate it cannot be told which other ones are missing; with issuers, only the root is.
+    // From a lone certificate it cannot be described which other ones are missing; with issuers, only the root is.
     const kind = chain.length === 1 ? 'no_chain' : 'unknown_authority';
     faults.push({ kind, which, named: nameOf(last.issuer) });
   }
   if (checkServerIdentity(host, own) !== undefined) faults.push({ kind: 'wrong_name', which, named: namesOf(own) });
-  if (faults.length === 0) faults.push({ kind: 'other', which, named: said(verdict) });
+  if (faults.length === 0) faults.push({ kind: 'other', which, named: oneLine(verdict) });
   return faults;
 }
 
 /** A fault as the end of "the server cannot be reached: ...". */
-export function sayFault({ kind, which, at, named }: CertificateFault, host: string): string {
+export function describeFault({ kind, which, at, named }: CertificateFault, host: string): string {
   const time =
     at === undefined || Number.isNaN(at)
       ? 'an unknown time'
@@ -163,7 +163,7 @@ function certificateCode(error: unknown): string | undefined {
 }
 
 /** The faults as text; undefined where the second handshake shows none. */
-async function lookedAt(url: string, now: number): Promise<string | undefined> {
+async function describeFaults(url: string, now: number): Promise<string | undefined> {
   const { hostname, port } = new URL(url);
   const host = hostname.replace(/^\[|\]$/g, '');
   const { done, end } = handshake({ host, port: port === '' ? 443 : Number(port) });
@@ -174,7 +174,7 @@ async function lookedAt(url: string, now: number): Promise<string | undefined> {
   try {
     const shown = await Promise.race([done, late]);
     const faults = shown === undefined ? [] : faultsOf(shown, { host, now });
-    return faults.length === 0 ? undefined : faults.map((fault) => sayFault(fault, host)).join('; ');
+    return faults.length === 0 ? undefined : faults.map((fault) => describeFault(fault, host)).join('; ');
   } catch {
     // The error is reported by its code alone.
     return undefined;
@@ -185,7 +185,7 @@ async function lookedAt(url: string, now: number): Promise<string | undefined> {
 }
 
 /** A `fetch` whose errors say which certificate is invalid, if that is the cause. */
-export const certificateTold =
+export const withCertificateErrors =
   (fetch: Platform['fetch'], now: () => number = Date.now): Platform['fetch'] =>
   async (url, init) => {
     try {
@@ -193,8 +193,8 @@ export const certificateTold =
     } catch (error) {
       const code = certificateCode(error);
       if (code === undefined || !url.startsWith('https:')) throw error;
-      const told = await lookedAt(url, now());
-      throw told === undefined ? error : new CertificateError(code, told, { cause: error });
+      const described = await describeFaults(url, now());
+      throw described === undefined ? error : new CertificateError(code, described, { cause: error });
     }
   };
 

@@ -1,7 +1,7 @@
 /** The platform of Node. */
 import { nodeSodium } from '../crypto/sodium-node.js';
 import { systemClock } from '../protocol/clock.js';
-import { certificateTold } from './node-certificate.js';
+import { withCertificateErrors } from './node-certificate.js';
 import {
   type Platform,
   type SendBody,
@@ -19,7 +19,7 @@ import { WebSocket, type RawData } from 'ws';
 /** The platform of a device in Node: libsodium as a native module, `fetch`, WebSockets, the system clock. */
 export const nodePlatform = (): Platform => ({
   sodium: nodeSodium,
-  fetch: certificateTold((url, init) => fetch(url, init)),
+  fetch: withCertificateErrors((url, init) => fetch(url, init)),
   sendBody,
   sockets: nodeSockets,
   clock: systemClock,

@@ -114,7 +114,7 @@ async function decide(
 ): Promise<string> {
   try {
     const request = await firstRequest(host, session, cancelled);
-    const link = await judged(host, session, request);
+    const link = await verifiedLink(host, session, request);
     const { deviceId, name, glyph } = link.transcript;
     const approved = await unlessAborted(cancelled, approve({ deviceId, name, glyph, digits: link.digits }));
     expectTime(host, session);
@@ -182,7 +182,7 @@ function expectTime({ clock }: OfferHost, session: Session): void {
 }
 
 /** The checks before the user is asked. Throws `PairingError` `bad_request` with its cause. */
-async function judged(host: OfferHost, session: Session, request: PairRequest): Promise<PairLink> {
+async function verifiedLink(host: OfferHost, session: Session, request: PairRequest): Promise<PairLink> {
   const { sodium, identity, roster } = host;
   const { deviceId, host: dialled, pubkey: npk, name, glyph, attestation } = request;
   if (!isUlid(deviceId) || dialled === null) {
@@ -258,7 +258,7 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
       attestation: wireBytes(attestation),
       passwordTicket,
     };
-    const reply = await awaited(request, () => own.api.pairFetchNpk(body, request.signal));
+    const reply = await pollRelease(request, () => own.api.pairFetchNpk(body, request.signal));
     const { wrappedMasterKey, deviceCert, confirmation } = reply;
     const masterKey = acceptRelease(sodium, link, {
       device: { id: reply.device.id, publicKey: reply.device.pubkey },
@@ -276,7 +276,7 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
  * Polls until the existing device has decided, for as long as a code can live. Transient failures do not end it: the
  * server repeats its answer until the code expires, and the wrapped key is in that answer only.
  */
-async function awaited<T>(request: JoinRequest, call: () => Promise<T | 'pending'>): Promise<T> {
+async function pollRelease<T>(request: JoinRequest, call: () => Promise<T | 'pending'>): Promise<T> {
   const { clock, random } = request.platform;
   const giveUpAt = clock.now() + PAIR_SESSION_MS;
   let failure: unknown;

@@ -69,7 +69,7 @@ export const yieldToEventLoop = (): Promise<void> => new Promise((resolve) => se
  * for each short-lived signal it keeps something as long as the long-lived one exists (Node 20), and a device lives
  * for months.
  */
-export function follow(own: AbortController, signals: readonly (AbortSignal | undefined)[]): () => void {
+export function abortOnAny(own: AbortController, signals: readonly (AbortSignal | undefined)[]): () => void {
   const aborted = (): void => own.abort();
   for (const signal of signals) {
     if (signal?.aborted === true) aborted();

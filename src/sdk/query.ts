@@ -49,12 +49,12 @@ export const QUERY_LIMIT_MAX = 5_000;
 const QUERY_LIMIT = 500;
 
 /** True where both have the same tag, and so the same content. */
-export const sameSeal = (one: Pick<Head, 'sig'>, other: Pick<Head, 'sig'> | undefined): boolean =>
+export const sameTag = (one: Pick<Head, 'sig'>, other: Pick<Head, 'sig'> | undefined): boolean =>
   other !== undefined && one.sig !== null && other.sig !== null && equalBytes(one.sig, other.sig);
 
 /** True where a user sees no difference. */
 export const sameHead = (one: Head, other: Head): boolean =>
-  sameSeal(one, other) && one.version === other.version && one.pending === other.pending;
+  sameTag(one, other) && one.version === other.version && one.pending === other.pending;
 
 /** Newest first; within one millisecond by id. */
 export const newestFirst = (one: Pick<Head, 'id' | 'ts'>, other: Pick<Head, 'id' | 'ts'>): number =>

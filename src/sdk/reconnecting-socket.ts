@@ -14,9 +14,9 @@ import type { LineState } from './events.js';
 import { readFrame, type Frame } from './wire.js';
 
 /** The server pings every 30 s by default. After two missed pings this side sends one, then gives up. */
-const ASK_AFTER_MS = 65_000;
+const PING_AFTER_MS = 65_000;
 const GIVE_UP_AFTER_MS = 90_000;
-const LOOK_EVERY_MS = 5_000;
+const CHECK_EVERY_MS = 5_000;
 /** Time-out of opening a connection. */
 const OPEN_WITHIN_MS = 20_000;
 /** Backoff against an overloaded server starts as if this many attempts had failed. */
@@ -54,7 +54,7 @@ interface Connection {
   openedAt: number | null;
   caughtUpAt: number | null;
   heardAt: number;
-  asked: boolean;
+  pinged: boolean;
 }
 
 /** How a connection ended. `retryAfter`: seconds, from a refused upgrade. */
@@ -98,7 +98,7 @@ export class ReconnectingSocket {
   restart(reason: string): void {
     if (!this.running || this.current === undefined) return;
     this.drop(1000, 'starting anew');
-    this.again(reason);
+    this.reconnectLater(reason);
   }
 
   /** Resumes or pauses reading, so that frames do not pile up in memory. */
@@ -114,7 +114,7 @@ export class ReconnectingSocket {
 
   private connect(): void {
     const now = this.options.clock.now();
-    const connection: Connection = { socket: null, openedAt: null, caughtUpAt: null, heardAt: now, asked: false };
+    const connection: Connection = { socket: null, openedAt: null, caughtUpAt: null, heardAt: now, pinged: false };
     this.current = connection;
     this.options.onState({ state: 'connecting' });
     this.open(connection).catch((error: unknown) => this.failed(connection, error));
@@ -134,7 +134,7 @@ export class ReconnectingSocket {
       message: (text) => this.message(connection, text),
       closed: (code, reason, retryAfter) => this.closed(connection, { code, reason, retryAfter }),
     });
-    this.look(connection);
+    this.watch(connection);
   }
 
   private opened(connection: Connection): void {
@@ -159,7 +159,7 @@ export class ReconnectingSocket {
   private message(connection: Connection, text: string): void {
     if (this.current !== connection) return;
     connection.heardAt = this.options.clock.now();
-    connection.asked = false;
+    connection.pinged = false;
     try {
       const frame = readFrame(text);
       if (frame.kind === 'ping') connection.socket?.send('{"type":"pong"}');
@@ -172,29 +172,29 @@ export class ReconnectingSocket {
   }
 
   /** Checks for silence at intervals: a connection without traffic is broken, whatever TCP reports. */
-  private look(connection: Connection): void {
+  private watch(connection: Connection): void {
     this.timer?.cancel();
-    this.timer = this.options.clock.setTimer(LOOK_EVERY_MS, () => {
+    this.timer = this.options.clock.setTimer(CHECK_EVERY_MS, () => {
       if (this.current !== connection) return;
       if (!this.reading) connection.heardAt = this.options.clock.now();
       const silent = this.options.clock.now() - connection.heardAt;
       const opened = connection.openedAt !== null;
       if (silent >= (opened ? GIVE_UP_AFTER_MS : OPEN_WITHIN_MS)) {
         this.drop(CLOSE.silent, 'server silent');
-        this.again(opened ? 'the server fell silent' : 'the connection did not open');
+        this.reconnectLater(opened ? 'the server fell silent' : 'the connection did not open');
         return;
       }
-      if (opened && silent >= ASK_AFTER_MS && !connection.asked) {
-        connection.asked = true;
+      if (opened && silent >= PING_AFTER_MS && !connection.pinged) {
+        connection.pinged = true;
         connection.socket?.send('{"type":"ping"}');
       }
-      this.look(connection);
+      this.watch(connection);
     });
   }
 
   private closed(connection: Connection, { code, reason, retryAfter = 0 }: Closed): void {
     if (this.current !== connection) return;
-    this.leave();
+    this.detach();
     if (code === CLOSE.revoked) {
       this.endRevoked();
       return;
@@ -204,7 +204,10 @@ export class ReconnectingSocket {
       this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
     if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
     const spread = code === CLOSE.restart ? Math.round(this.options.random() * RESTART_SPREAD_MS) : 0;
-    this.again(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`, Math.max(spread, retryAfter * 1_000));
+    this.reconnectLater(
+      `closed with ${code}${reason === '' ? '' : ` (${reason})`}`,
+      Math.max(spread, retryAfter * 1_000),
+    );
   }
 
   private failed(connection: Connection, error: unknown): void {
@@ -215,7 +218,7 @@ export class ReconnectingSocket {
       return;
     }
     this.options.onProblem(asError(error));
-    this.again(asError(error).message, retryAfterMs(error));
+    this.reconnectLater(asError(error).message, retryAfterMs(error));
   }
 
   private endRevoked(): void {
@@ -226,7 +229,7 @@ export class ReconnectingSocket {
   }
 
   /** `leastMs`: the wait that the server asks for, or that the close code implies. */
-  private again(reason: string, leastMs = 0): void {
+  private reconnectLater(reason: string, leastMs = 0): void {
     if (!this.running) return;
     const backoff = backoffMs(this.attempt++, RECONNECT, this.options.random);
     const retryInMs = Math.max(backoff, Math.min(leastMs, RETRY_AFTER_MAX_MS));
@@ -239,11 +242,11 @@ export class ReconnectingSocket {
 
   private drop(code: number, reason: string): void {
     this.timer?.cancel();
-    this.leave()?.socket?.close(code, reason);
+    this.detach()?.socket?.close(code, reason);
   }
 
   /** Detaches the current connection: its later events are ignored. */
-  private leave(): Connection | undefined {
+  private detach(): Connection | undefined {
     const connection = this.current;
     this.current = undefined;
     if (connection !== undefined && this.provedGood(connection)) this.attempt = 0;

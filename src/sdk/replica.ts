@@ -29,7 +29,7 @@ interface Draft {
   /** By how much the number of quarantined items grows. */
   burden: number;
   readonly done: Pending[];
-  readonly tell: (() => void)[];
+  readonly emits: (() => void)[];
 }
 
 /** Entries whose versions are forgotten in one batch. */
@@ -40,7 +40,7 @@ export class Replica {
   /** True after `caught_up`: later changes are live. */
   private live = false;
   private readonly burden = new Burden();
-  private readonly judge: MergeRules;
+  private readonly rules: MergeRules;
 
   constructor(
     private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'emit'> & {
@@ -48,7 +48,7 @@ export class Replica {
       readonly fetchNext: (since: number) => Promise<Change | undefined>;
     },
   ) {
-    this.judge = new MergeRules(options);
+    this.rules = new MergeRules(options);
   }
 
   /** A connection starts; it is replaying until the next `caught_up`. */
@@ -70,7 +70,7 @@ export class Replica {
   }
 
   /** A listing of everything repeated a row. Throws `ProtocolError` `endless_replay`. */
-  again(): void {
+  repeated(): void {
     this.burden.idled();
   }
 
@@ -124,9 +124,9 @@ export class Replica {
     for (const change of changes) {
       const held = await this.options.store.get(change.id);
       if (change.kind === 'ack' || held?.version !== change.version || held.state === 'deleted') continue;
-      if (held.state === 'live' && this.judge.opens(held.row)) continue;
+      if (held.state === 'live' && this.rules.opens(held.row)) continue;
       // A damaged entry is no state to compare with.
-      put(draft, held, this.judged(change, held.state === 'live' ? undefined : held, draft.tell));
+      put(draft, held, this.entryAfter(change, held.state === 'live' ? undefined : held, draft.emits));
     }
     await this.store(draft, await this.options.store.cursor());
   }
@@ -219,11 +219,11 @@ export class Replica {
     this.options.outbox.forget(draft.done);
     this.options.outbox.dirty.mark(draft.entries.keys());
     // Events are emitted after the batch, so that a listener can read the item.
-    for (const tell of draft.tell) tell();
+    for (const emit of draft.emits) emit();
   }
 
-  private judged(change: Stated, before: Entry | undefined, tell: Draft['tell']): Entry {
-    return this.judge.judged(change, before, { tell, live: this.live });
+  private entryAfter(change: Stated, before: Entry | undefined, emits: Draft['emits']): Entry {
+    return this.rules.entryAfter(change, before, { emits, live: this.live });
   }
 
   private async quarantinedCount(): Promise<number> {
@@ -246,12 +246,12 @@ export class Replica {
     if (
       change.kind === 'delete' &&
       before === undefined &&
-      this.judge.tagRefusal(change.id, change.sig) !== undefined
+      this.rules.tagRefusal(change.id, change.sig) !== undefined
     ) {
       this.burden.idled();
       return false;
     }
-    const entry = this.judged(change, before, draft.tell);
+    const entry = this.entryAfter(change, before, draft.emits);
     if (isBurden(entry)) this.burden.idled();
     put(draft, before, entry);
     return true;
@@ -260,7 +260,7 @@ export class Replica {
   private async late(change: Change, draft: Draft): Promise<void> {
     if (change.kind === 'ack' || !(await this.merge(change, draft))) return;
     const { id, version } = change;
-    this.tellFault(draft, 'bad_order', `version ${version} of ${id} came after the stream had passed it`);
+    this.reportFault(draft, 'bad_order', `version ${version} of ${id} came after the stream had passed it`);
   }
 
   /**
@@ -271,32 +271,32 @@ export class Replica {
     const { id, version } = change;
     if (version === 0 || change.kind === 'ack' || change.kind === 'unreadable') return false;
     if (change.kind === 'delete') {
-      if (before.state !== 'deleted' && this.judge.tagRefusal(id, change.sig) === undefined) {
-        put(draft, before, this.judged(change, before, draft.tell));
+      if (before.state !== 'deleted' && this.rules.tagRefusal(id, change.sig) === undefined) {
+        put(draft, before, this.entryAfter(change, before, draft.emits));
         return true;
       }
-      if (before.state === 'live') this.tellReused(change, draft);
+      if (before.state === 'live') this.reportReused(change, draft);
       return false;
     }
     if (before.state === 'quarantined' || (before.state === 'deleted' && !before.tagged)) {
-      const tell: Draft['tell'] = [];
-      const mended = this.judged(change, lastGood(before), tell);
+      const emits: Draft['emits'] = [];
+      const mended = this.entryAfter(change, lastGood(before), emits);
       if (mended.state !== 'live') return false;
       put(draft, before, mended);
-      draft.tell.push(...tell);
+      draft.emits.push(...emits);
       return true;
     }
-    if (before.state === 'deleted' || !sameSig(before.row, change.item)) this.tellReused(change, draft);
+    if (before.state === 'deleted' || !sameSig(before.row, change.item)) this.reportReused(change, draft);
     else if (before.version !== version) put(draft, before, { ...before, version });
     return false;
   }
 
-  private tellReused({ id, version }: Change, draft: Draft): void {
-    this.tellFault(draft, 'version_reused', `another state of ${id} came under version ${version} than was known`);
+  private reportReused({ id, version }: Change, draft: Draft): void {
+    this.reportFault(draft, 'version_reused', `another state of ${id} came under version ${version} than was known`);
   }
 
-  private tellFault({ tell }: Draft, code: ProtocolFault, message: string): void {
-    tell.push(() => this.options.emit('problem', { error: new ProtocolError(message, { code }) }));
+  private reportFault({ emits }: Draft, code: ProtocolFault, message: string): void {
+    emits.push(() => this.options.emit('problem', { error: new ProtocolError(message, { code }) }));
   }
 
   /** An own change gets its version. Its content is in the outbox, or else another program of this device made it. */
@@ -328,11 +328,11 @@ export class Replica {
     const misnumbered = this.options.outbox.misnumbered(row);
     if (misnumbered.length === 0) return;
     draft.done.push(...misnumbered);
-    this.tellFault(draft, 'wrong_reply', `the reply to a change of ${row.id} named a version that it does not have`);
+    this.reportFault(draft, 'wrong_reply', `the reply to a change of ${row.id} named a version that it does not have`);
   }
 }
 
-const newDraft = (): Draft => ({ entries: new Map(), burden: 0, done: [], tell: [] });
+const newDraft = (): Draft => ({ entries: new Map(), burden: 0, done: [], emits: [] });
 
 /** Replaces an entry. */
 function put(draft: Draft, before: Entry | undefined, entry: Entry): void {

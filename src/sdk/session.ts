@@ -42,7 +42,7 @@ export class Session {
    * it. For a request with `once`, renewal is not retried either.
    */
   readonly call = async (request: HttpRequest): Promise<HttpReply> => {
-    this.expectStanding();
+    this.expectActive();
     const { once } = request;
     if (this.isRunningOut()) await this.renewEarly(once);
     const used = this.token;
@@ -99,13 +99,13 @@ export class Session {
     this.options.onRevoked();
   }
 
-  private expectStanding(): void {
+  private expectActive(): void {
     if (this.revoked) throw new ClientError('revoked', REVOKED);
   }
 
   private async reauthenticate(once: boolean): Promise<void> {
     const { http, identity } = this.options;
-    this.expectStanding();
+    this.expectActive();
     try {
       this.token = await reauthenticate(
         new PublicApi((request) => http.send({ ...request, once })),

@@ -40,7 +40,7 @@ type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
 export class Sync {
   private queue: Queued[] = [];
   private queuedSize = 0;
-  private readonly alone = new Serial();
+  private readonly work = new Serial();
   private draining = false;
   /** Set by the first failure of a connection: frames queued behind it are out of order. */
   private broken = false;
@@ -49,7 +49,7 @@ export class Sync {
   /** Everything was listed again; the next `caught_up` tells whether that helped. */
   private listing = false;
   /** What was lacking when `missing` was emitted: for the same difference nothing is listed again. */
-  private told: Held | undefined;
+  private reported: Held | undefined;
   /** From a reset to the next `caught_up` of the same connection. */
   private begunAnew = false;
   private unlisted: readonly Named[] = [];
@@ -137,7 +137,7 @@ export class Sync {
    * user who doubts what is shown.
    */
   async resync(): Promise<void> {
-    this.told = undefined;
+    this.reported = undefined;
     await this.exclusive(() => this.refetch(true));
     this.options.socket.restart('everything was read again');
   }
@@ -199,7 +199,7 @@ export class Sync {
 
   /** Runs `work` exclusively: no frames and no other listing are applied meanwhile. */
   private exclusive<T>(work: () => Promise<T>): Promise<T> {
-    return this.alone.run(async () => {
+    return this.work.run(async () => {
       try {
         return await work();
       } catch (error) {
@@ -269,7 +269,7 @@ export class Sync {
     }
     const { complete, held } = outcome;
     const lacking = lackingIn(at, held);
-    const known = this.told?.itemCount === lacking.itemCount && this.told.versionSum === lacking.versionSum;
+    const known = this.reported?.itemCount === lacking.itemCount && this.reported.versionSum === lacking.versionSum;
     if (!complete && !this.listing && !known) {
       await this.refetch();
       this.listing = true;
@@ -279,7 +279,7 @@ export class Sync {
     }
     this.listing = false;
     if (!complete || this.unlisted.length > 0) this.missing(at, held);
-    this.told = complete ? undefined : lacking;
+    this.reported = complete ? undefined : lacking;
     this.unlisted = [];
     this.options.socket.settled();
     await this.settled(at.version, complete);
@@ -328,7 +328,7 @@ export class Sync {
       if ((epoch !== null && page.epoch !== epoch) || (page.reset && since > 0))
         throw new ProtocolError('the epoch changed during a listing', { code: 'epoch_changed' });
       for (const { id, kind } of page.items) {
-        if (listed.has(id)) this.options.replica.again();
+        if (listed.has(id)) this.options.replica.repeated();
         // Only items that are not deleted can be missing, and a server may send any number of deletes.
         else if (kind !== 'delete') listed.add(id);
       }

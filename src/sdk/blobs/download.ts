@@ -149,13 +149,13 @@ class Download {
 }
 
 /** The offset of a body according to the answer: the requested one, or 0. */
-function startOf(response: Response, asked: number): number {
+function startOf(response: Response, requested: number): number {
   if (response.status !== 206) return 0;
   // Some stores hide the header from pages of another origin; then authentication of the chunks decides.
   const range = response.headers.get('content-range');
-  if (range !== null && !range.startsWith(`bytes ${asked}-`))
+  if (range !== null && !range.startsWith(`bytes ${requested}-`))
     throw new ProtocolError('a store answers with another range than it was asked for');
-  return asked;
+  return requested;
 }
 
 async function refused(response: Response): Promise<ApiError> {

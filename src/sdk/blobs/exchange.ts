@@ -7,7 +7,7 @@ import type { Core } from '../core.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { delay, type Clock, type Timer } from '../../protocol/clock.js';
 import { ApiError, ClientError, isPassing, NetworkError, ProtocolError } from '../errors.js';
-import { backoffMs, follow, RETRY } from '../platform.js';
+import { backoffMs, abortOnAny, RETRY } from '../platform.js';
 
 /** Attempts at a transfer without progress. */
 const ATTEMPTS_MAX = 5;
@@ -42,7 +42,7 @@ export class Exchange {
     private readonly caller: AbortSignal | undefined,
   ) {
     this.signal = this.stop.signal;
-    this.release = follow(this.stop, [caller, ports.lifetime]);
+    this.release = abortOnAny(this.stop, [caller, ports.lifetime]);
     this.pace = new Pace(ports.clock, (error) => this.fail(error));
   }
 
@@ -63,8 +63,8 @@ export class Exchange {
 
   /** Maps a failure of the platform to its cause: the side that ended the transfer, else the network. */
   meaning(error: unknown): Error {
-    const told = this.own ?? endOf(this.caller, this.ports.lifetime);
-    if (told !== undefined) return told;
+    const ended = this.own ?? endOf(this.caller, this.ports.lifetime);
+    if (ended !== undefined) return ended;
     if (error instanceof TypeError || asError(error).name === 'AbortError')
       return new NetworkError('network', 'the transfer was cut off', { cause: error });
     return asError(error);
@@ -100,14 +100,14 @@ export class Retries {
 
   /** Resolves when the next attempt may start; rejects with `error` where there is none. */
   async waitAfter(error: Error): Promise<void> {
-    const told = error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
+    const retryAfter = error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
     const refused = isRefusedAddress(error);
-    if (this.exhausted || !(refused || isPassing(error)) || told > WAIT_MAX_MS) throw error;
+    if (this.exhausted || !(refused || isPassing(error)) || retryAfter > WAIT_MAX_MS) throw error;
     if (refused && ++this.refusals >= REFUSALS_MAX) throw error;
     const { clock, random, lifetime } = this.ports;
-    const wait = Math.max(told, backoffMs(this.failures++, RETRY, random));
+    const wait = Math.max(retryAfter, backoffMs(this.failures++, RETRY, random));
     const stop = new AbortController();
-    const release = follow(stop, [this.signal, lifetime]);
+    const release = abortOnAny(stop, [this.signal, lifetime]);
     try {
       await delay(clock, wait, stop.signal);
     } catch (cause) {
@@ -204,10 +204,10 @@ const HEADERS_MAX = 32;
  * signed too and which every platform sets itself, are dropped where they are right. Throws `ProtocolError` `bad_url`.
  */
 export function uploadHeaders(
-  told: JsonObject | null,
+  wanted: JsonObject | null,
   { url, size }: { readonly url: URL; readonly size: number },
 ): Record<string, string> {
-  const entries = Object.entries(told ?? {});
+  const entries = Object.entries(wanted ?? {});
   if (entries.length > HEADERS_MAX) throw badUrl('too many headers');
   const headers: Record<string, string> = {};
   for (const [given, value] of entries) {

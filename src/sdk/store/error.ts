@@ -58,13 +58,13 @@ const READ_ONLY = /read-only file system|EROFS|permission denied|EACCES|operatio
 /** LevelDB's message for a table that is missing or truncated. */
 const CUT_OFF = /no such file|invalid argument/i;
 
-interface Told {
+interface Described {
   readonly codes: readonly string[];
   readonly text: string;
 }
 
 /** Codes, names and messages of an error and its causes. */
-function toldBy(error: unknown): Told {
+function described(error: unknown): Described {
   const codes: string[] = [];
   const texts: string[] = [];
   for (let at: unknown = error, depth = 0; at instanceof Error && depth < 8; at = at.cause, depth++) {
@@ -78,10 +78,10 @@ function toldBy(error: unknown): Told {
 /** Turns an error of a library into a `StoreError`: LevelDB's by codes and messages, IndexedDB's by names. */
 export function storeErrorOf(error: unknown): StoreError {
   if (error instanceof StoreError) return error;
-  return storeError(faultOf(toldBy(error)), null, error);
+  return storeError(faultOf(described(error)), null, error);
 }
 
-function faultOf({ codes, text }: Told): StoreFault {
+function faultOf({ codes, text }: Described): StoreFault {
   if (codes.includes('LEVEL_LOCKED')) return 'locked';
   // Before damage: a write without space may be reported as either.
   if (FULL.test(text)) return 'full';
