@@ -7,7 +7,7 @@ import type { Glyph } from '../protocol/requests.js';
 import { isGlyph } from './api.js';
 import { ClientError, ProtocolError } from './errors.js';
 import { baseOf } from './http.js';
-import { bytes, count, nonEmpty, nullable, object, record, string, tokenText } from './reader.js';
+import { bytes, count, nonEmpty, nullable, object, record, type Reader, string, tokenText } from './reader.js';
 
 /** A device after bootstrap, pairing or recovery. Contains neither the phrase nor keys that only the phrase gives. */
 export interface Identity {
@@ -56,6 +56,23 @@ const readSaved = object({
   token: object({ text: tokenText, expiresAt: nullable(count), issuedAt: nullable(count) }),
 });
 
+/** A key as bytes, not as the text of the saved form. */
+const keyBytes: Reader<void> = (value, path) => {
+  if (!ArrayBuffer.isView(value) || value.byteLength !== KEY_BYTES)
+    throw badIdentity(`${path} must be ${KEY_BYTES} bytes: a saved identity is read by Identity.parse`);
+};
+
+const tokenField: Reader<void> = (value, path) => {
+  if (typeof value !== 'string') throw badIdentity(`${path} must be a string`);
+};
+
+/** An identity that was read from JSON without `parse` does not have the types that its caller declares. */
+const expectFields = object({
+  keys: object({ publicKey: keyBytes, secretKey: keyBytes }),
+  masterKey: keyBytes,
+  token: object({ text: tokenField }),
+});
+
 /**
  * An identity that can be saved: `JSON.stringify` writes it, `parse` reads it. The package exports it as `Identity`.
  */
@@ -83,24 +100,7 @@ export class SavableIdentity implements Identity {
   /** An identity of its fields. Throws `ClientError` `bad_identity` where one has the wrong type. */
   static of(fields: Identity): SavableIdentity {
     if (fields instanceof SavableIdentity) return fields;
-    const { keys, masterKey, token } = reading(() => {
-      // An identity that was read from JSON without `parse` does not have these types.
-      const parts = record(fields, '');
-      return {
-        keys: record(parts['keys'], 'keys'),
-        masterKey: parts['masterKey'],
-        token: record(parts['token'], 'token'),
-      };
-    });
-    for (const [path, key] of [
-      ['keys.publicKey', keys['publicKey']],
-      ['keys.secretKey', keys['secretKey']],
-      ['masterKey', masterKey],
-    ] as const) {
-      if (!ArrayBuffer.isView(key) || key.byteLength !== KEY_BYTES)
-        throw badIdentity(`${path} must be ${KEY_BYTES} bytes: a saved identity is read by Identity.parse`);
-    }
-    if (typeof token['text'] !== 'string') throw badIdentity('token.text must be a string');
+    reading(() => expectFields(fields, ''));
     return new SavableIdentity(fields);
   }
 

@@ -35,11 +35,6 @@ export interface CertificateFault {
   readonly named: string;
 }
 
-export interface TlsTarget {
-  readonly host: string;
-  readonly port: number;
-}
-
 const LOOK_WITHIN_MS = 5_000;
 const SHOWN_MAX = 120;
 const CHAIN_MAX = 10;
@@ -59,7 +54,11 @@ export const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
   oneLine(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
 
 /** Starts a handshake that accepts any certificate. `done` rejects with the system's error where there is no TLS. */
-export function handshake({ host, port }: TlsTarget): { readonly done: Promise<Shown>; readonly end: () => void } {
+export function handshake(target: { readonly host: string; readonly port: number }): {
+  readonly done: Promise<Shown>;
+  readonly end: () => void;
+} {
+  const { host, port } = target;
   const named = isIP(host) === 0 ? { servername: host } : {};
   const socket = connect({ host, port, ...named, rejectUnauthorized: false });
   const done = new Promise<Shown>((resolve, reject) => {
@@ -157,7 +156,7 @@ function certificateCode(error: unknown): string | undefined {
   let at: unknown = error;
   for (let depth = 0; depth < 5 && at instanceof Error; depth++, at = at.cause) {
     const code = errorCode(at);
-    if (isCertificateCode(code)) return code;
+    if (Object.hasOwn(CERTIFICATE, code)) return code;
   }
   return undefined;
 }
@@ -231,9 +230,6 @@ const CERTIFICATE: Readonly<Record<string, string>> = {
   CERT_REJECTED: 'its certificate is rejected by this machine',
   ERR_TLS_CERT_ALTNAME_INVALID: 'its certificate is for another name',
 };
-
-/** True for an error code of Node that means an invalid certificate. */
-export const isCertificateCode = (code: string): boolean => Object.hasOwn(CERTIFICATE, code);
 
 /**
  * An invalid certificate, with the details. The message is for the user of the device: the names in it come from the

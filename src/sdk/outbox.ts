@@ -254,12 +254,6 @@ function onTop(changes: readonly Pending[] | undefined, entry: Entry | undefined
 /** Above this many ids everything is looked at again. */
 const IDS_MAX = 10_000;
 
-/** The ids marked since the last `take`. `all`: any item may have changed. */
-export interface Dirty {
-  readonly all: boolean;
-  readonly ids: readonly string[];
-}
-
 /**
  * Items that may look different now. Every change of an entry or a pending change is marked here, after it can be
  * read, or live queries become stale. Collects ids for one listener, and nothing without one.
@@ -298,8 +292,8 @@ export class DirtyIds {
     this.wake();
   }
 
-  /** Returns the marks and clears them. */
-  take(): Dirty {
+  /** Returns the ids marked since the last call and clears them. `all`: any item may have changed. */
+  take(): { readonly all: boolean; readonly ids: readonly string[] } {
     const taken = { all: this.everything, ids: this.everything ? [] : [...this.ids] };
     this.ids = new Set();
     this.everything = false;

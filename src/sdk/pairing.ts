@@ -13,7 +13,6 @@ import {
   type PairCode,
   type PairLink,
 } from '../crypto/pairing.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
 import type { KeyPair } from '../crypto/sodium.js';
 import { delay, type Clock } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
@@ -309,7 +308,3 @@ const inPairingTerms =
     if (error.code === 'pair_invalid') throw new PairingError(invalid, error.message, { cause: error });
     throw error;
   };
-
-/** True where a pairing ended with this reason of the crypto core. */
-export const endedBy = (error: unknown, reason: CryptoRefusal['reason']): boolean =>
-  error instanceof PairingError && error.cause instanceof CryptoRefusal && error.cause.reason === reason;

@@ -151,16 +151,17 @@ export class Replica {
     await this.options.store.apply({ cursor: { since: before.since, epoch: at.epoch } });
     this.live = true;
     this.burden.end();
-    const held = await this.options.store.held();
-    const complete =
-      before.since === at.version && held.itemCount === at.itemCount && held.versionSum === at.versionSum;
-    return { complete, held };
+    const { complete, held } = await this.counted(at);
+    return { complete: complete && before.since === at.version, held };
   }
 
   /** Compares the store with the server's count at `at`; undefined where the cursor is at another version. */
   async compare(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
     const { since, epoch } = await this.options.store.cursor();
-    if (since !== at.version || epoch !== at.epoch) return undefined;
+    return since === at.version && epoch === at.epoch ? this.counted(at) : undefined;
+  }
+
+  private async counted(at: Held): Promise<{ readonly complete: boolean; readonly held: Held }> {
     const held = await this.options.store.held();
     return { complete: held.itemCount === at.itemCount && held.versionSum === at.versionSum, held };
   }

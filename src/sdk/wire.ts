@@ -1,12 +1,23 @@
 /** Conversion of items and frames of shape A, as a client writes and reads them. */
 import { toBase64Url } from '../protocol/base64.js';
 import { ServiceError } from '../protocol/errors.js';
-import { isBinId } from '../protocol/ids.js';
 import { decodeWriteA } from '../protocol/item-codec.js';
 import type { Item, ItemWrite, LiveItem, MasterWrap, SealedKeys } from '../protocol/item.js';
 import type { EnvelopeBody, ItemBodyA, MasterBody } from '../protocol/requests.js';
 import { ProtocolError } from './errors.js';
-import { bytes, count, nonEmpty, nullable, object, record, short, string, ulidText, type Reader } from './reader.js';
+import {
+  binIdText,
+  bytes,
+  count,
+  nonEmpty,
+  nullable,
+  object,
+  record,
+  short,
+  string,
+  ulidText,
+  type Reader,
+} from './reader.js';
 
 const keysText = (keys: SealedKeys): Record<string, string> =>
   Object.fromEntries([...keys].map(([device, key]) => [device, toBase64Url(key)]));
@@ -66,7 +77,7 @@ const version: Reader<number> = (value, path) => {
 
 const itemHead = object({
   id: ulidText,
-  binId: string,
+  binId: binIdText,
   version,
   deletedAt: nullable(count),
   senderDevice: nullable(string),
@@ -85,7 +96,6 @@ const payloadFields = object({
 /** Reads a row of `GET /items`, or an `item` frame, whose type is in `itemType`. Throws `ProtocolError`. */
 export function readItem(value: unknown, typeKey: 'type' | 'itemType'): Item {
   const head = itemHead(value, '');
-  if (!isBinId(head.binId)) throw new ProtocolError('binId: must be a bin id');
   const type = record(value, '')[typeKey];
   if (head.deletedAt !== null) {
     const sig = nullable(bytes())(record(value, '')['sig'], 'sig');

@@ -2,7 +2,6 @@
 import { type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
 import { toBase64Url } from '../../protocol/base64.js';
 import { text } from '../../protocol/bytes.js';
-import { isBinId } from '../../protocol/ids.js';
 import { type ContentType, isContentType } from '../../protocol/item.js';
 import { BINS_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
 import { CodedError, ProtocolError } from '../errors.js';
@@ -10,6 +9,7 @@ import type { BinLabel } from '../events.js';
 import { PAYLOAD_MAX, PAYLOAD_INLINE_MAX } from '../payloads/shapes.js';
 import {
   array,
+  binIdText,
   boolean,
   bytes,
   count,
@@ -18,6 +18,7 @@ import {
   object,
   type Reader,
   record,
+  short,
   string,
   ulidText,
 } from '../reader.js';
@@ -121,15 +122,13 @@ const readManifest: Reader<ArchiveManifest> = (value, path) => {
 };
 
 const readBin: Reader<ArchivedBin> = (value, path) => {
-  const read = object({ id: string, slug: nonEmpty, label: nullable(readLabel) })(value, path);
-  if (!isBinId(read.id)) throw wrong(`${path}.id`, 'must be a bin id');
-  if (read.slug.length > SLUG_MAX) throw wrong(`${path}.slug`, `must have at most ${SLUG_MAX} characters`);
+  const read = object({ id: binIdText, slug: short(SLUG_MAX), label: nullable(readLabel) })(value, path);
   return { record: 'bin', ...read };
 };
 
 const itemFields = object({
   id: ulidText,
-  bin: string,
+  bin: binIdText,
   type: string,
   ts: count,
   payload: nullable(record),
@@ -142,7 +141,6 @@ const itemWithin =
   (most: number): Reader<ArchivedItem> =>
   (value, path) => {
     const { id, bin, type, ts, payload, blob, content } = itemFields(value, path);
-    if (!isBinId(bin)) throw wrong(`${path}.bin`, 'must be a bin id');
     if (!isContentType(type)) throw wrong(`${path}.type`, 'must be one of the ten types');
     if (ts < TS_MIN) throw wrong(`${path}.ts`, 'must be milliseconds');
     if (payload === null && blob !== true) throw wrong(`${path}.payload`, 'must be an object');
