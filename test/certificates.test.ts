@@ -1,15 +1,21 @@
 /** A certificate that does not hold: every command says which one, why, and what to set; nothing is trusted for it. */
+import t from 'tap';
 import { readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { PeerCertificate } from 'node:tls';
-import t from 'tap';
 import { sound } from '../src/cli/doctor/network.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { NetworkError } from '../src/sdk/errors.js';
-import { certificateTold, faultsOf, sayFault, type Shown } from '../src/sdk/node-certificate.js';
-import { CertificateError, networkReason } from '../src/sdk/network-reason.js';
+import {
+  withCertificateErrors,
+  faultsOf,
+  describeFault,
+  type Shown,
+  CertificateError,
+  networkReason,
+} from '../src/sdk/node-certificate.js';
 import { failureOf, toolFailure } from '../src/mcp/failure.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { encodeWords } from '../src/crypto/words.js';
@@ -87,7 +93,7 @@ async function serving(t: WithTeardown, made: { readonly key: string; readonly c
 t.test('DOCTOR-20: each fault is told with the certificate that has it', { skip: missing('openssl') }, async (t) => {
   const folder = await temporaryFolder(t);
   const why = async (url: string): Promise<string> => {
-    const error = await refusal(certificateTold((to, init) => fetch(to, init))(url, {}));
+    const error = await refusal(withCertificateErrors((to, init) => fetch(to, init))(url, {}));
     t.ok(error instanceof CertificateError, error.message);
     return networkReason(new NetworkError('network', 'no answer', { cause: error }));
   };
@@ -125,7 +131,7 @@ t.test('DOCTOR-20: of a chain the certificate that expired, or is not valid yet,
   const now = Date.UTC(2030, 0, 1);
   const judged = (shown: Shown, host = 'home.test'): string =>
     faultsOf(shown, { host, now })
-      .map((fault) => sayFault(fault, host))
+      .map((fault) => describeFault(fault, host))
       .join('; ');
   const own = peer('home.test', 'Between', now - HOUR, now + HOUR);
   t.equal(judged({ chain: [own], verdict: '' }), '');

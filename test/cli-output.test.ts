@@ -1,12 +1,10 @@
 /** How the command line prints, what it takes for which type, and what it says of errors. No server, no device. */
-import { CommanderError } from 'commander';
 import t from 'tap';
+import { CommanderError } from 'commander';
 import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/sdk/errors.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
 import { describeFile, languageOf, mediaType, textFile, textOf } from '../src/cli/detect.js';
-import { textDetected } from '../src/sdk/payloads/detect.js';
-import { PAYLOAD_MAX } from '../src/sdk/payloads/large.js';
-import { titleOf, withoutSecrets } from '../src/sdk/payloads/shapes.js';
+import { textDetected, PAYLOAD_MAX, titleOf, withoutSecrets } from '../src/sdk/payloads/shapes.js';
 import { failureOf } from '../src/cli/failure.js';
 import { findBin, findItem, folding, shortIds } from '../src/cli/find.js';
 import { addressOf } from '../src/device/newcomer.js';

@@ -4,7 +4,7 @@ import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
 import { uploadBlob } from '../src/sdk/blobs/upload.js';
-import { sendBody } from '../src/sdk/node-send.js';
+import { sendBody } from '../src/sdk/node-platform.js';
 import { decryptorOf, standInStore, transfers, type Trick } from './support/blob-store.js';
 
 const HEAD = { type: 'file', ts: 1_760_000_000_123 } as const;

@@ -1,7 +1,7 @@
 /** Devices in step over a real server, also where it lists devices that are none. */
 import t from 'tap';
 import { ApiError, UncertifiedDeviceError } from '../src/sdk/errors.js';
-import { fingerprintOfDevice } from '../src/sdk/roster.js';
+import { fingerprintOfDevice } from '../src/sdk/device-list.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { systemClock, type Clock } from '../src/protocol/clock.js';

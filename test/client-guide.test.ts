@@ -1,10 +1,10 @@
 /** The developer's guide says what is: its examples compile against the package's entries, its tables are complete. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import t from 'tap';
 import ts from 'typescript';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { REASONS } from '../src/sdk/reasons.js';
-import { SEARCHED } from '../src/sdk/search.js';
+import { SEARCHED } from '../src/sdk/query.js';
 import { PROJECT_ROOT } from '../src/root.js';
 
 const guide = readFileSync(join(PROJECT_ROOT, 'src/docs/sdk.md'), 'utf8');

@@ -6,7 +6,7 @@ import { Emitter, type DeviceEvents } from '../src/sdk/events.js';
 import type { Call, HttpReply, HttpRequest } from '../src/sdk/http.js';
 import type { Identity } from '../src/sdk/identity.js';
 import { Outbox } from '../src/sdk/outbox.js';
-import { Roster } from '../src/sdk/roster.js';
+import { DeviceList } from '../src/sdk/device-list.js';
 import { Sender } from '../src/sdk/sender.js';
 import { MemoryStore, type Batch, type Entry, type Pending } from '../src/sdk/store/store.js';
 import { Writer } from '../src/sdk/writer.js';
@@ -105,19 +105,9 @@ async function parts(store: MemoryStore, me: Identity = newIdentity()) {
   const sodium = nodeSodium;
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
-  const roster = new Roster({ api, sodium, identity: me, emit });
+  const roster = new DeviceList({ api, sodium, identity: me, emit });
   const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random: () => 0, emit });
-  const writer = new Writer({
-    store,
-    outbox,
-    sender,
-    roster,
-    sodium,
-    reader,
-    deviceId: me.deviceId,
-    clock,
-    blobs: noBlobs,
-  });
+  const writer = new Writer({ identity: me, store, outbox, sender, roster, sodium, reader, clock, blobs: noBlobs });
   await roster.list();
   return { me, clock, sent, problems, rejected, store, outbox, sender, writer };
 }

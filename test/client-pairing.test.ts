@@ -1,9 +1,9 @@
 /** Pairing, recovery and re-authentication: real clients, a real server, and a wire that lies. */
 import t from 'tap';
 import { recover } from '../src/sdk/enrol.js';
-import { ApiError, NetworkError } from '../src/sdk/errors.js';
-import { endedBy, join, type JoinApproval } from '../src/sdk/pairing.js';
-import type { CryptoRefusal } from '../src/crypto/refusal.js';
+import { ApiError, NetworkError, PairingError } from '../src/sdk/errors.js';
+import { join, type JoinApproval } from '../src/sdk/pairing.js';
+import { CryptoRefusal } from '../src/crypto/refusal.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { TestClock } from './support/clock.js';
@@ -11,6 +11,10 @@ import { newId } from './support/client.js';
 import { refusal, wiretap, world, type Wiretap, type World } from './support/client-world.js';
 import { until } from './support/events.js';
 import { counted, hurried, NO_TRAFFIC } from './support/hurried.js';
+
+/** True where a pairing ended with this reason of the crypto core. */
+const endedBy = (error: unknown, reason: CryptoRefusal['reason']): boolean =>
+  error instanceof PairingError && error.cause instanceof CryptoRefusal && error.cause.reason === reason;
 
 /** The server presents every pairing request to this device in another form. */
 function presenting(tap: Wiretap, change: (request: object) => object): void {

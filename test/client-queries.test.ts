@@ -2,12 +2,22 @@
 import fc from 'fast-check';
 import t from 'tap';
 import { Emitter, type ItemView } from '../src/sdk/events.js';
-import { Library } from '../src/sdk/library.js';
+import { ItemReader } from '../src/sdk/item-reader.js';
 import { Outbox, type NewChange } from '../src/sdk/outbox.js';
-import { changesBetween, Matches, newestFirst, planOf, type Head, type QueryUpdate } from '../src/sdk/query.js';
+import {
+  changesBetween,
+  Matches,
+  newestFirst,
+  planOf,
+  type Head,
+  type QueryUpdate,
+  found,
+  fold,
+  SEARCHED,
+  wordsOf,
+} from '../src/sdk/query.js';
 import { Replica } from '../src/sdk/replica.js';
-import { found, fold, SEARCHED, wordsOf } from '../src/sdk/search.js';
-import { QUERIES_MAX, Shelf } from '../src/sdk/shelf.js';
+import { QUERIES_MAX, LiveQueryIndex } from '../src/sdk/live-query-index.js';
 import { MemoryStore, type Pending } from '../src/sdk/store/store.js';
 import type { Change } from '../src/sdk/wire.js';
 import { moveTag } from '../src/crypto/item.js';
@@ -36,8 +46,8 @@ async function shelf(store = new MemoryStore()) {
   const { emit } = new Emitter(onProblem);
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium: nodeSodium, reader, emit, fetchNext });
-  const made = new Shelf({ outbox, sodium, reader, onProblem });
-  const library = new Library({ store, outbox, sodium: nodeSodium, reader, onProblem });
+  const made = new LiveQueryIndex({ outbox, sodium, reader, onProblem });
+  const library = new ItemReader({ store, outbox, sodium: nodeSodium, reader, onProblem });
   let version = 0;
   const row = (fields: Partial<Parameters<typeof sealedRow>[1]> = {}): LiveItem =>
     sealedRow(me, { ...fields, version: ++version });
@@ -232,7 +242,7 @@ t.test(
     await world.replica.apply([arrives(world.row())]);
     await settle();
     t.equal(told, QUERIES_MAX);
-    t.same(world.outbox.touched.take(), { all: false, ids: [] }, 'nobody listens: nothing is gathered');
+    t.same(world.outbox.dirty.take(), { all: false, ids: [] }, 'nobody listens: nothing is gathered');
     const before = world.counts.opened;
     const again = await world.shelf.query({}, () => undefined);
     t.equal(again.current.length, 2);

@@ -1,12 +1,12 @@
 /** How a device comes back to a server that is away or in trouble: what the server gets, over time that a test turns. */
+import t from 'tap';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTcpServer, type AddressInfo } from 'node:net';
-import t from 'tap';
 import { WebSocketServer, type WebSocket } from 'ws';
 import { Device } from '../src/sdk/device.js';
 import { Http } from '../src/sdk/http.js';
-import { nodeSockets } from '../src/sdk/node-socket.js';
+import { nodeSockets } from '../src/sdk/node-platform.js';
 import type { Platform, SocketPort } from '../src/sdk/platform.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { newIdentity, settle } from './support/client.js';

@@ -1,10 +1,9 @@
 /** The client's local copy: what the ordered stream may and may not do to it. */
 import t from 'tap';
-import { FRESH } from '../src/sdk/cursor.js';
+import { FRESH, MemoryStore } from '../src/sdk/store/store.js';
 import { Emitter, type DeviceEvents, type EventName } from '../src/sdk/events.js';
 import { Outbox } from '../src/sdk/outbox.js';
 import { Replica } from '../src/sdk/replica.js';
-import { MemoryStore } from '../src/sdk/store/store.js';
 import type { Change } from '../src/sdk/wire.js';
 import { makeItemTag } from '../src/crypto/item-tag.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

@@ -5,8 +5,8 @@ import { ApiError, NetworkError } from '../src/sdk/errors.js';
 import { Emitter, type RewrapProgress } from '../src/sdk/events.js';
 import type { Call } from '../src/sdk/http.js';
 import { Outbox } from '../src/sdk/outbox.js';
-import { Rewrapper } from '../src/sdk/rewrap.js';
-import { Roster } from '../src/sdk/roster.js';
+import { RewrapQueue } from '../src/sdk/rewrap-queue.js';
+import { DeviceList } from '../src/sdk/device-list.js';
 import { Sender } from '../src/sdk/sender.js';
 import { MemoryStore, type Entry } from '../src/sdk/store/store.js';
 import { Writer } from '../src/sdk/writer.js';
@@ -74,20 +74,10 @@ async function crowd(count: number) {
   const random = () => 0;
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
-  const roster = new Roster({ api, sodium, identity: me, emit });
+  const roster = new DeviceList({ api, sodium, identity: me, emit });
   const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random, emit });
-  const writer = new Writer({
-    store,
-    outbox,
-    sender,
-    roster,
-    sodium,
-    reader,
-    deviceId: me.deviceId,
-    clock,
-    blobs: noBlobs,
-  });
-  const rewrapper = new Rewrapper({ writer, roster, clock, random, emit });
+  const writer = new Writer({ identity: me, store, outbox, sender, roster, sodium, reader, clock, blobs: noBlobs });
+  const rewrapper = new RewrapQueue({ writer, roster, clock, random, emit });
   /** Turns the clock until `over`, as if the pauses took their time. */
   const until = async (over: () => boolean): Promise<number> => {
     const begun = clock.now();

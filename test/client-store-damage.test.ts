@@ -1,12 +1,11 @@
 /** Damaged local stores: found, set aside, rebuilt; what was not sent is carried over (the client library). */
+import t from 'tap';
 import { cp, mkdir, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import t from 'tap';
 import { ClassicLevel } from 'classic-level';
-import { crc32 } from '../src/sdk/store/bytes.js';
+import { crc32, encodeState, STATE_KEY } from '../src/sdk/store/records.js';
 import { StoreError } from '../src/sdk/store/error.js';
 import { openNodeStore } from '../src/sdk/store/node-store.js';
-import { encodeState, STATE_KEY } from '../src/sdk/store/records.js';
 import { databaseFiles, flip } from './support/harm.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { idOf, live, OWNER, plain, stateOf, write } from './support/stores.js';

@@ -1,9 +1,8 @@
 /** What every store of the client keeps, and in which order: one suite for all of them (the client library). */
-import { ClassicLevel } from 'classic-level';
 import fc from 'fast-check';
 import t from 'tap';
-import { createStore, LevelStore } from '../src/sdk/store/level-store.js';
-import type { Level } from '../src/sdk/store/level.js';
+import { ClassicLevel } from 'classic-level';
+import { createStore, LevelStore, type Level } from '../src/sdk/store/level-store.js';
 import { STATE_KEY } from '../src/sdk/store/records.js';
 import { StoreError } from '../src/sdk/store/error.js';
 import type { Batch } from '../src/sdk/store/store.js';

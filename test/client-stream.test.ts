@@ -7,7 +7,7 @@ import { Emitter } from '../src/sdk/events.js';
 import { Http, type Call } from '../src/sdk/http.js';
 import { Outbox } from '../src/sdk/outbox.js';
 import { Replica } from '../src/sdk/replica.js';
-import { Roster } from '../src/sdk/roster.js';
+import { DeviceList } from '../src/sdk/device-list.js';
 import { Sender } from '../src/sdk/sender.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import { Sync } from '../src/sdk/sync.js';
@@ -26,7 +26,7 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
   const sodium = nodeSodium;
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
-  const roster = new Roster({ api, sodium, identity: me, emit });
+  const roster = new DeviceList({ api, sodium, identity: me, emit });
   const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random: () => 0, emit });
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium, reader, emit, fetchNext });
@@ -39,9 +39,11 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
     outbox,
     sender,
     emit,
-    reconnect: (reason) => reconnects.push(reason),
-    flow: (reading) => flows.listen(reading),
-    caughtUp: () => undefined,
+    socket: {
+      restart: (reason) => reconnects.push(reason),
+      flow: (reading) => flows.listen(reading),
+      settled: () => undefined,
+    },
     halt: (error) => halts.push(error),
     refresh: () => Promise.resolve(),
   });

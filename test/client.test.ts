@@ -1,18 +1,17 @@
 /** The client's parts on their own: no server, no network, time in the test's hand. */
 import fc from 'fast-check';
-import { getEventListeners } from 'node:events';
 import t from 'tap';
+import { getEventListeners } from 'node:events';
 import { DeviceApi } from '../src/sdk/api.js';
 import { backoffMs, RECONNECT } from '../src/sdk/platform.js';
-import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/sdk/cursor.js';
+import { caughtUp, FRESH, passed, restarted, type Cursor, pendingWrite } from '../src/sdk/store/store.js';
 import { ApiError, NetworkError, ProtocolError } from '../src/sdk/errors.js';
 import { Http } from '../src/sdk/http.js';
-import { Roster } from '../src/sdk/roster.js';
+import { DeviceList } from '../src/sdk/device-list.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import type { LineState } from '../src/sdk/events.js';
-import { Line } from '../src/sdk/socket.js';
-import { pendingWrite } from '../src/sdk/store/store.js';
+import { ReconnectingSocket } from '../src/sdk/reconnecting-socket.js';
 import { ulid } from '../src/sdk/ulid.js';
 import { itemChange, readFrame, readItem, writeBody, type Frame } from '../src/sdk/wire.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -208,7 +207,7 @@ t.test('devices are read once more for whoever asks during a reading: its answer
   const api = new DeviceApi(
     () => new Promise((resolve) => answers.push((devices) => resolve({ status: 200, body: { devices } }))),
   );
-  const roster = new Roster({ api, sodium: nodeSodium, identity: me, emit: () => undefined });
+  const roster = new DeviceList({ api, sodium: nodeSodium, identity: me, emit: () => undefined });
   const [first, known] = [roster.refresh(), roster.list()];
   await settle();
   t.equal(answers.length, 1);
@@ -230,7 +229,7 @@ function line(overrides: { ticket?: () => Promise<string> } = {}) {
   const states: LineState[] = [];
   const problems: Error[] = [];
   const at = { cursor: FRESH, revoked: 0, renewed: 0 };
-  const made = new Line({
+  const made = new ReconnectingSocket({
     baseUrl: 'https://server.test',
     sockets: port,
     clock,

@@ -6,7 +6,7 @@ import { runDoctor } from '../src/cli/commands/doctor.js';
 import { checkDisk } from '../src/cli/doctor/place.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
-import { fingerprintOfDevice } from '../src/sdk/roster.js';
+import { fingerprintOfDevice } from '../src/sdk/device-list.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { newIdentity, sealedRow } from './support/client.js';

@@ -2,9 +2,8 @@
 import t, { type Test } from 'tap';
 import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { HOSTED_ROWS, ROWS } from '../src/server/app/route-table.js';
-import { TenantHosts } from '../src/server/hosting/hosts.js';
+import { TenantHosts, destinationOf, refusalOf } from '../src/server/hosting/hosts.js';
 import type { HostChanges } from '../src/server/hosting/store.js';
-import { destinationOf, refusalOf } from '../src/server/hosting/hosts.js';
 import { TestClock } from './support/clock.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';

@@ -1,7 +1,7 @@
 /** What can be put, and how its type is found where none is given (the reference, Content types). */
 import t from 'tap';
 import { Device } from '../src/sdk/device.js';
-import { payloadDetected } from '../src/sdk/payloads/detect.js';
+import { payloadDetected } from '../src/sdk/payloads/shapes.js';
 import { mcpPlatform } from '../src/mcp/context.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { shows, world } from './support/client-world.js';

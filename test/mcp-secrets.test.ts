@@ -2,11 +2,10 @@
 import { readFile } from 'node:fs/promises';
 import t from 'tap';
 import { auditPath } from '../src/mcp/audit.js';
-import { savePasswords } from '../src/mcp/config-file.js';
+import { savePasswords, loadPairing } from '../src/mcp/config-file.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { ItemView } from '../src/sdk/events.js';
 import { BinScope } from '../src/mcp/bin-scope.js';
-import { loadPairing } from '../src/mcp/config-file.js';
 import { Sheet } from '../src/mcp/shown.js';
 import { note, world, type World } from './support/client-world.js';
 import { desk, type Desk, type DeskOptions } from './support/mcp-desk.js';

@@ -1,7 +1,7 @@
 /** Detects the type of a file from its name and its bytes. */
 import { extname } from 'node:path';
 import mime from 'mime';
-import type { Detected } from '../sdk/payloads/detect.js';
+import type { Detected } from '../sdk/payloads/shapes.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType } from '../protocol/item.js';
 

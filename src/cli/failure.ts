@@ -10,7 +10,7 @@ import {
   UncertifiedDeviceError,
   type PairingFailure,
 } from '../sdk/errors.js';
-import { networkReason } from '../sdk/network-reason.js';
+import { networkReason } from '../sdk/node-certificate.js';
 import { StoreError } from '../sdk/store/error.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { failureFrom, type Failure } from '../terminal/failure.js';

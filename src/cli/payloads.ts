@@ -1,6 +1,6 @@
 /** Payloads from the command line: parsed, and validated against the shapes of the reference (Content types). */
-import { PAYLOAD_MAX } from '../sdk/payloads/large.js';
 import {
+  PAYLOAD_MAX,
   fieldsOf,
   fieldText,
   holdsFile,

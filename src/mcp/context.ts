@@ -1,7 +1,7 @@
 /** What a command of the companion runs in: its files, its platform, its terminal. */
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
-import { certificateTold } from '../sdk/node-certificate.js';
+import { withCertificateErrors } from '../sdk/node-certificate.js';
 import type { Platform, SocketPort } from '../sdk/platform.js';
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
@@ -73,7 +73,7 @@ const noSockets: SocketPort = {
  */
 export const mcpPlatform = async (): Promise<Platform> => ({
   sodium: await loadBrowserSodium(),
-  fetch: certificateTold((url, init) => fetch(url, init)),
+  fetch: withCertificateErrors((url, init) => fetch(url, init)),
   sockets: noSockets,
   clock: systemClock,
   random: Math.random,

@@ -1,7 +1,17 @@
 /** Maps any error to the catalogue: the codes of the SDK and of the server to the companion's. */
-import { ApiError, ClientError, isPassing, NetworkError, PairingError, ProtocolError } from '../sdk/errors.js';
-import { QueuedError, UncertifiedDeviceError, type ClientFailure, type PairingFailure } from '../sdk/errors.js';
-import { networkReason } from '../sdk/network-reason.js';
+import {
+  ApiError,
+  ClientError,
+  isPassing,
+  NetworkError,
+  PairingError,
+  ProtocolError,
+  QueuedError,
+  UncertifiedDeviceError,
+  type ClientFailure,
+  type PairingFailure,
+} from '../sdk/errors.js';
+import { networkReason } from '../sdk/node-certificate.js';
 import { PayloadError } from '../sdk/payloads/shapes.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { CommandError } from '../terminal/terminal.js';

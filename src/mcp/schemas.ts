@@ -1,6 +1,6 @@
 /** Schemas of the tools' input and output (reference, Agent tools). */
 import { z } from 'zod';
-import { SEARCH_TEXT_MAX } from '../sdk/search.js';
+import { SEARCH_TEXT_MAX } from '../sdk/query.js';
 import { ULID } from '../protocol/ids.js';
 import { CONTENT_TYPES } from '../protocol/item.js';
 

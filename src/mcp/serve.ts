@@ -7,7 +7,7 @@ import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js'
 import { serverAddress } from '../sdk/address.js';
 import type { Identity } from '../sdk/identity.js';
 import { delay } from '../protocol/clock.js';
-import { breathe } from '../sdk/platform.js';
+import { yieldToEventLoop } from '../sdk/platform.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { Audit } from './audit.js';
@@ -143,7 +143,7 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
     await Promise.race([server.idle(), delay(platform.clock, GRACE_MS, patience.signal).catch(() => undefined)]);
     patience.abort();
     // The results of those calls reach the transport one turn later.
-    await breathe();
+    await yieldToEventLoop();
     await mcp.close();
     await new Promise<void>((resolve) => guard.output.end(resolve));
   } finally {

@@ -3,7 +3,7 @@
  * answer is bounded: what exceeds it is cut, and listed as cut.
  */
 import type { ItemView } from '../sdk/events.js';
-import { SEARCHED } from '../sdk/search.js';
+import { SEARCHED } from '../sdk/query.js';
 import { reasonOf } from '../sdk/reasons.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { jsonLine } from '../terminal/output.js';

@@ -1,12 +1,11 @@
 /** The four tools (MCP-40): what each says of itself, takes and returns, and what it does. */
 import type { ToolAnnotations } from '@modelcontextprotocol/sdk/types.js';
 import type { z } from 'zod';
-import { fieldsOf, holdsFile, shapedPayload } from '../sdk/payloads/shapes.js';
-import { payloadDetected } from '../sdk/payloads/detect.js';
+import { fieldsOf, holdsFile, shapedPayload, payloadDetected } from '../sdk/payloads/shapes.js';
 import { ClientError, isPassing } from '../sdk/errors.js';
 import type { ItemView } from '../sdk/events.js';
 import type { DownloadUrl } from '../sdk/replies.js';
-import { fold } from '../sdk/search.js';
+import { fold } from '../sdk/query.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';

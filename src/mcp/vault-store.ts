@@ -6,8 +6,7 @@
  * searches need (bin, type, time, searched text) is kept beside it. A deleted item is a number in a map.
  */
 import type { ItemView } from '../sdk/events.js';
-import { newestFirst } from '../sdk/query.js';
-import { fold, SEARCHED } from '../sdk/search.js';
+import { newestFirst, fold, SEARCHED } from '../sdk/query.js';
 import { decodeEntry, encodeEntry, entryKey } from '../sdk/store/records.js';
 import { MemoryStore, type Batch, type Entry, type Held, type QuarantineReason } from '../sdk/store/store.js';
 import { timeOfUlid } from '../sdk/ulid.js';

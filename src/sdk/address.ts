@@ -1,15 +1,15 @@
-/** Addresses of servers as people type them, and the one text that holds an address and a pairing's words. */
+/** Server addresses as users type them, and the text that combines an address with the words of a pairing. */
 import { normalizeWords } from '../crypto/words.js';
 import { baseOf } from './http.js';
 
 const MARK = '#pair=';
 
-/** True for a host name that is this machine itself, where http is as good as https. */
+/** True for a host name of this machine, where http is as safe as https. */
 export const isLocalHost = (host: string): boolean => /^(localhost|127\.[\d.]+|\[::1\]|.*\.localhost)$/.test(host);
 
 /**
- * A server's address as typed, in the client's form; https where no scheme is given, http on this machine. Throws
- * `TypeError` for what is no address.
+ * Normalizes an address as typed: https where no scheme is given, http for this machine. Throws `TypeError` for what
+ * is no address.
  */
 export function serverAddress(typed: string): string {
   const text = typed.trim();
@@ -20,13 +20,13 @@ const schemeFor = (text: string): string =>
   isLocalHost((/^(\[[^\]]*\]|[^:/?#]*)/.exec(text)?.[0] ?? '').toLowerCase()) ? 'http' : 'https';
 
 /**
- * A pairing offer as one text: `<server address>/#pair=<six words with hyphens>`. The words stand behind `#`, which no
- * program sends to a server.
+ * A pairing offer as one text: `<server address>/#pair=<six words with hyphens>`. The words are in the fragment, which
+ * no program sends to a server.
  */
 export const offerText = (serverUrl: string, words: string): string =>
   `${serverUrl}/${MARK}${normalizeWords(words).replaceAll(' ', '-')}`;
 
-/** The two parts of such a text; undefined for any other. */
+/** Parses the result of `offerText`; undefined for any other text. */
 export function readOfferText(text: string): { readonly url: string; readonly words: string } | undefined {
   const at = text.indexOf(MARK);
   if (at <= 0) return undefined;

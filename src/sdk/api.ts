@@ -1,4 +1,4 @@
-/** The endpoints as typed calls. Each says whether repeating it is harmless; nothing else is decided here. */
+/** The endpoints as typed calls. Each says whether it may be repeated; nothing else is decided here. */
 import { toBase64Url } from '../protocol/base64.js';
 import { PAGE_DEFAULT_A, PAIR_HOLD_MS } from '../protocol/limits.js';
 import type {
@@ -15,19 +15,19 @@ import type { Call, HttpRequest } from './http.js';
 import type { Reader } from './reader.js';
 import * as replies from './replies.js';
 
-/** Text of a body that holds bytes elsewhere: the wire's base64url. */
+/** Bytes as the text that a body holds: base64url. */
 export const wireBytes = toBase64Url;
 
-/** A held call is answered after 25 s at the latest; the rest is the network's. */
+/** The server answers a held call after at most 25 s; the rest is for the network. */
 const HELD_MS = PAIR_HOLD_MS + 15_000;
 
-/** An endpoint is a declaration: its path, what reads the answer, and what is sent. */
+/** An endpoint is a declaration: its path, the reader of the reply, and what is sent. */
 class Endpoints {
   constructor(protected readonly call: Call) {}
 
   readonly passwordExists = () => this.ask('/password/exists', replies.readExists);
 
-  /** GET where nothing is sent, else POST, where `more` does not say. Repeatable by default: GET only. */
+  /** GET without a body, else POST, unless `more` says otherwise. Only GET is repeatable by default. */
   protected async ask<T>(path: string, reader: Reader<T>, more: Partial<HttpRequest> = {}): Promise<T> {
     const method = more.body === undefined && more.json === undefined ? 'GET' : 'POST';
     const { body } = await this.call({ path, method, repeatable: method === 'GET', ...more });
@@ -39,7 +39,7 @@ class Endpoints {
 export class PublicApi extends Endpoints {
   readonly status = () => this.ask('/service/status', replies.readStatus);
 
-  /** Not repeated: a second call after a lost reply would find the server claimed, by us (see `Claim`). */
+  /** Not repeated: after a lost reply a second call would find the server claimed by this device (see `Claim`). */
   readonly bootstrap = (body: BootstrapBody) => this.ask('/devices/bootstrap', replies.readClaimed, { body });
 
   readonly pairFetchEpk = (code: string) =>
@@ -71,7 +71,7 @@ export class PublicApi extends Endpoints {
 
 /** The endpoints of a paired device: `call` adds its token. */
 export class DeviceApi extends Endpoints {
-  /** The same, each call one request: for loops that try again by themselves. */
+  /** The same calls, each sent once: for loops with a backoff of their own. */
   get once(): DeviceApi {
     return new DeviceApi((request) => this.call({ ...request, once: true }));
   }
@@ -82,7 +82,7 @@ export class DeviceApi extends Endpoints {
   /** Creates or replaces an item; `json` of `writeBody`. Repeatable: the same write again is recognised (RETRY-01). */
   readonly write = (json: string) => this.ask('/items', replies.readStored, { json, repeatable: true });
 
-  /** Up to 100 bodies, each as JSON of `writeBody`, 1 MiB in all, each judged alone. */
+  /** Up to 100 bodies, each as JSON of `writeBody`, 1 MiB in total. Each is accepted or refused by itself. */
   readonly batch = (bodies: readonly string[]) =>
     this.ask('/items/batch', replies.readBatch, { json: `{"items":[${bodies.join(',')}]}`, repeatable: true });
 
@@ -102,7 +102,7 @@ export class DeviceApi extends Endpoints {
     return replies.expectPage(await this.ask('/items', replies.readPage, { query, timeoutMs: 60_000 }), from.since);
   };
 
-  /** Repeated where the answer was lost: what the first one reserved is released when its address is late. */
+  /** Repeatable: a reservation whose reply was lost is released when its URL expires. */
   readonly uploadUrl = (body: { readonly contentLength: number; readonly contentType: string }) =>
     this.ask('/blobs/upload-url', replies.readUploadUrl, { body, repeatable: true });
 
@@ -113,7 +113,10 @@ export class DeviceApi extends Endpoints {
     this.ask(`/devices/${id}`, replies.unread, { method: 'PATCH', body, repeatable: true });
   readonly revoke = (id: string) => this.ask(`/devices/${id}/revoke`, replies.unread, { body: {}, repeatable: true });
 
-  /** A repeat whose first attempt arrived may be a `conflict`, as any code in use: then another one is drawn. */
+  /**
+   * Repeatable: if the first attempt arrived, the second gets `conflict`, as for any code in use, and the caller draws
+   * another.
+   */
   readonly pairInit = (code: string, epk: Uint8Array) =>
     this.ask('/devices/pair-init', replies.readPairInit, { body: { code, epk: wireBytes(epk) }, repeatable: true });
   readonly pairRequests = () => this.ask('/devices/pair-requests', replies.readPairRequests);
@@ -127,11 +130,11 @@ export class DeviceApi extends Endpoints {
   readonly removeBin = (id: string) =>
     this.ask(`/bins/${id}`, replies.unread, { method: 'DELETE', body: { force: false } });
 
-  /** Both are what `stretchPassword` gives, never what the user typed. */
+  /** Both are results of `stretchPassword`, never what the user typed. */
   readonly setPassword = (password: string, currentPassword: string | null) =>
     this.ask('/password/set', replies.unread, { body: { password, currentPassword } });
 
-  /** As `setPassword`. Not repeated either: each attempt counts against the limit. */
+  /** As `setPassword`. Not repeated: each attempt counts against the limit. */
   readonly removePassword = (currentPassword: string) =>
     this.ask('/password', replies.unread, { method: 'DELETE', body: { currentPassword } });
 }

@@ -9,30 +9,30 @@ import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes } from './api.js';
 import { ApiError } from './errors.js';
 import { type BinLabel, type BinView, type DeviceEvents } from './events.js';
-import { Followers, type Subscription } from './follow.js';
-import type { Library } from './library.js';
+import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
+import type { ItemReader } from './item-reader.js';
 import type { BinRow } from './replies.js';
+import type { Sync } from './sync.js';
 import type { Writer } from './writer.js';
 import type { Core } from './core.js';
 
-/** Items may arrive in a bin while it is being emptied; after so many rounds the caller should hear of it. */
+/** Items may arrive in a bin while it is being emptied. After this many rounds the conflict goes to the caller. */
 const ROUNDS_MAX = 3;
 
 /** The bins of a tenant, read from the server at each call. */
 export class Bins {
   private readonly reading = new SingleFlight((reason: DeviceEvents['bins']['reason']) => this.read(reason));
 
-  private readonly followers: Followers<BinView>;
+  private readonly subscriptions: ListSubscriptions<BinView>;
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'sodium' | 'reader' | 'emit' | 'onProblem'> & {
-      readonly library: Library;
+      readonly items: ItemReader;
       readonly writer: Writer;
-      /** Catches up with the server. */
-      readonly pull: () => Promise<void>;
+      readonly sync: Sync;
     },
   ) {
-    this.followers = new Followers(JSON.stringify, options.onProblem);
+    this.subscriptions = new ListSubscriptions(JSON.stringify, options.onProblem);
   }
 
   async list(): Promise<readonly BinView[]> {
@@ -40,61 +40,66 @@ export class Bins {
   }
 
   /**
-   * Follows the list: as it is now, then each one that differs. It is read again after each `caught_up` and when a bin
-   * changes; `itemCount` is as of then (a live query's `total` counts at any time). Rejects as `list`.
+   * Subscribes to the list: the current one first, then each one that differs. It is read again after each `caught_up`
+   * and when a bin changes; `itemCount` is as of that reading (a live query's `total` is always current). Rejects as
+   * `list`.
    */
   subscribe(listener: (bins: readonly BinView[]) => void): Promise<Subscription<BinView>> {
-    return this.followers.follow(listener, () => this.list());
+    return this.subscriptions.subscribe(listener, () => this.list());
   }
 
   /**
-   * Reads the list anew and tells it as event `bins`. Calls during a reading share the one after it: what they were
-   * made for may be too new for the one under way. Rejects as `list`.
+   * Reads the list and emits event `bins`. Calls during a reading share the next one, because the current reading may
+   * be older than the change that caused the call. Rejects as `list`.
    */
   refresh(reason: DeviceEvents['bins']['reason']): Promise<void> {
     return this.reading.fresh(reason);
   }
 
-  /** A new bin. Throws `ApiError` `conflict` where id or slug are taken, `RangeError` for a name that cannot be shown. */
+  /**
+   * Creates a bin. Throws `ApiError` `conflict` where id or slug are taken, `RangeError` for a name that cannot be
+   * shown.
+   */
   async create(id: string, label: BinLabel, slug?: string): Promise<BinView> {
-    return this.own(this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) })));
+    return this.changed(this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) })));
   }
 
-  /** Another label for a bin. Throws `RangeError` as `create`. */
+  /** Replaces the label of a bin. Throws `RangeError` as `create`. */
   async rename(id: string, label: BinLabel): Promise<BinView> {
-    return this.own(this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) })));
+    return this.changed(this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) })));
   }
 
   /**
-   * Deletes a bin and what is in it. The items go first, one by one, so that each delete bears a tag and no other
-   * device has to take the server's word for it.
+   * Deletes a bin and its items. The items are deleted first, one by one, so that each delete carries a tag: without
+   * it the other devices would have to trust the server.
    */
   async remove(id: string): Promise<void> {
-    const { api, library, writer, pull } = this.options;
+    const { api, items, writer, sync } = this.options;
     for (let round = 1; ; round++) {
-      await Promise.all((await library.idsIn(id)).map((item) => writer.delete(item)));
+      await Promise.all((await items.idsIn(id)).map((item) => writer.delete(item)));
       try {
         await api.removeBin(id);
-        this.own(undefined);
+        this.changed(undefined);
         return;
       } catch (error) {
         if (!(error instanceof ApiError) || error.code !== 'conflict' || round >= ROUNDS_MAX) throw error;
-        await pull();
+        await sync.pull();
       }
     }
   }
 
   private async read(reason: DeviceEvents['bins']['reason']): Promise<void> {
-    const used = new Set(await this.options.library.binIds());
+    const used = new Set(await this.options.items.binIds());
     const bins = await this.list();
     for (const { id } of bins) used.delete(id);
     this.options.emit('bins', { reason, bins, unlisted: [...used] });
-    this.followers.tell(bins);
+    this.subscriptions.deliver(bins);
   }
 
-  /** An own change: who follows hears of it also where no socket is there to tell. */
-  private own<T>(result: T): T {
-    if (this.followers.any) this.refresh('changed').catch((error: unknown) => this.options.onProblem(asError(error)));
+  /** After a change of this device: subscribers are updated even when no socket is connected to report the change. */
+  private changed<T>(result: T): T {
+    if (this.subscriptions.any)
+      this.refresh('changed').catch((error: unknown) => this.options.onProblem(asError(error)));
     return result;
   }
 

@@ -1,19 +1,79 @@
-/** Everything of a browser that a client touches. */
+/** The platform of a browser. */
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
-import { browserSockets } from './browser-socket.js';
-import type { Platform } from './platform.js';
+import { type Platform, FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
 
 /**
- * What a device in a browser runs on: libsodium as WebAssembly, `fetch`, WebSockets, the system's clock. The page's
- * policy must allow `script-src 'wasm-unsafe-eval'`, and the server this page's origin (`CORS_ORIGINS`) where it is
- * another one. Rejects where WebAssembly cannot be loaded.
+ * The platform of a device in a browser: libsodium as WebAssembly, `fetch`, WebSockets, the system clock. The page's
+ * policy must allow `script-src 'wasm-unsafe-eval'`, and the server must allow the page's origin (`CORS_ORIGINS`) if
+ * it is another one. Rejects where WebAssembly cannot be loaded.
  */
 export const browserPlatform = async (): Promise<Platform> => ({
   sodium: await loadBrowserSodium(),
-  // Called as a method of anything but the window, it throws.
+  // `fetch` throws when it is called as a method of anything but the window.
   fetch: (url, init) => globalThis.fetch(url, init),
   sockets: browserSockets,
   clock: systemClock,
   random: Math.random,
 });
+
+const OPEN_WITHIN_MS = 20_000;
+/** Without this a browser waits a minute or more for a peer that does not answer the closing handshake. */
+const CLOSE_WITHIN_MS = 2_000;
+/** The code of a connection that ended without a close frame (RFC 6455, 7.1.5). */
+const ABNORMAL = 1006;
+
+/** WebSockets of browsers. They cannot be paused: a client that reads too slowly has to disconnect (see `Sync`). */
+export const browserSockets: SocketPort = {
+  open(url, events): OpenSocket {
+    let reported = false;
+    const closed = (code: number, reason: string): void => {
+      clearTimeout(timer);
+      if (reported) return;
+      reported = true;
+      events.closed(code, reason);
+    };
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let socket: WebSocket;
+    try {
+      socket = new WebSocket(url);
+    } catch (error) {
+      // For example, a page on https may not open ws:. Reported in a later task, because the caller does not have the
+      // socket yet.
+      const reason = error instanceof Error ? error.message : 'the browser refused the address';
+      timer = setTimeout(() => closed(ABNORMAL, reason), 0);
+      return { send: () => undefined, close: () => undefined };
+    }
+    const giveUp = (ms: number, reason: string): void => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        socket.close();
+        closed(ABNORMAL, reason);
+      }, ms);
+    };
+    giveUp(OPEN_WITHIN_MS, 'no connection in time');
+    socket.onopen = () => {
+      clearTimeout(timer);
+      if (!reported) events.opened();
+    };
+    socket.onmessage = ({ data }: MessageEvent<unknown>) => {
+      if (reported || typeof data !== 'string') return;
+      if (data.length <= FRAME_MAX) events.message(data);
+      else socket.close();
+    };
+    // `close` follows every `error`, and browsers do not say what the error was.
+    socket.onclose = ({ code, reason }) => closed(code, reason);
+    return {
+      send: (text) => {
+        if (socket.readyState === WebSocket.OPEN) socket.send(text);
+      },
+      close: (code, reason) => {
+        if (reported) return;
+        // Browsers accept codes 1000 and 3000 to 4999 only, and throw for any other.
+        const allowed = code === 1000 || (code >= 3000 && code <= 4999);
+        socket.close(allowed ? code : 1000, reason);
+        giveUp(CLOSE_WITHIN_MS, 'the closing handshake was not answered');
+      },
+    };
+  },
+};

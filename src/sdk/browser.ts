@@ -1,12 +1,15 @@
-/** The client library for browsers, as the package gives it: `@service/server/client`. What is not named here may change at any time. */
+/**
+ * The entry of the client library for browsers: `@service/server/client`. What is not exported here may change at any
+ * time.
+ */
 import type { nodePlatform as NodePlatform } from './node-platform.js';
-import { onlyInNode } from './platform.js';
+import { unavailable } from './platform.js';
 import type { openNodeStore as OpenNodeStore } from './store/node-store.js';
 
 export * from './exports.js';
 export { browserPlatform } from './browser-platform.js';
 export { openBrowserStore, type OpenedBrowserStore } from './store/browser-store.js';
 /** Throws `ClientError` `wrong_platform`. */
-export const nodePlatform: typeof NodePlatform = onlyInNode('nodePlatform', 'browserPlatform');
+export const nodePlatform: typeof NodePlatform = unavailable('nodePlatform', 'Node', 'browserPlatform');
 /** Throws `ClientError` `wrong_platform`. */
-export const openNodeStore: typeof OpenNodeStore = onlyInNode('openNodeStore', 'openBrowserStore');
+export const openNodeStore: typeof OpenNodeStore = unavailable('openNodeStore', 'Node', 'openBrowserStore');

@@ -1,4 +1,4 @@
-/** What the parts of a device stand on. Each part names what it takes of it. */
+/** What the parts of a device share. Each part declares what it uses of it. */
 import type { Reader } from '../crypto/item.js';
 import type { DeviceApi } from './api.js';
 import type { Emit } from './events.js';
@@ -7,16 +7,16 @@ import type { Outbox } from './outbox.js';
 import type { Platform } from './platform.js';
 import type { Store } from './store/store.js';
 
-/** Everything that several parts share. Tests make parts of less. */
+/** Everything that several parts share. Tests construct parts with less. */
 export interface Core extends Platform {
   readonly identity: Identity;
-  /** Opens items: the master key and this device's own keys. */
+  /** Decrypts items: the master key and this device's own keys. */
   readonly reader: Reader;
   readonly store: Store;
   readonly outbox: Outbox;
   readonly api: DeviceApi;
   readonly emit: Emit;
-  /** Told of what fails in the background and goes on. */
+  /** Receives errors of background work that continues. */
   readonly onProblem: (error: Error) => void;
   /** Aborted when the device is closed. */
   readonly lifetime: AbortSignal;

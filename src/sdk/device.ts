@@ -1,18 +1,17 @@
 /**
- * A device: what an application holds in its hand. It keeps itself in step with the other devices of its user over a
- * server that it does not trust with anything but delivery (the reference, What is promised).
+ * A device: the entry point of an application. It keeps itself synchronized with the other devices of its user over a
+ * server that it trusts with delivery only (the reference, What is promised).
  */
 import { asError } from '../protocol/error-code.js';
 import { stretchPassword } from '../crypto/password.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { LiveItem } from '../protocol/item.js';
-import { assemble, type Hooks, type Parts } from './assemble.js';
-import type { Bins } from './bins.js';
+import { Bins } from './bins.js';
 import type { TransferOptions } from './blobs/source.js';
 import { ClientError, isRevoked, REVOKED, type ProtocolError } from './errors.js';
 import { Emitter, type EventName, type Listener } from './events.js';
-import { SavableIdentity, type Identity } from './identity.js';
-import type { Library } from './library.js';
+import { SavableIdentity, type Identity, type Token } from './identity.js';
+import { ItemReader } from './item-reader.js';
 import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
 import { holdsFile } from './payloads/shapes.js';
@@ -25,44 +24,57 @@ import {
   type PairRequest,
   type Stored,
 } from './replies.js';
-import { fingerprintOfDevice, type Roster } from './roster.js';
-import type { Shelf } from './shelf.js';
-import { StandingReader, type Standing } from './standing.js';
+import { fingerprintOfDevice, DeviceList } from './device-list.js';
+import { LiveQueryIndex } from './live-query-index.js';
+import { DeviceStatusReader, type DeviceStatus } from './device-status.js';
 import { MemoryStore, type Store } from './store/store.js';
 import type { Frame } from './wire.js';
-import type { Writer } from './writer.js';
+import { Writer } from './writer.js';
+import { DeviceApi } from './api.js';
+import { Blobs } from './blobs/download.js';
+import type { Core } from './core.js';
+import { Http } from './http.js';
+import { Replica } from './replica.js';
+import { RewrapQueue } from './rewrap-queue.js';
+import { Sender } from './sender.js';
+import { Session } from './session.js';
+import { ReconnectingSocket } from './reconnecting-socket.js';
+import { Sync } from './sync.js';
 
-/** What a device is opened with. */
+/** The parameters of `Device.open`. */
 export interface DeviceOptions {
   readonly platform: Platform;
   readonly identity: Identity;
   /** Default: memory. */
   readonly store?: Store;
-  /** The device list of an earlier program, as event `devices` told it: lets it write before the server answers. */
+  /** The device list of an earlier run, from event `devices`: allows writes before the server answers. */
   readonly devices?: readonly DeviceEntry[];
-  /** True: what is written is kept and not sent before `release`, for a program that looks first whether the server is there. */
+  /**
+   * True: changes are stored and not sent before `release`, for a program that first checks whether the server is
+   * reachable.
+   */
   readonly held?: boolean;
-  /** Told of every change of the identity (a new token), to be kept where secrets are kept. */
+  /** Called with every new identity (a renewed token), which has to be kept where secrets are kept. */
   readonly onIdentity?: (identity: SavableIdentity) => void;
-  /** Told of what fails in the background, and of listeners that throw. Required: nothing here fails in silence. */
+  /** Receives background errors, and those of listeners that throw. Required, so that no error is lost. */
   readonly onProblem: (error: Error) => void;
 }
 
-/** One device in one program. Made by `Device.open` from the identity of a claim, a pairing or a recovery. */
+/** One device in one program. Created by `Device.open` from the identity of a claim, a pairing or a recovery. */
 export class Device {
   /** Bins: list, create, rename, remove. */
   readonly bins: Bins;
   /** The tenant's devices: list, certify. */
-  readonly roster: Roster;
+  readonly roster: DeviceList;
   private identity: SavableIdentity;
   private readonly emitter: Emitter;
   private readonly parts: Parts;
   private readonly pairListeners = new Set<(request: PairRequest) => void>();
   private readonly lifetime = new AbortController();
-  private readonly standingReader: StandingReader;
+  private readonly status: DeviceStatusReader;
   private state: 'open' | 'closed' | 'revoked' = 'open';
   private ended: (error: Error) => void = () => undefined;
-  /** From `connect` to the end of the connection: all who connect meanwhile wait for the same. */
+  /** From `connect` to the end of the connection; shared by all callers of `connect`. */
   private connecting: Promise<void> | undefined;
 
   private constructor(
@@ -70,35 +82,39 @@ export class Device {
     store: Store,
     outbox: Outbox,
   ) {
-    const { platform, onProblem } = options;
     const identity = SavableIdentity.of(options.identity);
     this.identity = identity;
-    this.emitter = new Emitter(onProblem);
-    const hooks: Hooks = {
-      onToken: (token) => {
-        this.identity = this.identity.withToken(token);
-        options.onIdentity?.(this.identity);
-      },
-      onRevoked: () => this.endRevoked(),
-      onFrame: (frame, size) => this.receive(frame, size),
-      halt: (error) => this.halt(error),
-      refresh: () => this.refresh(),
-    };
+    this.emitter = new Emitter(options.onProblem);
     const { emit } = this.emitter;
-    const lifetime = this.lifetime.signal;
-    this.parts = assemble({ platform, identity, store, outbox, emit, lifetime, hooks, devices: options.devices });
+    this.parts = assemble(
+      options,
+      { identity, store, outbox, emit, lifetime: this.lifetime.signal },
+      {
+        onToken: (token) => {
+          this.identity = this.identity.withToken(token);
+          options.onIdentity?.(this.identity);
+        },
+        onRevoked: () => this.endRevoked(),
+        onFrame: (frame, size) => this.receive(frame, size),
+        halt: (error) => this.halt(error),
+        refresh: () => this.refresh(),
+      },
+    );
     this.bins = this.parts.bins;
     this.roster = this.parts.roster;
-    this.standingReader = new StandingReader({
-      ...{ ...this.parts.core, library: this.parts.library, roster: this.roster, emitter: this.emitter },
+    this.status = new DeviceStatusReader({
+      ...{ ...this.parts.core, items: this.parts.items, roster: this.roster, emitter: this.emitter },
       identity: () => this.identity,
       state: () => this.state,
     });
     if (options.held === true) this.parts.sender.hold('owner');
-    this.emitter.on('problem', ({ error }) => onProblem(error));
+    this.emitter.on('problem', ({ error }) => options.onProblem(error));
   }
 
-  /** A device with what its store kept. Nothing is sent before the first call. Throws `ClientError` `bad_identity`. */
+  /**
+   * Opens a device with what its store kept. Nothing is sent before the first call. Throws `ClientError`
+   * `bad_identity`.
+   */
   static async open(options: DeviceOptions): Promise<Device> {
     const store = options.store ?? new MemoryStore();
     return new Device(options, store, await Outbox.load(store, options.platform.clock));
@@ -109,44 +125,44 @@ export class Device {
     return this.identity.deviceId;
   }
 
-  /** What another device shows for this one, to be compared before certifying it. */
+  /** The fingerprint that other devices show for this one, to be compared before certifying it. */
   get fingerprint(): string {
     const { deviceId, keys } = this.identity;
     return fingerprintOfDevice(this.options.platform.sodium, { id: deviceId, pubkey: keys.publicKey });
   }
 
-  /** Listens; the result ends that. */
+  /** Adds a listener; the result removes it. */
   on<N extends EventName>(name: N, listener: Listener<N>): () => void {
     return this.emitter.on(name, listener);
   }
 
   /**
-   * Connects and stays connected until `disconnect`; of a device that is connecting or connected it changes nothing.
-   * Resolves when everything that was missed is here; rejects when disconnected, closed or revoked first, and with
-   * `ProtocolError` `quarantine_full` or `endless_replay` where the server is not read any more.
+   * Connects and stays connected until `disconnect`; no-op while connecting or connected. Resolves when everything
+   * missed has been applied. Rejects when disconnected, closed or revoked first, and with `ProtocolError`
+   * `quarantine_full` or `endless_replay` where reading from the server was stopped.
    */
   async connect(): Promise<void> {
     const parts = this.open;
     await (this.connecting ??= this.begin(parts));
   }
 
-  private begin({ sync, line }: Parts): Promise<void> {
+  private begin({ sync, socket }: Parts): Promise<void> {
     const ended = new Promise<never>((_, reject) => {
       this.ended = reject;
     });
     const connected = Promise.race([sync.caughtUp(), ended]);
-    line.start();
+    socket.start();
     return connected;
   }
 
-  /** Ends the connection but not the device: `connect` resumes where it stood, and `pull` works meanwhile. */
+  /** Ends the connection, not the device: `connect` resumes from the cursor, and `pull` still works. */
   disconnect(): void {
     this.endConnection(new ClientError('closed', 'the connection was closed'));
   }
 
   private endConnection(error: Error): void {
-    this.parts.rewrapper.pause();
-    this.parts.line.stop();
+    this.parts.rewraps.pause();
+    this.parts.socket.stop();
     this.connecting = undefined;
     this.ended(error);
   }
@@ -157,7 +173,7 @@ export class Device {
     this.emitter.emit('halted', { error });
   }
 
-  /** Ends the device in this program. What was not sent stays in its store. */
+  /** Ends the device in this program. Changes that were not sent stay in the store. */
   close(): void {
     if (this.state === 'open') this.end('closed', new ClientError('closed', 'the device was closed'));
   }
@@ -167,20 +183,21 @@ export class Device {
     return this.open.sync.pull();
   }
 
-  /** Sends what is written, from now on and what waits: the end of `DeviceOptions.held`. */
+  /** Ends `DeviceOptions.held`: sends the changes that wait, and all later ones. */
   release(): void {
     this.parts.sender.release('owner');
   }
 
   /**
-   * The completeness check over HTTP: true where count and version sum fit what is held, after repair where that was
-   * needed. Null where the history moves on too fast to compare. Tells `repaired`, `missing` and `caught_up`.
+   * The completeness check over HTTP: true where count and version sum of the server equal those of the store, after a
+   * repair if one was needed. Null where the history changes too fast to compare. Emits `repaired`, `missing` and
+   * `caught_up`.
    */
   check(): Promise<boolean | null> {
     return this.open.sync.check();
   }
 
-  /** Reads the whole history again, judges anew what does not open, and compares. */
+  /** Reads the whole history again, verifies again what did not open, and compares. */
   resync(): Promise<void> {
     return this.open.sync.resync();
   }
@@ -195,11 +212,11 @@ export class Device {
   readonly republish: Writer['republish'] = (id) => this.writing((writer) => writer.republish(id));
 
   /**
-   * Writes again what was refused: the `row` of a `rejected` event. `overwrite` (default): over whatever another device
-   * made of the item meanwhile; `copy`: as a new item, which is the way where it was deleted. Throws as `put`.
+   * Writes a refused change again: the `row` of a `rejected` event. `overwrite` (default): over what another device
+   * wrote meanwhile; `copy`: as a new item, for an item that was deleted. Throws as `put`.
    */
   async resend(row: LiveItem, how: 'overwrite' | 'copy' = 'overwrite'): Promise<Stored> {
-    const { binId, type, payload } = this.parts.library.opened(row);
+    const { binId, type, payload } = this.parts.items.opened(row);
     if (payload === null || row.blob !== null)
       throw new ClientError('unknown_item', `${row.id} is a blob: its content must be uploaded again`);
     const request = { binId, type, payload, asIs: true };
@@ -208,53 +225,53 @@ export class Device {
 
   /** See `Writer.discard`. */
   readonly discard: Writer['discard'] = (id) => this.writing((writer) => writer.discard(id));
-  /** See `Library.get`, and so on. */
-  readonly get: Library['get'] = (id) => this.parts.library.get(id);
-  readonly list: Library['list'] = (filter) => this.parts.library.list(filter);
+  /** See `ItemReader.get`, and so on. */
+  readonly get: ItemReader['get'] = (id) => this.parts.items.get(id);
+  readonly list: ItemReader['list'] = (filter) => this.parts.items.list(filter);
   /**
-   * The bytes of an item's blob, decrypted: each was authenticated, and all of them are there when it ends without an
-   * error. See `Blobs.read`; throws `ClientError` `unknown_item` too.
+   * The decrypted bytes of an item's blob, chunk by chunk. Each chunk is authenticated; the blob is complete when the
+   * generator ends without an error. Throws as `Blobs.read`, and `ClientError` `unknown_item`.
    */
   async *blob(id: string, options?: TransferOptions): AsyncGenerator<Uint8Array, void, undefined> {
-    yield* this.open.blobs.read(await this.parts.library.row(id), options);
+    yield* this.open.blobs.read(await this.parts.items.row(id), options);
   }
 
-  /** An item's whole payload, from its blob where it lies there: of a large text or code (see `ItemView.blob`). */
+  /** An item's whole payload, read from its blob where a large text or code has one (see `ItemView.blob`). */
   async payload(id: string, options?: TransferOptions): Promise<JsonObject | null> {
-    const row = await this.open.library.row(id);
+    const row = await this.open.items.row(id);
     const cut = row.blob !== null && !holdsFile(row.type);
-    return cut ? this.parts.blobs.payload(row, options) : this.parts.library.opened(row).payload;
+    return cut ? this.parts.blobs.payload(row, options) : this.parts.items.opened(row).payload;
   }
 
-  /** Where the ciphertext of an item's blob is to be had for some minutes, without a token. See `Blobs.url`. */
+  /** A URL of the ciphertext of an item's blob, valid for some minutes, without a token. See `Blobs.url`. */
   async blobUrl(id: string): Promise<DownloadUrl> {
-    return this.open.blobs.url(await this.parts.library.row(id));
+    return this.open.blobs.url(await this.parts.items.row(id));
   }
 
-  readonly hidden: Library['hidden'] = () => this.parts.library.hidden();
-  readonly orphaned: Library['orphaned'] = () => this.parts.library.orphaned();
-  /** See `Shelf.query`: a live query. */
-  readonly query: Shelf['query'] = async (filter, listener) => this.open.shelf.query(filter, listener);
-  readonly kept: Library['kept'] = (id) => this.parts.library.kept(id);
+  readonly hidden: ItemReader['hidden'] = () => this.parts.items.hidden();
+  readonly orphaned: ItemReader['orphaned'] = () => this.parts.items.orphaned();
+  /** A live query. See `LiveQueryIndex.query`. */
+  readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.open.queries.query(filter, listener);
+  readonly kept: ItemReader['kept'] = (id) => this.parts.items.kept(id);
 
-  /** This device and the server's figures, as the server tells them. */
+  /** This device and the server's figures. */
   me(): Promise<Me> {
     return this.parts.core.api.me();
   }
 
-  /** Ends another device's access, or, with its own id, signs out. Throws `ApiError` `last_device`. */
+  /** Revokes a device; with this device's own id, signs out. Throws `ApiError` `last_device`. */
   async revoke(id: string): Promise<void> {
     try {
       await this.parts.core.api.revoke(id);
     } catch (error) {
-      // The reply was lost and the second attempt met the fact: signed out all the same.
+      // A lost reply and a repeat that found the device revoked: signed out all the same.
       if (!(id === this.id && isRevoked(error))) throw error;
     }
     if (id === this.id) this.parts.session.endRevoked();
     else await this.roster.refresh();
   }
 
-  /** Sets or changes the account password. Only what is stretched from it leaves this device. */
+  /** Sets or changes the account password. Only the stretched password leaves this device. */
   async setPassword(password: string, current: string | null = null): Promise<void> {
     const { sodium } = this.options.platform;
     const { tenantId } = this.identity;
@@ -263,7 +280,7 @@ export class Device {
     await api.setPassword(await stretched(password), current === null ? null : await stretched(current));
   }
 
-  /** Takes the account password away; the current one is needed. Throws `ApiError` `password_invalid`. */
+  /** Removes the account password; the current one is needed. Throws `ApiError` `password_invalid`. */
   async removePassword(current: string): Promise<void> {
     const { sodium } = this.options.platform;
     const { tenantId } = this.identity;
@@ -276,8 +293,8 @@ export class Device {
   }
 
   /**
-   * Starts a pairing: show `words` on this device. `approve` is asked for name and digits. When the device has joined,
-   * it gets its keys of all items at once.
+   * Starts a pairing: show `words` on this device. `approve` gets name and digits. The new device gets its keys of all
+   * items as soon as it has joined.
    */
   async offerPairing(approve: (request: JoinApproval) => boolean | Promise<boolean>): Promise<PairingOffer> {
     const { core, roster } = this.open;
@@ -288,23 +305,23 @@ export class Device {
     const { onProblem } = this.options;
     const offer = await offerPairing({ ...core, identity: this.identity, roster, onRequest, onProblem }, approve);
     offer.joined.then(
-      () => this.parts.rewrapper.now(),
+      () => this.parts.rewraps.now(),
       () => undefined,
     );
     return offer;
   }
 
   /**
-   * Adds missing keys to all items now; resolves with the number of items that got some. Tells `rewrap_progress`.
-   * `signal` ends it between two batches (`ClientError` `cancelled`); the next call goes on from there.
+   * Adds missing keys to all items now; resolves with the number of items that got some. Emits `rewrap_progress`.
+   * `signal` ends it between two batches (`ClientError` `cancelled`); the next call continues.
    */
   rewrap(signal?: AbortSignal): Promise<number> {
-    return this.open.rewrapper.run(signal);
+    return this.open.rewraps.run(signal);
   }
 
-  /** How this device stands: connection, cursor, what waits, what is hidden and why. Asks nobody, throws nothing. */
-  standing(): Promise<Standing> {
-    return this.standingReader.read();
+  /** The status of this device: connection, cursor, waiting changes, hidden items. Sends nothing, does not throw. */
+  standing(): Promise<DeviceStatus> {
+    return this.status.read();
   }
 
   private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {
@@ -323,7 +340,7 @@ export class Device {
         return;
       case 'device_joined':
         this.inBackground(() => this.roster.refresh());
-        this.parts.rewrapper.later();
+        this.parts.rewraps.later();
         return;
       case 'device_revoked':
         if (frame.id === this.id) this.parts.session.endRevoked();
@@ -342,9 +359,9 @@ export class Device {
     for (const listener of [...this.pairListeners]) listener(request);
   }
 
-  /** After each `caught_up`: what may have changed while this device was away and is no item. */
+  /** After each `caught_up`: reads what is not part of the item stream and may have changed while disconnected. */
   private async refresh(): Promise<void> {
-    this.parts.rewrapper.resume();
+    this.parts.rewraps.resume();
     await Promise.all([this.bins.refresh('caught_up'), this.roster.refresh()]);
   }
 
@@ -362,19 +379,69 @@ export class Device {
 
   private end(state: 'closed' | 'revoked', error: ClientError): void {
     this.state = state;
-    this.parts.rewrapper.close();
-    this.parts.shelf.close();
-    this.parts.line.stop();
+    this.parts.rewraps.close();
+    this.parts.queries.close();
+    this.parts.socket.stop();
     this.parts.sync.close();
     this.parts.sender.close(error);
     this.lifetime.abort();
     this.ended(error);
   }
 
-  /** The parts, of a device that can be used. */
+  /** The parts of an open device. Throws `ClientError` `closed` or `revoked`. */
   private get open(): Parts {
     if (this.state === 'revoked') throw new ClientError('revoked', REVOKED);
     if (this.state === 'closed') throw new ClientError('closed', 'the device was closed');
     return this.parts;
   }
+}
+
+type Parts = ReturnType<typeof assemble>;
+
+/** Creates all parts of a device, none of them started. `hooks`: how the parts report back to the device. */
+function assemble(
+  { platform, devices }: DeviceOptions,
+  base: Pick<Core, 'identity' | 'store' | 'outbox' | 'emit' | 'lifetime'>,
+  hooks: {
+    readonly onToken: (token: Token) => void;
+    readonly onRevoked: () => void;
+    /** `size`: characters of its text. */
+    readonly onFrame: (frame: Frame, size: number) => void;
+    /** Stops reading from the server. */
+    readonly halt: (error: ProtocolError) => void;
+    /** Reads again what is not part of the item stream. */
+    readonly refresh: () => Promise<void>;
+  },
+) {
+  const { identity, emit, lifetime } = base;
+  const http = new Http({ ...platform, baseUrl: identity.serverUrl, lifetime });
+  const session = new Session({ ...platform, ...hooks, http, identity });
+  const api = new DeviceApi(session.call);
+  const core: Core = {
+    ...{ ...platform, ...base, api, baseUrl: http.baseUrl },
+    reader: { masterKey: identity.masterKey, device: { id: identity.deviceId, keys: identity.keys } },
+    onProblem: (error) => emit('problem', { error }),
+    clockOffset: () => http.clockOffset,
+  };
+  const roster = new DeviceList({ ...core, remembered: devices });
+  const sender = new Sender({ ...core, roster });
+  const items = new ItemReader(core);
+  const queries = new LiveQueryIndex(core);
+  const blobs = new Blobs(core);
+  const writer = new Writer({ ...core, sender, roster, blobs });
+  const fetchNext = async (since: number) => (await api.page({ since, epoch: null, limit: 1 })).items[0];
+  const replica = new Replica({ ...core, fetchNext });
+  const socket: ReconnectingSocket = new ReconnectingSocket({
+    ...{ ...core, onFrame: hooks.onFrame },
+    // The socket has a backoff of its own, so each of its steps is a single request.
+    ticket: () => api.once.ticket(),
+    renew: () => session.renew(true),
+    cursor: () => sync.begin(),
+    onState: (state) => emit('line', state),
+    onRevoked: () => session.endRevoked(),
+  });
+  const sync: Sync = new Sync({ ...core, ...hooks, replica, sender, socket });
+  const bins = new Bins({ ...core, items, writer, sync });
+  const rewraps = new RewrapQueue({ ...core, writer, roster });
+  return { core, session, roster, items, queries, writer, sender, sync, socket, bins, blobs, rewraps };
 }

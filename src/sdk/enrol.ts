@@ -1,4 +1,4 @@
-/** The ways to become a device without another one at hand: claiming an empty server, and recovery by the phrase. */
+/** Enrolment without another device: claiming an empty server, and recovery by the phrase. */
 import { certifyDevice } from '../crypto/device.js';
 import { drawPhrase, keysOfPhrase, wrapMasterKey } from '../crypto/master-key.js';
 import { hostOf } from '../crypto/pairing.js';
@@ -16,7 +16,7 @@ import type { Platform } from './platform.js';
 import { reauthenticate } from './session.js';
 import { ulid } from './ulid.js';
 
-/** What every way of becoming a device needs. */
+/** The parameters of every enrolment. */
 export interface NewDevice {
   readonly platform: Platform;
   /** Address of the server. */
@@ -26,23 +26,23 @@ export interface NewDevice {
   readonly glyph: Glyph;
 }
 
-/** A device that is about to be: its id, its keys, and a way to ask the server. */
+/** A device before its registration: id, keys and the calls without a token. */
 export interface Candidate {
   readonly http: Http;
   readonly api: PublicApi;
   readonly id: string;
   readonly keys: KeyPair;
-  /** The host as it was dialled. */
+  /** The host that the user dialled. */
   readonly host: string;
 }
 
-/** Who joins which tenant. */
+/** The device and the tenant that it joins. */
 interface Joining {
   readonly own: Candidate;
   readonly tenantId: string;
 }
 
-/** Draws id and keys. Nothing is sent. */
+/** Draws id and keys. Sends nothing. */
 export function candidate({ platform, serverUrl }: Pick<NewDevice, 'platform' | 'serverUrl'>): Candidate {
   const http = new Http({ ...platform, baseUrl: serverUrl });
   const { sodium, clock } = platform;
@@ -55,29 +55,29 @@ export function candidate({ platform, serverUrl }: Pick<NewDevice, 'platform' | 
   };
 }
 
-/** The reply must register this device and no other: a key of the server's would be certified otherwise. */
+/** The reply must register this device: otherwise a key of the server would be certified. */
 function expectOwn(own: Candidate, device: { readonly id: string; readonly pubkey: Uint8Array }): void {
   if (device.id !== own.id || !equalBytes(device.pubkey, own.keys.publicKey)) {
     throw new CryptoRefusal('wrong_device', 'the server registered another device than this one');
   }
 }
 
-/** A claim with its keys drawn. Keep it until `register` has resolved: the server may know these keys already. */
+/** A claim with its keys drawn. Keep it until `register` has resolved: the server may already know these keys. */
 export interface Claim {
-  /** The twelve words, to be shown once and kept nowhere: the only way back when all devices are lost. */
+  /** The twelve words, to be shown once and stored nowhere: the only way back when all devices are lost. */
   readonly phrase: string;
   /**
-   * Claims the server for this device. While it rejects with an error of `isUndecided`, call it again, for as long as
-   * you like: an earlier call may have gone through, and is then finished by re-authentication. Any other
-   * error is the end: `ApiError` `bootstrap_already_done` where somebody was faster, `forbidden` for a wrong claim
-   * token, `CryptoRefusal` where the server registered another device.
+   * Claims the server for this device. While it rejects with an error for which `isUndecided` is true, it may be
+   * called again any number of times: an earlier call may have succeeded, and is then completed by re-authentication.
+   * Any other error is final: `ApiError` `bootstrap_already_done` where the server was claimed by another device,
+   * `forbidden` for a wrong claim token, `CryptoRefusal` where the server registered another device.
    */
   register(): Promise<SavableIdentity>;
 }
 
 /**
- * Gets ready to claim an empty server: asks whether it is empty, draws the phrase and the device's keys, registers
- * nothing. `claimToken`: what the operator set or signup gave. Throws `ApiError` `bootstrap_already_done`.
+ * Prepares the claim of an empty server: checks that it is empty, draws the phrase and the device's keys, registers
+ * nothing. `claimToken`: set by the operator or given by signup. Throws `ApiError` `bootstrap_already_done`.
  */
 export async function prepareClaim(device: NewDevice & { readonly claimToken?: string }): Promise<Claim> {
   const { sodium } = device.platform;
@@ -106,18 +106,18 @@ export async function prepareClaim(device: NewDevice & { readonly claimToken?: s
 /** A recovery with its keys drawn. */
 export interface Recovery {
   /**
-   * Joins. May be called again as `Claim.register` may; each call asks for the account password where one is set.
-   * Throws `ApiError` `forbidden` for a phrase that is not this tenant's, `PairingError` `password_required`.
+   * Registers. May be called again as `Claim.register` may; each call asks for the account password where one is set.
+   * Throws `ApiError` `forbidden` for the phrase of another tenant, `PairingError` `password_required`.
    */
   register(): Promise<SavableIdentity>;
-  /** Forgets what the phrase gave. Call it when `register` has resolved, or is not called again. */
+  /** Erases the keys of the phrase. Call it when `register` has resolved or will not be called again. */
   forget(): void;
 }
 
-/** What recovery needs; `password` is asked for where an account password is set. */
+/** The parameters of a recovery; `password` is called where an account password is set. */
 export type RecoverRequest = NewDevice & { readonly phrase: string; readonly password?: AskPassword };
 
-/** Gets ready to join with the twelve words, when no device is left to pair with. Registers nothing. */
+/** Prepares joining with the twelve words, when no device is left to pair with. Registers nothing. */
 export async function prepareRecovery(device: RecoverRequest): Promise<Recovery> {
   const { sodium } = device.platform;
   const own = candidate(device);
@@ -143,9 +143,9 @@ export async function prepareRecovery(device: RecoverRequest): Promise<Recovery>
 }
 
 /**
- * Joins with the twelve words, in one call of `Recovery.register`. Every item then opens through its master wrap.
- * Where it rejects with an error of `isUndecided` it may be begun anew: a device that nobody holds may then stand in
- * the list, and can be revoked. Who wants to avoid that uses `prepareRecovery`.
+ * Joins with the twelve words by a single `Recovery.register`. Every item opens through its master wrap. Where it
+ * rejects with an error for which `isUndecided` is true, it may be started anew; an unused device may then be listed,
+ * and can be revoked. `prepareRecovery` avoids that.
  */
 export async function recover(device: RecoverRequest): Promise<SavableIdentity> {
   const recovery = await prepareRecovery(device);
@@ -159,8 +159,8 @@ export async function recover(device: RecoverRequest): Promise<SavableIdentity> 
 type Registered = Awaited<ReturnType<PublicApi['bootstrap']>>;
 
 /**
- * Registers one candidate, as often as its caller likes. After an attempt whose outcome is unknown, what the server
- * refuses may be our own second attempt: then re-authentication tells whether it knows this device by now.
+ * Registers one candidate, any number of times. After an attempt with unknown outcome, a refusal may be caused by that
+ * attempt: re-authentication then tells whether the server knows this device.
  */
 function registering(
   platform: Platform,
@@ -179,7 +179,7 @@ function registering(
       try {
         return await reauthenticate(own.api, platform, { tenantId, deviceId: own.id, keys: own.keys });
       } catch (error) {
-        // Not known here, at least not yet: then what the registration met with is what the caller should hear.
+        // The server does not know the device, at least not yet: the caller gets the error of the registration.
         throw error instanceof ApiError && error.code === 'device_not_found' ? failure : error;
       }
     }
@@ -189,7 +189,7 @@ function registering(
 /** Asks the user for the account password; null: none given. */
 export type AskPassword = () => Promise<string | null>;
 
-/** A ticket where an account password is set, else null. Throws `PairingError` `password_required`. */
+/** A password ticket where an account password is set, else null. Throws `PairingError` `password_required`. */
 export async function ticketFor(
   device: { readonly platform: Platform; readonly password?: AskPassword },
   { own, tenantId }: Joining,
@@ -201,7 +201,7 @@ export async function ticketFor(
   return own.api.passwordTicket(sent, own.keys.publicKey);
 }
 
-/** Everything a new device must keep. */
+/** The identity of a registered device. */
 export const identityOf = (
   device: Pick<NewDevice, 'name' | 'glyph'>,
   { own, tenantId, masterKey, token }: Joining & { readonly masterKey: Uint8Array; readonly token: Token },

@@ -1,4 +1,4 @@
-/** What a client's calls throw. */
+/** The errors of the client. */
 import type { RefusalReason } from '../crypto/refusal.js';
 
 /** An error with a code. Callers match on the class and on `code`, never on a message. */
@@ -12,26 +12,22 @@ export class CodedError<Code extends string> extends Error {
   }
 }
 
-/** A refusal by the server, as its error body says it (the reference, Errors). */
+/** A refusal by the server, with the fields of its error body (the reference, Errors). */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly code: string;
-  /** HTTP status; 0 for a refusal inside a batch, which has none of its own. */
+  /** HTTP status; 0 for a refusal inside a batch, which has none. */
   readonly status: number;
   readonly details: Readonly<Record<string, unknown>>;
   /** Whole seconds from `Retry-After`, or null. */
   readonly retryAfter: number | null;
-  /** `X-Request-Id`, under which the server's log has the cause of a 5xx. */
+  /** `X-Request-Id`: the server logs the cause of a 5xx under it. */
   readonly requestId: string | null;
 
-  constructor(fields: {
-    readonly code: string;
-    readonly status: number;
-    readonly message: string;
-    readonly details?: Readonly<Record<string, unknown>>;
-    readonly retryAfter?: number | null;
-    readonly requestId?: string | null;
-  }) {
+  constructor(
+    fields: Pick<ApiError, 'code' | 'status' | 'message'> &
+      Partial<Pick<ApiError, 'details' | 'retryAfter' | 'requestId'>>,
+  ) {
     super(`${fields.code}: ${fields.message}`);
     this.code = fields.code;
     this.status = fields.status;
@@ -41,10 +37,10 @@ export class ApiError extends Error {
   }
 }
 
-/** No answer came: the server is out of reach, or too slow. The request may have been carried out all the same. */
+/** No answer: the server is unreachable or too slow. The request may have been executed all the same. */
 export class NetworkError extends CodedError<'network' | 'timeout' | 'aborted'> {
   override readonly name = 'NetworkError';
-  /** True where asking again at once is of no use: whoever asks has just looked whether the server is there. */
+  /** True where a repeat is useless, because the caller has just found the server unreachable. */
   readonly final: boolean;
 
   constructor(
@@ -57,32 +53,32 @@ export class NetworkError extends CodedError<'network' | 'timeout' | 'aborted'> 
   }
 }
 
-/** What a server did that the protocol forbids: no honest one does, so it is broken or it lies. */
+/** Violations of the protocol by the server, which is broken or malicious. */
 export type ProtocolFault =
-  /** An answer or a frame without the form that it must have. */
+  /** A reply or frame of the wrong form. */
   | 'malformed'
-  /** An answer larger than any the protocol has. */
+  /** A reply larger than any of the protocol. */
   | 'too_large'
-  /** The reply to a write speaks of another item, or of a version that this write cannot have. */
+  /** The reply to a write names another item, or a version that this write cannot have. */
   | 'wrong_reply'
   /** An `ack` of a version that the server does not have. */
   | 'bad_ack'
-  /** The stream brought something new under a version that it had passed. */
+  /** The stream brought a new change at or below the cursor. */
   | 'bad_order'
   /** Two states of an item under one version. */
   | 'version_reused'
-  /** A page whose rows do not rise, or which ends elsewhere than its last row. */
+  /** A page whose versions do not rise, or whose cursor is not that of its last row. */
   | 'bad_listing'
-  /** The history changes its name in the middle, or begins anew again and again. */
+  /** The epoch changed during a listing or replay, or again and again. */
   | 'epoch_changed'
-  /** More items that do not verify than a device takes. */
+  /** More items that do not verify than a device stores. */
   | 'quarantine_full'
-  /** A replay or listing that goes on and on and brings nothing. */
+  /** A replay or listing that continues without bringing anything new. */
   | 'endless_replay'
-  /** The address for a blob is none that a client may use, or leads elsewhere. */
+  /** The URL of a blob is not allowed, or redirects. */
   | 'bad_url';
 
-/** An answer or a frame that breaks the protocol. */
+/** A reply or frame that violates the protocol. */
 export class ProtocolError extends CodedError<ProtocolFault> {
   override readonly name = 'ProtocolError';
 
@@ -94,21 +90,21 @@ export class ProtocolError extends CodedError<ProtocolFault> {
   }
 }
 
-/** A device that the server lists and nobody with the master key vouches for. */
+/** A device in the server's list without a valid certificate. */
 export interface Uncertified {
   readonly id: string;
   readonly name: string;
   readonly pairedAt: number;
-  /** What to compare with the fingerprint that the device itself shows. */
+  /** To be compared with the fingerprint that the device itself shows. */
   readonly fingerprint: string;
 }
 
-/** Devices that a message names. */
+/** Devices named in a message. */
 const NAMED_MAX = 10;
 
 /**
- * The server lists a device without a valid certificate, so nothing is sealed and nothing is written.
- * The way out: compare the fingerprint with the one on that device and call `certify`, or call `revoke`.
+ * The server lists a device without a valid certificate, so nothing is sealed and nothing is written. To continue,
+ * compare the fingerprint with the one on that device and call `certify`, or call `revoke`.
  */
 export class UncertifiedDeviceError extends Error {
   override readonly name = 'UncertifiedDeviceError';
@@ -128,7 +124,7 @@ export class UncertifiedDeviceError extends Error {
 
 /** Why a pairing or a recovery ended without a device. */
 export type PairingFailure =
-  /** The user, or the caller, said no. */
+  /** Refused by the user or the caller. */
   | 'rejected'
   | 'cancelled'
   /** No device shows this code. */
@@ -137,22 +133,22 @@ export type PairingFailure =
   | 'expired'
   /** Every code drawn was in use. */
   | 'no_code'
-  /** The request that arrived does not hold: see `cause`. */
+  /** The request does not verify: see `cause`. */
   | 'bad_request'
   /** An account password is set and none was given. */
   | 'password_required';
 
-/** A pairing that ended without a device. Nothing was released. */
+/** A pairing that ended without a device. No key was released. */
 export class PairingError extends CodedError<PairingFailure> {
   override readonly name = 'PairingError';
 }
 
-/** What a revoked device says to its user. */
+/** What a user sees on a revoked device. */
 export const REVOKED =
   'this device was revoked: nothing it does reaches the server any more. What is here stays readable; to take part ' +
   'again it must be paired anew from another device, or recover with the phrase';
 
-/** Why a call cannot be carried out. */
+/** Why a call cannot be executed. */
 export type ClientFailure =
   /** The device was closed, or its connection was. */
   | 'closed'
@@ -162,30 +158,30 @@ export type ClientFailure =
   | 'unknown_item'
   /** There is no restore (RETRY-02). */
   | 'deleted_item'
-  /** The item does not open any more, though it did when it was stored. */
+  /** The item no longer opens, although it did when it was stored. */
   | 'damaged_item'
   | 'unknown_device'
-  /** The fingerprint given is not that device's. */
+  /** The fingerprint given is not that of the device. */
   | 'fingerprint'
-  /** The caller ended it. */
+  /** Ended by the caller. */
   | 'cancelled'
   /** The item has no blob. */
   | 'no_blob'
-  /** What is uploaded was changed meanwhile. */
+  /** The source of an upload changed during the upload. */
   | 'source_changed'
-  /** More live queries or subscriptions than a device keeps. */
+  /** More live queries or subscriptions than a device allows. */
   | 'too_many'
-  /** What was given as an identity is none. */
+  /** The value given is not an identity. */
   | 'bad_identity'
   /** A function of the other platform. */
   | 'wrong_platform';
 
-/** A call that cannot be carried out as things stand on this device. */
+/** A call that cannot be executed in the current state of this device. */
 export class ClientError extends CodedError<ClientFailure> {
   override readonly name = 'ClientError';
 }
 
-/** A write that could not be sent now. It waits in the outbox and goes out when the server is back. */
+/** A write that could not be sent now. It waits in the outbox and is sent when the server is reachable. */
 export class QueuedError extends CodedError<'queued'> {
   override readonly name = 'QueuedError';
 
@@ -197,29 +193,29 @@ export class QueuedError extends CodedError<'queued'> {
   }
 }
 
-/** Codes of refusals that say nothing against the request. A refusal inside a batch has its code and no status. */
+/** Codes of refusals that are not caused by the request. A refusal inside a batch has a code and no status. */
 const PASSING: ReadonlySet<string> = new Set(['rate_limited', 'internal', 'storage_unavailable', 'unavailable']);
 
-/** True for a failure that passes: no answer, too many requests, or a server (or its proxy) in trouble. */
+/** True for a transient failure: no answer, too many requests, or a server (or its proxy) in trouble. */
 export function isPassing(error: unknown): error is NetworkError | ApiError {
   if (error instanceof NetworkError) return error.code !== 'aborted';
-  // A proxy's page has no code of ours, but a status.
+  // A proxy's page has none of our codes, but a status.
   return error instanceof ApiError && (PASSING.has(error.code) || error.status === 429 || error.status >= 500);
 }
 
 /**
- * True where nobody can tell what became of the request: no answer, an answer that cannot be read, or one of a server
- * or proxy in trouble, which may come after the deed was done. Only another look at the server tells.
+ * True where the outcome of the request is unknown: no answer, an unreadable one, or one of a server or proxy in
+ * trouble, which may come after the request was executed. Only the server's state tells.
  */
 export const isUndecided = (error: unknown): boolean =>
   error instanceof NetworkError || error instanceof ProtocolError || isPassing(error);
 
-/** How long the server asks to be left alone, ms; 0 where it does not say. */
+/** The wait that the server asks for, ms; 0 where it does not. */
 export const retryAfterMs = (error: unknown): number =>
   error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
 
-/** True for the refusal that ends a device for good. */
+/** True for the refusal that ends a device permanently. */
 export const isRevoked = (error: unknown): boolean => error instanceof ApiError && error.code === 'device_revoked';
 
-/** True where another device was faster: the item is not as this change took it to be. */
+/** True where another device was faster: the item is not at the version that this change was based on. */
 export const isConflict = (error: unknown): error is ApiError => error instanceof ApiError && error.code === 'conflict';

@@ -1,4 +1,4 @@
-/** What a device tells its user's program as it happens. */
+/** The events of a device. */
 import { asError } from '../protocol/error-code.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
@@ -11,18 +11,19 @@ export interface ItemView {
   readonly id: string;
   readonly binId: string;
   readonly type: ContentType;
-  /** Client clock of who wrote it, ms. */
+  /** Clock of the client that wrote it, ms. */
   readonly ts: number;
-  /** Who wrote the content, as the server says; no tag covers it. */
+  /** The device that wrote the content, according to the server; no tag covers it. */
   readonly senderDevice: string;
   /** The server's version; 0 while this device's change is not acknowledged. */
   readonly version: number;
-  /** True while this is this device's own change and the server has not acknowledged it. */
+  /** True for a change of this device that the server has not acknowledged. */
   readonly pending: boolean;
   readonly payload: JsonObject | null;
   /**
-   * Null: everything is in `payload`. Else there is a blob; `holds` `file`: a file, which `payload` describes (read it by
-   * `Device.blob`); `payload`: the whole payload, and the one here has its long texts cut (read it by `Device.payload`).
+   * Null: everything is in `payload`. Else the item has a blob; `holds` `file`: a file, which `payload` describes
+   * (read it with `Device.blob`); `payload`: the whole payload, of which `payload` holds a version with truncated
+   * texts (read it with `Device.payload`).
    */
   readonly blob: { readonly ref: string; readonly holds: 'file' | 'payload' } | null;
 }
@@ -33,70 +34,70 @@ export interface Named {
   readonly version: number;
 }
 
-/** What a user gives a bin. */
+/** The label of a bin. */
 export interface BinLabel {
   readonly name: string;
   readonly emoji?: string;
 }
 
-/** A bin as its user sees it. Times are ms. */
+/** A bin with its decrypted label. Times are ms. */
 export interface BinView {
   readonly id: string;
   readonly slug: string;
   readonly createdAt: number;
   readonly updatedAt: number;
-  /** Live items, as the server counts; null where the reply does not say. */
+  /** Live items according to the server; null where the reply does not say. */
   readonly itemCount: number | null;
-  /** Null: nobody has named the bin, or its name does not open (see `readable`). */
+  /** Null: the bin has no label, or the label does not decrypt (see `readable`). */
   readonly label: BinLabel | null;
   /** False: there is a label and it does not verify. */
   readonly readable: boolean;
 }
 
-/** How far re-wrapping is: items gone through, of those that lacked something when it began. */
+/** Progress of re-wrapping: items processed, of those that lacked a key at the start. */
 export interface RewrapProgress {
   readonly done: number;
   readonly total: number;
 }
 
-/** A row of a listing that was newer than what is held; `held`: the version that is, null where there was nothing. */
+/** A row of a listing that is newer than the stored entry; `held`: the stored version, null where there was none. */
 export interface Listed {
   readonly id: string;
   readonly version: number;
   readonly held: number | null;
 }
 
-/** How the line stands; `retryInMs` from now. */
+/** The state of the connection; `retryInMs` from now. */
 export type LineState =
   | { readonly state: 'connecting' }
   | { readonly state: 'connected' }
   | { readonly state: 'waiting'; readonly retryInMs: number; readonly reason: string }
   | { readonly state: 'closed' };
 
-/** Event name to what its listeners get. */
+/** The payload of each event. */
 export interface DeviceEvents {
-  /** An item came or changed, from another device (or from this one, in a replay). `live`: after `caught_up`. */
+  /** An item was added or changed, by another device (or by this one, in a replay). `live`: after `caught_up`. */
   readonly item: ItemView & { readonly live: boolean };
   readonly delete: { readonly id: string; readonly version: number; readonly live: boolean };
-  /** An item does not verify: it is not shown. */
+  /** An item does not verify, and is not shown. */
   readonly quarantined: { readonly id: string; readonly version: number; readonly reason: QuarantineReason };
-  /** A delete without a valid tag: the item is hidden, its last content kept, and the user should hear of it. */
+  /** A delete without a valid tag: the item is hidden, its last content is kept, and the user should be told. */
   readonly untagged_delete: { readonly id: string; readonly version: number; readonly reason: 'no_sig' | 'bad_sig' };
   /**
-   * Everything up to `version` is here. `complete`: the server's count and version sum fit what is held; null after a
-   * `pull`, which brings neither.
+   * Everything up to `version` was applied. `complete`: count and version sum of the server equal those of the store;
+   * null after a `pull`, which gets neither.
    */
   readonly caught_up: { readonly version: number; readonly complete: boolean | null };
   /**
-   * A completeness check failed, everything was listed again, and this was lacking here and is now there: `items`, up
-   * to 1,000 of them, of `count` in all. `held`: the version that was here instead, null where there was none.
+   * A completeness check failed, everything was listed again, and these items were added or replaced: `items`, up to
+   * 1,000 of `count` in all. `held`: the version stored before, null where there was none.
    */
   readonly repaired: { readonly count: number; readonly items: readonly Listed[] };
   /**
-   * Reading everything again did not help: items are missing, or too many. `unlisted`: held here, not there.
-   * `lacking`: how many items, and which sum of versions, the server counts and does not hand out (negative: it counts
-   * fewer than it hands out). `named`: what can be said of them: the unlisted with the versions they had, and, where
-   * exactly one item is lacking, its version, which is the difference of the sums; nobody can say its id.
+   * A listing of everything did not make the store complete. `unlisted`: stored here and not listed. `lacking`: number
+   * and version sum of the items that the server counts and does not list (negative: it counts fewer than it lists).
+   * `named`: the unlisted ones with the versions they had, and, where exactly one item is lacking, its version, which
+   * is the difference of the sums; its id is unknown.
    */
   readonly missing: {
     readonly expected: Held;
@@ -105,49 +106,53 @@ export interface DeviceEvents {
     readonly lacking: Held;
     readonly named: readonly { readonly id: string | null; readonly version: number }[];
   };
-  /** The server's history is another one (a restored database). All versions are forgotten; replay follows. */
+  /** The server's history was replaced (a restored database). All versions are forgotten; a replay follows. */
   readonly reset: { readonly epoch: string };
-  /** After a reset: items held here that the new history does not know. `republish` writes them again, `discard` drops them. */
+  /**
+   * After a reset: items stored here that the new history does not have. `republish` writes them again, `discard`
+   * drops them.
+   */
   readonly orphaned: { readonly ids: readonly string[] };
-  /** A change that waited in the outbox is with the server now. */
+  /** A change that waited in the outbox was acknowledged. */
   readonly sent: { readonly id: string; readonly version: number };
-  /** A change that waited in the outbox was refused for good and is dropped; `row` is what it would have written. */
+  /** A change that waited in the outbox was refused permanently and dropped; `row` is what it would have written. */
   readonly rejected: { readonly id: string; readonly error: Error; readonly row: LiveItem | null };
   readonly devices: { readonly devices: readonly DeviceEntry[] };
-  /** The server lists devices that nobody vouches for: no write goes out until they are certified or revoked. */
+  /** The server lists uncertified devices: nothing is written until they are certified or revoked. */
   readonly uncertified: { readonly devices: readonly Uncertified[] };
-  /** The bins as they were read just now: one changed, or this device was away. */
+  /** The bins as just read, because one changed or after a reconnect. */
   readonly bins: {
     readonly reason: 'changed' | 'caught_up';
     readonly bins: readonly BinView[];
-    /** Bins of items held here that the list does not have: in passing while one is deleted, else the server hides them. */
+    /** Bins of stored items that the list does not have: briefly while a bin is deleted, else the server hides them. */
     readonly unlisted: readonly string[];
   };
-  /** Keys are being added for devices that joined: `done` of `total` items were gone through. Begins with 0. */
+  /** Keys are being added for devices that joined: `done` of `total` items were processed. Starts with 0. */
   readonly rewrap_progress: RewrapProgress;
-  /** All items that this device can mend have their keys; it added some to `items` of them. */
+  /** All items that this device can re-wrap have their keys; `items` of them got some now. */
   readonly rewrapped: { readonly items: number };
   readonly line: LineState;
   /**
-   * The server is not read any more: what it sends is not the user's and has no end. What is here stays; `connect` or
-   * `resync` begin anew.
+   * Reading from the server was stopped, because what it sends does not verify and does not end. The store is kept;
+   * `connect` or `resync` start again.
    */
   readonly halted: { readonly error: ProtocolError };
-  /** This device was revoked. Nothing works any more. */
+  /** This device was revoked. No call reaches the server any more. */
   readonly revoked: { readonly deviceId: string };
-  /** Something failed in the background, and goes on or is tried again. */
+  /** Background work failed, and continues or is retried. */
   readonly problem: { readonly error: Error };
 }
 
-/** Names of the events above. */
 export type EventName = keyof DeviceEvents;
-/** Gets an event. */
+/** A listener of one event. */
 export type Listener<N extends EventName> = (event: DeviceEvents[N]) => void;
 
-/** Sends an event. */
+/** Emits an event. */
 export type Emit = <N extends EventName>(name: N, event: DeviceEvents[N]) => void;
 
-/** Listeners by event. A listener that throws disturbs neither the others nor the sender; its error goes to `report`. */
+/**
+ * Listeners by event. A listener that throws affects neither the others nor the emitter; its error goes to `report`.
+ */
 export class Emitter {
   private readonly listeners = new Map<EventName, Set<(event: never) => void>>();
 

@@ -1,4 +1,7 @@
-/** What the client library gives on every platform; `node.ts` and `browser.ts` add their own. What is not named here may change at any time. */
+/**
+ * The exports of the client library on every platform; `node.ts` and `browser.ts` add their own. What is not exported
+ * here may change at any time.
+ */
 export { Device, type DeviceOptions } from './device.js';
 export {
   prepareClaim,
@@ -41,26 +44,25 @@ export type {
   Named,
   RewrapProgress,
 } from './events.js';
-export type { Standing } from './standing.js';
-export { QUERY_LIMIT_MAX, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
-export { SEARCHED } from './search.js';
-export type { Subscription } from './follow.js';
+export type { DeviceStatus as Standing } from './device-status.js';
+export { QUERY_LIMIT_MAX, SEARCHED, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
+export type { Subscription } from './list-subscriptions.js';
 export {
   SavableIdentity as Identity,
   type Identity as IdentityFields,
   type IdentityJson,
   type Token,
 } from './identity.js';
-export type { HiddenItem } from './library.js';
+export type { HiddenItem } from './item-reader.js';
 export type { PutRequest } from './writer.js';
 export type { DeviceEntry, DownloadUrl, Me, Stored } from './replies.js';
 export { bytesSource, fileSource, type BlobProgress, type BlobSource, type TransferOptions } from './blobs/source.js';
 export { holdsFile, PAYLOAD_INLINE_MAX, PayloadError } from './payloads/shapes.js';
 export type { Fetch, OpenSocket, Platform, SendBody, SocketEvents, SocketPort, StreamedPut } from './platform.js';
-export type { Cursor } from './cursor.js';
 export {
   MemoryStore,
   type Batch,
+  type Cursor,
   type Entry,
   type Held,
   type Pending,
@@ -68,8 +70,8 @@ export {
   type Store,
 } from './store/store.js';
 export { ArchiveWriter, isArchive, readArchive, type ByteSink, type ByteSource } from './archive/archive.js';
-export { ArchiveError, type ArchiveFault } from './archive/records.js';
-export type { ArchivedBin, ArchivedItem, ArchiveManifest, ArchiveRecord } from './archive/records.js';
+export { ArchiveError, type ArchiveFault, type ArchivedBin, type ArchivedItem } from './archive/records.js';
+export type { ArchiveManifest, ArchiveRecord } from './archive/records.js';
 export type { LevelStore } from './store/level-store.js';
 export type { OpenedStore, StoreRepair } from './store/open.js';
 export type { StoreOwner } from './store/records.js';

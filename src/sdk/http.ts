@@ -1,27 +1,27 @@
-/** One HTTP exchange after another with a server: time-outs, typed refusals, and repeats where repeating is harmless. */
+/** HTTP requests to a server: time-outs, typed refusals, and retries of requests that may be repeated. */
 import { delay, type Clock } from '../protocol/clock.js';
-import { backoffMs, follow, type Fetch, type Random, RETRY } from './platform.js';
+import { backoffMs, abortOnAny, type Fetch, type Random, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
 import { count, errorBody, field, type Read } from './reader.js';
 
-/** One request, below the retries. */
+/** One request. */
 export interface HttpRequest {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   /** Below `/api`, with a leading slash. */
   readonly path: string;
   readonly query?: Readonly<Record<string, string | number | null>>;
-  /** Sent as JSON; bytes must be text by now. */
+  /** Sent as JSON; bytes must already be text. */
   readonly body?: unknown;
-  /** In the place of `body`: JSON that is text already. */
+  /** Instead of `body`: JSON as text. */
   readonly json?: string;
-  /** True where doing it twice is the same as doing it once: only then is it repeated. */
+  /** True where executing it twice equals executing it once. Only then is it retried. */
   readonly repeatable: boolean;
   /**
-   * True: asked once, whatever the answer. For callers that try again in their own time: repeats inside of theirs would
-   * multiply what a server in trouble gets.
+   * True: sent once, whatever the answer. For callers with a backoff of their own: nested retries would multiply the
+   * load on a server in trouble.
    */
   readonly once?: boolean;
-  /** How long one attempt may take, ms. */
+  /** Time-out of one attempt, ms. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
 }
@@ -29,39 +29,39 @@ export interface HttpRequest {
 /** Sends a request and gives the JSON of a 2xx answer. Throws `ApiError`, `NetworkError` or `ProtocolError`. */
 export type Call = (request: HttpRequest) => Promise<HttpReply>;
 
-/** A 2xx answer; 202 means something of its own in pairing. */
+/** A 2xx answer; pairing uses 202 for "pending". */
 export interface HttpReply {
   readonly status: number;
   readonly body: unknown;
 }
 
-/** Where the server is, and what the platform gives. */
+/** The server's address and the platform. */
 export interface HttpOptions {
   /** Address of the server, as `http://host:port`, with or without a path. */
   readonly baseUrl: string;
   readonly fetch: Fetch;
   readonly clock: Clock;
   readonly random: Random;
-  /** Aborted when nobody waits for answers any more: ends what is under way, and every wait before a repeat. */
+  /** When aborted, ends requests in progress and waits before retries. */
   readonly lifetime?: AbortSignal;
 }
 
 const TIMEOUT_MS = 15_000;
-/** Repeats after the first attempt. */
+/** Retries after the first attempt. */
 const REPEATS_MAX = 4;
-/** Bytes of a reply that are read. A page ends at about 4 MiB; what is larger fills this device's memory. */
+/** Largest reply read, in bytes. A page ends at about 4 MiB; more would only fill this device's memory. */
 const REPLY_MAX = 16 * 1024 * 1024;
-/** A server that asks for a longer wait than this gets its refusal handed to the caller instead. */
+/** For a longer `Retry-After` the refusal goes to the caller. */
 const WAIT_MAX_MS = 65_000;
 /**
- * Longest time that a request waits in all because the server named waits (429): a first reading and an import run into
- * the server's rates again and again, and each time there is room a moment later.
+ * Total time that a request waits for `Retry-After` of 429 answers: an initial sync or an import reaches the rate
+ * limit again and again, and is admitted a moment later.
  */
 const PATIENCE_MS = 4 * WAIT_MAX_MS;
 
 const readError = field('error', errorBody);
 
-/** The server's address in the one form that everything else is built on: no query, no fragment, no slash at the end. */
+/** The server's address in canonical form: no query, no fragment, no trailing slash. */
 export function baseOf(url: string): string {
   const parsed = new URL(url);
   if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:')
@@ -69,36 +69,25 @@ export function baseOf(url: string): string {
   return `${parsed.origin}${parsed.pathname.replace(/\/+$/, '')}`;
 }
 
-/** What became of a request so far. */
-interface Tried {
-  repeats: number;
-  /** Because the server named a wait. */
-  waitedMs: number;
-}
-
-/** A server's HTTP side. Holds no token and no state: see `Session` for calls that need one. */
+/** The HTTP client of one server. It holds no token: see `Session` for authenticated calls. */
 export class Http {
   readonly baseUrl: string;
 
-  /** The server's clock minus this one, ms, as the last answer's `Date` said; null: none did. */
-  private offset: number | null = null;
+  /**
+   * The server's clock minus this device's, ms, from the `Date` of the last answer, good to about a second; null: none
+   * had it. A browser on another origin cannot read the header. It is used for the age of tokens only, where a wrong
+   * value does no harm.
+   */
+  clockOffset: number | null = null;
 
   constructor(private readonly options: HttpOptions) {
     this.baseUrl = baseOf(options.baseUrl);
   }
 
-  /**
-   * The server's clock minus this device's, ms, good to about a second; null where no answer has told it. A browser on
-   * another origin is not shown the header. It judges the age of tokens, nothing that a lying server could use.
-   */
-  get clockOffset(): number | null {
-    return this.offset;
-  }
-
-  /** Sends a request, with a bearer token where one is given. A method of this class is a `Call` once bound. */
+  /** Sends a request, with a bearer token if one is given. */
   async send(request: HttpRequest, token: string | null = null): Promise<HttpReply> {
     const cancel = new AbortController();
-    const release = follow(cancel, [request.signal, this.options.lifetime]);
+    const release = abortOnAny(cancel, [request.signal, this.options.lifetime]);
     try {
       return await this.tryAgain(request, token, cancel.signal);
     } finally {
@@ -107,7 +96,8 @@ export class Http {
   }
 
   private async tryAgain(request: HttpRequest, token: string | null, cancel: AbortSignal): Promise<HttpReply> {
-    const tried: Tried = { repeats: 0, waitedMs: 0 };
+    /** `waitedMs`: because of `Retry-After`. */
+    const tried = { repeats: 0, waitedMs: 0 };
     for (;;) {
       try {
         return await this.attempt(request, token, cancel);
@@ -121,21 +111,25 @@ export class Http {
     }
   }
 
-  /** How long to wait before the same request again, or undefined when it is not repeated. */
-  private waitBefore(tried: Tried, request: HttpRequest, error: unknown): number | undefined {
+  /** The wait before the next attempt, ms; undefined: no further attempt. */
+  private waitBefore(
+    tried: { repeats: number; waitedMs: number },
+    request: HttpRequest,
+    error: unknown,
+  ): number | undefined {
     if (request.once === true) return undefined;
     if (error instanceof NetworkError && error.final) return undefined;
-    const asked = retryAfterMs(error);
+    const retryAfter = retryAfterMs(error);
     const limited = error instanceof ApiError && error.status === 429;
-    if (asked > WAIT_MAX_MS) return undefined;
-    // A wait that is named is no failure: it ends with the caller's patience, not with a number of tries.
-    if (limited && asked > 0) {
-      tried.waitedMs += asked;
-      return tried.waitedMs <= PATIENCE_MS ? asked : undefined;
+    if (retryAfter > WAIT_MAX_MS) return undefined;
+    // A wait that the server named is not a failure: it is bounded by `PATIENCE_MS`, not by the number of attempts.
+    if (limited && retryAfter > 0) {
+      tried.waitedMs += retryAfter;
+      return tried.waitedMs <= PATIENCE_MS ? retryAfter : undefined;
     }
-    // 429 is decided before anything is done, so it may be repeated whatever the request is.
+    // 429 is decided before anything is executed, so any request may be repeated after it.
     if (tried.repeats >= REPEATS_MAX || !(limited || (request.repeatable && isBriefly(error)))) return undefined;
-    return Math.max(asked, backoffMs(tried.repeats++, RETRY, this.options.random));
+    return Math.max(retryAfter, backoffMs(tried.repeats++, RETRY, this.options.random));
   }
 
   private async attempt(request: HttpRequest, token: string | null, cancel: AbortSignal): Promise<HttpReply> {
@@ -158,30 +152,38 @@ export class Http {
     try {
       response = await this.options.fetch(this.urlOf(request), {
         method: request.method,
-        headers: headersOf(body !== undefined, token),
+        headers: {
+          accept: 'application/json',
+          // The server's default may be the other shape, so the shape is always named.
+          'x-wire-shape': 'a',
+          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+        },
         body,
-        // A token must not follow a redirect to wherever a proxy or an attacker points.
+        // A redirect could send the token elsewhere.
         redirect: 'error',
         credentials: 'omit',
         cache: 'no-store',
         signal,
       });
-      this.noteClock(response);
+      const date = Date.parse(response.headers.get('date') ?? '');
+      if (!Number.isNaN(date)) this.clockOffset = date - this.options.clock.now();
       text = await readCapped(response);
     } catch (error) {
       if (error instanceof ProtocolError) throw error;
       if (signal.reason instanceof NetworkError) throw signal.reason;
       if (signal.aborted) throw new NetworkError('aborted', `${request.path} was cancelled`);
-      // The platform knows more than that: a program's own way to the server may be shut.
+      // The platform may have found the server unreachable by itself.
       if (error instanceof NetworkError) throw error;
       throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
     }
-    return settle(request, response, text);
-  }
-
-  private noteClock(response: Response): void {
-    const date = Date.parse(response.headers.get('date') ?? '');
-    if (!Number.isNaN(date)) this.offset = date - this.options.clock.now();
+    if (!response.ok) throw refusal(response, text);
+    try {
+      return { status: response.status, body: JSON.parse(text) as unknown };
+    } catch (cause) {
+      const message = `${request.method} ${request.path} was answered with something that is not JSON`;
+      throw new ProtocolError(message, { cause });
+    }
   }
 
   private urlOf(request: HttpRequest): string {
@@ -192,23 +194,13 @@ export class Http {
   }
 }
 
-/** No answer, or one of a server or proxy that is not there for the moment. */
+/** No answer, or one of a server or proxy that is temporarily unavailable. */
 const isBriefly = (error: unknown): boolean =>
   error instanceof NetworkError
     ? error.code !== 'aborted'
     : error instanceof ApiError && [502, 503, 504].includes(error.status);
 
-function headersOf(hasBody: boolean, token: string | null): Record<string, string> {
-  return {
-    accept: 'application/json',
-    // The server's default may be the other shape; this one is always named.
-    'x-wire-shape': 'a',
-    ...(hasBody ? { 'content-type': 'application/json' } : {}),
-    ...(token === null ? {} : { authorization: `Bearer ${token}` }),
-  };
-}
-
-/** The whole reply as text. Throws `ProtocolError` for one that is larger than any the protocol has. */
+/** Reads the whole reply as text. Throws `ProtocolError` `too_large`. */
 async function readCapped({ body }: Response): Promise<string> {
   if (body === null) return '';
   const reader = body.getReader();
@@ -227,42 +219,21 @@ async function readCapped({ body }: Response): Promise<string> {
   }
 }
 
-function settle(request: HttpRequest, response: Response, text: string): HttpReply {
-  if (!response.ok) throw refusal(response, errorOf(response, text));
-  try {
-    return { status: response.status, body: JSON.parse(text) as unknown };
-  } catch (cause) {
-    throw new ProtocolError(`${request.method} ${request.path} was answered with something that is not JSON`, {
-      cause,
-    });
-  }
-}
+/** The error of an answer without success, by our server or by an object store. */
+export const refusalOf = async (response: Response): Promise<ApiError> => refusal(response, await readCapped(response));
 
-/** The error body, or for a proxy's error page, which has none of ours, what its status says. */
-function errorOf(response: Response, text: string): Read<typeof readError> {
+function refusal(response: Response, text: string): ApiError {
+  const { status, headers } = response;
+  let error: Read<typeof readError>;
   try {
-    return readError(JSON.parse(text), '');
+    error = readError(JSON.parse(text), '');
   } catch {
-    return {
-      code: `http_${response.status}`,
-      message: `status ${response.status} without an error body`,
-      details: null,
-    };
+    // A proxy's error page.
+    error = { code: `http_${status}`, message: `status ${status} without an error body`, details: null };
   }
-}
-
-/** What an answer without success says, ours or a store's. */
-export const refusalOf = async (response: Response): Promise<ApiError> =>
-  refusal(response, errorOf(response, await readCapped(response)));
-
-function refusal(response: Response, error: Read<typeof readError>): ApiError {
-  const seconds = response.headers.get('retry-after');
+  const seconds = headers.get('retry-after');
   return new ApiError({
-    code: error.code,
-    status: response.status,
-    message: error.message,
-    details: error.details ?? {},
+    ...{ ...error, details: error.details ?? {}, status, requestId: headers.get('x-request-id') },
     retryAfter: seconds !== null && /^\d{1,9}$/.test(seconds) ? count(Number(seconds), 'Retry-After') : null,
-    requestId: response.headers.get('x-request-id'),
   });
 }

@@ -1,4 +1,4 @@
-/** What makes a device this device. Whoever holds it reads and writes everything: keep it where secrets are kept. */
+/** The identity of a device. It gives access to everything: keep it where secrets are kept. */
 import { hostOf } from '../crypto/pairing.js';
 import type { KeyPair } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
@@ -7,11 +7,11 @@ import type { Glyph } from '../protocol/requests.js';
 import { isGlyph } from './api.js';
 import { ClientError, ProtocolError } from './errors.js';
 import { baseOf } from './http.js';
-import { bytes, count, nonEmpty, nullable, object, record, string, tokenText } from './reader.js';
+import { bytes, count, nonEmpty, nullable, object, record, type Reader, string, tokenText } from './reader.js';
 
-/** A device after bootstrap, pairing or recovery. Holds neither the phrase nor anything the phrase alone gives. */
+/** A device after bootstrap, pairing or recovery. Contains neither the phrase nor keys that only the phrase gives. */
 export interface Identity {
-  /** Address of the server, as `baseOf` gives it. */
+  /** The server's address, as `baseOf` gives it. */
   readonly serverUrl: string;
   readonly tenantId: string;
   readonly deviceId: string;
@@ -27,17 +27,20 @@ export interface Identity {
 /** A bearer token. Times are ms. */
 export interface Token {
   readonly text: string;
-  /** In server time; null where the reply that brought it did not say. */
+  /** In server time; null where the reply did not say. */
   readonly expiresAt: number | null;
-  /** When it was got, in server time as far as that is known; absent where `expiresAt` is not known. Tells how long the token's life is. */
+  /**
+   * When it was issued, in server time as far as known; absent where `expiresAt` is not known. Gives the token's
+   * lifetime.
+   */
   readonly issuedAt?: number;
 }
 
-/** Raise it with every change of the saved form, and read the older ones. */
+/** To be raised with every change of the saved form; older ones must still be read. */
 const VERSION = 1;
 const FORMAT = `${SERVICE_NAME}-identity`;
 
-/** An identity as JSON: what `JSON.stringify` makes of one, and `parse` reads. As secret as the identity. */
+/** An identity as JSON, written by `JSON.stringify` and read by `parse`. As secret as the identity. */
 export interface IdentityJson extends Omit<Identity, 'keys' | 'masterKey'> {
   readonly format: string;
   readonly version: typeof VERSION;
@@ -53,7 +56,26 @@ const readSaved = object({
   token: object({ text: tokenText, expiresAt: nullable(count), issuedAt: nullable(count) }),
 });
 
-/** An identity that can be kept: `JSON.stringify` saves it, `parse` reads it back. The package calls it `Identity`. */
+/** A key as bytes, not as the text of the saved form. */
+const keyBytes: Reader<void> = (value, path) => {
+  if (!ArrayBuffer.isView(value) || value.byteLength !== KEY_BYTES)
+    throw badIdentity(`${path} must be ${KEY_BYTES} bytes: a saved identity is read by Identity.parse`);
+};
+
+const tokenField: Reader<void> = (value, path) => {
+  if (typeof value !== 'string') throw badIdentity(`${path} must be a string`);
+};
+
+/** An identity that was read from JSON without `parse` does not have the types that its caller declares. */
+const expectFields = object({
+  keys: object({ publicKey: keyBytes, secretKey: keyBytes }),
+  masterKey: keyBytes,
+  token: object({ text: tokenField }),
+});
+
+/**
+ * An identity that can be saved: `JSON.stringify` writes it, `parse` reads it. The package exports it as `Identity`.
+ */
 export class SavableIdentity implements Identity {
   readonly serverUrl: string;
   readonly tenantId: string;
@@ -75,31 +97,14 @@ export class SavableIdentity implements Identity {
     this.token = fields.token;
   }
 
-  /** An identity of its parts. Throws `ClientError` `bad_identity` where one is not of its kind. */
+  /** An identity of its fields. Throws `ClientError` `bad_identity` where one has the wrong type. */
   static of(fields: Identity): SavableIdentity {
     if (fields instanceof SavableIdentity) return fields;
-    const { keys, masterKey, token } = reading(() => {
-      // Whoever reads an identity from JSON without `parse` has something else than the types say.
-      const parts = record(fields, '');
-      return {
-        keys: record(parts['keys'], 'keys'),
-        masterKey: parts['masterKey'],
-        token: record(parts['token'], 'token'),
-      };
-    });
-    for (const [path, key] of [
-      ['keys.publicKey', keys['publicKey']],
-      ['keys.secretKey', keys['secretKey']],
-      ['masterKey', masterKey],
-    ] as const) {
-      if (!ArrayBuffer.isView(key) || key.byteLength !== KEY_BYTES)
-        throw badIdentity(`${path} must be ${KEY_BYTES} bytes: a saved identity is read by Identity.parse`);
-    }
-    if (typeof token['text'] !== 'string') throw badIdentity('token.text must be a string');
+    reading(() => expectFields(fields, ''));
     return new SavableIdentity(fields);
   }
 
-  /** An identity as it was saved: JSON text, or what was read from it. Throws `ClientError` `bad_identity`. */
+  /** Reads a saved identity: JSON text, or the parsed value. Throws `ClientError` `bad_identity`. */
   static parse(saved: unknown): SavableIdentity {
     const value = typeof saved === 'string' ? parsed(saved) : saved;
     const { publicKey, secretKey, glyph, token, ...rest } = reading(() => {
@@ -126,7 +131,7 @@ export class SavableIdentity implements Identity {
     return new SavableIdentity({ ...fields, token });
   }
 
-  /** The saved form; `JSON.stringify` calls it. */
+  /** The saved form, for `JSON.stringify`. */
   toJSON(): IdentityJson {
     const { keys, masterKey, token, ...named } = this;
     const secret = {
@@ -138,7 +143,7 @@ export class SavableIdentity implements Identity {
   }
 }
 
-/** Messages name the field and never what stands in it. */
+/** Messages name the field and never its value. */
 const badIdentity = (rule: string): ClientError => new ClientError('bad_identity', `identity: ${rule}`);
 
 function parsed(json: string): unknown {

@@ -1,6 +1,6 @@
 /**
- * Which certificate of a server does not hold, and why. The system's error has a code and no certificate, so a second
- * handshake looks at what the server shows. Nothing is sent over it, and nothing of it is believed.
+ * Finds out which certificate of a server is invalid, and why. The system's error has a code and no certificate, so a
+ * second handshake reads the certificates. Nothing is sent over it, and nothing of it is trusted.
  */
 import { isIP } from 'node:net';
 import {
@@ -12,55 +12,53 @@ import {
 } from 'node:tls';
 import { asError, errorCode } from '../protocol/error-code.js';
 import { sanitizeText } from '../protocol/sanitize.js';
-import { CertificateError, isCertificateCode, TRUST_IT } from './network-reason.js';
 import type { Platform } from './platform.js';
+import { CodedError, type NetworkError } from './errors.js';
 
-/** What a server shows of itself. */
+/** The certificates that a server sends. */
 export interface Shown {
   /** The server's own certificate first, then those of its issuers, as far as they are sent or known here. */
   readonly chain: readonly [PeerCertificate, ...PeerCertificate[]];
-  /** Node's verdict, a code; empty where the certificate holds. */
+  /** Node's error code; empty where the certificate is valid. */
   readonly verdict: string;
 }
 
-/** A fault of a certificate. Every one of a chain is told: mending one of two brings nobody further. */
+/** A fault of a certificate. All faults of a chain are reported: repairing one of two does not help. */
 export interface CertificateFault {
   readonly kind:
     'expired' | 'not_yet_valid' | 'self_signed' | 'unknown_authority' | 'no_chain' | 'wrong_name' | 'other';
-  /** Which certificate, as the subject of a sentence. */
+  /** The certificate, as the subject of a sentence. */
   readonly which: string;
-  /** Valid until, or from, ms. */
+  /** End, or start, of its validity, ms. */
   readonly at?: number;
-  /** The authority that is not known, or the names that the certificate is for. */
+  /** The unknown authority, or the names that the certificate is for. */
   readonly named: string;
-}
-
-/** Host and port that are dialled. */
-export interface TlsTarget {
-  readonly host: string;
-  readonly port: number;
 }
 
 const LOOK_WITHIN_MS = 5_000;
 const SHOWN_MAX = 120;
 const CHAIN_MAX = 10;
 
-/** A server's words on one line, bounded. */
-const said = (text: string | undefined): string => sanitizeText(text ?? '').slice(0, SHOWN_MAX);
+/** Text of the server as one bounded line. */
+const oneLine = (text: string | undefined): string => sanitizeText(text ?? '').slice(0, SHOWN_MAX);
 
-/** Node gives an array where a name has several of a kind. */
+/** Node returns an array where a name has several values of one kind. */
 const one = (value: string | readonly string[] | undefined): string | undefined =>
   typeof value === 'string' ? value : value?.join(', ');
 
 const nameOf = (subject: PeerCertificate['subject'] | undefined): string =>
-  said(one(subject?.CN) ?? one(subject?.O)) || 'nobody';
+  oneLine(one(subject?.CN) ?? one(subject?.O)) || 'nobody';
 
 /** The names that a server's certificate is for. */
 export const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
-  said(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
+  oneLine(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
 
-/** Begins a handshake that trusts nobody. `done` rejects with the system's error where there is no TLS. */
-export function handshake({ host, port }: TlsTarget): { readonly done: Promise<Shown>; readonly end: () => void } {
+/** Starts a handshake that accepts any certificate. `done` rejects with the system's error where there is no TLS. */
+export function handshake(target: { readonly host: string; readonly port: number }): {
+  readonly done: Promise<Shown>;
+  readonly end: () => void;
+} {
+  const { host, port } = target;
   const named = isIP(host) === 0 ? { servername: host } : {};
   const socket = connect({ host, port, ...named, rejectUnauthorized: false });
   const done = new Promise<Shown>((resolve, reject) => {
@@ -81,7 +79,7 @@ function shownBy(socket: TLSSocket): Shown {
   const text = verdict instanceof Error ? errorCode(verdict) || verdict.message : String(verdict);
   const own = socket.getPeerCertificate(true);
   const chain: [PeerCertificate, ...PeerCertificate[]] = [own];
-  // A root is its own issuer. What a server sends may be of any length.
+  // A root is its own issuer. A server may send a chain of any length.
   let at: DetailedPeerCertificate | undefined = own;
   while (chain.length < CHAIN_MAX) {
     const issuer: DetailedPeerCertificate | undefined = at.issuerCertificate;
@@ -100,7 +98,7 @@ const NO_AUTHORITY: ReadonlySet<string> = new Set([
   'CERT_UNTRUSTED',
 ]);
 
-/** What is wrong with what a server shows; nothing where it holds. `now` is this machine's time, ms. */
+/** The faults of what a server sends; empty where it is valid. `now`: this machine's time, ms. */
 export function faultsOf(
   { chain, verdict }: Shown,
   { host, now }: { readonly host: string; readonly now: number },
@@ -120,17 +118,17 @@ export function faultsOf(
   const last = chain.at(-1) ?? own;
   if (verdict === 'DEPTH_ZERO_SELF_SIGNED_CERT') faults.push({ kind: 'self_signed', which, named: '' });
   else if (NO_AUTHORITY.has(verdict)) {
-    // Its own certificate alone says nothing of who else is missing; one that comes with its issuers has all but the root.
+    // From a lone certificate it cannot be described which other ones are missing; with issuers, only the root is.
     const kind = chain.length === 1 ? 'no_chain' : 'unknown_authority';
     faults.push({ kind, which, named: nameOf(last.issuer) });
   }
   if (checkServerIdentity(host, own) !== undefined) faults.push({ kind: 'wrong_name', which, named: namesOf(own) });
-  if (faults.length === 0) faults.push({ kind: 'other', which, named: said(verdict) });
+  if (faults.length === 0) faults.push({ kind: 'other', which, named: oneLine(verdict) });
   return faults;
 }
 
 /** A fault as the end of "the server cannot be reached: ...". */
-export function sayFault({ kind, which, at, named }: CertificateFault, host: string): string {
+export function describeFault({ kind, which, at, named }: CertificateFault, host: string): string {
   const time =
     at === undefined || Number.isNaN(at)
       ? 'an unknown time'
@@ -153,18 +151,18 @@ export function sayFault({ kind, which, at, named }: CertificateFault, host: str
   }
 }
 
-/** The code of a certificate that does not hold, in the causes of an error; undefined where it is about something else. */
+/** The code of an invalid certificate in the causes of an error; undefined for any other error. */
 function certificateCode(error: unknown): string | undefined {
   let at: unknown = error;
   for (let depth = 0; depth < 5 && at instanceof Error; depth++, at = at.cause) {
     const code = errorCode(at);
-    if (isCertificateCode(code)) return code;
+    if (Object.hasOwn(CERTIFICATE, code)) return code;
   }
   return undefined;
 }
 
-/** The faults in words; undefined where the server shows nothing now, or something that holds. */
-async function lookedAt(url: string, now: number): Promise<string | undefined> {
+/** The faults as text; undefined where the second handshake shows none. */
+async function describeFaults(url: string, now: number): Promise<string | undefined> {
   const { hostname, port } = new URL(url);
   const host = hostname.replace(/^\[|\]$/g, '');
   const { done, end } = handshake({ host, port: port === '' ? 443 : Number(port) });
@@ -175,9 +173,9 @@ async function lookedAt(url: string, now: number): Promise<string | undefined> {
   try {
     const shown = await Promise.race([done, late]);
     const faults = shown === undefined ? [] : faultsOf(shown, { host, now });
-    return faults.length === 0 ? undefined : faults.map((fault) => sayFault(fault, host)).join('; ');
+    return faults.length === 0 ? undefined : faults.map((fault) => describeFault(fault, host)).join('; ');
   } catch {
-    // It is told by its code alone: why it failed the first time is known.
+    // The error is reported by its code alone.
     return undefined;
   } finally {
     clearTimeout(timer);
@@ -185,8 +183,8 @@ async function lookedAt(url: string, now: number): Promise<string | undefined> {
   }
 }
 
-/** `fetch` whose error says which certificate does not hold, where that is why. */
-export const certificateTold =
+/** A `fetch` whose errors say which certificate is invalid, if that is the cause. */
+export const withCertificateErrors =
   (fetch: Platform['fetch'], now: () => number = Date.now): Platform['fetch'] =>
   async (url, init) => {
     try {
@@ -194,7 +192,63 @@ export const certificateTold =
     } catch (error) {
       const code = certificateCode(error);
       if (code === undefined || !url.startsWith('https:')) throw error;
-      const told = await lookedAt(url, now());
-      throw told === undefined ? error : new CertificateError(code, told, { cause: error });
+      const described = await describeFaults(url, now());
+      throw described === undefined ? error : new CertificateError(code, described, { cause: error });
     }
   };
+
+/** How to trust the certificate of a private authority: by the variable that Node reads at start. */
+export const TRUST_IT = 'if the authority is your own, set NODE_EXTRA_CA_CERTS=/path/ca.pem to its root certificate';
+
+const UNKNOWN = `its certificate is signed by an authority that this machine does not know; ${TRUST_IT}`;
+
+const NETWORK: Readonly<Record<string, string>> = {
+  ECONNREFUSED: 'nothing listens at its address',
+  ENOTFOUND: 'its name is not known',
+  EAI_AGAIN: 'its name could not be looked up',
+  ECONNRESET: 'the connection was cut',
+  ETIMEDOUT: 'no answer in time',
+};
+
+/** OpenSSL's verification errors, as Node names them. */
+const CERTIFICATE: Readonly<Record<string, string>> = {
+  CERT_HAS_EXPIRED: 'its certificate has expired',
+  CERT_NOT_YET_VALID: "its certificate is not valid yet: is this machine's clock right?",
+  CERT_REVOKED: 'its certificate was revoked',
+  DEPTH_ZERO_SELF_SIGNED_CERT:
+    'its certificate is self-signed; if it is your own, set NODE_EXTRA_CA_CERTS=/path/cert.pem to it',
+  SELF_SIGNED_CERT_IN_CHAIN: UNKNOWN,
+  UNABLE_TO_GET_ISSUER_CERT: UNKNOWN,
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNKNOWN,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNKNOWN,
+  CERT_SIGNATURE_FAILURE: 'its certificate is not signed by the authority that it names',
+  CERT_CHAIN_TOO_LONG: 'the chain of its certificate is too long',
+  INVALID_CA: 'its certificate is signed by a certificate that is no authority',
+  INVALID_PURPOSE: 'its certificate is not for a server',
+  PATH_LENGTH_EXCEEDED: 'its certificate is signed by an authority that may not sign it',
+  CERT_UNTRUSTED: UNKNOWN,
+  CERT_REJECTED: 'its certificate is rejected by this machine',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'its certificate is for another name',
+};
+
+/**
+ * An invalid certificate, with the details. The message is for the user of the device: the names in it come from the
+ * server.
+ */
+export class CertificateError extends CodedError<string> {
+  override readonly name = 'CertificateError';
+}
+
+/**
+ * The cause of a network error as text, by the first known code in its chain of causes; empty where it is unknown.
+ * `quoted` false: without any text of the server, for readers that must not get it.
+ */
+export function networkReason(error: NetworkError, { quoted = true }: { readonly quoted?: boolean } = {}): string {
+  let at: unknown = error;
+  for (let depth = 0; depth < 5 && at instanceof Error; depth++, at = at.cause) {
+    if (quoted && at instanceof CertificateError) return at.message;
+    const code = errorCode(at);
+    for (const known of [NETWORK, CERTIFICATE]) if (Object.hasOwn(known, code)) return known[code] ?? '';
+  }
+  return error.code === 'timeout' ? 'no answer in time' : '';
+}

@@ -1,6 +1,9 @@
-/** The client library for Node, as the package gives it: `@service/server/client`. What is not named here may change at any time. */
+/**
+ * The entry of the client library for Node: `@service/server/client`. What is not exported here may change at any
+ * time.
+ */
 import type { browserPlatform as BrowserPlatform } from './browser-platform.js';
-import { onlyInBrowsers } from './platform.js';
+import { unavailable } from './platform.js';
 import type { openBrowserStore as OpenBrowserStore } from './store/browser-store.js';
 
 export * from './exports.js';
@@ -8,6 +11,6 @@ export { nodePlatform } from './node-platform.js';
 export { openNodeStore } from './store/node-store.js';
 export type { OpenedBrowserStore } from './store/browser-store.js';
 /** Throws `ClientError` `wrong_platform`. */
-export const browserPlatform: typeof BrowserPlatform = onlyInBrowsers('browserPlatform', 'nodePlatform');
+export const browserPlatform: typeof BrowserPlatform = unavailable('browserPlatform', 'browsers', 'nodePlatform');
 /** Throws `ClientError` `wrong_platform`. */
-export const openBrowserStore: typeof OpenBrowserStore = onlyInBrowsers('openBrowserStore', 'openNodeStore');
+export const openBrowserStore: typeof OpenBrowserStore = unavailable('openBrowserStore', 'browsers', 'openNodeStore');

@@ -1,34 +1,37 @@
-/** This device's own changes on their way (see `store/store.ts`): what is not sent, what is under way, what is acknowledged. */
+/**
+ * This device's pending changes (see `store/store.ts`): not sent, sent, or acknowledged and not yet confirmed by the
+ * stream.
+ */
 import { equalBytes } from '../protocol/bytes.js';
 import { delay, type Clock } from '../protocol/clock.js';
 import type { LiveItem } from '../protocol/item.js';
 import type { Entry, Pending, Store } from './store/store.js';
 
-/** `Omit` that keeps a union a union. */
+/** `Omit` that distributes over a union. */
 type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 
 /** A change that is not in the outbox yet. `base` as in `Pending`. */
 export type NewChange = Without<Pending, 'seq' | 'version' | 'madeAt'>;
 
-/** An item as this device sees it: what the stream says, and the newest own change where that is on top of it. */
+/** An item as this device sees it: the entry of the stream, and the newest pending change if it is on top. */
 export interface Seen {
   readonly entry: Entry | undefined;
   readonly own: Pending | undefined;
 }
 
-/** How often `look` starts anew when the item's own changes move meanwhile. More often than that is a fault. */
+/** How often `look` restarts when the item's pending changes move meanwhile. More often than that is a fault. */
 const LOOKS_MAX = 100;
 
-/** How long an `ack` waits for the reply that says what it acknowledges. The reply is normally there already. */
+/** How long an `ack` waits for the reply that names its version. Normally the reply is there already. */
 const REPLY_WAIT_MS = 5_000;
 
 /** The pending changes, in memory and in the store. */
 export class Outbox {
-  /** Items that may look different now: by own changes, which are noted here, or by what the others write. */
-  readonly touched = new Touched();
+  /** Items that may look different now. Pending changes are marked here; writers of entries mark theirs. */
+  readonly dirty = new DirtyIds();
   private readonly byId = new Map<string, Pending[]>();
   private readonly underWay = new Map<string, Promise<void>>();
-  /** Remembered, and not durable yet: not to be sent. */
+  /** In memory and not durable yet: must not be sent. */
   private readonly unstored = new Set<number>();
   private lastSeq = 0;
 
@@ -37,21 +40,22 @@ export class Outbox {
     private readonly clock: Clock,
   ) {}
 
-  /** The outbox as the store kept it. */
+  /** Loads the outbox from the store. */
   static async load(store: Store, clock: Clock): Promise<Outbox> {
     const outbox = new Outbox(store, clock);
     for (const pending of await store.pending()) outbox.remember(pending);
     return outbox;
   }
 
-  /** The newest change of an item, which is what its owner sees; undefined where the stream has the last word. */
+  /** The pending change of an item that its user sees; undefined where the stream is newer. */
   newest(id: string, entry: Entry | undefined): Pending | undefined {
     return onTop(this.byId.get(id), entry);
   }
 
   /**
-   * Every item once, those that only an own change made too. The own changes are those of the beginning: an entry read
-   * from then on makes with them a state that was or is; with a change that was forgotten meanwhile it might not.
+   * Every item once, including those that exist as a pending change only. The pending changes are those at the start:
+   * together with an entry that is read later they are a state that existed; with a later set of changes they might
+   * not be.
    */
   async *everything(): AsyncGenerator<Seen & { readonly id: string }, void, undefined> {
     const left = new Map(this.byId);
@@ -64,8 +68,8 @@ export class Outbox {
   }
 
   /**
-   * Entry and newest own change as they stand together: an acknowledgement that comes while the store is asked would
-   * make a pair that never was. Nothing may be awaited between this and `add`.
+   * Entry and newest pending change as of one moment: an acknowledgement during the read would give a combination that
+   * never existed. The caller must not await anything between this and `add`.
    */
   async look(id: string): Promise<Seen> {
     for (let looks = 0; looks < LOOKS_MAX; looks++) {
@@ -86,28 +90,28 @@ export class Outbox {
     return [...this.byId.values()].flat();
   }
 
-  /** Of each item the first change that no reply has acknowledged, in order of making; none that is not durable here. */
+  /** The first unacknowledged change of each item, in order of creation; only durable ones. */
   unsent(): readonly Pending[] {
     return this.heads().filter((pending) => pending.base !== null && !this.unstored.has(pending.seq));
   }
 
   /**
-   * Changes that wait for the acknowledgement of one that is not there, which only a damaged store brings about. They
-   * are not sent: without its base a write would win over whatever it never saw. A reset gives them a base.
+   * Changes whose predecessor is missing, which only a damaged store causes. They are not sent: without its base a
+   * write would overwrite a state that it never saw. A reset gives them a base.
    */
   baseless(): readonly Pending[] {
     return this.heads().filter((pending) => pending.base === null);
   }
 
-  /** Changes of the same item made after this one. */
+  /** Later changes of the same item. */
   after(pending: Pending): readonly Pending[] {
     return this.byId.get(pending.id)?.filter((other) => other.seq > pending.seq) ?? [];
   }
 
   /**
-   * Keeps a new change: here at once, so that the acknowledgement of the one below it finds it, and in the store by the
-   * time `stored` resolves. It is not sent before: what the server may have must survive a crash here. Where it cannot
-   * be stored it is gone, and `stored` rejects.
+   * Adds a change: in memory at once, so that the acknowledgement of its predecessor finds it, and in the store when
+   * `stored` resolves. It is not sent before: what the server may have must survive a crash here. If it cannot be
+   * stored it is removed, and `stored` rejects.
    */
   add(change: NewChange): { readonly pending: Pending; readonly stored: Promise<void> } {
     const pending = { ...change, seq: ++this.lastSeq, version: null, madeAt: this.clock.now() };
@@ -116,23 +120,23 @@ export class Outbox {
     return { pending, stored: this.keep(pending) };
   }
 
-  /** Puts another state of a change in its place. */
+  /** Replaces a change by another state of it. */
   async replace(pending: Pending): Promise<void> {
     if (!this.has(pending)) return;
     this.remember(pending);
     await this.store.apply({ pending: [pending] });
   }
 
-  /** Drops changes that were refused, or that the stream has confirmed or passed. */
+  /** Removes changes that were refused, or that the stream has confirmed or passed. */
   async drop(pendings: readonly Pending[]): Promise<void> {
     this.forget(pendings);
     await this.store.apply({ done: pendings.map((pending) => pending.seq) });
   }
 
   /**
-   * A reply acknowledged a change. It stays on top until the stream brings that version; where the stream was faster it
-   * is done. Asked after it was recorded, so that a frame handled in between is not missed. The change made on top of
-   * it now has its base.
+   * A reply acknowledged a change. It stays on top until the stream brings that version; if the stream was faster, it
+   * is removed. The entry is read after the acknowledgement was stored, so that a frame handled in between is not
+   * missed. The next change of the item gets its base.
    */
   async acknowledged(pending: Pending, version: number): Promise<void> {
     if (!this.has(pending)) return;
@@ -149,7 +153,7 @@ export class Outbox {
     return this.byId.get(id)?.filter((pending) => pending.version !== null && pending.version <= version) ?? [];
   }
 
-  /** Acknowledged changes whose reply named a later version than the one under which this very state arrived. */
+  /** Acknowledged changes whose reply named a later version than the one under which the same state arrived. */
   misnumbered({ id, version, sig }: LiveItem): readonly Pending[] {
     const later = this.byId.get(id)?.filter((pending) => pending.version !== null && pending.version > version) ?? [];
     return later.filter(
@@ -157,17 +161,20 @@ export class Outbox {
     );
   }
 
-  /** Forgets changes whose removal the caller stores itself, together with the entries that replace them. */
+  /**
+   * Removes changes from memory; the caller removes them from the store, in one batch with the entries that replace
+   * them.
+   */
   forget(pendings: readonly Pending[]): void {
     for (const { id, seq } of pendings) {
       const left = this.byId.get(id)?.filter((other) => other.seq !== seq) ?? [];
       if (left.length === 0) this.byId.delete(id);
       else this.byId.set(id, left);
     }
-    this.touched.mark(pendings.map(({ id }) => id));
+    this.dirty.mark(pendings.map(({ id }) => id));
   }
 
-  /** Notes that a change of an item was sent and its outcome is not known before `outcome` settles. */
+  /** Marks a change of an item as sent, until `outcome` settles. */
   sending(id: string, outcome: Promise<void>): void {
     const tracked: Promise<void> = outcome.finally(() => {
       if (this.underWay.get(id) === tracked) this.underWay.delete(id);
@@ -176,8 +183,8 @@ export class Outbox {
   }
 
   /**
-   * The own change that the stream acknowledged as `version`: its frame may overtake the reply that tells the version,
-   * so a change under way is waited for. Undefined where it is not this program's: another one with the same identity.
+   * The pending change that the stream acknowledged as `version`. The frame may arrive before the reply that names the
+   * version, so a change in flight is awaited. Undefined where another program with the same identity made the change.
    */
   async confirmed(id: string, version: number): Promise<Pending | undefined> {
     const outcome = this.underWay.get(id);
@@ -190,9 +197,9 @@ export class Outbox {
   }
 
   /**
-   * Another history began: what was acknowledged in the old one is sent again, and every base is taken anew from what
-   * the new history holds (0 where it holds nothing). Call once that is known. Gives the re-wraps, which are dropped:
-   * what is still missing is found again.
+   * Another history began: acknowledged changes are sent again, and every base is taken from what the new history has
+   * (0 where it has nothing). Must be called when that is known. Returns the re-wraps, which are dropped: missing keys
+   * are found again.
    */
   async rebase(): Promise<readonly Pending[]> {
     const all = this.all();
@@ -234,7 +241,7 @@ export class Outbox {
       [...others, pending].sort((one, other) => one.seq - other.seq),
     );
     this.lastSeq = Math.max(this.lastSeq, pending.seq);
-    this.touched.mark([pending.id]);
+    this.dirty.mark([pending.id]);
   }
 }
 
@@ -244,20 +251,14 @@ function onTop(changes: readonly Pending[] | undefined, entry: Entry | undefined
   return last.version !== null && entry !== undefined && entry.version >= last.version ? undefined : last;
 }
 
-/** More ids than this, and everything is looked at again instead. */
+/** Above this many ids everything is looked at again. */
 const IDS_MAX = 10_000;
 
-/** What was touched since somebody last asked. `all`: every item may be another. */
-export interface TouchedItems {
-  readonly all: boolean;
-  readonly ids: readonly string[];
-}
-
 /**
- * Which items may look different now: whoever changes the stream's entry or an own change on top of it says so here,
- * after the change can be read; live queries look again. Gathers ids for one listener; without one it keeps nothing.
+ * Items that may look different now. Every change of an entry or a pending change is marked here, after it can be
+ * read, or live queries become stale. Collects ids for one listener, and nothing without one.
  */
-export class Touched {
+export class DirtyIds {
   private ids = new Set<string>();
   private everything = false;
   private wake: (() => void) | undefined;
@@ -272,7 +273,7 @@ export class Touched {
     };
   }
 
-  /** These items were changed, all in one step. */
+  /** Marks items that changed in one step. */
   mark(ids: Iterable<string>): void {
     if (this.wake === undefined) return;
     for (const id of ids) this.ids.add(id);
@@ -283,7 +284,7 @@ export class Touched {
     if (this.ids.size > 0) this.wake();
   }
 
-  /** Any item may be another: a reset, for one. */
+  /** Marks all items, for example after a reset. */
   markAll(): void {
     if (this.wake === undefined) return;
     this.everything = true;
@@ -291,8 +292,8 @@ export class Touched {
     this.wake();
   }
 
-  /** What was touched, and forgets it. */
-  take(): TouchedItems {
+  /** Returns the ids marked since the last call and clears them. `all`: any item may have changed. */
+  take(): { readonly all: boolean; readonly ids: readonly string[] } {
     const taken = { all: this.everything, ids: this.everything ? [] : [...this.ids] };
     this.ids = new Set();
     this.everything = false;

@@ -1,6 +1,6 @@
 /**
- * Pairing over a server that may lie (the reference, Pairing). E, the existing device, shows six words; N, the new one, is told
- * them. The server relays, learns neither the words nor the key, and admits one guess.
+ * Pairing over a server that may be malicious (the reference, Pairing). E, the existing device, shows six words, which
+ * the user enters on N, the new device. The server relays, learns neither the words nor the key, and has one guess.
  */
 import { asError } from '../protocol/error-code.js';
 import {
@@ -13,7 +13,6 @@ import {
   type PairCode,
   type PairLink,
 } from '../crypto/pairing.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
 import type { KeyPair } from '../crypto/sodium.js';
 import { delay, type Clock } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
@@ -25,20 +24,23 @@ import { candidate, identityOf, ticketFor, type AskPassword, type NewDevice } fr
 import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
 import { ownHost, type SavableIdentity } from './identity.js';
 import type { PairRequest } from './replies.js';
-import type { Roster } from './roster.js';
+import type { DeviceList } from './device-list.js';
 
-/** What the user of the existing device decides on: is this my device, and are the digits those on its screen? */
+/**
+ * What the user of the existing device approves: that this is the new device, and that its screen shows the same
+ * digits.
+ */
 export interface JoinApproval {
   readonly deviceId: string;
   readonly name: string;
   readonly glyph: string;
-  /** Six decimal digits, the same on both screens when nobody is in between. */
+  /** Six decimal digits, the same on both screens unless somebody is in between. */
   readonly digits: string;
 }
 
-/** A pairing under way on the existing device. */
+/** A pairing in progress on the existing device. */
 export interface PairingOffer {
-  /** The six words to show; they never leave this device but by its user. */
+  /** The six words to show. They are never sent. */
   readonly words: string;
   /** By this device's clock, ms. */
   readonly expiresAt: number;
@@ -47,18 +49,18 @@ export interface PairingOffer {
   cancel(): void;
 }
 
-/** What E's side needs of its device. */
+/** What E's side uses of its device. */
 export interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' | 'onProblem'> {
-  readonly roster: Roster;
-  /** Hands on every `pair_request` frame; the result ends that. */
+  readonly roster: DeviceList;
+  /** Subscribes to `pair_request` frames; the result ends that. */
   readonly onRequest: (listener: (request: PairRequest) => void) => () => void;
 }
 
 type Approve = (request: JoinApproval) => boolean | Promise<boolean>;
 
-/** How often E asks for requests beside listening: its socket may be down. */
+/** How often E polls for requests beside listening, because its socket may be down. */
 const POLL_MS = 2_000;
-/** Codes in use by others that E puts up with. */
+/** Attempts to draw a code that is not in use. */
 const DRAWS_MAX = 5;
 
 interface Session {
@@ -68,8 +70,8 @@ interface Session {
 }
 
 /**
- * E: draws a code, registers it, and waits for one new device. `approve` is asked once, after everything that can be
- * checked by machine has held. One request ends the session whatever comes of it: a second one would be a second guess.
+ * E: draws a code, registers it, and waits for one new device. `approve` is called once, after all automatic checks
+ * have passed. One request ends the session whatever its outcome: a second one would be a second guess.
  */
 export async function offerPairing(host: OfferHost, approve: Approve): Promise<PairingOffer> {
   const session = await openSession(host);
@@ -79,7 +81,7 @@ export async function offerPairing(host: OfferHost, approve: Approve): Promise<P
     host.sodium.memzero(session.code.codeKey);
     host.sodium.memzero(session.keys.secretKey);
   });
-  // The caller may look at the outcome late, or never.
+  // The caller may await the result late, or never.
   joined.catch(() => undefined);
   return {
     words: session.code.visibleCode,
@@ -111,7 +113,7 @@ async function decide(
 ): Promise<string> {
   try {
     const request = await firstRequest(host, session, cancelled);
-    const link = await judged(host, session, request);
+    const link = await verifiedLink(host, session, request);
     const { deviceId, name, glyph } = link.transcript;
     const approved = await unlessAborted(cancelled, approve({ deviceId, name, glyph, digits: link.digits }));
     expectTime(host, session);
@@ -119,7 +121,7 @@ async function decide(
     await release(host, session, link);
     return deviceId;
   } catch (error) {
-    // Whatever went wrong, this code is good for nothing more.
+    // After any failure the code must not be used again.
     await reject(host, session);
     throw error instanceof PairingError
       ? error
@@ -160,11 +162,11 @@ async function polled({ api, onProblem }: OfferHost): Promise<readonly PairReque
   }
 }
 
-/** Waits for the next poll, or less: being woken is the normal end. */
+/** Waits for the next poll, or until a request has arrived. */
 const pause = (clock: Clock, signal: AbortSignal): Promise<void> =>
   delay(clock, POLL_MS, signal).catch(() => undefined);
 
-/** A user who does not answer does not keep a cancelled pairing open. */
+/** A user who does not answer must not keep a cancelled pairing open. */
 function unlessAborted<T>(signal: AbortSignal, work: T | Promise<T>): Promise<T> {
   const aborted = new Promise<never>((_, reject) => {
     const end = (): void => reject(asError(signal.reason));
@@ -178,8 +180,8 @@ function expectTime({ clock }: OfferHost, session: Session): void {
   if (clock.now() >= session.expiresAt) throw new PairingError('expired', 'the five minutes of the code are over');
 }
 
-/** Everything that must hold before the user is asked. Throws `PairingError` `bad_request` with its cause. */
-async function judged(host: OfferHost, session: Session, request: PairRequest): Promise<PairLink> {
+/** The checks before the user is asked. Throws `PairingError` `bad_request` with its cause. */
+async function verifiedLink(host: OfferHost, session: Session, request: PairRequest): Promise<PairLink> {
   const { sodium, identity, roster } = host;
   const { deviceId, host: dialled, pubkey: npk, name, glyph, attestation } = request;
   if (!isUlid(deviceId) || dialled === null) {
@@ -202,23 +204,26 @@ async function release(host: OfferHost, session: Session, link: PairLink): Promi
     const keys = { wrappedMasterKey: wireBytes(wrappedMasterKey), deviceCert: wireBytes(deviceCert) };
     await api.pairWrap({ code: session.code.wireCode, ...keys, confirmation: wireBytes(confirmation) });
   } catch (error) {
-    // The first reply may be lost after the device joined, and a second attempt is refused then. The list knows.
+    // The first reply may have been lost after the device joined, and the repeat is refused then: the list tells.
     const there = (await roster.refresh()).some(({ id }) => id === link.transcript.deviceId);
     if (!there) throw error;
   }
 }
 
-/** Ends the session on the server, so that nobody goes on guessing. The user hears of the reason, not of this. */
+/**
+ * Ends the session on the server, so that nobody can guess again. The user gets the reason of the failure, not an
+ * error of this call.
+ */
 async function reject({ api, onProblem }: OfferHost, session: Session): Promise<void> {
   try {
     await api.pairWrap({ code: session.code.wireCode, reject: true });
   } catch (error) {
-    // Over already, by its time or by a new code: nothing is left to end.
+    // The session has already expired or was replaced by another code.
     if (!(error instanceof ApiError && error.status === 400)) onProblem(asError(error));
   }
 }
 
-/** What N's user gives. */
+/** The parameters of `join`. */
 export interface JoinRequest extends NewDevice {
   /** The six words as typed. */
   readonly words: string;
@@ -229,8 +234,8 @@ export interface JoinRequest extends NewDevice {
 }
 
 /**
- * N: joins by the words that an existing device shows. Rejects with `CryptoRefusal` `bad_words` before anything is
- * sent, with `PairingError`, or with a `CryptoRefusal` that says what in the reply does not hold.
+ * N: joins with the words that an existing device shows. Rejects with `CryptoRefusal` `bad_words` before anything is
+ * sent, with `PairingError`, or with a `CryptoRefusal` that says which check of the reply failed.
  */
 export async function join(request: JoinRequest): Promise<SavableIdentity> {
   const { sodium } = request.platform;
@@ -252,7 +257,7 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
       attestation: wireBytes(attestation),
       passwordTicket,
     };
-    const reply = await awaited(request, () => own.api.pairFetchNpk(body, request.signal));
+    const reply = await pollRelease(request, () => own.api.pairFetchNpk(body, request.signal));
     const { wrappedMasterKey, deviceCert, confirmation } = reply;
     const masterKey = acceptRelease(sodium, link, {
       device: { id: reply.device.id, publicKey: reply.device.pubkey },
@@ -267,15 +272,15 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
 }
 
 /**
- * Calls until the existing device has decided, for as long as a code can live. What fails on the way ends nothing: the
- * server gives the same answer again until the code runs out, and the wrapped key is in that answer alone.
+ * Polls until the existing device has decided, for as long as a code can live. Transient failures do not end it: the
+ * server repeats its answer until the code expires, and the wrapped key is in that answer only.
  */
-async function awaited<T>(request: JoinRequest, call: () => Promise<T | 'pending'>): Promise<T> {
+async function pollRelease<T>(request: JoinRequest, call: () => Promise<T | 'pending'>): Promise<T> {
   const { clock, random } = request.platform;
   const giveUpAt = clock.now() + PAIR_SESSION_MS;
   let failure: unknown;
   for (let failures = 0, last = false; !last;) {
-    // Once more when the time is over: a release that was made in time is given also after it.
+    // One more poll at the end: a release that was made in time is delivered even after it.
     last = clock.now() >= giveUpAt;
     try {
       const reply = await call();
@@ -294,7 +299,7 @@ async function awaited<T>(request: JoinRequest, call: () => Promise<T | 'pending
   throw new PairingError('expired', 'no decision of the existing device came in time', { cause: failure });
 }
 
-/** The server's words for how a pairing ends, in ours; `invalid` is what `pair_invalid` means at this step. */
+/** Maps the server's refusals of a pairing to `PairingError`; `invalid` is what `pair_invalid` means at this step. */
 const inPairingTerms =
   (invalid: 'unknown_code' | 'rejected') =>
   (error: unknown): never => {
@@ -303,7 +308,3 @@ const inPairingTerms =
     if (error.code === 'pair_invalid') throw new PairingError(invalid, error.message, { cause: error });
     throw error;
   };
-
-/** True where a refusal of the crypto core ended a pairing, with this reason. */
-export const endedBy = (error: unknown, reason: CryptoRefusal['reason']): boolean =>
-  error instanceof PairingError && error.cause instanceof CryptoRefusal && error.cause.reason === reason;

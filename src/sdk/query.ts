@@ -1,62 +1,66 @@
-/** A live query's own part: which items it wants, in which order, and how one result becomes the next. Pure. */
+/**
+ * The parts of a live query without state of the device: filter, order, the steps between two results, and text
+ * search. Pure.
+ */
 import { equalBytes } from '../protocol/bytes.js';
-import type { ContentType } from '../protocol/item.js';
+import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
+import { fieldsOf, isSecretField, kindOf } from './payloads/shapes.js';
 import type { ItemView } from './events.js';
-import { wordsOf } from './search.js';
+import type { JsonObject } from '../crypto/payload.js';
 
-/** What a live query asks for. Everything that is absent does not restrict. */
+/** The filter of a live query. Absent fields do not restrict. */
 export interface QueryFilter {
   readonly binId?: string;
   readonly types?: readonly ContentType[];
-  /** Each word must stand in one of the searched fields (`search.ts`), whatever its case and accents. */
+  /** Each word must occur in one of the searched fields (`SEARCHED`), ignoring case and accents. */
   readonly text?: string;
-  /** By the writer's clock, and by id where that is the same. Default: `newest`, the newest first. */
+  /** By the writer's clock, then by id. Default: `newest` first. */
   readonly order?: 'newest' | 'oldest';
-  /** The longest result, from its beginning: 1 to 5,000, by default 500. */
+  /** Longest result: 1 to 5,000, by default 500. */
   readonly limit?: number;
 }
 
 /**
- * One step from the last result to this one. Carried out one after the other they make the last `items` this one's:
- * `removed` takes out what is at `at`; `added` puts the item in at `at`; `changed` takes out what is at `from` and puts
- * the item in at `at`, which is the same place where it has not moved.
+ * One step from the previous result to this one. Applied in order they turn the previous `items` into these: `removed`
+ * removes the item at `at`; `added` inserts the item at `at`; `changed` removes the item at `from` and inserts the
+ * item at `at`, which is the same position if it has not moved.
  */
 export type QueryChange =
   | { readonly kind: 'removed'; readonly id: string; readonly at: number }
   | { readonly kind: 'added'; readonly id: string; readonly at: number }
   | { readonly kind: 'changed'; readonly id: string; readonly from: number; readonly at: number };
 
-/** A result, and what became of the one before. */
+/** A result, and how it differs from the previous one. */
 export interface QueryUpdate {
   readonly items: readonly ItemView[];
-  /** How many items fit, those beyond the limit too. */
+  /** Number of matching items, including those beyond the limit. */
   readonly total: number;
-  /** From the result before; of the first one, from an empty list. */
+  /** Steps from the previous result; of the first result, from an empty list. */
   readonly changes: readonly QueryChange[];
 }
 
-/** What is known of an item without decrypting it. `sig` covers all content: the same tag is the same content. */
+/** The fields of an item that need no decryption. `sig` covers all content: the same tag means the same content. */
 export interface Head extends Pick<ItemView, 'id' | 'binId' | 'type' | 'ts' | 'version' | 'pending'> {
   readonly sig: Uint8Array | null;
 }
 
-/** Longest results, and the usual ones. */
+/** Longest limit, and the default. */
 export const QUERY_LIMIT_MAX = 5_000;
 const QUERY_LIMIT = 500;
 
-/** True where both have the same content under the same tag. */
-export const sameSeal = (one: Pick<Head, 'sig'>, other: Pick<Head, 'sig'> | undefined): boolean =>
+/** True where both have the same tag, and so the same content. */
+export const sameTag = (one: Pick<Head, 'sig'>, other: Pick<Head, 'sig'> | undefined): boolean =>
   other !== undefined && one.sig !== null && other.sig !== null && equalBytes(one.sig, other.sig);
 
-/** True where a user sees no difference either. */
+/** True where a user sees no difference. */
 export const sameHead = (one: Head, other: Head): boolean =>
-  sameSeal(one, other) && one.version === other.version && one.pending === other.pending;
+  sameTag(one, other) && one.version === other.version && one.pending === other.pending;
 
-/** Newest first; two of the same millisecond by id. */
+/** Newest first; within one millisecond by id. */
 export const newestFirst = (one: Pick<Head, 'id' | 'ts'>, other: Pick<Head, 'id' | 'ts'>): number =>
   other.ts - one.ts || (one.id < other.id ? 1 : one.id > other.id ? -1 : 0);
 
-/** A filter, checked and with its defaults. Throws `RangeError` for a limit that is none. */
+/** Checks a filter and fills in defaults. Throws `RangeError` for a bad limit. */
 export function planOf(filter: QueryFilter) {
   const { binId, types, text = '', order = 'newest', limit = QUERY_LIMIT } = filter;
   if (!Number.isInteger(limit) || limit < 1 || limit > QUERY_LIMIT_MAX)
@@ -66,20 +70,20 @@ export function planOf(filter: QueryFilter) {
     limit,
     words: wordsOf(text),
     compare: order === 'newest' ? newestFirst : (one: Head, other: Head): number => newestFirst(other, one),
-    /** Judges by what is known without decrypting. */
+    /** Decides without decryption. */
     wants: (head: Head): boolean =>
       (binId === undefined || head.binId === binId) && (wanted === undefined || wanted.has(head.type)),
   };
 }
 
-/** All items that fit one query, in its order: changed item by item, never sorted anew for one of them. */
+/** All items that match one query, in its order; updated item by item, never sorted as a whole again. */
 export class Matches {
   private readonly byId = new Map<string, Head>();
   private sorted: Head[] = [];
 
   constructor(private readonly compare: (one: Head, other: Head) => number) {}
 
-  /** How many fit. */
+  /** Number of matching items. */
   get size(): number {
     return this.sorted.length;
   }
@@ -93,14 +97,14 @@ export class Matches {
     return this.sorted.slice(0, limit);
   }
 
-  /** Starts anew with these. */
+  /** Replaces all items. */
   fill(heads: readonly Head[]): void {
     this.byId.clear();
     for (const head of heads) this.byId.set(head.id, head);
     this.sorted = [...heads].sort(this.compare);
   }
 
-  /** Puts an item in its place, or takes it out where it fits no more. True where something changed. */
+  /** Inserts or moves an item, or removes it where it no longer matches. True where something changed. */
   place(id: string, head: Head | undefined): boolean {
     const before = this.byId.get(id);
     if (before === undefined && head === undefined) return false;
@@ -113,7 +117,7 @@ export class Matches {
     return true;
   }
 
-  /** Where a head stands, or would stand. */
+  /** The position of a head, or the position to insert it. */
   private at(head: Head): number {
     let low = 0;
     let high = this.sorted.length;
@@ -127,7 +131,7 @@ export class Matches {
   }
 }
 
-/** How to make `before` into `after`. Views are the same where they are the same object. */
+/** The steps from `before` to `after`. Views are equal where they are the same object. */
 export function changesBetween(before: readonly ItemView[], after: readonly ItemView[]): readonly QueryChange[] {
   const kept = new Set(after.map(({ id }) => id));
   const changes: QueryChange[] = [];
@@ -152,4 +156,62 @@ export function changesBetween(before: readonly ItemView[], after: readonly Item
     changes.push({ kind: 'changed', id: item.id, from, at });
   }
   return changes;
+}
+
+/**
+ * The payload fields that a search looks at, by content type (SDK-07): texts except secrets (`password.secret`), so
+ * that a list of hits never reveals a password, and except media types.
+ */
+export const SEARCHED = Object.fromEntries(
+  CONTENT_TYPES.map((type) => [
+    type,
+    fieldsOf(type).filter((field) => kindOf(type, field) === 'text' && field !== 'mime' && !isSecretField(type, field)),
+  ]),
+) as unknown as Readonly<Record<ContentType, readonly string[]>>;
+
+/** Characters of a search text that are used; the rest is ignored. */
+export const SEARCH_TEXT_MAX = 1_000;
+
+/** Letters with a stroke and ligatures, which Unicode does not decompose. */
+const PLAIN: Readonly<Record<string, string>> = {
+  ø: 'o',
+  ł: 'l',
+  đ: 'd',
+  ħ: 'h',
+  æ: 'ae',
+  œ: 'oe',
+  ς: 'σ',
+};
+
+/**
+ * Normalizes a text for comparison: without case, accents and width; white space becomes single spaces. Upper case
+ * comes first because it unites what lower case keeps apart (ß and ss, dotless i).
+ */
+export const fold = (text: string): string =>
+  text
+    .normalize('NFKD')
+    .replace(/\p{M}+/gu, '')
+    .toUpperCase()
+    .toLowerCase()
+    .normalize('NFKD')
+    .replace(/\p{M}+/gu, '')
+    .replace(/[øłđħæœς]/g, (letter) => PLAIN[letter] ?? letter)
+    .replace(/\s+/gu, ' ')
+    .trim();
+
+/** The words of a search, folded. Empty: everything matches. */
+export const wordsOf = (text: string): readonly string[] => {
+  const folded = fold(text.slice(0, SEARCH_TEXT_MAX));
+  return folded === '' ? [] : folded.split(' ');
+};
+
+/** True where each word occurs in some searched field of the payload, in any order. */
+export function found(words: readonly string[], type: ContentType, payload: JsonObject | null): boolean {
+  if (words.length === 0) return true;
+  if (payload === null) return false;
+  const texts = SEARCHED[type].flatMap((field) => {
+    const value = Object.hasOwn(payload, field) ? payload[field] : undefined;
+    return typeof value === 'string' ? [fold(value)] : [];
+  });
+  return words.every((word) => texts.some((text) => text.includes(word)));
 }

@@ -1,6 +1,6 @@
 /**
- * Readers of JSON that a server sent: each takes an unknown value and gives a typed one, or throws `ProtocolError`
- * with the path. A server is not trusted to keep to the protocol. Unknown keys are ignored: newer servers add some.
+ * Readers of JSON sent by a server: each turns an unknown value into a typed one, or throws `ProtocolError` with the
+ * path. A server is not trusted to keep to the protocol. Unknown keys are ignored: newer servers add some.
  */
 import { decodeBase64 } from '../protocol/base64.js';
 import { isBinId, isUlid } from '../protocol/ids.js';
@@ -9,7 +9,7 @@ import { ProtocolError } from './errors.js';
 /** Checks a value; `path` names it in the error. */
 export type Reader<T> = (value: unknown, path: string) => T;
 
-/** What a reader gives. */
+/** The type that a reader returns. */
 export type Read<R> = R extends Reader<infer T> ? T : never;
 
 const wrong = (path: string, rule: string): ProtocolError => new ProtocolError(`${path}: ${rule}`);
@@ -20,13 +20,13 @@ export const string: Reader<string> = (value, path) => {
   return value;
 };
 
-/** A text that says something. */
+/** A text that is not empty. */
 export const nonEmpty: Reader<string> = (value, path) => {
   if (typeof value !== 'string' || value === '') throw wrong(path, 'must be a string that is not empty');
   return value;
 };
 
-/** A text that says something, of at most so many characters: what is kept, or goes back to a server. */
+/** A text of 1 to `most` characters: for what is stored, or sent back to a server. */
 export const short =
   (most: number): Reader<string> =>
   (value, path) => {
@@ -37,7 +37,10 @@ export const short =
 
 const TOKEN = /^[\x21-\x7e]{1,4096}$/;
 
-/** A token or ticket: characters that can stand in a header. One that cannot be sent would never be refused either. */
+/**
+ * A token or ticket: characters that are allowed in a header. One that cannot be sent could never be refused and
+ * replaced.
+ */
 export const tokenText: Reader<string> = (value, path) => {
   if (typeof value !== 'string' || !TOKEN.test(value)) throw wrong(path, 'must be a token');
   return value;
@@ -63,13 +66,13 @@ export const ulidText: Reader<string> = (value, path) => {
   return value;
 };
 
-/** A bin's id: it becomes part of a path. */
+/** A bin's id, which becomes part of a path. */
 export const binIdText: Reader<string> = (value, path) => {
   if (!isBinId(value)) throw wrong(path, 'must be a bin id');
   return value;
 };
 
-/** Base64 or base64url as bytes, of exactly `length` bytes where it is given. */
+/** Bytes from base64 or base64url, of exactly `length` bytes if given. */
 export const bytes =
   (length?: number): Reader<Uint8Array> =>
   (value, path) => {
@@ -80,13 +83,13 @@ export const bytes =
     return decoded;
   };
 
-/** Null, also for a field that is absent. */
+/** Null for null and for an absent field. */
 export const nullable =
   <T>(inner: Reader<T>): Reader<T | null> =>
   (value, path) =>
     value === null || value === undefined ? null : inner(value, path);
 
-/** A list of at most so many entries, each read alike. */
+/** An array of at most `most` entries. */
 export const array =
   <T>(inner: Reader<T>, most = Infinity): Reader<T[]> =>
   (value, path) => {
@@ -102,7 +105,7 @@ export const record: Reader<Readonly<Record<string, unknown>>> = (value, path) =
   return value as Record<string, unknown>;
 };
 
-/** Levels of what is handed on without being read. */
+/** Levels of an object that is passed on unread. */
 const SHALLOW = 8;
 
 const isShallow = (value: unknown, levels: number): boolean =>
@@ -110,19 +113,19 @@ const isShallow = (value: unknown, levels: number): boolean =>
   value === null ||
   (levels > 0 && Object.values(value).every((inner) => isShallow(inner, levels - 1)));
 
-/** Any object, handed on as it is; one that is nested deeper than anybody would look at is handed on empty. */
+/** Any object, passed on unread; replaced by an empty one if it is nested too deeply. */
 export const shallow: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
   const found = record(value, path);
   return isShallow(found, SHALLOW) ? found : {};
 };
 
-/** Any text, cut to so many characters: what is shown or logged. */
+/** Any text, truncated: for what is shown or logged. */
 export const cut =
   (most: number): Reader<string> =>
   (value, path) =>
     string(value, path).slice(0, most);
 
-/** An object with these fields; others are left out of the result. */
+/** An object with these fields; others are dropped. */
 export const object =
   <S extends Readonly<Record<string, Reader<unknown>>>>(fields: S): Reader<{ readonly [K in keyof S]: Read<S[K]> }> =>
   (value, path) => {
@@ -140,5 +143,5 @@ export const field =
   (value, path) =>
     object({ [key]: inner })(value, path)[key] as T;
 
-/** What an error body says of itself; bounded, since it is shown and logged. */
+/** An error body; bounded, since it is shown and logged. */
 export const errorBody = object({ code: cut(100), message: cut(2_000), details: nullable(shallow) });

@@ -1,68 +1,76 @@
 /**
- * The local copy of the tenant's items: what the ordered stream brings is verified, stored and told, once.
+ * The local copy of the tenant's items: changes of the ordered stream are verified, stored and reported, once.
  *
- * Invariant: after `apply`, the store's entries are what the stream said up to the cursor, and both were stored in one
- * step. That makes a repeated frame a no-op, a crash harmless, and the count at `caught_up` comparable. The methods
- * must be called one after the other; `Sync` sees to that.
+ * Invariant: after `apply` the store's entries are what the stream said up to the cursor, and both were stored in one
+ * batch. Therefore a repeated frame is a no-op, a crash is harmless, and the count at `caught_up` is comparable. Calls
+ * must not overlap; `Sync` serializes them.
  */
 import type { LiveItem } from '../protocol/item.js';
-import { caughtUp, type Cursor, passed, restarted } from './cursor.js';
+import {
+  caughtUp,
+  type Cursor,
+  passed,
+  restarted,
+  unversioned,
+  type Entry,
+  type Held,
+  type Pending,
+} from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
-import { Judge, lastGood, sameSig, type Stated } from './judge.js';
-import { unversioned, type Entry, type Held, type Pending } from './store/store.js';
+import { MergeRules, lastGood, sameSig, type Stated } from './merge-rules.js';
 import type { Change, Completeness } from './wire.js';
 import type { Core } from './core.js';
 
-/** What one call of `apply` gathers before it stores it in one step. */
+/** Collects the changes of one batch before it is stored. */
 interface Draft {
-  /** Changed by `put` only. */
+  /** Changed only by `put`. */
   readonly entries: Map<string, Entry>;
-  /** How many more items are in quarantine after it. */
+  /** By how much the number of quarantined items grows. */
   burden: number;
   readonly done: Pending[];
-  readonly tell: (() => void)[];
+  readonly emits: (() => void)[];
 }
 
-/** Entries whose versions are forgotten in one step. */
+/** Entries whose versions are forgotten in one batch. */
 const FORGET_AT_ONCE = 256;
 
-/** The local copy; see above. */
+/** The local copy of the tenant's items. */
 export class Replica {
-  /** After `caught_up`: what comes now is news. */
+  /** True after `caught_up`: later changes are live. */
   private live = false;
   private readonly burden = new Burden();
-  private readonly judge: Judge;
+  private readonly rules: MergeRules;
 
   constructor(
     private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'emit'> & {
-      /** The first change above a version, from the server: for an `ack` of content that is not here. */
+      /** Requests the first change above a version from the server, for an `ack` whose content is not here. */
       readonly fetchNext: (since: number) => Promise<Change | undefined>;
     },
   ) {
-    this.judge = new Judge(options);
+    this.rules = new MergeRules(options);
   }
 
-  /** A new connection begins: until the next `caught_up` everything is catching up. */
+  /** A connection starts; it is replaying until the next `caught_up`. */
   replaying(): Promise<Cursor> {
     this.live = false;
     return this.listing();
   }
 
-  /** A listing, or a replay, begins: what it brings to no end is bounded (`Burden`). Gives the cursor. */
+  /** A listing or replay starts, whose useless changes are bounded (`Burden`). Returns the cursor. */
   async listing(): Promise<Cursor> {
     const cursor = await this.options.store.cursor();
     this.burden.begin(cursor.since);
     return cursor;
   }
 
-  /** A listing is over. */
+  /** A listing has ended. */
   listed(): void {
     this.burden.end();
   }
 
-  /** A row of a listing of everything came a second time. Throws `ProtocolError` `endless_replay`. */
-  again(): void {
+  /** A listing of everything repeated a row. Throws `ProtocolError` `endless_replay`. */
+  repeated(): void {
     this.burden.idled();
   }
 
@@ -71,8 +79,8 @@ export class Replica {
   }
 
   /**
-   * Applies changes of the ordered stream. Those at or below the cursor change nothing, but for one that is news all the
-   * same: only a server that sends out of order brings it, and it is told of and kept.
+   * Applies changes of the ordered stream. Those at or below the cursor are ignored, except one that is new all the
+   * same: only a server that sends out of order does that, and the change is reported and kept.
    */
   async apply(changes: readonly Change[]): Promise<void> {
     let cursor = await this.options.store.cursor();
@@ -90,9 +98,9 @@ export class Replica {
   }
 
   /**
-   * Applies a page of a listing that started at or below the cursor: each row counts if it is newer than what is held.
-   * `end`: up to where everything is here now, which is where the cursor goes; null where it stays, since the pages so
-   * far began below it and are not through. Gives the rows that were newer.
+   * Applies a page of a listing that started at or below the cursor; rows newer than the entry are applied. `end`:
+   * everything up to here is applied now, and the cursor moves there; null: the listing started below the cursor and
+   * has not reached it yet. Returns the rows that were newer.
    */
   async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<readonly Listed[]> {
     const cursor = await this.options.store.cursor();
@@ -108,56 +116,57 @@ export class Replica {
   }
 
   /**
-   * Applies rows of a listing of which none is believed to be here in order: what is held under the same version and
-   * does not open, or did not verify, is judged anew.
+   * Applies rows of a listing to entries of the same version that do not decrypt or did not verify: they are verified
+   * again.
    */
   async mend(changes: readonly Change[]): Promise<void> {
     const draft = newDraft();
     for (const change of changes) {
       const held = await this.options.store.get(change.id);
       if (change.kind === 'ack' || held?.version !== change.version || held.state === 'deleted') continue;
-      if (held.state === 'live' && this.judge.opens(held.row)) continue;
-      // What was damaged is nothing to compare with.
-      put(draft, held, this.judged(change, held.state === 'live' ? undefined : held, draft.tell));
+      if (held.state === 'live' && this.rules.opens(held.row)) continue;
+      // A damaged entry is no state to compare with.
+      put(draft, held, this.entryAfter(change, held.state === 'live' ? undefined : held, draft.emits));
     }
     await this.store(draft, await this.options.store.cursor());
   }
 
-  /** Another history: all versions are forgotten, what is held stays readable, and everything comes again. */
+  /** Another history: all versions are forgotten, entries stay readable, and everything is sent again. */
   async reset(epoch: string): Promise<void> {
     this.live = false;
     await this.options.store.apply({ forgetVersions: true, cursor: restarted(epoch) });
-    this.options.outbox.touched.markAll();
+    this.options.outbox.dirty.markAll();
     this.options.emit('reset', { epoch });
   }
 
   /**
-   * The end of a replay. True when what is held is what the server counts, false when it is not, undefined when the
-   * server speaks of another history without having said so: then it must be asked from 0.
+   * The end of a replay: compares the store with the server's count. Undefined where the server names another history
+   * without a `reset`: the replay must start from 0.
    */
   async settle(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
     const before = await this.options.store.cursor();
     if (caughtUp(before, at) === undefined) return undefined;
-    // The head is always some item's latest version, so it was sent. A cursor that took another number from here would
-    // pass over what comes below it.
+    // The cursor stays where the changes took it. The head is always the version of some item, so it was sent; moving
+    // to another number would skip what comes below it.
     await this.options.store.apply({ cursor: { since: before.since, epoch: at.epoch } });
     this.live = true;
     this.burden.end();
-    const held = await this.options.store.held();
-    const complete =
-      before.since === at.version && held.itemCount === at.itemCount && held.versionSum === at.versionSum;
-    return { complete, held };
+    const { complete, held } = await this.counted(at);
+    return { complete: complete && before.since === at.version, held };
   }
 
-  /** What is held, compared with what the server counts at `at`; undefined where that is not where the cursor stands. */
+  /** Compares the store with the server's count at `at`; undefined where the cursor is at another version. */
   async compare(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
     const { since, epoch } = await this.options.store.cursor();
-    if (since !== at.version || epoch !== at.epoch) return undefined;
+    return since === at.version && epoch === at.epoch ? this.counted(at) : undefined;
+  }
+
+  private async counted(at: Held): Promise<{ readonly complete: boolean; readonly held: Held }> {
     const held = await this.options.store.held();
     return { complete: held.itemCount === at.itemCount && held.versionSum === at.versionSum, held };
   }
 
-  /** The end of a listing that began at the cursor: its head becomes the cursor, in the history it names. */
+  /** The end of a listing that started at the cursor: its head, in the history that it names, becomes the cursor. */
   async settlePulled(at: Pick<Completeness, 'version' | 'epoch'>): Promise<void> {
     const cursor = caughtUp(await this.options.store.cursor(), at);
     if (cursor === undefined) throw new ProtocolError('the epoch changed during a listing');
@@ -166,15 +175,15 @@ export class Replica {
     this.burden.end();
   }
 
-  /** After a reset has been replayed: what the new history does not have. */
+  /** After the replay of a reset: entries that the new history does not have. */
   unversioned(): Promise<readonly string[]> {
     return unversioned(this.options.store);
   }
 
   /**
-   * Entries that a complete listing up to `head` did not name. Their version is forgotten, so that they are not
-   * counted; they stay readable, since a server that lost them is no reason to lose them here. What was never good, and
-   * is not claimed any more, goes.
+   * Handles entries that a complete listing up to `head` did not contain. Their version is forgotten, so that they are
+   * not counted; they stay readable, because the server's loss must not become a loss here. Entries that never
+   * verified are removed.
    */
   async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly Named[]> {
     const { store, outbox } = this.options;
@@ -182,7 +191,7 @@ export class Replica {
     let unlisted: Entry[] = [];
     const forget = async (): Promise<void> => {
       await store.apply({ entries: unlisted });
-      outbox.touched.mark(unlisted.map(({ id }) => id));
+      outbox.dirty.mark(unlisted.map(({ id }) => id));
       unlisted = [];
     };
     for await (const entry of store.entries()) {
@@ -207,15 +216,15 @@ export class Replica {
     const done = draft.done.map((pending) => pending.seq);
     await this.options.store.apply({ entries: [...draft.entries.values()], cursor, done });
     this.burden.changed(draft.burden);
-    // Not before: who looks meanwhile would find neither the own change nor what replaces it.
+    // Only after the batch: in between, neither the pending change nor the entry that replaces it would be visible.
     this.options.outbox.forget(draft.done);
-    this.options.outbox.touched.mark(draft.entries.keys());
-    // Told only when it is stored: who hears of an item can read it.
-    for (const tell of draft.tell) tell();
+    this.options.outbox.dirty.mark(draft.entries.keys());
+    // Events are emitted after the batch, so that a listener can read the item.
+    for (const emit of draft.emits) emit();
   }
 
-  private judged(change: Stated, before: Entry | undefined, tell: Draft['tell']): Entry {
-    return this.judge.judged(change, before, { tell, live: this.live });
+  private entryAfter(change: Stated, before: Entry | undefined, emits: Draft['emits']): Entry {
+    return this.rules.entryAfter(change, before, { emits, live: this.live });
   }
 
   private async quarantinedCount(): Promise<number> {
@@ -224,7 +233,7 @@ export class Replica {
     return count;
   }
 
-  /** True where it changed something. `listed`: a row of now, so a higher version that is held was a lie. */
+  /** True where it changed something. `listed`: the row is current, so a higher stored version was false. */
   private async merge(change: Change, draft: Draft, listed = false): Promise<boolean> {
     const before = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
     if (before !== undefined && before.version >= change.version)
@@ -234,16 +243,16 @@ export class Replica {
       await this.mergeAck(change, draft);
       return true;
     }
-    // Of an item that is not here there is nothing to keep but the user's own word that it is deleted.
+    // Of an unknown item only a delete with a valid tag is stored.
     if (
       change.kind === 'delete' &&
       before === undefined &&
-      this.judge.tagRefusal(change.id, change.sig) !== undefined
+      this.rules.tagRefusal(change.id, change.sig) !== undefined
     ) {
       this.burden.idled();
       return false;
     }
-    const entry = this.judged(change, before, draft.tell);
+    const entry = this.entryAfter(change, before, draft.emits);
     if (isBurden(entry)) this.burden.idled();
     put(draft, before, entry);
     return true;
@@ -252,57 +261,56 @@ export class Replica {
   private async late(change: Change, draft: Draft): Promise<void> {
     if (change.kind === 'ack' || !(await this.merge(change, draft))) return;
     const { id, version } = change;
-    this.tellFault(draft, 'bad_order', `version ${version} of ${id} came after the stream had passed it`);
+    this.reportFault(draft, 'bad_order', `version ${version} of ${id} came after the stream had passed it`);
   }
 
   /**
-   * A state that is no newer than the one held. Normally it is the same; where it is another, the first one stays,
-   * unless that one did not verify and this one does: then a lie has ended, or a fault on the way. The user's own tag
-   * under a delete ends every doubt.
+   * A state that is not newer than the entry. Normally it is the same. Otherwise the first one stays, unless that one
+   * did not verify and this one does. A delete with a valid tag always wins.
    */
   private mergeKnown(change: Change, before: Entry, draft: Draft): boolean {
     const { id, version } = change;
     if (version === 0 || change.kind === 'ack' || change.kind === 'unreadable') return false;
     if (change.kind === 'delete') {
-      if (before.state !== 'deleted' && this.judge.tagRefusal(id, change.sig) === undefined) {
-        put(draft, before, this.judged(change, before, draft.tell));
+      if (before.state !== 'deleted' && this.rules.tagRefusal(id, change.sig) === undefined) {
+        put(draft, before, this.entryAfter(change, before, draft.emits));
         return true;
       }
-      if (before.state === 'live') this.tellReused(change, draft);
+      if (before.state === 'live') this.reportReused(change, draft);
       return false;
     }
     if (before.state === 'quarantined' || (before.state === 'deleted' && !before.tagged)) {
-      const tell: Draft['tell'] = [];
-      const mended = this.judged(change, lastGood(before), tell);
+      const emits: Draft['emits'] = [];
+      const mended = this.entryAfter(change, lastGood(before), emits);
       if (mended.state !== 'live') return false;
       put(draft, before, mended);
-      draft.tell.push(...tell);
+      draft.emits.push(...emits);
       return true;
     }
-    if (before.state === 'deleted' || !sameSig(before.row, change.item)) this.tellReused(change, draft);
+    if (before.state === 'deleted' || !sameSig(before.row, change.item)) this.reportReused(change, draft);
     else if (before.version !== version) put(draft, before, { ...before, version });
     return false;
   }
 
-  private tellReused({ id, version }: Change, draft: Draft): void {
-    this.tellFault(draft, 'version_reused', `another state of ${id} came under version ${version} than was known`);
+  private reportReused({ id, version }: Change, draft: Draft): void {
+    this.reportFault(draft, 'version_reused', `another state of ${id} came under version ${version} than was known`);
   }
 
-  private tellFault({ tell }: Draft, code: ProtocolFault, message: string): void {
-    tell.push(() => this.options.emit('problem', { error: new ProtocolError(message, { code }) }));
+  private reportFault({ emits }: Draft, code: ProtocolFault, message: string): void {
+    emits.push(() => this.options.emit('problem', { error: new ProtocolError(message, { code }) }));
   }
 
-  /** An own change takes its place in the order. Its content is in the outbox; if not, another program of this device made it. */
+  /** An own change gets its version. Its content is in the outbox, or else another program of this device made it. */
   private async mergeAck(ack: Change & { kind: 'ack' }, draft: Draft): Promise<void> {
     const { id, version } = ack;
     const before = draft.entries.get(id) ?? (await this.options.store.get(id));
     const own = await this.options.outbox.confirmed(id, version);
     if (own === undefined) {
       const next = await this.options.fetchNext(version - 1);
-      // Of a version above the head there is no change, or one from the beginning; and a version belongs to one item.
+      // Above the head there is no change, or the listing starts over; and a version belongs to one item.
       if (next === undefined || next.version < version || (next.version === version && next.id !== id))
         throw new ProtocolError(`an ack of version ${version} of ${id}, which it never had`, { code: 'bad_ack' });
-      // Where it was changed again meanwhile, the newer state comes with its own frame.
+      // The item changed again meanwhile: the newer state comes with its own frame.
       if (next.version !== version) return;
       await this.merge(next, draft);
       if (next.kind === 'item') this.correct(next.item, draft);
@@ -313,55 +321,58 @@ export class Replica {
     }
   }
 
-  /** This very state has its version from the stream. A reply that named a later one would keep it on top until then. */
+  /**
+   * The stream gives this state its version. If the reply had named a later one, the pending change would stay on top
+   * until then.
+   */
   private correct(row: LiveItem, draft: Draft): void {
     const misnumbered = this.options.outbox.misnumbered(row);
     if (misnumbered.length === 0) return;
     draft.done.push(...misnumbered);
-    this.tellFault(draft, 'wrong_reply', `the reply to a change of ${row.id} named a version that it does not have`);
+    this.reportFault(draft, 'wrong_reply', `the reply to a change of ${row.id} named a version that it does not have`);
   }
 }
 
-const newDraft = (): Draft => ({ entries: new Map(), burden: 0, done: [], tell: [] });
+const newDraft = (): Draft => ({ entries: new Map(), burden: 0, done: [], emits: [] });
 
-/** Puts an entry in the place of the one that is held. */
+/** Replaces an entry. */
 function put(draft: Draft, before: Entry | undefined, entry: Entry): void {
   draft.entries.set(entry.id, entry);
   draft.burden += Number(isBurden(entry)) - Number(isBurden(before));
 }
 
-/** Items in quarantine of which no state was ever good. Each takes some hundred bytes (`headOnly`). */
+/** Quarantined items without a valid earlier state. Each takes some hundred bytes (`headOnly`). */
 export const QUARANTINED_MAX = 20_000;
-/** Changes of one catching-up that bring nothing: not verified, or of an item that came already. */
+/** Changes of one replay that bring nothing: not verified, or of an item that was sent already. */
 export const IDLE_MAX = 100_000;
 
-/** True for an entry that only the server's word stands for. */
+/** True for an entry that nothing of the user vouches for. */
 export const isBurden = (entry: Entry | undefined): boolean => entry?.state === 'quarantined' && entry.kept === null;
 
 /**
- * What a server can make a device take that nothing of its user vouches for: rows without a tag that holds, the same
- * items again and again. A lying server makes any amount of it, so it is bounded, and at the bound reading stops.
- * What bears the user's tag needs no bound: a server cannot make it. The counts are of one device, in one program.
+ * Bounds what a server can make a device store or process without a valid tag: rows that do not verify, and the same
+ * items again and again. At the bound, reading stops. Changes with a valid tag need no bound, because a server cannot
+ * make them. The counts are of one device in one program.
  */
 export class Burden {
-  /** Undefined: nothing was quarantined yet, so nobody has counted. */
+  /** Undefined: not counted yet. */
   private quarantined: number | undefined;
   private idle = 0;
-  /** The cursor when catching up began; undefined: what comes now is live, and as much as there is. */
+  /** The cursor at the start of a replay; undefined while live, when changes are not bounded. */
   private begunAt: number | undefined;
 
-  /** Catching up begins, at this cursor. */
+  /** A replay or listing starts at this cursor. */
   begin(since: number): void {
     this.begunAt = since;
     this.idle = 0;
   }
 
-  /** Everything is here. */
+  /** A replay or listing has ended. */
   end(): void {
     this.begunAt = undefined;
   }
 
-  /** True where an item has come in this catching-up already: an honest replay brings each once. */
+  /** True where an item was already sent in this replay: an honest server sends each once. */
   cameAlready(before: Entry | undefined): boolean {
     return this.begunAt !== undefined && before !== undefined && before.version > this.begunAt;
   }
@@ -375,7 +386,10 @@ export class Burden {
     );
   }
 
-  /** Before `more` items go into quarantine. `count`: how many are in it. Throws `ProtocolError` `quarantine_full`. */
+  /**
+   * Called before `more` items are quarantined. `count`: counts the quarantined ones. Throws `ProtocolError`
+   * `quarantine_full`.
+   */
   async expectRoom(more: number, count: () => Promise<number>): Promise<void> {
     if (more <= 0) return;
     this.quarantined ??= await count();
@@ -386,12 +400,12 @@ export class Burden {
     );
   }
 
-  /** So many more are in quarantine now; fewer where it is negative. */
+  /** Adds to the number of quarantined items; `by` may be negative. */
   changed(by: number): void {
     if (this.quarantined !== undefined) this.quarantined += by;
   }
 }
 
-/** True for what ends reading: to go on would be to be filled up. */
+/** True for errors that stop reading from the server. */
 export const stopsReading = (error: unknown): error is ProtocolError =>
   error instanceof ProtocolError && (error.code === 'quarantine_full' || error.code === 'endless_replay');

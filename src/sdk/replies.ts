@@ -1,4 +1,4 @@
-/** What the endpoints answer, as typed values (the reference, HTTP). */
+/** The replies of the endpoints as typed values (the reference, HTTP). */
 import { ApiError, ProtocolError } from './errors.js';
 import { BLOB_REF } from '../protocol/ids.js';
 import {
@@ -21,21 +21,21 @@ import {
 } from './reader.js';
 import { epochText, itemChange, type Change } from './wire.js';
 
-/** Devices of a list, revoked ones too, and bins: far more than a user has, and few enough to hold. */
+/** Devices, revoked ones included, and bins of a reply: far more than a user has, and few enough to hold. */
 const DEVICES_MAX = 10_000;
 const BINS_READ_MAX = 10_000;
 
-/** Ids that the server draws and that are no ULIDs have no length of their own. */
+/** Longest id that is no ULID. */
 const ID_MAX = 256;
 
-/** An answer that says nothing beyond its status. */
+/** A reply whose body is not used. */
 export const unread: Reader<void> = () => undefined;
 
-/** A device as bootstrap, pairing and recovery answer it. */
+/** A device in the replies of bootstrap, pairing and recovery. */
 const deviceFields = { id: ulidText, name: string, glyph: string, pubkey: bytes(), pairedAt: count } as const;
 const device = object(deviceFields);
 
-/** `cert` null: nobody has vouched for it. Times are ms. */
+/** `cert` null: not certified. Times are ms. */
 const deviceEntry = object({
   ...deviceFields,
   cert: nullable(bytes()),
@@ -46,7 +46,7 @@ const deviceEntry = object({
 });
 /** `GET /devices`. */
 export const readDevices = field('devices', array(deviceEntry, DEVICES_MAX));
-/** One device of the list; the list is a claim of the server. */
+/** An entry of the device list, which is only a claim of the server. */
 export type DeviceEntry = Read<typeof deviceEntry>;
 
 /** `POST /devices/bootstrap` and `POST /devices/recover`. */
@@ -76,7 +76,7 @@ export const readPairRequest = object({
   glyph: string,
   attestation: bytes(),
 });
-/** What a new device asks for, as a frame and in `GET /devices/pair-requests`. */
+/** The request of a new device, in a frame and in `GET /devices/pair-requests`. */
 export type PairRequest = Read<typeof readPairRequest>;
 /** `GET /devices/pair-requests`. */
 export const readPairRequests = field('requests', array(readPairRequest, DEVICES_MAX));
@@ -112,7 +112,7 @@ export const readMe = object({
     itemCount: count,
     deviceCount: count,
     devicesOnline: count,
-    /** Head, sum of the live items' versions at it, and the history they count in; absent where a server does not say. */
+    /** Head, version sum of the live items at it, and epoch; absent where a server does not say. */
     headVersion: nullable(count),
     versionSum: nullable(count),
     epoch: nullable(epochText),
@@ -129,19 +129,19 @@ const bin = object({
   updatedAt: count,
   itemCount: nullable(count),
 });
-/** A bin as the server has it: `meta` is opaque to it. */
+/** A bin; the server cannot read `meta`. */
 export type BinRow = Read<typeof bin>;
 /** `POST /bins`, `PATCH /bins/:id`. */
 export const readBin = field('bin', bin);
 /** `GET /bins`. */
 export const readBins = field('bins', array(bin, BINS_READ_MAX));
 
-/** Any item write that was accepted. */
+/** An accepted item write. */
 export const readStored = object({ id: ulidText, version: count });
 /** An item's id and the version it has now. */
 export type Stored = Read<typeof readStored>;
 
-/** Longest address that is taken: those of the stores have about 1,000 characters. */
+/** Longest URL that is accepted: those of the stores have about 1,000 characters. */
 const URL_MAX = 8_192;
 
 const blobRef: Reader<string> = (value, path) => {
@@ -160,13 +160,13 @@ export const readUploadUrl = object({
 
 /** `GET /blobs/:ref/url`. */
 export const readDownloadUrl = object({ url: short(URL_MAX), expiresAt: count, size: nullable(count) });
-/** Where a blob is to be had, until when (ms), and how many bytes it has there; null: the server does not say. */
+/** The URL of a blob, its expiry (ms), and the blob's size; null: the server does not say. */
 export type DownloadUrl = Read<typeof readDownloadUrl>;
 
 const batchResult = object({ id: nullable(string), version: nullable(count), error: nullable(errorBody) });
 const readResults = field('results', array(batchResult));
 
-/** The outcome of each write of a batch, in the order of the writes: what is stored, or the refusal. */
+/** The results of a batch, in the order of its writes: the version, or the refusal. */
 export const readBatch: Reader<(Stored | ApiError)[]> = (value, path) =>
   readResults(value, path).map(({ id, version, error }, at) =>
     error === null
@@ -181,7 +181,9 @@ const listing = object({
   epoch: epochText,
 });
 
-/** A page of `GET /items`. `reset`: it starts at 0, because the epoch or the cursor asked for is of another history. */
+/**
+ * A page of `GET /items`. `reset`: it starts at 0, because the epoch or cursor of the request is of another history.
+ */
 export interface Page extends Read<typeof listing> {
   readonly reset: boolean;
 }
@@ -193,9 +195,9 @@ export const readPage: Reader<Page> = (value, path) => ({
 });
 
 /**
- * A page as it must be: rows by rising version above `since`, and the next page begins where the last row
- * ends. The head is always some item's latest version, so this holds for the last page as well. Throws `ProtocolError`
- * `bad_listing`: otherwise a server could move a cursor past what it did not send, or never come to an end.
+ * Checks a page: versions rise above `since`, and the next page starts at the last row. The head is always the version
+ * of some item, so this holds for the last page too. Throws `ProtocolError` `bad_listing`: otherwise a server could
+ * move a cursor past changes that it did not send, or never end a listing.
  */
 export function expectPage(page: Page, since: number): Page {
   let last = page.reset ? 0 : since;

@@ -1,6 +1,6 @@
 /**
- * Sends what is in the outbox, in one loop: what gathers while a request is under way goes out together as a batch,
- * which counts as one write. A change is dropped only when the server has refused it for good.
+ * Sends the outbox, in one loop. Changes that arrive during a request are sent together as a batch, which counts as
+ * one write. A change is dropped only when the server has refused it permanently.
  */
 import { rewrapItem } from '../crypto/item.js';
 import { text } from '../protocol/bytes.js';
@@ -21,29 +21,20 @@ import {
 } from './errors.js';
 import type { NewChange } from './outbox.js';
 import type { Stored } from './replies.js';
-import type { Roster } from './roster.js';
+import type { DeviceList } from './device-list.js';
 import { type Pending, pendingWrite } from './store/store.js';
 import { writeBody } from './wire.js';
 import type { Core } from './core.js';
 
-/** Who holds it: between a `reset` and the end of its replay no base is known; the `owner` looks at the server first. */
+/** Why nothing is sent. `reset`: until its replay has ended no base is known. `owner`: the program has not released it. */
 type Hold = 'reset' | 'owner';
 
-/** What became of a change that was sent: its version, or why not. */
+/** The result of a change that was sent: its version, or the refusal. */
 type Outcome = Stored | { readonly error: ApiError };
 
-/** A change that is kept now. `outcome`: its version, or a refusal, or `QueuedError` where it has to wait. */
+/** A change that is in the outbox. `outcome`: its version; rejects with a refusal, or `QueuedError` where it has to wait. */
 export interface Submitted {
   readonly outcome: Promise<Stored>;
-}
-
-/** A change that was refused for now. */
-interface Parked {
-  readonly tries: number;
-  /** Not sent again before, ms. */
-  readonly until: number;
-  /** Refusals of it that were told already. */
-  readonly told: ReadonlySet<string>;
 }
 
 interface Waiter {
@@ -52,13 +43,28 @@ interface Waiter {
   reject(error: Error): void;
 }
 
-/** Keys are sealed anew for devices that the server misses this often; a server that never has enough is not humoured. */
+/** What this program knows of a change in the outbox beside the change itself. */
+interface Tracked {
+  /** The caller of `submit`, while its promise is pending. */
+  waiter?: Waiter;
+  /** Made by this program, and not yet part of a request. */
+  unsent?: boolean;
+  /** How often its keys were sealed anew. */
+  reseals: number;
+  /** How often it was refused for now, and when it is due again, ms. Each change waits by itself and delays no other. */
+  refusals: number;
+  dueAt?: number;
+  /** Codes of refusals, and of a missing base, that were reported already. */
+  readonly reported: Set<string>;
+}
+
+/** Keys are sealed anew for devices that the server misses at most so often: a server may name others each time. */
 const RESEALS_MAX = 3;
-/** Codes remembered of one change; a server that makes up more is told of again. */
-const TOLD_MAX = 16;
+/** Codes remembered of one change. A server that invents more of them is reported again. */
+const REPORTED_MAX = 16;
 /**
- * Refusals that another attempt does not change. Anything else (storage full, tenant suspended, an uncertified device)
- * may pass, and a user's change is not thrown away for it.
+ * Refusals that a retry does not change. All others (storage full, tenant suspended, an uncertified device) may pass,
+ * and a user's change must not be lost for them.
  */
 const FINAL: ReadonlySet<string> = new Set([
   'validation',
@@ -71,55 +77,51 @@ const FINAL: ReadonlySet<string> = new Set([
   'conflict',
 ]);
 
-/** The one loop that sends. */
+/** Sends the changes of the outbox. */
 export class Sender {
-  private readonly waiters = new Map<number, Waiter>();
-  private readonly reseals = new Map<number, number>();
-  /** Changes that were refused for now, by `seq`: each waits for itself, the others are not held up by them. */
-  private readonly parked = new Map<number, Parked>();
-  /** `seq`s of changes without a base that were told of. */
-  private readonly baseless = new Set<number>();
-  /** `seq`s of this program's changes that nobody was sent yet. */
-  private readonly unseen = new Set<number>();
+  /** By `seq`. */
+  private readonly tracked = new Map<number, Tracked>();
   private readonly running = new SingleFlight(() => this.loop());
   private timer: Timer | undefined;
   private failures = 0;
   private rosterRead: Promise<unknown> | undefined;
   private readonly holds = new Set<Hold>();
-  /** What ended it. */
+  /** The error of `close`. */
   private closed: Error | undefined;
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'random' | 'emit'> & {
-      readonly roster: Roster;
+      readonly roster: DeviceList;
     },
   ) {}
 
   /**
-   * Keeps a change and sends it. Resolves when it is kept, rejects where it cannot be. It is in the outbox before this
-   * returns: what was read of the item to make it still holds then. `gather`: it goes out with the next `kick`, in one
-   * request with what is submitted until then.
+   * Stores a change and sends it. Resolves when it is stored, rejects where it cannot be. The change is in the outbox
+   * before this returns, so the state it was based on is still current. `gather`: it is sent with the next `kick`, in
+   * one request with the changes submitted until then.
    */
   async submit(change: NewChange, { gather = false } = {}): Promise<Submitted> {
     if (this.closed !== undefined) throw this.closed;
     const { pending, stored } = this.options.outbox.add(change);
     const { id, seq } = pending;
-    this.unseen.add(seq);
-    const outcome = new Promise<Stored>((resolve, reject) => this.waiters.set(seq, { id, resolve, reject }));
-    // The caller may look at it late, or never, and has not even got it yet.
+    const tracked = this.track(seq);
+    tracked.unsent = true;
+    const outcome = new Promise<Stored>((resolve, reject) => {
+      tracked.waiter = { id, resolve, reject };
+    });
+    // The caller may await it late or never, and does not have it before this returns.
     outcome.catch(() => undefined);
     try {
       await stored;
     } catch (error) {
-      this.waiters.delete(seq);
-      this.unseen.delete(seq);
+      this.forget(seq);
       throw error;
     }
     if (!gather) this.kick();
     return { outcome };
   }
 
-  /** Sends what waits and is due. Does nothing while the sender is held, or at it already. */
+  /** Sends the changes that are due. Does nothing while the sender is held or already sending. */
   kick(): void {
     if (this.holds.size > 0 || this.closed !== undefined) return;
     this.timer?.cancel();
@@ -132,42 +134,39 @@ export class Sender {
     this.holds.add(why);
   }
 
-  /** The others may still hold it. */
+  /** Removes one hold; another may remain. */
   release(why: Hold): void {
     this.holds.delete(why);
     this.kick();
   }
 
-  /** Who waits for changes that are gone from the outbox hears so. */
+  /** Rejects the callers of changes that were removed from the outbox by a reset. */
   abandoned(gone: readonly Pending[]): void {
     const error = new ClientError('reset', "the server's history was replaced");
-    for (const pending of gone) {
-      this.forget(pending);
-      this.finish(pending, (waiter) => waiter.reject(error));
-    }
+    for (const { seq } of gone) this.forget(seq)?.reject(error);
   }
 
-  /** Sends nothing more. Who waits gets `error`; what was not sent stays in the store. */
+  /** Stops sending. Waiting callers get `error`; unsent changes stay in the store. */
   close(error: Error): void {
     this.closed = error;
     this.timer?.cancel();
-    for (const waiter of this.waiters.values()) waiter.reject(error);
-    this.waiters.clear();
+    for (const { waiter } of this.tracked.values()) waiter?.reject(error);
+    this.tracked.clear();
   }
 
   private ready(): readonly Pending[] {
     const now = this.options.clock.now();
-    return this.options.outbox.unsent().filter(({ seq }) => (this.parked.get(seq)?.until ?? now) <= now);
+    return this.options.outbox.unsent().filter(({ seq }) => (this.tracked.get(seq)?.dueAt ?? now) <= now);
   }
 
   private async loop(): Promise<void> {
-    // Asked for while the last round failed: it is tried again when its time has come.
+    // Called after a failed round: the timer retries it.
     if (this.timer !== undefined) return;
-    this.tellBaseless();
+    this.reportBaseless();
     while (this.holds.size === 0 && this.closed === undefined) {
       if (this.ready().length === 0) break;
       try {
-        await this.judgeAnew();
+        await this.checkRecipients();
         await this.round(this.ready());
         this.failures = 0;
       } catch (error) {
@@ -178,37 +177,49 @@ export class Sender {
     this.untilDue();
   }
 
-  private tellBaseless(): void {
+  private reportBaseless(): void {
     for (const { id, seq } of this.options.outbox.baseless()) {
-      if (this.baseless.has(seq)) continue;
-      this.baseless.add(seq);
       const error = new ProtocolError(`a change of ${id} is not sent: the one below it is not in the store`);
-      this.options.emit('problem', { error });
+      this.report(this.track(seq), 'baseless', error);
     }
   }
 
-  /** Sends one request. Throws what concerns all of it; what concerns a single change is settled with that change. */
+  /** Emits a problem of a change once, not at each attempt. */
+  private report({ reported }: Tracked, code: string, error: Error): void {
+    if (reported.has(code)) return;
+    reported.add(code);
+    for (const oldest of reported) if (reported.size > REPORTED_MAX) reported.delete(oldest);
+    this.options.emit('problem', { error });
+  }
+
+  /**
+   * Sends one request. Throws errors of the whole request; the result of a single change is settled with that change.
+   */
   private async round(ready: readonly Pending[]): Promise<void> {
     const [first] = ready;
     if (first === undefined) return;
-    const load: Load = first.kind === 'write' ? fitting(ready) : { kind: 'single', sent: [first] };
-    const recorded = this.request(load).then((outcomes) => this.settleAll(load.sent, outcomes));
+    const { sent, bodies } = first.kind === 'write' ? fitting(ready) : { sent: [first], bodies: [] };
+    const recorded = this.request(sent, bodies).then((outcomes) => this.settleAll(sent, outcomes));
     const over = recorded.catch(() => undefined);
-    for (const { id } of load.sent) this.options.outbox.sending(id, over);
+    for (const { id } of sent) this.options.outbox.sending(id, over);
     await recorded;
   }
 
   /**
-   * The list of devices may be another one by now than where a change was made, as where it was held. Nobody has seen
-   * that change yet: a device that was revoked meanwhile gets no key of it, and a stranger stops it as it stops `put`.
+   * The device list may have changed since a change was made, for example while the sender was held. The change has
+   * not been sent yet, so keys of devices revoked meanwhile are removed, and an uncertified device stops it as it
+   * stops `put`.
    */
-  private async judgeAnew(): Promise<void> {
+  private async checkRecipients(): Promise<void> {
     const { outbox, roster } = this.options;
-    const strangers = roster.standing()?.uncertified ?? [];
+    const uncertified = roster.standing()?.uncertified ?? [];
     for (const pending of this.ready()) {
-      if (!this.unseen.delete(pending.seq) || pending.kind !== 'write') continue;
-      if (strangers.length > 0 && this.waiters.has(pending.seq)) {
-        await this.dropRefused(pending, new UncertifiedDeviceError(strangers));
+      const tracked = this.tracked.get(pending.seq);
+      if (tracked?.unsent !== true) continue;
+      tracked.unsent = false;
+      if (pending.kind !== 'write') continue;
+      if (uncertified.length > 0 && tracked.waiter !== undefined) {
+        await this.dropRefused(pending, new UncertifiedDeviceError(uncertified));
         continue;
       }
       const { inline } = pending.row;
@@ -218,39 +229,40 @@ export class Sender {
     }
   }
 
-  private async request(load: Load): Promise<readonly Outcome[]> {
-    if (load.sent.length === 1) {
+  /** `bodies`: of writes, as JSON; empty for a change of another kind, which goes alone. */
+  private async request(sent: readonly Pending[], bodies: readonly string[]): Promise<readonly Outcome[]> {
+    const [first] = sent;
+    if (first !== undefined && sent.length === 1) {
       try {
-        return [expectOutcome(load.sent[0], await this.single(load))];
+        return [expectOutcome(first, await this.single(first, bodies[0] ?? ''))];
       } catch (error) {
         if (isPassing(error) || !(error instanceof ApiError)) throw error;
         return [{ error }];
       }
     }
-    const results = await this.api.batch(load.kind === 'writes' ? load.bodies : []);
-    if (results.length !== load.sent.length)
+    const results = await this.api.batch(bodies);
+    if (results.length !== sent.length)
       throw new ProtocolError('a batch was answered with another number of results', { code: 'wrong_reply' });
     return results.map((result, at) =>
-      result instanceof ApiError ? { error: result } : expectOutcome(load.sent[at], result),
+      result instanceof ApiError ? { error: result } : expectOutcome(sent[at], result),
     );
   }
 
-  /** Once it has failed nobody waits for an answer any more: then this loop's own waits are enough. */
+  /** After a failure no caller waits for an answer, and the backoff of this loop is enough. */
   private get api(): DeviceApi {
     return this.failures === 0 ? this.options.api : this.options.api.once;
   }
 
-  private single(load: Load): Promise<Stored> {
+  private single(pending: Pending, body: string): Promise<Stored> {
     const { api } = this;
-    if (load.kind === 'writes') return api.write(load.bodies[0] ?? '');
-    const [pending] = load.sent;
+    if (pending.kind === 'write') return api.write(body);
     if (pending.kind === 'delete') return api.remove(pending.id, pending.sig);
     const { row, base } = pending;
     if (row.sig === null || base === null) throw new ProtocolError(`the move of ${row.id} has no tag or no base`);
     return api.move(row.id, { binId: row.binId, version: base, sig: row.sig });
   }
 
-  /** Every outcome is recorded, whatever became of the others; then the first failure that is not a refusal is thrown. */
+  /** Records every outcome; then throws the first failure that is not a refusal. */
   private async settleAll(sent: readonly Pending[], outcomes: readonly Outcome[]): Promise<void> {
     const failures: Error[] = [];
     this.rosterRead = undefined;
@@ -262,17 +274,17 @@ export class Sender {
         continue;
       }
       await this.options.outbox.acknowledged(pending, outcome.version);
-      this.forget(pending);
+      const waiter = this.forget(pending.seq);
       const stored = { id: pending.id, version: outcome.version };
-      const told = this.finish(pending, (waiter) => waiter.resolve(stored));
-      if (!told && !isRewrap(pending)) this.options.emit('sent', stored);
+      waiter?.resolve(stored);
+      if (waiter === undefined && !isRewrap(pending)) this.options.emit('sent', stored);
     }
     if (failures[0] !== undefined) throw failures[0];
   }
 
   /**
-   * A refusal: mended by new keys, or final, or, where nobody waits for the change any more, kept for better times.
-   * Throws what passes by itself.
+   * Handles a refusal: re-seals, drops the change if the refusal is final, or, where no caller waits, schedules a
+   * retry. Throws transient errors.
    */
   private async refused(pending: Pending, error: ApiError): Promise<void> {
     if (this.closed !== undefined) return;
@@ -284,49 +296,49 @@ export class Sender {
     }
     if (isPassing(refusal)) throw refusal;
     const final = refusal instanceof ApiError && FINAL.has(refusal.code);
-    if (final || this.waiters.has(pending.seq)) {
+    const tracked = this.track(pending.seq);
+    if (final || tracked.waiter !== undefined) {
       await this.dropRefused(pending, refusal);
       return;
     }
-    this.park(pending, refusal);
+    // Only time, or the user, changes this refusal.
+    const { clock, random } = this.options;
+    tracked.dueAt = clock.now() + backoffMs(tracked.refusals++, RECONNECT, random);
+    this.report(tracked, errorCode(refusal) || refusal.name, refusal);
   }
 
-  /** Nothing but time, or the user, changes this refusal. It is told once, not at each try. */
-  private park({ seq }: Pending, refusal: Error): void {
-    const { clock, random, emit } = this.options;
-    const { tries, told } = this.parked.get(seq) ?? { tries: 0, told: new Set<string>() };
-    const code = errorCode(refusal) || refusal.name;
-    const until = clock.now() + backoffMs(tries, RECONNECT, random);
-    this.parked.set(seq, { tries: tries + 1, until, told: new Set([...told, code].slice(-TOLD_MAX)) });
-    if (!told.has(code)) emit('problem', { error: refusal });
+  private track(seq: number): Tracked {
+    const tracked = this.tracked.get(seq) ?? { reseals: 0, refusals: 0, reported: new Set() };
+    this.tracked.set(seq, tracked);
+    return tracked;
   }
 
-  private forget({ seq }: Pending): void {
-    this.reseals.delete(seq);
-    this.parked.delete(seq);
-    this.baseless.delete(seq);
-    this.unseen.delete(seq);
+  /** Returns the waiting caller, if any, which must be settled. */
+  private forget(seq: number): Waiter | undefined {
+    const waiter = this.tracked.get(seq)?.waiter;
+    this.tracked.delete(seq);
+    return waiter;
   }
 
-  /** A refused change goes, and with it those made on top of it. Its caller hears of it, or an event tells. */
+  /** Drops a refused change and those based on it. The caller gets the error, or event `rejected` reports it. */
   private async dropRefused(pending: Pending, error: Error): Promise<void> {
     const gone = [pending, ...this.options.outbox.after(pending)];
     await this.options.outbox.drop(gone);
     for (const change of gone) {
-      this.forget(change);
-      const told = this.finish(change, (waiter) => waiter.reject(error));
-      if (told || isRewrap(change)) continue;
+      const waiter = this.forget(change.seq);
+      waiter?.reject(error);
+      if (waiter !== undefined || isRewrap(change)) continue;
       this.options.emit('rejected', { id: change.id, error, row: change.kind === 'delete' ? null : change.row });
     }
   }
 
-  /** The server misses devices in `keys`: one joined meanwhile. Its key is added, and the write goes out again. */
+  /**
+   * The server misses devices in `keys` because one joined meanwhile. Its key is added, and the write is sent again.
+   */
   private async resealed(pending: PendingWrite, error: ApiError): Promise<boolean> {
     if (!Array.isArray(error.details['missingDevices'])) return false;
-    const times = this.reseals.get(pending.seq) ?? 0;
-    if (times >= RESEALS_MAX) return false;
-    this.reseals.set(pending.seq, times + 1);
-    // Once for all refusals of one answer: they were judged by the same list.
+    if (this.track(pending.seq).reseals++ >= RESEALS_MAX) return false;
+    // Once for all refusals of one reply, which were decided by the same list.
     this.rosterRead ??= this.options.roster.refresh();
     await this.rosterRead;
     const { sodium, reader, roster } = this.options;
@@ -337,28 +349,23 @@ export class Sender {
     return true;
   }
 
-  private finish(pending: Pending, end: (waiter: Waiter) => void): boolean {
-    const waiter = this.waiters.get(pending.seq);
-    this.waiters.delete(pending.seq);
-    if (waiter !== undefined) end(waiter);
-    return waiter !== undefined;
-  }
-
-  /** Nothing goes out for now: callers learn that their change waits, and after a while it is tried again. */
+  /** The request failed: callers learn that their changes wait, and it is retried later. */
   private postpone(error: Error): void {
     if (this.closed !== undefined) return;
-    for (const waiter of this.waiters.values()) waiter.reject(new QueuedError(waiter.id, error));
-    this.waiters.clear();
+    for (const tracked of this.tracked.values()) {
+      tracked.waiter?.reject(new QueuedError(tracked.waiter.id, error));
+      tracked.waiter = undefined;
+    }
     if (!isPassing(error)) this.options.emit('problem', { error });
     const asked = Math.min(retryAfterMs(error), RETRY_AFTER_MAX_MS);
     this.wakeIn(Math.max(asked, backoffMs(this.failures++, RECONNECT, this.options.random)));
   }
 
-  /** Comes back when the first of the parked changes is due. */
+  /** Wakes when the first postponed change is due. */
   private untilDue(): void {
-    if (this.closed !== undefined || this.parked.size === 0) return;
+    if (this.closed !== undefined) return;
     let first = Infinity;
-    for (const { seq } of this.options.outbox.unsent()) first = Math.min(first, this.parked.get(seq)?.until ?? first);
+    for (const { seq } of this.options.outbox.unsent()) first = Math.min(first, this.tracked.get(seq)?.dueAt ?? first);
     if (first < Infinity) this.wakeIn(Math.max(0, first - this.options.clock.now()));
   }
 
@@ -368,7 +375,7 @@ export class Sender {
   }
 }
 
-/** The reply must be about this change. Its version is above the base, or the base's own where nothing was to be done. */
+/** The reply must name this item. Its version is above the base, or equal where the write changed nothing. */
 function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
   if (sent?.id !== stored.id || stored.version < Math.max(sent.base ?? 0, 1))
     throw new ProtocolError(`the reply to a change of ${sent?.id} is not about it`, { code: 'wrong_reply' });
@@ -378,19 +385,14 @@ function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
 const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pending.rewrap;
 
 /** A change that writes an item. */
-export type PendingWrite = Extract<Pending, { kind: 'write' }>;
+type PendingWrite = Extract<Pending, { kind: 'write' }>;
 
-/** One request's worth of changes; of writes also the bodies, which are made once. */
-export type Load =
-  | { readonly kind: 'writes'; readonly sent: readonly PendingWrite[]; readonly bodies: readonly string[] }
-  | { readonly kind: 'single'; readonly sent: readonly [Exclude<Pending, PendingWrite>] };
-
-/** Room for the JSON around the writes of a batch. */
+/** Reserves room for the JSON around the writes of a batch. */
 const BATCH_BYTES = BODY_MAX_BATCH - 1024;
 
-/** As many writes from the front as one batch takes, with their bodies. A single one goes alone, whatever its size. */
-export function fitting(ready: readonly Pending[]): Load & { readonly kind: 'writes' } {
-  const sent: PendingWrite[] = [];
+/** As many writes from the front as one batch takes, with their bodies; at least one, whatever its size. */
+function fitting(ready: readonly Pending[]): { readonly sent: readonly Pending[]; readonly bodies: readonly string[] } {
+  const sent: Pending[] = [];
   const bodies: string[] = [];
   let bytes = 0;
   for (const pending of ready) {
@@ -401,5 +403,5 @@ export function fitting(ready: readonly Pending[]): Load & { readonly kind: 'wri
     sent.push(pending);
     bodies.push(body);
   }
-  return { kind: 'writes', sent, bodies };
+  return { sent, bodies };
 }

@@ -1,6 +1,6 @@
 /**
- * The device's right to call: its token, renewed by the device's own key (the reference, HTTP).
- * Renewal needs no user: the server seals a challenge to the device, and only this device can answer it.
+ * Authenticated calls: the token, and its renewal with the device's own key (the reference, HTTP). Renewal needs no
+ * user: the server seals a challenge to the device, which only this device can answer.
  */
 import { answerReauthChallenge } from '../crypto/reauth.js';
 import { SingleFlight } from '../protocol/single-flight.js';
@@ -11,25 +11,25 @@ import type { Identity, Token } from './identity.js';
 import type { Platform } from './platform.js';
 import type { Core } from './core.js';
 
-/** A token is renewed when less than this is left, or less than a tenth of a life that is shorter than ten days. */
+/** A token is renewed when less than this is left, or less than a tenth of a lifetime shorter than ten days. */
 const RENEW_BEFORE_MS = 24 * 3_600_000;
-/** Nor is renewal on account of its age tried more often than this, whatever a server with another clock says. */
+/** Shortest time between two renewals because of age, whatever the server's clock says. */
 const RENEW_GAP_MS = 60_000;
 
-/** Calls in the device's name. `call` may be handed around as a plain function. */
+/** Authenticated calls of a device. */
 export class Session {
   private token: Token;
   private readonly renewing = new SingleFlight((once: boolean) => this.reauthenticate(once));
-  /** In server time; null: not known when the token ends, so the server will say when it has. */
+  /** In server time; null: the expiry is unknown, so the token is renewed when the server refuses it. */
   private renewAt: number | null;
   private revoked = false;
 
   constructor(
     private readonly options: Pick<Core, 'sodium' | 'clock' | 'identity'> & {
       readonly http: Http;
-      /** Told of each new token, to be kept with the identity. */
+      /** Called with each new token, to be saved with the identity. */
       readonly onToken: (token: Token) => void;
-      /** Told once, when the server says that this device is revoked. */
+      /** Called once, when the server says that this device is revoked. */
       readonly onRevoked: () => void;
     },
   ) {
@@ -38,11 +38,11 @@ export class Session {
   }
 
   /**
-   * Sends a request with the token; renews it first when it runs out, and once more when the server says that it has.
-   * What is to be asked once is renewed for by requests that are not repeated either.
+   * Sends a request with the token; renews it first when it is about to expire, and once more when the server refuses
+   * it. For a request with `once`, renewal is not retried either.
    */
   readonly call = async (request: HttpRequest): Promise<HttpReply> => {
-    this.expectStanding();
+    this.expectActive();
     const { once } = request;
     if (this.isRunningOut()) await this.renewEarly(once);
     const used = this.token;
@@ -51,18 +51,18 @@ export class Session {
     } catch (error) {
       if (isRevoked(error)) this.endRevoked();
       if (!isTokenRefusal(error)) throw error;
-      // Another call may have renewed it while this one was under way.
+      // Another call may have renewed it during this one.
       if (this.token === used) await this.renew(once);
       return this.options.http.send(request, this.token.text);
     }
   };
 
-  /** Gets a new token by the device's key; calls that come meanwhile share it. `once`: no request of it is repeated. */
+  /** Gets a new token with the device's key; concurrent calls share it. `once`: its requests are not retried. */
   renew(once = false): Promise<void> {
     return this.renewing.join(once);
   }
 
-  /** Renews a token that runs out. Where that fails for now, the old one does as long as it is valid. */
+  /** Renews a token that is about to expire. After a transient failure the old one is used while it is valid. */
   private async renewEarly(once?: boolean): Promise<void> {
     try {
       await this.renew(once);
@@ -75,9 +75,9 @@ export class Session {
   }
 
   /**
-   * True where the token should be renewed before it is used. Its end is in server time: a clock of this device that
-   * runs ahead must neither renew at every call nor give up a token that is good. Where the server's time is not known
-   * yet and the token seems to be over, the server says whether it is.
+   * True where the token should be renewed before use. Its expiry is in server time: if this device's clock is ahead,
+   * that must neither cause a renewal at every call nor discard a valid token. Where the server's time is unknown and
+   * the token seems expired, the server decides.
    */
   private isRunningOut(): boolean {
     const { expiresAt } = this.token;
@@ -87,25 +87,25 @@ export class Session {
     return now >= this.renewAt;
   }
 
-  /** The server's time as far as it is known, else this device's. */
+  /** The server's time as far as known, else this device's. */
   private serverNow(): number {
     return this.options.clock.now() + (this.options.http.clockOffset ?? 0);
   }
 
-  /** Ends the session because the server said so, here or by a socket's close code. */
+  /** Ends the session after a revocation, reported by a reply or by a socket's close code. */
   endRevoked(): void {
     if (this.revoked) return;
     this.revoked = true;
     this.options.onRevoked();
   }
 
-  private expectStanding(): void {
+  private expectActive(): void {
     if (this.revoked) throw new ClientError('revoked', REVOKED);
   }
 
   private async reauthenticate(once: boolean): Promise<void> {
     const { http, identity } = this.options;
-    this.expectStanding();
+    this.expectActive();
     try {
       this.token = await reauthenticate(
         new PublicApi((request) => http.send({ ...request, once })),
@@ -116,25 +116,25 @@ export class Session {
       if (isRevoked(error)) this.endRevoked();
       throw error;
     }
-    // By the server's clock, as `expiresAt` is: else the token's life would be off by as much as the clocks are.
+    // In server time, as `expiresAt`: otherwise the lifetime would be off by the difference of the clocks.
     this.token = { ...this.token, issuedAt: this.serverNow() };
     this.renewAt = renewalTime(this.token);
     this.options.onToken(this.token);
   }
 }
 
-/** When to renew a token, in server time; null: when the server says so. */
+/** When to renew a token, in server time; null: when the server refuses it. */
 function renewalTime({ expiresAt, issuedAt }: Token): number | null {
   if (expiresAt === null) return null;
-  // Of a life that is not known, a tenth is not either.
+  // Without the lifetime its tenth is unknown too.
   if (issuedAt === undefined) return expiresAt - RENEW_BEFORE_MS;
   const before = Math.min(RENEW_BEFORE_MS, (expiresAt - issuedAt) / 10);
   return Math.max(expiresAt - before, issuedAt + RENEW_GAP_MS);
 }
 
 /**
- * One re-authentication. The tenant id is the one stored when the device joined, never one from the challenge.
- * Throws `CryptoRefusal` `bad_challenge` for anything but a challenge for this device.
+ * Re-authenticates once. The tenant id is the one stored when the device joined, never one from the challenge. Throws
+ * `CryptoRefusal` `bad_challenge` for anything but a challenge for this device.
  */
 export async function reauthenticate(
   api: PublicApi,
@@ -148,5 +148,5 @@ export async function reauthenticate(
   return { text: token, expiresAt, issuedAt: clock.now() };
 }
 
-/** 401: expired, or signed with a secret that the server no longer has. Either way the device's key mends it. */
+/** 401: expired, or signed with a secret that the server no longer has. Re-authentication helps in both cases. */
 const isTokenRefusal = (error: unknown): boolean => error instanceof ApiError && error.status === 401;

@@ -1,29 +1,32 @@
 /**
- * Everything that comes from the server, one after the other: frames are gathered into batches, applied, and what
- * follows from a `caught_up` or a `reset` is done before the next frame is looked at.
+ * Applies everything that comes from the server, strictly in order: frames are gathered into batches, and a
+ * `caught_up` or `reset` is handled completely before the next frame.
  */
 import { asError } from '../protocol/error-code.js';
 import { Serial } from '../protocol/serial.js';
 import { type Replica, stopsReading } from './replica.js';
-import type { Cursor } from './cursor.js';
+import type { Cursor, Held } from './store/store.js';
 import { ProtocolError } from './errors.js';
-import { type Listed, type Named } from './events.js';
+import type { Listed, Named } from './events.js';
+import type { ReconnectingSocket } from './reconnecting-socket.js';
 import type { Sender } from './sender.js';
-import type { Held } from './store/store.js';
 import type { Change, Completeness, Frame } from './wire.js';
 import type { Core } from './core.js';
 
-/** Applied and stored in one step. */
+/** Changes applied and stored in one batch. */
 const BATCH_MAX = 256;
-/** Above this many frames in hand, reading stops until half of them are done. */
+/** Above this many queued frames reading is paused, until half of them are applied. */
 const QUEUE_MAX = 2_000;
-/** Repaired items that are named one by one. */
+/** Repaired items that are named in the event. */
 const NAMED_MAX = 1_000;
-/** A history that moves on between every two looks is not compared for ever. */
+/** Attempts to compare with a history that keeps changing. */
 const COMPARE_MAX = 5;
-/** The same of their size, characters: the largest frames have some hundred thousand. */
+/** The same limit by size, in characters: the largest frames have some hundred thousand. */
 const QUEUE_SIZE_MAX = 16 * 1024 * 1024;
-/** A browser's socket cannot be stopped: with so many times that in hand they are let go, and come again from the cursor. */
+/**
+ * A browser's socket cannot be paused: at this multiple of the limits the queue is discarded, and the frames come
+ * again from the cursor.
+ */
 const QUEUE_FULL = 4;
 
 interface Queued {
@@ -33,20 +36,20 @@ interface Queued {
 
 type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
 
-/** Applies the stream; see above. */
+/** Applies the stream of the server. */
 export class Sync {
   private queue: Queued[] = [];
   private queuedSize = 0;
-  private readonly alone = new Serial();
+  private readonly work = new Serial();
   private draining = false;
-  /** Set by the first failure after a connection began: what is queued behind it is out of order. */
+  /** Set by the first failure of a connection: frames queued behind it are out of order. */
   private broken = false;
   private closed = false;
   private afterReset = false;
-  /** Everything was listed again; the next `caught_up` says whether that helped. */
+  /** Everything was listed again; the next `caught_up` tells whether that helped. */
   private listing = false;
-  /** What was lacking when it was told that listing does not help: for the same, the server is not asked again. */
-  private told: Held | undefined;
+  /** What was lacking when `missing` was emitted: for the same difference nothing is listed again. */
+  private reported: Held | undefined;
   /** From a reset to the next `caught_up` of the same connection. */
   private begunAnew = false;
   private unlisted: readonly Named[] = [];
@@ -56,31 +59,26 @@ export class Sync {
     private readonly options: Pick<Core, 'api' | 'outbox' | 'emit'> & {
       readonly replica: Replica;
       readonly sender: Sender;
-      /** Breaks the connection and connects anew: what was lost on the way comes again. */
-      readonly reconnect: (reason: string) => void;
-      /** Stops or resumes the reading of frames. */
-      readonly flow: (reading: boolean) => void;
-      /** The connection has brought everything. */
-      readonly caughtUp: () => void;
-      /** Told where the server is not read any more: what it sends would fill this device up. */
+      readonly socket: Pick<ReconnectingSocket, 'restart' | 'flow' | 'settled'>;
+      /** Called when reading from the server is stopped, because it would fill this device's memory or store. */
       readonly halt: (error: ProtocolError) => void;
-      /** Devices and bins are read again. */
+      /** Reads devices and bins again. */
       readonly refresh: () => Promise<void>;
     },
   ) {}
 
-  /** A frame of the ordered stream; `size`: characters of its text. */
+  /** Queues a frame of the ordered stream; `size`: characters of its text. */
   receive(frame: StreamFrame, size = 0): void {
     if (this.broken || this.closed) return;
     if (this.isFull(QUEUE_FULL)) {
       this.broken = true;
       this.letGo();
-      this.options.reconnect('frames come faster than they can be stored');
+      this.options.socket.restart('frames come faster than they can be stored');
       return;
     }
     this.queue.push({ frame, size });
     this.queuedSize += size;
-    if (this.isFull(1)) this.options.flow(false);
+    if (this.isFull(1)) this.options.socket.flow(false);
     if (this.draining) return;
     this.draining = true;
     void this.exclusive(() => this.drain());
@@ -95,26 +93,29 @@ export class Sync {
     this.queuedSize = 0;
   }
 
-  /** The device ended: nothing more is applied but what is under way. */
+  /** The device was closed: only what is in progress is completed. */
   close(): void {
     this.closed = true;
     this.letGo();
   }
 
-  /** A connection says `hello`: the cursor it starts from, once all frames of the one before are done with. */
+  /**
+   * A connection is about to send `hello`: returns its cursor, once all frames of the previous connection were
+   * handled.
+   */
   begin(): Promise<Cursor> {
     return this.exclusive(async () => {
       this.letGo();
       this.broken = false;
       this.begunAnew = false;
       const cursor = await this.options.replica.replaying();
-      // A history with a name and nothing seen of it: a reset whose replay was cut off, perhaps by the end of the program.
+      // An epoch without any version: the replay of a reset was interrupted, perhaps by the end of the program.
       if (cursor.since === 0 && cursor.epoch !== null) this.resetting();
       return cursor;
     });
   }
 
-  /** Resolves at the next `caught_up` that was dealt with. */
+  /** Resolves at the next `caught_up` that was handled. */
   caughtUp(): Promise<void> {
     if (this.waiting === undefined) {
       let resolve: () => void = () => undefined;
@@ -126,24 +127,24 @@ export class Sync {
     return this.waiting.caughtUp;
   }
 
-  /** Catches up over HTTP instead of a socket, from the cursor to the head. */
+  /** Catches up over HTTP, from the cursor to the head. */
   pull(): Promise<void> {
     return this.exclusive(async () => this.settled(await this.pages(), null));
   }
 
   /**
-   * Reads the whole history again, and judges anew what does not open or did not verify: for a store that was damaged,
-   * and for a user who does not trust what is shown.
+   * Reads the whole history again, and verifies again what did not decrypt or verify: for a damaged store, and for a
+   * user who doubts what is shown.
    */
   async resync(): Promise<void> {
-    this.told = undefined;
+    this.reported = undefined;
     await this.exclusive(() => this.refetch(true));
-    this.options.reconnect('everything was read again');
+    this.options.socket.restart('everything was read again');
   }
 
   /**
-   * The completeness check without a socket: catches up, asks for count and sum, repairs as after `caught_up`, and
-   * tells the same events. Null where the history moves on too fast to compare.
+   * The completeness check without a socket: catches up, compares count and sum, repairs as after `caught_up`, and
+   * emits the same events. Null where the history changes too fast to compare.
    */
   async check(): Promise<boolean | null> {
     await this.pull();
@@ -162,7 +163,7 @@ export class Sync {
     });
   }
 
-  /** Everything from the cursor to the head; gives the head. */
+  /** Reads all pages from the cursor to the head; returns the head. */
   private async pages(): Promise<number> {
     this.begunAnew = false;
     await this.options.replica.listing();
@@ -170,7 +171,7 @@ export class Sync {
       const { since, epoch } = await this.options.replica.cursor();
       const page = await this.options.api.page({ since, epoch });
       const another = page.reset || (epoch !== null && page.epoch !== epoch);
-      // A server that began anew on every page would be read for ever.
+      // A server that starts over on every page would be read without end.
       if (another && ++resets > 1)
         throw new ProtocolError('the epoch changed more than once during a listing', { code: 'epoch_changed' });
       if (another) await this.reset(page.epoch);
@@ -181,7 +182,7 @@ export class Sync {
     }
   }
 
-  /** What the server counts and what is held, at the same version. */
+  /** Compares the server's count with the store's at the same version. */
   private async compared(): Promise<{ at: Completeness; held: Held; complete: boolean } | null> {
     for (let tries = 0; tries < COMPARE_MAX; tries++) {
       const { server } = await this.options.api.me();
@@ -196,13 +197,13 @@ export class Sync {
     return null;
   }
 
-  /** Runs `work` alone: neither frames nor another listing are applied meanwhile. */
+  /** Runs `work` exclusively: no frames and no other listing are applied meanwhile. */
   private exclusive<T>(work: () => Promise<T>): Promise<T> {
-    return this.alone.run(async () => {
+    return this.work.run(async () => {
       try {
         return await work();
       } catch (error) {
-        // Here: before the next one begins.
+        // Before the next work starts.
         if (stopsReading(error)) this.options.halt(error);
         throw error;
       }
@@ -213,23 +214,23 @@ export class Sync {
     try {
       while (this.queue.length > 0) {
         await this.next();
-        if (!this.isFull(1 / 2)) this.options.flow(true);
+        if (!this.isFull(1 / 2)) this.options.socket.flow(true);
       }
     } catch (error) {
-      // Whoever closed the device may have closed its store behind it: that is no fault, and the frames come again.
+      // The store may have been closed with the device. That is no failure, and the frames come again.
       if (this.closed) return;
       this.broken = true;
       this.letGo();
-      this.options.flow(true);
+      this.options.socket.flow(true);
       this.options.emit('problem', { error: asError(error) });
       if (stopsReading(error)) this.options.halt(error);
-      else this.options.reconnect('frames could not be applied');
+      else this.options.socket.restart('frames could not be applied');
     } finally {
       this.draining = false;
     }
   }
 
-  /** The changes at the front of the queue as one batch, or the one frame there that is something else. */
+  /** Applies the changes at the front of the queue as one batch, or one frame of another kind. */
   private async next(): Promise<void> {
     const changes: Change[] = [];
     for (const { frame } of this.queue) {
@@ -248,7 +249,7 @@ export class Sync {
   }
 
   private async reset(epoch: string): Promise<void> {
-    // A reset goes over the whole store. After one comes its replay, never another.
+    // A reset rewrites the whole store. Only its replay may follow, never another reset.
     if (this.begunAnew) throw new ProtocolError('a reset within the replay of another', { code: 'epoch_changed' });
     this.begunAnew = true;
     this.resetting();
@@ -268,33 +269,33 @@ export class Sync {
     }
     const { complete, held } = outcome;
     const lacking = lackingIn(at, held);
-    const known = this.told?.itemCount === lacking.itemCount && this.told.versionSum === lacking.versionSum;
+    const known = this.reported?.itemCount === lacking.itemCount && this.reported.versionSum === lacking.versionSum;
     if (!complete && !this.listing && !known) {
       await this.refetch();
       this.listing = true;
-      // Only another replay brings a count to compare with at exactly the version that is held then.
-      this.options.reconnect('everything was read again: is it complete now?');
+      // Only another replay brings the count at exactly the stored version.
+      this.options.socket.restart('everything was read again: is it complete now?');
       return;
     }
     this.listing = false;
     if (!complete || this.unlisted.length > 0) this.missing(at, held);
-    this.told = complete ? undefined : lacking;
+    this.reported = complete ? undefined : lacking;
     this.unlisted = [];
-    this.options.caughtUp();
+    this.options.socket.settled();
     await this.settled(at.version, complete);
   }
 
   private missing(at: Held, held: Held): void {
     const expected = { itemCount: at.itemCount, versionSum: at.versionSum };
     const lacking = lackingIn(at, held);
-    // Of exactly one item the version is the difference of the sums; of more, nobody can say.
+    // The version of exactly one lacking item is the difference of the sums; of several it is unknown.
     const one = lacking.itemCount === 1 ? [{ id: null, version: lacking.versionSum }] : [];
     const named = [...this.unlisted, ...one];
     const unlisted = this.unlisted.map(({ id }) => id);
     this.options.emit('missing', { expected, held, unlisted, lacking, named });
   }
 
-  /** What a history that is complete up to here makes possible: own changes go out, and the rest is read again. */
+  /** After catching up: own changes are sent, and what is not part of the stream is read again. */
   private async settled(version: number, complete: boolean | null): Promise<void> {
     if (this.afterReset) {
       this.afterReset = false;
@@ -313,8 +314,8 @@ export class Sync {
   }
 
   /**
-   * Every item from 0, by listing. Versions only rise, so a row that changes while the pages are read comes again on a
-   * later page: together they are exactly the state at the last page's head.
+   * Lists all items from 0. Versions only rise, so a row that changes during the listing comes again on a later page:
+   * together the pages are the state at the last page's head.
    */
   private async refetch(mending = false): Promise<void> {
     const { since: known, epoch } = await this.options.replica.listing();
@@ -323,17 +324,17 @@ export class Sync {
     const listed = new Set<string>();
     for (let since = 0, more = true; more;) {
       const page = await this.options.api.page({ since, epoch });
-      // A listing that begins anew would have no end.
+      // A listing that starts over would have no end.
       if ((epoch !== null && page.epoch !== epoch) || (page.reset && since > 0))
         throw new ProtocolError('the epoch changed during a listing', { code: 'epoch_changed' });
       for (const { id, kind } of page.items) {
-        if (listed.has(id)) this.options.replica.again();
-        // Only what is not deleted could be missed, and of deletes a server makes any number.
+        if (listed.has(id)) this.options.replica.repeated();
+        // Only items that are not deleted can be missing, and a server may send any number of deletes.
         else if (kind !== 'delete') listed.add(id);
       }
       if (mending) await this.options.replica.mend(page.items);
       const newer = await this.options.replica.applyListed(page.items, page.hasMore ? null : page.nextSince);
-      // What is above the cursor was not missing: it is new.
+      // What is above the cursor is new, not missing.
       const lacked = newer.filter(({ version }) => version <= known);
       count += lacked.length;
       repaired.push(...lacked.slice(0, NAMED_MAX - repaired.length));

@@ -4,9 +4,7 @@ const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 const TIME_CHARS = 10;
 const RANDOM_CHARS = 16;
 
-/**
- * A ULID. `random` gives so many random bytes; each of 16 gives the five bits of one character.
- */
+/** A ULID. `random` gives the requested number of random bytes. */
 export function ulid(now: number, random: (length: number) => Uint8Array): string {
   let time = '';
   let left = now;
@@ -17,13 +15,13 @@ export function ulid(now: number, random: (length: number) => Uint8Array): strin
   return time + randomPart(random(RANDOM_CHARS));
 }
 
-/** The second part of a ULID, out of 16 bytes: each gives the five bits of one character. */
+/** The random part of a ULID, from 16 bytes, of which each gives the five bits of one character. */
 export const randomPart = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => CROCKFORD.charAt(byte & 31)).join('');
 
-/** The first part of a ULID: its time. */
+/** The time part of a ULID. */
 export const timePart = (id: string): string => id.slice(0, TIME_CHARS);
 
-/** When a ULID was made, ms since 1970. */
+/** The time of a ULID, ms since 1970. */
 export const timeOfUlid = (id: string): number =>
   Array.from(timePart(id)).reduce((time, letter) => time * 32 + CROCKFORD.indexOf(letter), 0);

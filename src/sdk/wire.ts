@@ -1,25 +1,36 @@
-/** Items and frames of shape A between the wire and the model, as a client writes and reads them. */
+/** Conversion of items and frames of shape A, as a client writes and reads them. */
 import { toBase64Url } from '../protocol/base64.js';
 import { ServiceError } from '../protocol/errors.js';
-import { isBinId } from '../protocol/ids.js';
 import { decodeWriteA } from '../protocol/item-codec.js';
 import type { Item, ItemWrite, LiveItem, MasterWrap, SealedKeys } from '../protocol/item.js';
 import type { EnvelopeBody, ItemBodyA, MasterBody } from '../protocol/requests.js';
 import { ProtocolError } from './errors.js';
-import { bytes, count, nonEmpty, nullable, object, record, short, string, ulidText, type Reader } from './reader.js';
+import {
+  binIdText,
+  bytes,
+  count,
+  nonEmpty,
+  nullable,
+  object,
+  record,
+  short,
+  string,
+  ulidText,
+  type Reader,
+} from './reader.js';
 
 const keysText = (keys: SealedKeys): Record<string, string> =>
   Object.fromEntries([...keys].map(([device, key]) => [device, toBase64Url(key)]));
 
 const masterText = (wrap: MasterWrap): MasterBody => ({ nonce: toBase64Url(wrap.nonce), ct: toBase64Url(wrap.ct) });
 
-/** The seal of an item: in the envelope where there is one, else at top level (ITEM-18). */
+/** The seal of an item: in the envelope if there is one, else at top level (ITEM-18). */
 const sealText = (write: ItemWrite): { master?: MasterBody; sig?: string } => ({
   ...(write.master === null ? {} : { master: masterText(write.master) }),
   ...(write.sig === null ? {} : { sig: toBase64Url(write.sig) }),
 });
 
-/** The body of an item write. The same write always gives the same text, which makes a retry a retry (RETRY-01). */
+/** The body of an item write. The same write always gives the same text, so that a retry is recognised (RETRY-01). */
 export function writeBody(write: ItemWrite): ItemBodyA {
   const { inline, blob } = write;
   const envelope: EnvelopeBody | null =
@@ -55,7 +66,7 @@ const envelopeBody = object({
   sig: nullable(string),
 });
 
-/** Far above any history, and low enough for sums of thousands of them to be exact (the completeness check). */
+/** Far above any history, and low enough for the sum of thousands of them to be exact (completeness check). */
 const VERSION_MAX = 2 ** 40;
 
 const version: Reader<number> = (value, path) => {
@@ -66,7 +77,7 @@ const version: Reader<number> = (value, path) => {
 
 const itemHead = object({
   id: ulidText,
-  binId: string,
+  binId: binIdText,
   version,
   deletedAt: nullable(count),
   senderDevice: nullable(string),
@@ -82,14 +93,13 @@ const payloadFields = object({
   sig: nullable(string),
 });
 
-/** A row of `GET /items`, or an `item` frame with its type under `itemType`. Throws `ProtocolError`. */
+/** Reads a row of `GET /items`, or an `item` frame, whose type is in `itemType`. Throws `ProtocolError`. */
 export function readItem(value: unknown, typeKey: 'type' | 'itemType'): Item {
   const head = itemHead(value, '');
-  if (!isBinId(head.binId)) throw new ProtocolError('binId: must be a bin id');
   const type = record(value, '')[typeKey];
   if (head.deletedAt !== null) {
     const sig = nullable(bytes())(record(value, '')['sig'], 'sig');
-    // A tombstone's type, time and writer are gone after the purge, and nobody needs them before it.
+    // A tombstone loses type, time and writer by the purge; they are not used before it either.
     return { ...head, deletedAt: head.deletedAt, type: null, senderDevice: null, ts: null, sig };
   }
   const ts = count(head.ts, 'ts');
@@ -101,7 +111,7 @@ export function readItem(value: unknown, typeKey: 'type' | 'itemType'): Item {
   return { id, binId, type: known, ts, ...payload, senderDevice, version, deletedAt: null };
 }
 
-/** The codec of writes reads rows as well: they are spelled alike. An unsigned row passes here and is refused later. */
+/** Rows have the fields of a write, so its codec reads them. An unsigned row passes here and is refused later. */
 function decoded(row: ItemBodyA): ItemWrite {
   try {
     return decodeWriteA(row, 'never');
@@ -111,15 +121,15 @@ function decoded(row: ItemBodyA): ItemWrite {
   }
 }
 
-/** A change out of the ordered stream, from a frame or from a listing. */
+/** A change of the ordered stream, from a frame or a listing. */
 export type Change =
   | { readonly kind: 'item'; readonly version: number; readonly id: string; readonly item: LiveItem }
   | { readonly kind: 'delete'; readonly version: number; readonly id: string; readonly sig: Uint8Array | null }
   | { readonly kind: 'ack'; readonly version: number; readonly id: string }
-  /** An item that says which it is, and of which nothing else can be read. */
+  /** A row with id and version that is otherwise unreadable. */
   | { readonly kind: 'unreadable'; readonly version: number; readonly id: string; readonly problem: string };
 
-/** Where the history stood at `caught_up`: its head, and what a client must hold then (the reference, Sockets). */
+/** The head at `caught_up`, and what a client must have stored then (the reference, Sockets). */
 export interface Completeness {
   readonly version: number;
   readonly epoch: string;
@@ -127,7 +137,7 @@ export interface Completeness {
   readonly versionSum: number;
 }
 
-/** A server frame, read. `other` is one that this client has no use for, and ignores. */
+/** A frame of the server. `other`: not used by this client. */
 export type Frame =
   | { readonly kind: 'change'; readonly change: Change }
   | { readonly kind: 'caught_up'; readonly at: Completeness }
@@ -142,13 +152,13 @@ export type Frame =
 
 const named = object({ id: ulidText, version });
 const deleteFrame = object({ id: ulidText, version, sig: nullable(bytes()) });
-/** An epoch is kept and goes back in every `hello`, which must stay small. */
+/** An epoch is stored and sent in every `hello`, which must stay small. */
 const EPOCH_MAX = 256;
 /** The name of a history. */
 export const epochText = short(EPOCH_MAX);
 const completeness = object({ version: count, epoch: epochText, itemCount: count, versionSum: count });
 
-/** An item or tombstone as a change; one that cannot be read keeps its place in the order. */
+/** An item or tombstone as a change; an unreadable one keeps its place in the order. */
 export function itemChange(value: unknown, typeKey: 'type' | 'itemType'): Change {
   const { id, version } = named(value, '');
   try {
@@ -162,7 +172,7 @@ export function itemChange(value: unknown, typeKey: 'type' | 'itemType'): Change
   }
 }
 
-/** A text frame from the server. Throws `ProtocolError` for one that breaks the protocol. */
+/** Reads a text frame of the server. Throws `ProtocolError`. */
 export function readFrame(text: string): Frame {
   let value: unknown;
   try {

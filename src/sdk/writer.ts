@@ -1,6 +1,6 @@
 /**
- * Makes this device's changes: seals, tags, names the version they were made against, and hands them to the sender.
- * Changes are prepared one after the other, so that each sees the one before it.
+ * Makes this device's changes: seals and tags them, takes the version they are based on, and submits them to the
+ * sender. Changes are prepared one after the other, so that each sees the previous one.
  */
 import type { ListedDevice } from '../crypto/device.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
@@ -10,96 +10,104 @@ import { CryptoRefusal } from '../crypto/refusal.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import { Serial } from '../protocol/serial.js';
-import type { Blobs } from './blobs/blobs.js';
+import type { Blobs } from './blobs/download.js';
 import { bytesSource, type BlobSource, type TransferOptions } from './blobs/source.js';
 import type { UploadedBlob } from './blobs/upload.js';
 import { ApiError, ClientError, isConflict } from './errors.js';
 import type { RewrapProgress } from './events.js';
-import { cutPayload, wholePayload } from './payloads/large.js';
-import { checkedPayload, expectType, fieldsOf, holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
+import {
+  cutPayload,
+  wholePayload,
+  checkedPayload,
+  expectType,
+  fieldsOf,
+  holdsFile,
+  PAYLOAD_INLINE_MAX,
+} from './payloads/shapes.js';
 import type { Stored } from './replies.js';
-import type { Roster } from './roster.js';
+import type { DeviceList } from './device-list.js';
 import type { Sender, Submitted } from './sender.js';
-import type { Entry, Pending } from './store/store.js';
+import type { Entry } from './store/store.js';
 import { ulid } from './ulid.js';
 import type { Core } from './core.js';
 
-/** A new item, or new content of one. Transfer options are those of its upload, where there is one. */
+/** A new item, or new content of one. The transfer options are those of its upload, if there is one. */
 export interface PutRequest extends TransferOptions {
-  /** Drawn where it is absent: a new item. */
+  /** Absent: a new id is drawn. */
   readonly id?: string;
   readonly binId: string;
   readonly type: ContentType;
-  /** One that is too large for an item goes into a blob, up to 16 MiB; of `image`, `file`, `audio`, `video` it may not be. */
+  /**
+   * Stored in a blob if it is too large for an item, up to 16 MiB; not possible for `image`, `file`, `audio`, `video`.
+   */
   readonly payload: PlainPayload;
-  /** The bytes of the file that `payload` describes: of `image`, `file`, `audio` and `video` only. */
+  /** The bytes of the file that `payload` describes: for `image`, `file`, `audio` and `video` only. */
   readonly content?: BlobSource;
-  /** When the content was made, ms; default: now. An import keeps the times of what it brings. */
+  /** Time of the content, ms; default: now. An import keeps the original times. */
   readonly ts?: number;
   /**
-   * True: the payload is written as it is, whatever its fields are. For what a device of the user once wrote and that is
-   * put back (an import); anything new is held against its type's shape, so that every device can show it.
+   * True: the payload is written unchecked. For payloads that a device of the user wrote before (an import); new ones
+   * are checked against the shape of their type, so that every device can show them.
    */
   readonly asIs?: boolean;
-  /** What to do where another device changed the item meanwhile: `fail` (default) with `conflict`, or win over it. */
+  /** If another device changed the item meanwhile: `fail` (default) with `conflict`, or overwrite its change. */
   readonly onConflict?: 'fail' | 'overwrite';
 }
 
-/** How re-wrapping is done. */
+/** The parameters of `rewrapMissing`. */
 export interface RewrapOptions {
   /** Ends it between two batches. */
   readonly signal?: AbortSignal;
-  /** Waited for between two batches, so that the rate limit leaves room for the user's own writes. */
+  /** Awaited between two batches, so that the rate limit leaves room for the user's own writes. */
   readonly pause?: () => Promise<void>;
   readonly onProgress?: (progress: RewrapProgress) => void;
 }
 
-/** What a write names beside its payload: an uploaded blob, and the ts of what the item was when the upload began. */
+/** An uploaded blob, and the `ts` of the item when the upload began. */
 interface Attached extends UploadedBlob {
   readonly seen: number;
 }
 
-/** What stands in a conflict's way. */
+/** The state that a conflict named. */
 interface Obstacle {
   readonly version: number;
   readonly ts: number;
 }
 
-/** An item as it stands for its owner: the stream's state, or the own change on top of it. */
+/** The current state of an item: the entry of the stream, or the pending change on top of it. */
 interface Latest {
-  /** The version a change is made against; 0: the item does not exist; null: not acknowledged yet. */
+  /** The version a change is based on; 0: the item does not exist; null: not acknowledged yet. */
   readonly base: number | null;
   readonly deleted: boolean;
   readonly row: LiveItem | null;
 }
 
-/** Where another device is faster every time, the newest of its changes is not overwritten for ever. */
+/** Attempts to overwrite an item that another device keeps changing. */
 const OVERWRITES_MAX = 3;
 
-/** This device's hand: everything it changes goes through here. */
+/** Makes all changes of this device. */
 export class Writer {
   private readonly preparing = new Serial();
 
   constructor(
-    private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'clock'> & {
-      readonly deviceId: string;
+    private readonly options: Pick<Core, 'identity' | 'store' | 'outbox' | 'sodium' | 'reader' | 'clock'> & {
       readonly sender: Sender;
-      readonly roster: Roster;
+      readonly roster: DeviceList;
       readonly blobs: Pick<Blobs, 'upload'>;
     },
   ) {}
 
   /**
-   * Creates or replaces an item. Resolves when the server has it durably. Throws `PayloadError` and
+   * Creates or replaces an item. Resolves when the server has stored it durably. Throws `PayloadError` and
    * `UncertifiedDeviceError` (nothing was written), `ApiError`, `ClientError`, or `QueuedError` where it waits in the
    * outbox.
    *
-   * What goes into a blob is uploaded first, and needs the server: while it cannot be reached nothing is kept for later,
-   * and what `uploadBlob` throws means that nothing was written. Any other error comes after the upload: the item was
-   * refused, and the server removes the blob within a day or two. A queued one waits no longer than that.
+   * A blob is uploaded first, which needs the server: nothing is queued while it is unreachable, and after an error of
+   * `uploadBlob` nothing was written. Any other error comes after the upload: the item was refused, and the server
+   * removes the blob within a day or two. A queued change must be sent before that.
    */
   async put(given: PutRequest): Promise<Stored> {
-    // Nothing is awaited before its turn is taken: changes of one item come in the order of the calls.
+    // No await before the turn is taken: changes of one item are made in the order of the calls.
     const request = checked(given);
     const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
     const source = sourceOf(request);
@@ -110,8 +118,7 @@ export class Writer {
         if (source !== null) attached = await this.attach(id, { request, source, over, before: attached });
         const from = { over, attached };
         try {
-          const { outcome } = await this.preparing.run(() => this.prepare(id, request, from));
-          return await outcome;
+          return await this.changing(() => this.prepare(id, request, from));
         } catch (error) {
           over = this.obstacle(request, attempt, error);
         }
@@ -121,14 +128,14 @@ export class Writer {
     }
   }
 
-  /** Throws `PayloadError` for a field that neither the type nor the item as it stands has. */
+  /** Throws `PayloadError` for a field that neither the type nor the current item has. */
   private expectFields(request: PutRequest, { row }: Latest): void {
     const { type, payload, asIs } = request;
     if (asIs === true || foreignFields(request).length === 0) return;
     checkedPayload(type, payload instanceof Uint8Array ? payloadObject(payload) : payload, this.fieldsOf(row));
   }
 
-  /** Names of the fields that an item has; none where it is not here, or does not open. */
+  /** The field names of an item; none where it does not exist or does not decrypt. */
   private fieldsOf(row: LiveItem | null): readonly string[] {
     try {
       return row === null ? [] : Object.keys(openItem(this.options.sodium, row, this.options.reader) ?? {});
@@ -138,7 +145,7 @@ export class Writer {
     }
   }
 
-  /** What is to be written over; throws the error where it is not to be. */
+  /** The state to overwrite after a conflict; throws the error where it is not to be overwritten. */
   private obstacle(request: PutRequest, attempt: number, error: unknown): Obstacle {
     const wanted = request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX;
     const over = wanted ? newerThan(error, this.options.clock.now()) : null;
@@ -146,7 +153,7 @@ export class Writer {
     return over;
   }
 
-  /** Uploads, or keeps what is uploaded where its ts will do: the blob is bound to it. */
+  /** Uploads, or keeps an earlier upload if its `ts` is still late enough: the blob is bound to it. */
   private async attach(
     id: string,
     to: {
@@ -157,9 +164,9 @@ export class Writer {
     },
   ): Promise<Attached> {
     const { request, source, over, before } = to;
-    // Whatever stands in the way of the write is better known before so much is sent.
+    // Whatever prevents the write should be found before the upload.
     await this.options.roster.sealFor();
-    const latest = await this.preparing.run(async () => this.writable(id, await this.latest(id)));
+    const latest = await this.preparing.run(() => this.writable(id));
     this.expectFields(request, latest);
     const seen = latest.row?.ts ?? 0;
     const ts = this.laterThan(request, latest, over);
@@ -170,45 +177,42 @@ export class Writer {
     return { ...(await this.options.blobs.upload({ type: request.type, ts }, source, request)), seen };
   }
 
-  /** Deletes an item, with the tag that lets other devices tell this delete from a server's. Throws as `put`. */
+  /** Deletes an item, with the tag that distinguishes it from a delete by the server. Throws as `put`. */
   async delete(id: string): Promise<Stored> {
     const sig = makeDeleteTag(this.options.sodium, this.options.reader.masterKey, id);
-    const { outcome } = await this.preparing.run(async () => {
-      const latest = await this.latest(id);
-      if (latest.base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
-      return this.options.sender.submit({ kind: 'delete', id, sig, base: latest.base });
+    return this.changing(async () => {
+      const { base } = await this.latest(id);
+      if (base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
+      return this.options.sender.submit({ kind: 'delete', id, sig, base });
     });
-    return outcome;
   }
 
-  /** Moves an item to another bin, under a new tag. Throws as `put`, and `CryptoRefusal` for one that does not verify. */
+  /** Moves an item to another bin, under a new tag. Throws as `put`, and `CryptoRefusal` if it does not verify. */
   async move(id: string, binId: string): Promise<Stored> {
-    const { outcome } = await this.preparing.run(async () => {
+    return this.changing(async () => {
       const { sodium, reader, sender } = this.options;
-      const { row, base } = this.writable(id, await this.latest(id));
+      const { row, base } = await this.writable(id);
       if (row === null) throw new ClientError('unknown_item', `there is no item ${id}`);
       const sig = moveTag(sodium, row, { binId, masterKey: reader.masterKey });
       return sender.submit({ kind: 'move', id, base, row: { ...row, binId, sig } });
     });
-    return outcome;
   }
 
-  /** Writes an item again that the server's new history does not have, with keys for the devices of today. */
+  /** Writes again an item that the server's new history does not have, with keys for the current devices. */
   async republish(id: string): Promise<Stored> {
-    const { outcome } = await this.preparing.run(async () => {
-      const { sodium, reader, roster, sender, deviceId } = this.options;
+    return this.changing(async () => {
+      const { sodium, reader, roster, sender, identity } = this.options;
       const devices = await roster.recipients();
-      const { row, base } = this.writable(id, await this.latest(id));
+      const { row, base } = await this.writable(id);
       if (row === null || base !== 0)
         throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
       const payload = rewrapItem(sodium, row, { ...reader, devices });
-      const again = { ...row, ...payload, senderDevice: deviceId, version: 0 };
+      const again = { ...row, ...payload, senderDevice: identity.deviceId, version: 0 };
       return sender.submit({ kind: 'write', id, base, row: again, rewrap: false });
     });
-    return outcome;
   }
 
-  /** Drops an item here that the server's new history does not have: the other way out beside `republish`. */
+  /** Drops an item that the server's new history does not have: the alternative to `republish`. */
   async discard(id: string): Promise<void> {
     await this.preparing.run(async () => {
       const { store, outbox } = this.options;
@@ -217,15 +221,15 @@ export class Writer {
         throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
       }
       await store.apply({ entries: [{ id, version: 0, state: 'deleted', tagged: true, kept: null }] });
-      outbox.touched.mark([id]);
+      outbox.dirty.mark([id]);
     });
   }
 
   /**
-   * Adds what is missing to the items held: keys of devices that joined, and the master wrap. Goes through all items, a
-   * batch after the other; nothing is remembered between two runs. Resolves with the number of items that were mended,
-   * when the server has them all. An item that another device mends first is left alone, and so is one whose key this
-   * device cannot prove. Rejects with the signal's reason between two batches, and with the first failure that is no
+   * Adds what is missing to the stored items: keys of devices that joined, and the master wrap. Goes through all items
+   * in batches and keeps no state between two runs. Resolves with the number of re-wrapped items, when the server has
+   * stored them all. Items that another device re-wraps first are skipped, and so are those whose key this device
+   * cannot prove. Rejects with the signal's reason between two batches, and with the first failure that is no
    * conflict; what was sent by then stays sent.
    */
   async rewrapMissing({ signal, pause, onProgress }: RewrapOptions = {}): Promise<number> {
@@ -269,10 +273,19 @@ export class Writer {
     return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true }, { gather: true });
   }
 
-  /** How an item stands, own changes included. Nothing may be awaited between this and `submit`. */
+  /**
+   * The current state of an item, pending changes included. The caller must not await anything between this and
+   * `submit`.
+   */
   private async latest(id: string): Promise<Latest> {
     const { entry, own } = await this.options.outbox.look(id);
-    return own === undefined ? latestOf(entry) : latestOfOwn(own);
+    if (own !== undefined) {
+      const deleted = own.kind === 'delete';
+      return { base: own.version, deleted, row: deleted ? null : own.row };
+    }
+    const deleted = entry?.state === 'deleted';
+    const { version = 0 } = entry ?? {};
+    return { base: version, deleted: deleted && version > 0, row: entry === undefined || deleted ? null : entry.row };
   }
 
   private async prepare(
@@ -280,44 +293,50 @@ export class Writer {
     request: PutRequest,
     { over, attached }: { readonly over: Obstacle | null; readonly attached: Attached | null },
   ): Promise<Submitted> {
-    const { sodium, reader, roster, sender, deviceId } = this.options;
+    const { sodium, reader, roster, sender, identity } = this.options;
     const devices = await roster.sealFor();
-    const latest = this.writable(id, await this.latest(id));
+    const latest = await this.writable(id);
     this.expectFields(request, latest);
     const base = over?.version ?? latest.base;
     const { binId, type, payload } = request;
     const to = { masterKey: reader.masterKey, devices };
-    let row: LiveItem;
-    if (attached === null) {
-      const ts = this.laterThan(request, latest, over);
-      const sealed = sealItem(sodium, { id, binId, type, ts, payload }, to);
-      row = { id, binId, type, ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
-    } else {
+    const ts = attached?.draft.ts ?? this.laterThan(request, latest, over);
+    let sealed: ReturnType<typeof sealItem>;
+    if (attached === null) sealed = sealItem(sodium, { id, binId, type, ts, payload }, to);
+    else {
       expectUnchanged(id, latest, attached);
       const { draft, ref } = attached;
       const metadata = holdsFile(type) ? payload : cutPayload(payload);
-      const sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
-      row = { id, binId, type, ts: draft.ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
+      sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
     }
+    const row = { id, binId, type, ts, ...sealed, senderDevice: identity.deviceId, version: 0, deletedAt: null };
     return sender.submit({ kind: 'write', id, base, row, rewrap: false });
   }
 
-  /** Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (RETRY-06). */
+  /** Later than the state it replaces, even if this clock is behind: an earlier write would be refused (RETRY-06). */
   private laterThan(request: PutRequest, latest: Latest, over: Obstacle | null): number {
     return Math.max(request.ts ?? this.options.clock.now(), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
   }
 
-  private writable(id: string, latest: Latest): Latest {
+  /** As `latest`. Throws `ClientError` `deleted_item`. */
+  private async writable(id: string): Promise<Latest> {
+    const latest = await this.latest(id);
     if (latest.deleted) throw new ClientError('deleted_item', `item ${id} is deleted, and there is no restore`);
     return latest;
   }
+
+  /** Prepares a change after those before it are in the outbox; resolves with its outcome. */
+  private async changing(prepare: () => Promise<Submitted>): Promise<Stored> {
+    const { outcome } = await this.preparing.run(prepare);
+    return outcome;
+  }
 }
 
-/** None where it is no object: it is refused for that. */
+/** Empty for what is no object, which is refused elsewhere. */
 const namesIn = (payload: unknown): string[] =>
   typeof payload === 'object' && payload !== null ? Object.keys(payload) : [];
 
-/** Fields of a payload that its type does not have. An item that has them may keep them: nobody here knows better. */
+/** Fields of a payload that its type does not have. They are allowed if the item already has them. */
 const foreignFields = ({ type, payload }: PutRequest): string[] => {
   const own = fieldsOf(type);
   const plain = payload instanceof Uint8Array ? payloadObject(payload) : payload;
@@ -325,9 +344,8 @@ const foreignFields = ({ type, payload }: PutRequest): string[] => {
 };
 
 /**
- * A request whose type and payload can be written, as far as can be said without the item: of one that may be there,
- * fields that the type does not have are looked at in its turn. Throws `PayloadError`, and `CryptoRefusal` for bytes
- * that are no JSON.
+ * Checks type and payload of a request as far as possible without the item; foreign fields of an existing item are
+ * checked later, in its turn. Throws `PayloadError`, and `CryptoRefusal` for bytes that are no JSON.
  */
 function checked(request: PutRequest): PutRequest {
   const { id, payload, asIs } = request;
@@ -339,7 +357,7 @@ function checked(request: PutRequest): PutRequest {
   return request;
 }
 
-/** What is to be uploaded for a write; null: nothing, it fits into the item. Throws `RangeError`, `CryptoRefusal`. */
+/** What has to be uploaded for a write; null: nothing, it fits into the item. Throws `RangeError`, `CryptoRefusal`. */
 function sourceOf({ type, payload, content }: PutRequest): BlobSource | null {
   if (content !== undefined) {
     if (!holdsFile(type)) throw new RangeError(`content goes with image, file, audio and video, not with ${type}`);
@@ -350,7 +368,7 @@ function sourceOf({ type, payload, content }: PutRequest): BlobSource | null {
   return whole.length > PAYLOAD_INLINE_MAX ? bytesSource(whole) : null;
 }
 
-/** A change that came while the content was uploaded was not seen by whoever wrote it. */
+/** A change during the upload was not seen by the caller of this write. */
 function expectUnchanged(id: string, { base, row }: Latest, { seen }: Attached): void {
   const ts = row?.ts ?? 0;
   if (ts === seen) return;
@@ -358,27 +376,15 @@ function expectUnchanged(id: string, { base, row }: Latest, { seen }: Attached):
   throw new ApiError({ code: 'conflict', status: 409, message, details: { version: base, ts } });
 }
 
-const latestOf = (entry: Entry | undefined): Latest => ({
-  base: entry?.version ?? 0,
-  deleted: entry?.state === 'deleted' && entry.version > 0,
-  row: entry === undefined || entry.state === 'deleted' ? null : entry.row,
-});
-
-const latestOfOwn = (own: Pending): Latest => ({
-  base: own.version,
-  deleted: own.kind === 'delete',
-  row: own.kind === 'delete' ? null : own.row,
-});
-
 /**
- * How far ahead of this clock an unsigned time may be. It becomes the time of what is written: a server that named the
- * last one there is would leave an item that nobody can change again.
+ * How far ahead of this clock the time of a conflict may be. It is not signed and becomes the time of the write: with
+ * the latest possible time a server could make an item unchangeable.
  */
 const AHEAD_MAX_MS = 24 * 3_600_000;
 
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
 
-/** What stands in a conflict's way, where the server says so; of a deleted item it cannot be overcome. */
+/** The state that a conflict named, if it is plausible; a deleted item cannot be overwritten. */
 function newerThan(error: unknown, now: number): Obstacle | null {
   if (!isConflict(error)) return null;
   const { version, ts } = error.details;
@@ -386,7 +392,7 @@ function newerThan(error: unknown, now: number): Obstacle | null {
   return sound ? { version, ts } : null;
 }
 
-/** The cheap question first: `rewrapItem` verifies a tag before it looks, and a whole store is gone through here. */
+/** A cheap check first, because all items are looked at: `rewrapItem` verifies a tag before anything else. */
 const lacksSomething = (entry: Entry, devices: readonly ListedDevice[]): boolean =>
   entry.state === 'live' && entry.version > 0 && lacksKeys(entry.row, devices);
 
@@ -394,7 +400,7 @@ const lacksKeys = (row: LiveItem, devices: readonly ListedDevice[]): boolean =>
   row.master === null ||
   devices.some(({ id }) => row.inline?.keys.has(id) === false || row.blob?.keys.has(id) === false);
 
-/** An item whose key this device cannot prove is not re-wrapped; a device that can does it. */
+/** Null for an item whose key this device cannot prove; a device that can re-wraps it. */
 function rewrapped<T>(make: () => T): T | null {
   try {
     return make();

@@ -1,6 +1,14 @@
 /** What one case works with: the world's two devices, and things of its own that are cleared away after it. */
-import { edited, mustWrite, newId, newItem, write, type JoinOptions } from '../support/devices.js';
-import type { TestDevice, TestItem } from '../support/devices.js';
+import {
+  edited,
+  mustWrite,
+  newId,
+  newItem,
+  write,
+  type JoinOptions,
+  type TestDevice,
+  type TestItem,
+} from '../support/devices.js';
 import { changesOf, untilVersion } from '../support/stream.js';
 import {
   camel,

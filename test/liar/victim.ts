@@ -1,5 +1,5 @@
 /** What a device behind the liar runs on. */
-import { nodeSockets } from '../../src/sdk/node-socket.js';
+import { nodeSockets } from '../../src/sdk/node-platform.js';
 import type { Platform } from '../../src/sdk/platform.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { systemClock, type Clock } from '../../src/protocol/clock.js';

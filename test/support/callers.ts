@@ -6,8 +6,15 @@ import { Passwords } from '../../src/server/devices/credentials.js';
 import { Devices, type DevicesOptions } from '../../src/server/devices/devices.js';
 import { Bootstrap, Recovery, type BootstrapOptions } from '../../src/server/devices/enrolment.js';
 import { Bins, type BinsOptions } from '../../src/server/bins/bins.js';
-import type { BinCreateBody, BinDeleteBody, BinPatchBody, BootstrapBody } from '../../src/protocol/requests.js';
-import type { DevicePatchBody, PasswordSetBody, RecoverBody } from '../../src/protocol/requests.js';
+import type {
+  BinCreateBody,
+  BinDeleteBody,
+  BinPatchBody,
+  BootstrapBody,
+  DevicePatchBody,
+  PasswordSetBody,
+  RecoverBody,
+} from '../../src/protocol/requests.js';
 
 /** The device that asks; shared by the instances of a world. */
 export interface Caller {

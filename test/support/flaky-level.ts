@@ -1,5 +1,5 @@
 /** A database in memory whose writes fail as LevelDB's do on a full disk: at times half done, or done and not known. */
-import type { Level, Operation } from '../../src/sdk/store/level.js';
+import type { Level, Operation } from '../../src/sdk/store/level-store.js';
 import { memoryLevel } from './stores.js';
 
 /** What becomes of writes. `lost`: not done. `unknown`: they fail, and are found done after the database is opened again. */

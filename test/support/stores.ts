@@ -1,9 +1,8 @@
 /** Stores of every kind, and what to put into them. */
-import { join } from 'node:path';
 import fc from 'fast-check';
+import { join } from 'node:path';
 import { MemoryLevel } from 'memory-level';
-import { createStore, LevelStore } from '../../src/sdk/store/level-store.js';
-import type { Level } from '../../src/sdk/store/level.js';
+import { createStore, LevelStore, type Level } from '../../src/sdk/store/level-store.js';
 import { openNodeStore } from '../../src/sdk/store/node-store.js';
 import type { StoreOwner } from '../../src/sdk/store/records.js';
 import { MemoryStore, type Batch, type Entry, type Pending, type Store } from '../../src/sdk/store/store.js';

@@ -2,7 +2,7 @@
 import type { Identity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
 import type { DeviceEntry } from '../../sdk/replies.js';
-import { fingerprintOfDevice } from '../../sdk/roster.js';
+import { fingerprintOfDevice } from '../../sdk/device-list.js';
 import { isCertified } from '../../crypto/device.js';
 import { confirmed } from '../../terminal/ask.js';
 import type { Context, DeviceCommand } from '../context.js';

@@ -7,9 +7,14 @@ import type { ContentType } from '../../protocol/item.js';
 import { isUlid } from '../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
-import { textDetected, type Detected } from '../../sdk/payloads/detect.js';
-import { PAYLOAD_MAX } from '../../sdk/payloads/large.js';
-import { mainField, PAYLOAD_INLINE_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
+import {
+  textDetected,
+  type Detected,
+  PAYLOAD_MAX,
+  mainField,
+  PAYLOAD_INLINE_MAX,
+  payloadSize,
+} from '../../sdk/payloads/shapes.js';
 import { languageOf } from '../detect.js';
 import { failureOf } from '../failure.js';
 import type { Failure } from '../../terminal/failure.js';

@@ -3,7 +3,7 @@ import type { Device } from '../../sdk/device.js';
 import type { DeviceEvents } from '../../sdk/events.js';
 import { delay } from '../../protocol/clock.js';
 import type { Me } from '../../sdk/replies.js';
-import { fingerprintOfDevice } from '../../sdk/roster.js';
+import { fingerprintOfDevice } from '../../sdk/device-list.js';
 import type { Store } from '../../sdk/store/store.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { counted, facts, sanitizeText, paletteOf, show } from '../../terminal/output.js';

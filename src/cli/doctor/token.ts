@@ -3,7 +3,7 @@ import { DeviceApi } from '../../sdk/api.js';
 import { ApiError, isPassing, isRevoked } from '../../sdk/errors.js';
 import { Http } from '../../sdk/http.js';
 import type { Identity, Token } from '../../sdk/identity.js';
-import { fingerprintOfDevice } from '../../sdk/roster.js';
+import { fingerprintOfDevice } from '../../sdk/device-list.js';
 import { Session } from '../../sdk/session.js';
 import { isCertified } from '../../crypto/device.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';

@@ -1,7 +1,7 @@
 /** The local copy: is it consistent and complete, does every item verify, and can the outbox be sent? */
 import type { Device } from '../../sdk/device.js';
 import type { DeviceEvents } from '../../sdk/events.js';
-import type { HiddenItem } from '../../sdk/library.js';
+import type { HiddenItem } from '../../sdk/item-reader.js';
 import { REASONS } from '../../sdk/reasons.js';
 import type { Held, Pending, Store } from '../../sdk/store/store.js';
 import { errorCode } from '../../protocol/error-code.js';

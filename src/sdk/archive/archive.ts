@@ -1,25 +1,24 @@
 /**
- * The encrypted archive of a vault, as bytes (the reference, Archive, has the layout). Encrypted under the twelve words
- * by a key of its own: who has the archive and breaks it has not got the master key, and no two archives share a key.
+ * The encrypted archive of a vault (layout: the reference, Archive). It is encrypted under the twelve words with a key
+ * of its own: breaking it does not give the master key, and no two archives share a key.
  *
- * What must never be: that a part of an archive is taken for the whole. The header is under a tag, each chunk under a
- * nonce with its number and bound to its place, and the last one says so.
+ * Invariant: a part of an archive is never accepted as the whole. The header has a tag, each chunk a nonce with its
+ * number, which binds it to its position, and the last chunk is marked.
  */
-import { b32, SALT_BYTES, type Sodium } from '../../crypto/sodium.js';
+import { b32, SALT_BYTES, type Sodium, ARGON2_MEMORY_BYTES, ARGON2_OPS } from '../../crypto/sodium.js';
 import { concat, lengthPrefixed, text } from '../../protocol/bytes.js';
 import { AEAD_TAG_BYTES, KEY_BYTES, NONCE_BYTES, SERVICE_NAME, SIG_BYTES } from '../../protocol/limits.js';
-import { ARGON2_MEMORY_BYTES, ARGON2_OPS } from '../../crypto/sodium.js';
 import { ArchiveError, type ArchiveRecord, decodeRecord, encodeRecord, RecordOrder } from './records.js';
 
-/** Where an archive is written to; called one after the other. */
+/** Writes a part of an archive. Calls do not overlap. */
 export type ByteSink = (bytes: Uint8Array) => Promise<void>;
 
-/** Where an archive is read from: the next bytes, fewer than asked for only at the end. */
+/** Reads an archive: the next bytes, fewer than requested only at the end. */
 export interface ByteSource {
   read(length: number): Promise<Uint8Array>;
 }
 
-/** Not text, and broken by every transfer that takes it for text. */
+/** Not text, and altered by every transfer that treats it as text. */
 export const ARCHIVE_MAGIC = Uint8Array.of(0x89, 0x56, 0x4c, 0x54, 0x0d, 0x0a, 0x1a, 0x0a);
 const FORMAT_VERSION = 1;
 const KDF_ARGON2ID = 1;
@@ -29,16 +28,16 @@ const HEADER_BYTES = 56;
 const CHUNK_HEAD_BYTES = 5;
 const CHUNK_BYTES = 64 * 1024;
 /**
- * Bounds on what a header may ask for. Its tag can only be checked with the key that it says how to make, so this is all
- * that keeps a strange archive from this machine's memory and day: the cost that every export has, and room for twice
- * of it.
+ * Bounds of the header's fields. Its tag can only be checked with the key whose cost the header states, so these
+ * bounds alone protect memory and time against a malicious archive: the cost of every export, and twice that as
+ * reserve.
  */
 const CHUNK_MAX = 1024 * 1024;
 const OPS_MAX = 2 * ARGON2_OPS;
 const MEMORY_KIB_MIN = 8 * 1024;
 const MEMORY_KIB_MAX = (2 * ARGON2_MEMORY_BYTES) / 1024;
 
-/** What the header says. */
+/** The fields of the header. */
 interface Header {
   readonly bytes: Uint8Array;
   readonly ops: number;
@@ -68,7 +67,7 @@ function newHeader(sodium: Sodium): Header {
   return { bytes, ops: ARGON2_OPS, memoryKib, chunkBytes: CHUNK_BYTES, salt, prefix };
 }
 
-/** True where these first bytes (8 at least) are of an archive. */
+/** True where the first bytes (at least 8) are those of an archive. */
 export const isArchive = (start: Uint8Array): boolean => ARCHIVE_MAGIC.every((byte, at) => start[at] === byte);
 
 function readHeader(bytes: Uint8Array): Header {
@@ -114,7 +113,7 @@ function nonceOf({ prefix }: Header, chunk: number): Uint8Array {
   return nonce;
 }
 
-/** Whether it is the last, and how long its ciphertext is: the chunk's associated data too. */
+/** The last-chunk flag and the length of the ciphertext; also the chunk's associated data. */
 function chunkHead(last: boolean, length: number): Uint8Array {
   const head = new Uint8Array(CHUNK_HEAD_BYTES);
   head[0] = last ? 1 : 0;
@@ -123,8 +122,8 @@ function chunkHead(last: boolean, length: number): Uint8Array {
 }
 
 /**
- * Writes an archive: `create`, then `add` for the manifest, bins and items in this order, then `finish`. Holds one
- * chunk and one record at a time. Without `finish` what was written is no archive.
+ * Writes an archive: `create`, then `add` for manifest, bins and items in this order, then `finish`. Keeps one chunk
+ * and one record in memory. Without `finish` the output is no archive.
  */
 export class ArchiveWriter {
   private waiting: Uint8Array[] = [];
@@ -154,7 +153,7 @@ export class ArchiveWriter {
     const line = encodeRecord(record);
     this.waiting.push(line);
     this.size += line.length;
-    // More than one chunk's worth, so that the last chunk is never empty where there is content.
+    // Keeps more than zero bytes for the last chunk.
     while (this.size > this.header.chunkBytes) await this.flush(false);
   }
 
@@ -184,7 +183,7 @@ const truncated = (): ArchiveError =>
 const damaged = (at: string): ArchiveError =>
   new ArchiveError('damaged', `the archive was changed or damaged (${at}), and nothing of it is used`);
 
-/** Reads a header and its tag. Throws `wrong_words` where the tag does not hold. */
+/** Reads the header and its tag. Throws `wrong_words` where the tag does not verify. */
 async function begin(sodium: Sodium, seed: Uint8Array, source: ByteSource): Promise<Header & { key: Uint8Array }> {
   const header = readHeader(await source.read(HEADER_BYTES));
   const tag = await source.read(SIG_BYTES);
@@ -196,7 +195,7 @@ async function begin(sodium: Sodium, seed: Uint8Array, source: ByteSource): Prom
   return { ...header, key: keys.chunk };
 }
 
-/** The plaintext, chunk by chunk; ends only behind a last chunk with nothing after it. */
+/** The plaintext, chunk by chunk; ends only after a last chunk that nothing follows. */
 async function* plaintext(sodium: Sodium, seed: Uint8Array, source: ByteSource): AsyncGenerator<Uint8Array> {
   const header = await begin(sodium, seed, source);
   try {
@@ -228,8 +227,8 @@ const NEWLINE = 0x0a;
 const RECORD_MAX = 512 * 1024;
 
 /**
- * The records of an archive, in order, the end record left out. What it gave before it throws must not be used unless
- * the whole was read once before: only the end proves that all is there. Throws `ArchiveError`.
+ * The records of an archive in order, without the end record. If it throws, the records before it must not be used
+ * unless the whole was read once before: only the end proves completeness. Throws `ArchiveError`.
  */
 export async function* readArchive(
   sodium: Sodium,

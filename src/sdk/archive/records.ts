@@ -1,16 +1,15 @@
-/** What an export holds, as records: in an archive one line of JSON each, in a plain export one document of them. */
+/** The records of an export: in an archive one line of JSON each, in a plain export one JSON document. */
 import { type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
 import { toBase64Url } from '../../protocol/base64.js';
 import { text } from '../../protocol/bytes.js';
-import { isBinId } from '../../protocol/ids.js';
 import { type ContentType, isContentType } from '../../protocol/item.js';
 import { BINS_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
 import { CodedError, ProtocolError } from '../errors.js';
 import type { BinLabel } from '../events.js';
-import { PAYLOAD_MAX } from '../payloads/large.js';
-import { PAYLOAD_INLINE_MAX } from '../payloads/shapes.js';
+import { PAYLOAD_MAX, PAYLOAD_INLINE_MAX } from '../payloads/shapes.js';
 import {
   array,
+  binIdText,
   boolean,
   bytes,
   count,
@@ -19,42 +18,43 @@ import {
   object,
   type Reader,
   record,
+  short,
   string,
   ulidText,
 } from '../reader.js';
 
-/** Why an archive is not read. */
+/** Why an archive is refused. */
 export type ArchiveFault =
   /** Neither an archive nor a plain export. */
   | 'not_archive'
-  /** A form that this version does not know. */
+  /** An unknown version. */
   | 'unsupported'
-  /** Not under these twelve words, or the header is damaged: nobody can tell the two apart. */
+  /** Other words, or a damaged header: the two cannot be distinguished. */
   | 'wrong_words'
-  /** A chunk does not open, or something follows the end. */
+  /** A chunk does not decrypt, or data follows the end. */
   | 'damaged'
   /** The end is missing. */
   | 'truncated'
-  /** A record has a form that no export writes. */
+  /** A record that no export writes. */
   | 'bad_record';
 
-/** An archive that is refused, whole. The message quotes nothing of its content. */
+/** An archive that is refused as a whole. The message quotes nothing of its content. */
 export class ArchiveError extends CodedError<ArchiveFault> {
   override readonly name = 'ArchiveError';
 }
 
-/** Which vault it is, and when it was written. The first record. */
+/** The vault, and the time of the export. The first record. */
 export interface ArchiveManifest {
   readonly record: 'manifest';
   readonly format: 1;
   /** ms. */
   readonly createdAt: number;
   readonly tenantId: string;
-  /** See `fingerprintOfMaster`: tells whether an archive is of this vault. */
+  /** See `fingerprintOfMaster`: tells whether an archive belongs to this vault. */
   readonly masterFingerprint: string;
 }
 
-/** A bin. `label` null: nobody has named it, or its name was not at hand. */
+/** A bin. `label` null: it has none, or it was not available. */
 export interface ArchivedBin {
   readonly record: 'bin';
   readonly id: string;
@@ -63,28 +63,28 @@ export interface ArchivedBin {
 }
 
 /**
- * An item. `blob` true: its content is in the object store, and `payload` is what describes it, or null. `content`: so
- * many bytes of that content follow as parts; null: there is none, or it is not in the export.
+ * An item. `blob` true: its content is in the object store, and `payload` describes it, or is null. `content`: size of
+ * the content, which follows as parts; null: there is none, or it is not in the export.
  */
 export interface ArchivedItem {
   readonly record: 'item';
   readonly id: string;
   readonly bin: string;
   readonly type: ContentType;
-  /** ms, by the clock of who wrote it. */
+  /** ms, by the writer's clock. */
   readonly ts: number;
   readonly payload: JsonObject | null;
   readonly blob: boolean;
   readonly content: number | null;
 }
 
-/** Bytes of the content of the item before: 1 to `PART_BYTES`. */
+/** Part of the content of the preceding item: 1 to `PART_BYTES` bytes. */
 export interface ArchivedPart {
   readonly record: 'part';
   readonly data: Uint8Array;
 }
 
-/** How many of each there were. The last record. */
+/** The number of records. The last record. */
 export interface ArchiveEnd {
   readonly record: 'end';
   readonly bins: number;
@@ -94,13 +94,13 @@ export interface ArchiveEnd {
 /** One record. */
 export type ArchiveRecord = ArchiveManifest | ArchivedBin | ArchivedItem | ArchivedPart | ArchiveEnd;
 
-/** Most bytes of a part: as text they fit well into a record. */
+/** Largest part: as base64 it fits into a record. */
 export const PART_BYTES = 128 * 1024;
 
 const FINGERPRINT = /^[0-9a-f]{4}( [0-9a-f]{4}){7}$/;
 /**
- * Bytes of a payload's JSON in an archive. More than an item holds: what is written is the value, and a number that took
- * four bytes (`1e20`) takes 21 then. An export that no import takes would be none.
+ * Largest payload as JSON, in bytes. More than an item holds, because numbers may be written longer: `1e20` takes 4
+ * bytes in the item and 21 here. Every exported payload must be importable.
  */
 export const ARCHIVED_PAYLOAD_MAX = 5 * PAYLOAD_INLINE_MAX;
 /** Levels around a payload: the record, and in a plain export the document and its list. */
@@ -122,15 +122,13 @@ const readManifest: Reader<ArchiveManifest> = (value, path) => {
 };
 
 const readBin: Reader<ArchivedBin> = (value, path) => {
-  const read = object({ id: string, slug: nonEmpty, label: nullable(readLabel) })(value, path);
-  if (!isBinId(read.id)) throw wrong(`${path}.id`, 'must be a bin id');
-  if (read.slug.length > SLUG_MAX) throw wrong(`${path}.slug`, `must have at most ${SLUG_MAX} characters`);
+  const read = object({ id: binIdText, slug: short(SLUG_MAX), label: nullable(readLabel) })(value, path);
   return { record: 'bin', ...read };
 };
 
 const itemFields = object({
   id: ulidText,
-  bin: string,
+  bin: binIdText,
   type: string,
   ts: count,
   payload: nullable(record),
@@ -138,12 +136,11 @@ const itemFields = object({
   content: nullable(count),
 });
 
-/** `most`: bytes of a payload. In an archive a large one is content; in a plain export it stands where it is read. */
+/** `most`: bytes of a payload. In an archive a large one is content; in a plain export it is in the record. */
 const itemWithin =
   (most: number): Reader<ArchivedItem> =>
   (value, path) => {
     const { id, bin, type, ts, payload, blob, content } = itemFields(value, path);
-    if (!isBinId(bin)) throw wrong(`${path}.bin`, 'must be a bin id');
     if (!isContentType(type)) throw wrong(`${path}.type`, 'must be one of the ten types');
     if (ts < TS_MIN) throw wrong(`${path}.ts`, 'must be milliseconds');
     if (payload === null && blob !== true) throw wrong(`${path}.payload`, 'must be an object');
@@ -166,8 +163,8 @@ export const encodeRecord = (one: ArchiveRecord): Uint8Array =>
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
- * Parses JSON without handing on the parser's message, which would quote the content. Nothing that is nested deeper than
- * a payload may be goes on from here: what looks at it calls itself for each level.
+ * Parses JSON without the parser's message, which would quote the content. Deeper nesting than a payload's is refused,
+ * because later code is recursive.
  */
 function parsed(json: string): unknown {
   if (nestedDeeper(PAYLOAD_DEPTH_MAX + LEVELS_AROUND, json.length, (at) => json.charCodeAt(at)))
@@ -179,7 +176,7 @@ function parsed(json: string): unknown {
   }
 }
 
-/** Reads with the client's readers; what they refuse is a fault of the archive. */
+/** Turns errors of the client's readers into `ArchiveError`. */
 function reading<T>(read: () => T): T {
   try {
     return read();
@@ -189,7 +186,7 @@ function reading<T>(read: () => T): T {
   }
 }
 
-/** A line, without its end, as a record. Throws `ArchiveError` `bad_record`. */
+/** Parses a line without its newline. Throws `ArchiveError` `bad_record`. */
 export function decodeRecord(line: Uint8Array): ArchiveRecord {
   let json: string;
   try {
@@ -220,20 +217,20 @@ export function decodeRecord(line: Uint8Array): ArchiveRecord {
 
 const RANK: Readonly<Record<ArchiveRecord['record'], number>> = { manifest: 0, bin: 1, item: 2, part: 2, end: 3 };
 
-/** Holds the records to their order: a manifest, bins, items, each with its content, the end with the right counts. */
+/** Checks the order of the records: manifest, bins, items, each with its content, end with the right counts. */
 export class RecordOrder {
   private rank = -1;
   private bins = 0;
   private items = 0;
-  /** Bytes that are still to come of the last item's content. */
+  /** Bytes of the last item's content still to come. */
   private due = 0;
 
-  /** Takes note of the next record. Throws `ArchiveError` where it does not belong here. */
+  /** Checks the next record. Throws `ArchiveError` where it is out of order. */
   next(one: ArchiveRecord): void {
     const rank = RANK[one.record];
     const fits = this.rank === -1 ? rank === 0 : rank >= this.rank && rank > 0 && this.rank < 3;
     const part = one.record === 'part' ? one.data.length : 0;
-    // A part belongs to an item, and an item's parts come before anything else.
+    // A part belongs to an item, and all parts of an item come before anything else.
     if (!fits || part > this.due || (part === 0 && this.due > 0))
       throw new ArchiveError('bad_record', 'its records are out of order');
     this.due = one.record === 'item' ? (one.content ?? 0) : this.due - part;
@@ -244,27 +241,27 @@ export class RecordOrder {
       throw new ArchiveError('bad_record', 'its end counts other records than there are');
   }
 
-  /** The end record for what was noted. */
+  /** The end record for the records so far. */
   end(): ArchiveEnd {
     return { record: 'end', bins: this.bins, items: this.items };
   }
 
-  /** Throws where no end record came. */
+  /** Throws where the end record is missing. */
   expectEnded(): void {
     if (this.rank !== 3) throw new ArchiveError('truncated', 'the archive is cut short: its end is missing');
   }
 }
 
-/** What a plain export is, in the place of a magic number. */
+/** Identifies a plain export, in place of a magic number. */
 export const PLAIN_FORMAT = `${SERVICE_NAME}-vault`;
 
-/** A record without what only an archive needs. */
+/** A record as it is in a plain export. */
 export const plainRecord = (one: ArchivedBin | ArchivedItem): JsonObject =>
   one.record === 'bin'
     ? { id: one.id, slug: one.slug, label: one.label }
     : { id: one.id, bin: one.bin, type: one.type, ts: one.ts, payload: one.payload, blob: one.blob };
 
-/** Reads a plain export, whole. Throws `ArchiveError`. */
+/** Reads a whole plain export. Throws `ArchiveError`. */
 export function readPlain(json: string): readonly ArchiveRecord[] {
   const value = parsed(json);
   return reading(() => {

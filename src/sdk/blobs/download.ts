@@ -1,21 +1,28 @@
-/** Downloading: a blob is decrypted as it comes, and no byte is handed on before its chunk has authenticated. */
+/** Downloads: a blob is decrypted while it is received, and no byte is passed on before its chunk was authenticated. */
 import { plainBlobSize, type BlobDecryptor } from '../../crypto/blob-stream.js';
 import { AEAD_TAG_BYTES } from '../../protocol/limits.js';
 import type { Core } from '../core.js';
-import { ApiError, NetworkError, ProtocolError } from '../errors.js';
+import { ApiError, NetworkError, ProtocolError, ClientError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import type { DownloadUrl } from '../replies.js';
 import { blobAddress, Exchange, type ExchangePorts, expectNoRedirect, Retries, UNNAMED } from './exchange.js';
-import type { BlobProgress, TransferOptions } from './source.js';
+import type { BlobProgress, TransferOptions, BlobSource } from './source.js';
+import { blobDecryptor, type BlobDraft } from '../../crypto/item.js';
+import { payloadObject, type JsonObject } from '../../crypto/payload.js';
+import { CryptoRefusal } from '../../crypto/refusal.js';
+import { concat } from '../../protocol/bytes.js';
+import type { Blob, LiveItem } from '../../protocol/item.js';
+import { PAYLOAD_MAX, holdsFile } from '../payloads/shapes.js';
+import { uploadBlob, type UploadedBlob, type UploadPorts } from './upload.js';
 
-/** What a download needs of its device. */
+/** What a download uses of its device. */
 export type DownloadPorts = ExchangePorts &
   Pick<Core, 'clockOffset'> & { readonly api: Pick<Core['api'], 'downloadUrl'> };
 
-/** An address with less life than this is not used, ms. */
+/** A URL that expires sooner than this is not used, ms. */
 const REFRESH_BEFORE_MS = 60_000;
 
-/** One blob, on its way here. */
+/** The download of one blob. */
 class Download {
   private granted: DownloadUrl | undefined;
   private done = 0;
@@ -57,7 +64,7 @@ class Download {
     this.blob.decryptor.restart();
   }
 
-  /** An address that is good for a while. */
+  /** A URL with enough lifetime left. */
   private async grant(): Promise<DownloadUrl> {
     const now = this.ports.clock.now() + (this.ports.clockOffset() ?? 0);
     if (this.granted === undefined || this.granted.expiresAt - now < REFRESH_BEFORE_MS) {
@@ -78,7 +85,8 @@ class Download {
     });
     exchange.pace.got(0);
     expectNoRedirect(response);
-    // Nothing is left behind the chunks that are here: the blob was cut at one's end, which only its end can tell.
+    // Nothing is left after the chunks that were received: the blob was cut at the end of a chunk, which only its end
+    // mark can reveal.
     if (response.status === 416) {
       yield* this.last();
       return;
@@ -97,7 +105,7 @@ class Download {
     const reader = from.response.body?.getReader();
     if (reader === undefined) throw new NetworkError('network', 'the store sent nothing');
     let received = startOf(from.response, from.offset);
-    // A store that knows no ranges begins at the beginning.
+    // A store without range requests starts at the beginning.
     let skip = from.offset - received;
     const { decryptor } = this.blob;
     try {
@@ -111,12 +119,12 @@ class Download {
         skip -= skipped;
         for (const plain of decryptor.push(value.subarray(skipped))) yield this.counted(plain, from.grant);
       }
-      // Where it says how long it is and sends less, the rest may come at the next attempt.
+      // A body shorter than announced may be complete at the next attempt.
       if (received < (from.grant.size ?? 0) && !this.retries.exhausted)
         throw new NetworkError('network', 'the store sent less than it has');
       yield* this.last();
     } finally {
-      // Of a body that was read to its end nothing is left, and of a broken one neither.
+      // Fails for a body that was read to its end or is broken; nothing is left to cancel.
       await reader.cancel().catch(() => undefined);
     }
   }
@@ -140,14 +148,14 @@ class Download {
   }
 }
 
-/** Where a body begins, as its answer says: where it was asked to, or at the beginning. */
-function startOf(response: Response, asked: number): number {
+/** The offset of a body according to the answer: the requested one, or 0. */
+function startOf(response: Response, requested: number): number {
   if (response.status !== 206) return 0;
-  // Not every store shows the header to a page of another origin; then the chunks tell.
+  // Some stores hide the header from pages of another origin; then authentication of the chunks decides.
   const range = response.headers.get('content-range');
-  if (range !== null && !range.startsWith(`bytes ${asked}-`))
+  if (range !== null && !range.startsWith(`bytes ${requested}-`))
     throw new ProtocolError('a store answers with another range than it was asked for');
-  return asked;
+  return requested;
 }
 
 async function refused(response: Response): Promise<ApiError> {
@@ -157,13 +165,60 @@ async function refused(response: Response): Promise<ApiError> {
 }
 
 /**
- * The plaintext of a blob, chunk by chunk, each authenticated; the whole is known to be there when it ends without an
- * error. Ends the decryptor. A late or refused address is replaced by a fresh one, and a cut connection goes on from
- * the chunk that it had come to. Throws `CryptoRefusal` `bad_ct` where the bytes are not the blob's, `ApiError`
- * `blob_not_found` where the store has none, `NetworkError`, `ProtocolError` `bad_url`, `ClientError` `cancelled`.
+ * The plaintext of a blob, chunk by chunk, each authenticated; the blob is complete when the generator ends without an
+ * error. Ends the decryptor. An expired or refused URL is replaced by a new one, and a broken connection is resumed at
+ * the last chunk. Throws `CryptoRefusal` `bad_ct` where the bytes are not the blob's, `ApiError` `blob_not_found`
+ * where the store has none, `NetworkError`, `ProtocolError` `bad_url`, `ClientError` `cancelled`.
  */
 export const downloadBlob = (
   ports: DownloadPorts,
   blob: { readonly ref: string; readonly decryptor: BlobDecryptor },
   options: TransferOptions = {},
 ): AsyncGenerator<Uint8Array, void, undefined> => new Download(ports, blob, options).plaintext();
+
+/** Uploads and downloads of a device: content of files, and payloads too large for an item. */
+export class Blobs {
+  constructor(private readonly options: UploadPorts & DownloadPorts & Pick<Core, 'reader'>) {}
+
+  /** See `uploadBlob`. */
+  upload(head: Pick<BlobDraft, 'type' | 'ts'>, source: BlobSource, options?: TransferOptions): Promise<UploadedBlob> {
+    return uploadBlob(this.options, { head, source }, options);
+  }
+
+  /**
+   * The plaintext of an item's blob, chunk by chunk. Throws `CryptoRefusal` of the item, `ClientError` `no_blob` for
+   * an inline one, and as `downloadBlob`.
+   */
+  async *read(row: LiveItem, options?: TransferOptions): AsyncGenerator<Uint8Array, void, undefined> {
+    const { ref } = blobOf(row);
+    const decryptor = blobDecryptor(this.options.sodium, row, this.options.reader);
+    yield* downloadBlob(this.options, { ref, decryptor }, options);
+  }
+
+  /**
+   * The whole payload of an item that has it in its blob. Throws as `read`, `CryptoRefusal` `too_large` over 16 MiB
+   * and `bad_payload`, and `ClientError` `no_blob` where the blob is a file.
+   */
+  async payload(row: LiveItem, options?: TransferOptions): Promise<JsonObject> {
+    if (holdsFile(row.type)) throw new ClientError('no_blob', `the blob of ${row.id} is a file, not its payload`);
+    const parts: Uint8Array[] = [];
+    let length = 0;
+    for await (const part of this.read(row, options)) {
+      length += part.length;
+      if (length > PAYLOAD_MAX) throw new CryptoRefusal('too_large', `the payload of ${row.id} is too large`);
+      parts.push(part);
+    }
+    return payloadObject(concat(parts));
+  }
+
+  /** A URL of the ciphertext that works without this device's token, for a few minutes. */
+  async url(row: LiveItem): Promise<DownloadUrl> {
+    const grant = await this.options.api.downloadUrl(blobOf(row).ref);
+    return { ...grant, url: blobAddress(grant.url, this.options.baseUrl).href };
+  }
+}
+
+function blobOf(row: LiveItem): Blob {
+  if (row.blob === null) throw new ClientError('no_blob', `item ${row.id} has no blob`);
+  return row.blob;
+}

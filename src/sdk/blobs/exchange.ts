@@ -1,40 +1,40 @@
 /**
- * One exchange with a store of blobs, over an address that was signed for it. The server names the address and is not
- * trusted, so it may lead anywhere: no token goes there, no redirect is followed, and nothing but http is spoken.
+ * Requests to an object store, over a signed URL. The URL comes from the server, which is not trusted, so it may lead
+ * anywhere: no token is sent there, no redirect is followed, and only http and https are allowed.
  */
 import { asError } from '../../protocol/error-code.js';
 import type { Core } from '../core.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { delay, type Clock, type Timer } from '../../protocol/clock.js';
 import { ApiError, ClientError, isPassing, NetworkError, ProtocolError } from '../errors.js';
-import { backoffMs, follow, RETRY } from '../platform.js';
+import { backoffMs, abortOnAny, RETRY } from '../platform.js';
 
-/** Attempts at a transfer, each begun anew, in which nothing was gained. */
+/** Attempts at a transfer without progress. */
 const ATTEMPTS_MAX = 5;
-/** Fresh addresses that are refused: each upload reserves its size anew. */
+/** New URLs that are refused: each upload reserves its size anew. */
 const REFUSALS_MAX = 3;
-/** A store that asks for a longer wait than this has its refusal handed to the caller. */
+/** For a longer `Retry-After` the refusal goes to the caller. */
 const WAIT_MAX_MS = 65_000;
 
-/** What both directions need of their device. */
+/** What both directions use of their device. */
 export type ExchangePorts = Pick<Core, 'clock' | 'random' | 'lifetime' | 'fetch' | 'baseUrl'>;
 
-/** Said to every store, in both directions. */
+/** Request options for every store, in both directions. */
 export const UNNAMED = {
-  // An answer is a blob or nothing: whoever sends a device elsewhere must not find it going there.
+  // The answer must be a blob: a server must not be able to redirect a device elsewhere.
   redirect: 'manual',
   credentials: 'omit',
   cache: 'no-store',
   referrerPolicy: 'no-referrer',
 } as const satisfies RequestInit;
 
-/** One exchange: ended by its caller, by the end of the device, and by a store that is too slow. */
+/** One transfer: ended by its caller, by the end of the device, and by a store that is too slow. */
 export class Exchange {
   readonly signal: AbortSignal;
   readonly pace: Pace;
   private readonly stop = new AbortController();
   private readonly release: () => void;
-  /** What went wrong on this side: whatever the platform says then, this is why. */
+  /** The failure of this side, which is the cause of whatever the platform reports after it. */
   private own: Error | undefined;
 
   constructor(
@@ -42,40 +42,42 @@ export class Exchange {
     private readonly caller: AbortSignal | undefined,
   ) {
     this.signal = this.stop.signal;
-    this.release = follow(this.stop, [caller, ports.lifetime]);
+    this.release = abortOnAny(this.stop, [caller, ports.lifetime]);
     this.pace = new Pace(ports.clock, (error) => this.fail(error));
   }
 
-  /** Ends it, with the error that its caller is told. */
+  /** Ends the transfer with the error for its caller. */
   fail(error: Error): void {
     this.own ??= error;
     this.stop.abort(error);
   }
 
-  /** Over, well or not: nothing is waited for, and a connection that the store still holds open is let go. */
+  /**
+   * Releases everything, after success or failure: stops the timer and closes a connection that the store keeps open.
+   */
   end(): void {
     this.pace.end();
     this.release();
     this.stop.abort();
   }
 
-  /** What a failure of the platform means: told by whoever ended it, else the network's. */
+  /** Maps a failure of the platform to its cause: the side that ended the transfer, else the network. */
   meaning(error: unknown): Error {
-    const told = this.own ?? endOf(this.caller, this.ports.lifetime);
-    if (told !== undefined) return told;
+    const ended = this.own ?? endOf(this.caller, this.ports.lifetime);
+    if (ended !== undefined) return ended;
     if (error instanceof TypeError || asError(error).name === 'AbortError')
       return new NetworkError('network', 'the transfer was cut off', { cause: error });
     return asError(error);
   }
 }
 
-/** Who ended a transfer on purpose: its caller, or the device. */
+/** Who ended a transfer deliberately: its caller, or the device. */
 function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): ClientError | undefined {
   if (signal?.aborted === true) return new ClientError('cancelled', 'the transfer was cancelled');
   return lifetime.aborted ? new ClientError('closed', 'the device was closed') : undefined;
 }
 
-/** Decides whether a transfer that failed is begun anew, and waits before it. */
+/** Decides whether a failed transfer is started again, and waits before that. */
 export class Retries {
   private failures = 0;
   private refusals = 0;
@@ -85,27 +87,27 @@ export class Retries {
     private readonly signal: AbortSignal | undefined,
   ) {}
 
-  /** True where the attempt under way is the last one. */
+  /** True in the last attempt. */
   get exhausted(): boolean {
     return this.failures >= ATTEMPTS_MAX - 1;
   }
 
-  /** Something was gained: what failed before does not count any more. */
+  /** There was progress: earlier failures no longer count. */
   reset(): void {
     this.failures = 0;
     this.refusals = 0;
   }
 
-  /** Resolves when it may be tried again; rejects with `error` where that is of no use. */
+  /** Resolves when the next attempt may start; rejects with `error` where there is none. */
   async waitAfter(error: Error): Promise<void> {
-    const told = error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
+    const retryAfter = error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
     const refused = isRefusedAddress(error);
-    if (this.exhausted || !(refused || isPassing(error)) || told > WAIT_MAX_MS) throw error;
+    if (this.exhausted || !(refused || isPassing(error)) || retryAfter > WAIT_MAX_MS) throw error;
     if (refused && ++this.refusals >= REFUSALS_MAX) throw error;
     const { clock, random, lifetime } = this.ports;
-    const wait = Math.max(told, backoffMs(this.failures++, RETRY, random));
+    const wait = Math.max(retryAfter, backoffMs(this.failures++, RETRY, random));
     const stop = new AbortController();
-    const release = follow(stop, [this.signal, lifetime]);
+    const release = abortOnAny(stop, [this.signal, lifetime]);
     try {
       await delay(clock, wait, stop.signal);
     } catch (cause) {
@@ -117,25 +119,25 @@ export class Retries {
 }
 
 /**
- * A refused address may be late, or spent by an attempt whose answer was lost: a fresh one may do. S3 answers a late one
- * with 403, Google with 400 (`ExpiredToken`), both a spent one with 412.
+ * A refused URL may have expired, or was used by an attempt whose answer was lost: a new one may work. S3 answers an
+ * expired one with 403, Google with 400 (`ExpiredToken`), both a used one with 412.
  */
 const isRefusedAddress = (error: Error): boolean =>
   error instanceof ApiError && [400, 403, 409, 412].includes(error.status);
 
-/** Throws `ProtocolError` `bad_url` for an answer that leads elsewhere. */
+/** Throws `ProtocolError` `bad_url` for a redirect. */
 export function expectNoRedirect(response: Response): void {
   if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400))
     throw new ProtocolError('the address that the server names for a blob leads elsewhere', { code: 'bad_url' });
 }
 
-/** In so long a time of waiting, ms, so many bytes must pass. */
+/** The slowest transfer: this many bytes in this time of waiting, ms. */
 const WINDOW_MS = 60_000;
 const WINDOW_BYTES = 16 * 1024;
 
 /**
- * How slow a transfer may be: a store that gives a byte now and then must not hold a device for ever. Counts the time
- * that is spent waiting for the other side; that of one's own work does not count.
+ * Bounds the duration of a transfer: a store that sends a byte now and then must not occupy a device for ever. Only
+ * time spent waiting for the other side counts.
  */
 export class Pace {
   private timer: Timer | undefined;
@@ -143,13 +145,13 @@ export class Pace {
   private waited = 0;
   private bytes = 0;
 
-  /** `stop` is called where the other side is too slow. */
+  /** `stop` is called when the other side is too slow. */
   constructor(
     private readonly clock: Clock,
     private readonly stop: (error: NetworkError) => void,
   ) {}
 
-  /** From now on the other side is waited for. `extraMs`: longer than usual, once. */
+  /** Waiting for the other side starts. `extraMs`: added to the limit once. */
   wait(extraMs = 0): void {
     this.timer?.cancel();
     this.begun = this.clock.now();
@@ -158,7 +160,7 @@ export class Pace {
     );
   }
 
-  /** The other side has done its part: so many bytes. */
+  /** The other side has sent or taken this many bytes. */
   got(bytes: number): void {
     this.end();
     this.waited += Math.max(0, this.clock.now() - this.begun);
@@ -168,7 +170,7 @@ export class Pace {
     this.waited = 0;
   }
 
-  /** Nothing is waited for any more. */
+  /** Stops the timer. */
   end(): void {
     this.timer?.cancel();
     this.timer = undefined;
@@ -179,8 +181,8 @@ const badUrl = (what: string): ProtocolError =>
   new ProtocolError(`the server names ${what} for a blob`, { code: 'bad_url' });
 
 /**
- * The address, where it is one that may be asked: https, or http where the server itself is reached so. Throws
- * `ProtocolError` `bad_url`; the message never has the address, which is a right by itself.
+ * The parsed URL, if a client may use it: https, or http if the server itself is reached over http. Throws
+ * `ProtocolError` `bad_url`; the message never contains the URL, which grants access by itself.
  */
 export function blobAddress(url: string, baseUrl: string): URL {
   if (!URL.canParse(url)) throw badUrl('something that is no address');
@@ -192,20 +194,20 @@ export function blobAddress(url: string, baseUrl: string): URL {
   return parsed;
 }
 
-/** Headers that stores ask for. Others (cookies, framing, another host) could make one request mean two things. */
+/** Headers that stores need. Others (cookies, framing, another host) could give a request a second meaning. */
 const ALLOWED = /^(content-type|content-md5|content-disposition|cache-control|if-none-match|x-[a-z0-9-]{1,60})$/;
 const VALUE = /^[\x20-\x7e]{0,1024}$/;
 const HEADERS_MAX = 32;
 
 /**
- * What the server wants to be sent with an upload, lower-case names. `content-length` and `host`, which are signed too
- * and which every platform sets by itself, are left out where they are right. Throws `ProtocolError` `bad_url`.
+ * The headers of an upload as the server wants them, with lower-case names. `content-length` and `host`, which are
+ * signed too and which every platform sets itself, are dropped where they are right. Throws `ProtocolError` `bad_url`.
  */
 export function uploadHeaders(
-  told: JsonObject | null,
+  wanted: JsonObject | null,
   { url, size }: { readonly url: URL; readonly size: number },
 ): Record<string, string> {
-  const entries = Object.entries(told ?? {});
+  const entries = Object.entries(wanted ?? {});
   if (entries.length > HEADERS_MAX) throw badUrl('too many headers');
   const headers: Record<string, string> = {};
   for (const [given, value] of entries) {

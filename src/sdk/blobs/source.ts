@@ -1,28 +1,28 @@
-/** What a blob is made of: bytes that are read when they are needed, so that a file of any size is never held. */
+/** Sources of blobs: bytes that are read on demand, so that a file is never in memory as a whole. */
 
-/** Bytes whose number is known before they are read: the server reserves room for exactly so many. */
+/** Bytes of known size: the server reserves room for exactly that. */
 export interface BlobSource {
   /** Bytes. */
   readonly size: number;
-  /** Begins at the first byte, each time: an upload that failed begins again. */
+  /** Starts at the first byte at each call: a failed upload is repeated. */
   open(): AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>;
 }
 
-/** How far a transfer is, in bytes of the plaintext; `total` null: the server did not tell. */
+/** Progress of a transfer, in bytes of plaintext; `total` null: the server did not say. */
 export interface BlobProgress {
   readonly done: number;
   readonly total: number | null;
 }
 
-/** How a transfer is followed and ended. */
+/** Options of a transfer. */
 export interface TransferOptions {
-  /** Ends it: `ClientError` `cancelled`. */
+  /** Ends it with `ClientError` `cancelled`. */
   readonly signal?: AbortSignal;
-  /** Begins again at 0 where an upload has to. */
+  /** Starts again at 0 when an upload is repeated. */
   readonly onProgress?: (progress: BlobProgress) => void;
 }
 
-/** A source of bytes that are held already. */
+/** A source of bytes in memory. */
 export const bytesSource = (bytes: Uint8Array): BlobSource => ({
   size: bytes.length,
   async *open() {
@@ -34,14 +34,14 @@ export const bytesSource = (bytes: Uint8Array): BlobSource => ({
 /** A source of a `Blob` or `File`, as browsers give them. */
 export const fileSource = (file: globalThis.Blob): BlobSource => ({ size: file.size, open: () => file.stream() });
 
-/** The bytes of a source; gives the stream up where its reader stops early. */
+/** The bytes of a source; cancels the stream if its reader stops early. */
 export async function* portionsOf(source: BlobSource): AsyncGenerator<Uint8Array, void, undefined> {
   const opened = source.open();
   if (!('getReader' in opened)) {
     yield* opened;
     return;
   }
-  // Not every browser's streams can be iterated.
+  // Not every browser's streams are async iterables.
   const reader = opened.getReader();
   let ended = false;
   try {

@@ -1,4 +1,4 @@
-/** Uploading: a source is encrypted and sent chunk by chunk, under a fresh key and to a fresh address at each attempt. */
+/** Uploads: a source is encrypted and sent chunk by chunk, with a new key and URL at each attempt. */
 import { asError } from '../../protocol/error-code.js';
 import { sealedBlobSize } from '../../crypto/blob-stream.js';
 import { blobEncryptor, draftBlob, type BlobDraft } from '../../crypto/item.js';
@@ -17,27 +17,27 @@ import {
 } from './exchange.js';
 import { portionsOf, type BlobSource, type TransferOptions } from './source.js';
 
-/** What an upload needs of its device. */
+/** What an upload uses of its device. */
 export type UploadPorts = ExchangePorts &
   Pick<Core, 'sodium' | 'sendBody'> & { readonly api: Pick<Core['api'], 'uploadUrl'> };
 
-/** A blob that the store has, and that no item names yet. Whoever holds it erases `draft.key` in the end. */
+/** A stored blob that no item names yet. The owner must erase `draft.key` in the end. */
 export interface UploadedBlob {
   readonly ref: string;
   readonly draft: BlobDraft;
 }
 
-/** What a stored blob is said to be; what it really is stands in the encrypted payload. */
+/** The declared media type of all blobs; the real one is in the encrypted payload. */
 const CONTENT_TYPE = 'application/octet-stream';
-/** The store's time to make durable what it was sent, ms. */
+/** Time for the store to make the blob durable, ms. */
 const ANSWER_MS = 120_000;
-/** Where the platform takes the whole body at once, nothing is heard while it is under way: ms for each KiB of it. */
+/** Where the platform takes the whole body at once, nothing is heard during the transfer: ms for each KiB. */
 const UNHEARD_MS_PER_KIB = 125;
 
 /**
- * Uploads a source. `head` becomes the item's type and ts, which the bytes are bound to. Throws `ApiError`
+ * Uploads a source. `head` becomes type and ts of the item, to which the bytes are bound. Throws `ApiError`
  * (`blob_too_large`, `storage_cap_exceeded`, ...), `NetworkError`, `ProtocolError` `bad_url`, and `ClientError`
- * `source_changed`, `cancelled`, `closed`; no item can name what was uploaded then.
+ * `source_changed`, `cancelled`, `closed`; then no item can name what was uploaded.
  */
 export async function uploadBlob(
   ports: UploadPorts,
@@ -87,12 +87,12 @@ async function send(ports: UploadPorts, sending: Sending, options: TransferOptio
     throw exchange.meaning(error);
   } finally {
     exchange.end();
-    // It ends by itself: what it is waiting for may never come, and its errors were told.
+    // Not awaited: the source that it reads from may never answer, and its errors were reported.
     body.return().catch(() => undefined);
   }
 }
 
-/** The ciphertext, made as fast as it is taken. */
+/** The ciphertext, encrypted as fast as it is taken. */
 async function* sealed(
   { sodium }: UploadPorts,
   { draft, source, exchange, unheard }: Sending & { readonly exchange: Exchange; readonly unheard: number },
@@ -131,13 +131,13 @@ async function* sealed(
 const sourceChanged = (): ClientError =>
   new ClientError('source_changed', 'the source has another size than it had at first: it was changed meanwhile');
 
-/** Bytes of ciphertext that are handed to the platform at a time. */
+/** Bytes of ciphertext handed to the platform at a time. */
 const PIECE_BYTES = 4 * 1024 * 1024;
 
 /**
- * Sends a body where requests cannot be streamed: browsers do it over HTTP/2 only, and without a length, which stores
- * refuse. The ciphertext is given to the browser in pieces, as `Blob`s, which it keeps outside of the script's memory
- * (on disk, where they are large); so the script holds one piece. Progress is that of the encryption.
+ * Sends a body where requests cannot be streamed: browsers stream over HTTP/2 only, and without a length, which stores
+ * refuse. The ciphertext is given to the browser in `Blob`s, which it keeps outside of the script's memory (on disk,
+ * if large), so that the script holds one piece. Progress is that of the encryption.
  */
 const gathered =
   (fetch: Fetch): SendBody =>

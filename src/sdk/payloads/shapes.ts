@@ -1,13 +1,21 @@
-/** The ten shapes (the reference, Content types): what a payload of each type holds, checked before it is sealed. Pure. */
-import type { JsonObject } from '../../crypto/payload.js';
+/**
+ * The ten content types (the reference, Content types): fields and checks of their payloads, short forms of large
+ * ones, and detection of a type. Pure.
+ */
+import { type JsonObject, payloadBytes, payloadObject } from '../../crypto/payload.js';
 import { text as utf8 } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
 import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX } from '../../protocol/limits.js';
+import type { PlainPayload } from '../../crypto/item.js';
+import { CryptoRefusal } from '../../crypto/refusal.js';
 
-/** What a field holds. */
+/** The type of a field. */
 export type FieldKind = 'text' | 'number';
 
-/** A type's fields; `main` is what a pipe gets, and must say something; `file`: its content is a file's bytes. */
+/**
+ * The fields of a type. `main`: the field that a pipe gets, which must not be empty; `file`: the content is a file's
+ * bytes.
+ */
 interface Shape {
   readonly fields: Readonly<Record<string, FieldKind>>;
   readonly main: readonly string[];
@@ -27,25 +35,28 @@ const SHAPES: Readonly<Record<ContentType, Shape>> = {
   location: { fields: { name: 'text', addr: 'text', lat: 'number', lng: 'number' }, main: [] },
 };
 
-/** Fields that are masked on a screen, never searched and never shown in lists. */
+/** Fields that are masked on screens, never searched and never listed. */
 const SECRET: Readonly<Partial<Record<ContentType, readonly string[]>>> = { password: ['secret'] };
 
-/** Bytes of a payload's JSON that an item holds by itself (ITEM-08). */
+/** Largest payload in an item, as JSON, in bytes (ITEM-08). */
 export const PAYLOAD_INLINE_MAX = INLINE_CIPHERTEXT_MAX - AEAD_TAG_BYTES;
 
-/** A payload that is not of its type's shape, or a type that is none. The message names the field and never its value. */
+/**
+ * A payload that does not have the shape of its type, or an unknown type. The message names the field, never its
+ * value.
+ */
 export class PayloadError extends Error {
   override readonly name = 'PayloadError';
   readonly code = 'bad_payload';
-  /** Where: `type`, `payload`, or `payload.` and the field. */
+  /** `type`, `payload`, or `payload.` and the field. */
   readonly path: string;
 
   constructor(
-    /** The field, as its reader knows it; empty: the payload as a whole. */
+    /** The field; empty: the whole payload. */
     field: string,
-    /** What must hold there, or does not. */
+    /** The rule that is violated. */
     readonly rule: string,
-    /** What to do about it. */
+    /** How to correct it. */
     readonly hint?: string,
   ) {
     super(`${field === '' ? 'the payload' : shownField(field)} ${rule}`);
@@ -53,39 +64,38 @@ export class PayloadError extends Error {
   }
 }
 
-/** A name that a caller made up may be anything. */
+/** A field name of the caller may contain anything. */
 const shownField = (field: string): string => (/^\w{1,40}$/.test(field) ? field : JSON.stringify(field.slice(0, 40)));
 
-/** Names of a type's fields. */
+/** The field names of a type. */
 export const fieldsOf = (type: ContentType): readonly string[] => Object.keys(SHAPES[type].fields);
-/** What a field of a type holds; undefined: the type has no such field. */
+/** The type of a field; undefined: the content type has no such field. */
 export const kindOf = (type: ContentType, field: string): FieldKind | undefined =>
   Object.hasOwn(SHAPES[type].fields, field) ? SHAPES[type].fields[field] : undefined;
-/** True where a field is not for every eye. */
+/** True for a field that must be masked. */
 export const isSecretField = (type: ContentType, field: string): boolean => SECRET[type]?.includes(field) ?? false;
-/** The one field that a pipe gets; undefined: all of them. */
+/** The field that a pipe gets; undefined: all fields. */
 export const mainField = (type: ContentType): string | undefined => SHAPES[type].main[0];
-/** Fields without which a payload of the type says nothing. */
+/** The fields that a payload of the type must have. */
 export const mainFields = (type: ContentType): readonly string[] => SHAPES[type].main;
 /**
- * True for the types whose blob is a file's own bytes, with the payload beside it. A blob of any other type is the
- * whole payload, as JSON, and what is beside it is cut.
+ * True for types whose blob is the file itself, described by the payload. The blob of any other type is the whole
+ * payload as JSON, and the item has a truncated one.
  */
 export const holdsFile = (type: ContentType): boolean => SHAPES[type].file === true;
 
-/** Bytes of a payload's JSON, as they are encrypted. */
+/** Size of a payload as JSON, in bytes. */
 export const payloadSize = (payload: JsonObject): number => utf8(JSON.stringify(payload)).length;
 
-/** One of the ten types. Throws `PayloadError` for anything else. */
+/** Checks that a type is one of the ten. Throws `PayloadError`. */
 export function expectType(type: unknown): ContentType {
   if (typeof type === 'string' && isContentType(type)) return type;
   throw new PayloadError('type', `must be one of ${CONTENT_TYPES.join(', ')}`);
 }
 
 /**
- * A payload held against its type's shape: an object of known fields, each of its kind, with what the type is nothing
- * without. `others`: further fields that may stand in it, with any content. Gives its fields as plain data; those that
- * are undefined are not there. Throws `PayloadError`.
+ * Checks a payload against the shape of its type: an object of known fields of the right types, with all main fields.
+ * `others`: further fields that are allowed, with any content. Returns the defined fields. Throws `PayloadError`.
  */
 export function checkedPayload(type: ContentType, given: unknown, others: readonly string[] = []): JsonObject {
   if (typeof given !== 'object' || given === null || Array.isArray(given))
@@ -106,8 +116,8 @@ export function checkedPayload(type: ContentType, given: unknown, others: readon
 }
 
 /**
- * As `checkedPayload`, and texts that were not given are empty, so that every client finds them. Its size is not looked
- * at (`payloadSize`). Throws `PayloadError`.
+ * As `checkedPayload`; missing texts become empty, so that every client finds them. Does not check the size
+ * (`payloadSize`). Throws `PayloadError`.
  */
 export function shapedPayload(type: ContentType, given: JsonObject): JsonObject {
   const payload = checkedPayload(type, given);
@@ -131,7 +141,7 @@ function expectUrl(url: unknown): void {
   if (typeof url !== 'string' || !URL.canParse(url)) throw new PayloadError('url', 'is not an address');
 }
 
-/** A field of a payload from another device, as text; undefined where it is not there or no text or number. */
+/** A field of another device's payload as text; undefined where it is absent or has another type. */
 export function fieldText(payload: JsonObject | null, field: string): string | undefined {
   const value = payload !== null && Object.hasOwn(payload, field) ? payload[field] : undefined;
   if (typeof value === 'string') return value;
@@ -159,11 +169,99 @@ const TITLE: Readonly<Record<ContentType, readonly string[]>> = {
 
 const TITLE_MAX = 200;
 
-/** One line that tells an item from the others; not made harmless yet. Never has a secret in it. */
+/** One line that identifies an item in a list, unsanitized. Never contains a secret. */
 export function titleOf(type: ContentType, payload: JsonObject | null): string {
   const parts = TITLE[type].flatMap((field) => fieldText(payload, field) || []);
   if (type === 'password')
     return parts.length === 2 ? `${parts[0] ?? ''} (${parts[1] ?? ''})` : (parts[0] ?? '(no name)');
   const first = parts[0] ?? `${fieldText(payload, 'lat') ?? ''} ${fieldText(payload, 'lng') ?? ''}`;
   return (first.split('\n').find((line) => line.trim() !== '') ?? '(empty)').trim().slice(0, TITLE_MAX) || '(empty)';
+}
+
+/** Largest payload in a blob, as JSON, in bytes: it is read into memory as a whole. */
+export const PAYLOAD_MAX = 16 * 1024 * 1024;
+
+/** A payload as JSON. Throws `CryptoRefusal` `too_large`. */
+export function wholePayload(payload: PlainPayload): Uint8Array {
+  const bytes = payloadBytes(payload);
+  if (bytes.length > PAYLOAD_MAX)
+    throw new CryptoRefusal('too_large', `a payload may have ${PAYLOAD_MAX} bytes: put it as a file`);
+  return bytes;
+}
+
+/** Lengths to which texts are truncated, tried in order until the result fits. */
+const CUTS = [1_000, 100, 10] as const;
+
+/** Does not split a surrogate pair. */
+const start = (text: string, length: number): string =>
+  text.length <= length ? text : text.slice(0, length).replace(/[\ud800-\udbff]$/, '');
+
+/**
+ * The short form of a large payload: its fields with truncated texts, for lists. Nested fields are dropped, and all
+ * fields if even that is too large: it is for display only.
+ */
+export function cutPayload(payload: PlainPayload): JsonObject {
+  const whole = payloadObject(payloadBytes(payload));
+  for (const length of CUTS) {
+    const fields = Object.entries(whole).flatMap(([name, value]): [string, unknown][] => {
+      if (typeof value === 'string') return [[name, start(value, length)]];
+      return typeof value === 'object' && value !== null ? [] : [[name, value]];
+    });
+    const cut = Object.fromEntries(fields);
+    if (payloadBytes(cut).length <= PAYLOAD_INLINE_MAX / 4) return cut;
+  }
+  return {};
+}
+
+/** A type, and the fields derived from the content. */
+export interface Detected {
+  readonly type: ContentType;
+  readonly payload: JsonObject;
+}
+
+/** A URL alone is a link, anything else a text. */
+export function textDetected(text: string): Detected {
+  const trimmed = text.trim();
+  if (/^https?:\/\/\S+$/i.test(trimmed) && URL.canParse(trimmed)) {
+    return { type: 'link', payload: { url: trimmed, site: new URL(trimmed).hostname } };
+  }
+  return { type: 'text', payload: { text } };
+}
+
+/** Of several matching types the first of these is chosen. */
+const LIKELIEST: readonly ContentType[] = [
+  ...(['text', 'link', 'password', 'code', 'contact', 'location', 'file', 'image', 'video', 'audio'] as const),
+];
+
+/**
+ * The type of a payload by its fields: it has all of them, and its main fields are present. `{text}` alone is decided
+ * by the text (`textDetected`). Throws `PayloadError` where no type has all of these fields.
+ */
+export function payloadDetected(given: JsonObject): Detected {
+  const names = Object.keys(given);
+  const { text } = given;
+  if (names.length === 1 && typeof text === 'string') return textDetected(text);
+  const fits = LIKELIEST.filter((type) => {
+    const fields = fieldsOf(type);
+    return names.every((name) => fields.includes(name)) && mainFields(type).every((name) => Object.hasOwn(given, name));
+  });
+  const type = names.length === 0 ? undefined : (fits.find((one) => isSound(one, given)) ?? fits[0]);
+  if (type === undefined)
+    throw new PayloadError(
+      '',
+      'has fields that no type has, and a type was not given',
+      `Say which of the types it is: ${CONTENT_TYPES.join(', ')}.`,
+    );
+  return { type, payload: given };
+}
+
+/** The types of the fields decide between content types that share a field name. */
+function isSound(type: ContentType, given: JsonObject): boolean {
+  try {
+    shapedPayload(type, given);
+    return true;
+  } catch (error) {
+    if (error instanceof PayloadError) return false;
+    throw error;
+  }
 }

@@ -1,24 +1,26 @@
-/** Durable stores of browsers: IndexedDB. */
+/**
+ * Durable stores of browsers: IndexedDB. `browser-level` would be an alternative, but it needs Node's `events` and
+ * `buffer` in every page, and acknowledges a write before it is on disk.
+ */
 import { storeError, storeErrorOf } from './error.js';
-import { IndexedLevel, removeIndexed } from './indexed-level.js';
-import type { Level } from './level.js';
+import type { Level, LevelRange, Operation } from './level-store.js';
 import { openStore, type OpenedStore, type StorePlace } from './open.js';
 import type { StoreOwner } from './records.js';
 
 const PREFIX = 'service-device-';
-/** Of the damaged databases that were set aside; older ones are removed. */
+/** Damaged databases that are kept; older ones are removed. */
 const SET_ASIDE_MAX = 3;
 
-/** A browser's store. */
+/** The store of a browser. */
 export interface OpenedBrowserStore extends OpenedStore {
-  /** False: the browser may remove it when it needs room, changes that were not sent yet included. */
+  /** False: the browser may evict it when it needs space, unsent changes included. */
   readonly persistent: boolean;
 }
 
 /**
- * The store of a device in this origin's IndexedDB, under `name` (one for each device), which is made where it is not
- * there. Everything in it is read and checked first. Throws `StoreError`; `locked` where another page has it open,
- * `unsupported` where the page is not a secure context (https, or localhost), in which browsers cannot lock anything.
+ * Opens the store of a device in this origin's IndexedDB under `name` (one per device), and creates it if needed. All
+ * content is read and checked first. Throws `StoreError`; `locked` where another page has it open, `unsupported` where
+ * the page is not a secure context (https, or localhost), in which browsers offer no locks.
  *
  * A small database `<name>` says which of `<name>.<number>` is in use, so that a damaged one is replaced in one step.
  */
@@ -38,7 +40,7 @@ export async function openBrowserStore(name: string, owner: StoreOwner): Promise
   }
 }
 
-/** Two pages with one store would each write what the other does not know. The lock ends with the page. */
+/** Two pages with one store would overwrite each other's state. The lock ends with the page. */
 function locked(name: string): Promise<() => void> {
   const locks = typeof navigator === 'undefined' ? undefined : (navigator as Partial<Navigator>).locks;
   if (locks === undefined) throw storeError('unsupported', 'the page is not a secure context');
@@ -59,7 +61,7 @@ async function opened(name: string): Promise<Level> {
 
 const IN_USE = 'in use';
 
-/** See `openBrowserStore`. The lock is held: nothing else changes these databases. */
+/** The databases of one store. The lock is held, so nothing else changes them. */
 class Origin implements StorePlace {
   constructor(
     private readonly name: string,
@@ -73,7 +75,7 @@ class Origin implements StorePlace {
 
   async next(): Promise<Level> {
     const name = this.at((await this.inUse()) + 1);
-    // What a page that ended in the middle left behind.
+    // Left behind by a page that ended during a rebuild.
     await removeIndexed(name);
     return opened(name);
   }
@@ -86,7 +88,7 @@ class Origin implements StorePlace {
     return this.at(old);
   }
 
-  /** IndexedDB is not cut off by accident as a file is: what it has is the last state. */
+  /** IndexedDB does not lose the end of its data as a file may, so no expected state is kept. */
   expected(): Promise<number> {
     return Promise.resolve(0);
   }
@@ -110,3 +112,111 @@ class Origin implements StorePlace {
     return `${this.name}.${number}`;
   }
 }
+
+const RECORDS = 'records';
+
+const done = <T>(request: IDBRequest<T>): Promise<T> =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error ?? new Error('IndexedDB failed without saying why'));
+  });
+
+const committed = (transaction: IDBTransaction): Promise<void> =>
+  new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = () => reject(transaction.error ?? new Error('IndexedDB gave up a transaction'));
+  });
+
+const bytesOf = (value: unknown): Uint8Array => {
+  if (!(value instanceof Uint8Array)) throw storeError('damaged', 'a record is not bytes');
+  return value;
+};
+
+const keyOf = (key: IDBValidKey): string => {
+  if (typeof key !== 'string') throw storeError('damaged', 'a key is not text');
+  return key;
+};
+
+function rangeOf({ gte, lt }: LevelRange, after: string | undefined): IDBKeyRange | undefined {
+  const from = after ?? gte;
+  if (from === undefined) return lt === undefined ? undefined : IDBKeyRange.upperBound(lt, true);
+  const open = after !== undefined;
+  return lt === undefined ? IDBKeyRange.lowerBound(from, open) : IDBKeyRange.bound(from, lt, open, true);
+}
+
+/** A database in IndexedDB, closed at first. Throws errors of IndexedDB, and `StoreError` `closed` and `damaged`. */
+export class IndexedLevel implements Level {
+  private db: IDBDatabase | undefined;
+
+  constructor(private readonly name: string) {}
+
+  async open(): Promise<void> {
+    const request = indexedDB.open(this.name, 1);
+    request.onupgradeneeded = () => request.result.createObjectStore(RECORDS);
+    const db = await done(request);
+    // Another page removes the database, which would wait until this connection is closed. Later calls fail with
+    // `closed`.
+    db.onversionchange = () => db.close();
+    this.db = db;
+  }
+
+  close(): Promise<void> {
+    this.db?.close();
+    this.db = undefined;
+    return Promise.resolve();
+  }
+
+  async get(key: string): Promise<Uint8Array | undefined> {
+    const [value] = await this.getMany([key]);
+    return value;
+  }
+
+  async getMany(keys: string[]): Promise<(Uint8Array | undefined)[]> {
+    const records = this.begin('readonly').objectStore(RECORDS);
+    const values = await Promise.all(keys.map((key) => done<unknown>(records.get(key))));
+    return values.map((value) => (value === undefined ? undefined : bytesOf(value)));
+  }
+
+  put(key: string, value: Uint8Array): Promise<void> {
+    return this.batch([{ type: 'put', key, value }]);
+  }
+
+  async batch(operations: Operation[]): Promise<void> {
+    const transaction = this.begin('readwrite');
+    const over = committed(transaction);
+    const records = transaction.objectStore(RECORDS);
+    for (const operation of operations) {
+      // A failed request aborts the transaction, which is awaited below.
+      if (operation.type === 'del') records.delete(operation.key);
+      else records.put(operation.value, operation.key);
+    }
+    await over;
+  }
+
+  iterator(range: LevelRange): ReturnType<Level['iterator']> {
+    let after: string | undefined;
+    const nextv = async (size: number): Promise<[string, Uint8Array][]> => {
+      const records = this.begin('readonly').objectStore(RECORDS);
+      const span = rangeOf(range, after);
+      const [keys, values] = await Promise.all([
+        done(records.getAllKeys(span, size)),
+        done<unknown[]>(records.getAll(span, size)),
+      ]);
+      const found = keys.map((key, at): [string, Uint8Array] => [keyOf(key), bytesOf(values[at])]);
+      after = found.at(-1)?.[0] ?? after;
+      return found;
+    };
+    return { nextv, close: () => Promise.resolve() };
+  }
+
+  private begin(mode: IDBTransactionMode): IDBTransaction {
+    if (this.db === undefined) throw storeError('closed');
+    // Strict: on disk when it is acknowledged.
+    return this.db.transaction([RECORDS], mode, { durability: 'strict' });
+  }
+}
+
+/** Removes a database, if it is there. */
+export const removeIndexed = async (name: string): Promise<void> => {
+  await done(indexedDB.deleteDatabase(name));
+};

@@ -1,34 +1,34 @@
-/** What a durable store's calls throw, whatever library keeps it. */
+/** The errors of durable stores, independent of the library below. */
 import { errorCode } from '../../protocol/error-code.js';
 
 /** Why a store could not be opened, read or written. */
 export type StoreFault =
-  /** Another process (or page) has it open. Wait, and open it again. */
+  /** Another process (or page) has it open. Open it again later. */
   | 'locked'
-  /** No room on the disk, or none left of the browser's share. Nothing was changed; it works again when there is room. */
+  /** No space on disk, or in the browser's quota. Nothing was changed; it works again when there is space. */
   | 'full'
-  /** Folder or disk cannot be written. */
+  /** Folder or disk is not writable. */
   | 'read_only'
-  /** The disk failed in another way. */
+  /** Another failure of the disk. */
   | 'io'
-  /** What is stored is not what was stored. Opening it again sets it aside and builds a new one. */
+  /** The content is not what was stored. Opening it again sets it aside and builds a new store. */
   | 'damaged'
-  /** A newer program wrote it. Nothing was touched. */
+  /** Written by a newer program. Nothing was changed. */
   | 'newer_format'
-  /** It belongs to another device or tenant. Nothing was touched. */
+  /** It belongs to another device or tenant. Nothing was changed. */
   | 'other_owner'
   | 'closed'
-  /** This platform cannot keep a store safely. */
+  /** This platform cannot provide a safe store. */
   | 'unsupported';
 
-/** A store that cannot do what it was asked. Match on `code`. No message holds content or names of items. */
+/** A failure of a durable store. Match on `code`. No message contains content or names of items. */
 export class StoreError extends Error {
   override readonly name = 'StoreError';
 
   constructor(
     readonly code: StoreFault,
     message: string,
-    /** What was found, where more is known than the code says. */
+    /** What was found, if more is known than the code. */
     readonly detail: string | null = null,
     options?: ErrorOptions,
   ) {
@@ -48,23 +48,23 @@ const ADVICE: Readonly<Record<StoreFault, string>> = {
   unsupported: 'the local store cannot be kept here',
 };
 
-/** The error of a fault, with what to do about it. */
+/** The error of a fault, with advice. */
 export const storeError = (code: StoreFault, detail: string | null = null, cause?: unknown): StoreError =>
   new StoreError(code, detail === null ? ADVICE[code] : `${ADVICE[code]} (${detail})`, detail, { cause });
 
 const FULL = /no space left|ENOSPC|quota|EDQUOT|file too large|EFBIG/i;
 const READ_ONLY = /read-only file system|EROFS|permission denied|EACCES|operation not permitted|EPERM/i;
 
-/** What LevelDB says of a table that is gone, or shorter than its index says. */
+/** LevelDB's message for a table that is missing or truncated. */
 const CUT_OFF = /no such file|invalid argument/i;
 
-interface Told {
+interface Described {
   readonly codes: readonly string[];
   readonly text: string;
 }
 
-/** Codes, names and messages of an error and of what caused it. */
-function toldBy(error: unknown): Told {
+/** Codes, names and messages of an error and its causes. */
+function described(error: unknown): Described {
   const codes: string[] = [];
   const texts: string[] = [];
   for (let at: unknown = error, depth = 0; at instanceof Error && depth < 8; at = at.cause, depth++) {
@@ -75,21 +75,21 @@ function toldBy(error: unknown): Told {
   return { codes, text: texts.join('\n') };
 }
 
-/** A library's error (LevelDB's by its codes and messages, IndexedDB's by its names) as a `StoreError`. */
+/** Turns an error of a library into a `StoreError`: LevelDB's by codes and messages, IndexedDB's by names. */
 export function storeErrorOf(error: unknown): StoreError {
   if (error instanceof StoreError) return error;
-  return storeError(faultOf(toldBy(error)), null, error);
+  return storeError(faultOf(described(error)), null, error);
 }
 
-function faultOf({ codes, text }: Told): StoreFault {
+function faultOf({ codes, text }: Described): StoreFault {
   if (codes.includes('LEVEL_LOCKED')) return 'locked';
-  // Before damage: a write that found no room may be reported as either.
+  // Before damage: a write without space may be reported as either.
   if (FULL.test(text)) return 'full';
   if (READ_ONLY.test(text)) return 'read_only';
   if (codes.includes('LEVEL_CORRUPTION')) return 'damaged';
   if (codes.includes('LEVEL_IO_ERROR')) return CUT_OFF.test(text) ? 'damaged' : 'io';
   const last = codes.at(-1);
   const notOpen = last === 'LEVEL_DATABASE_NOT_OPEN' || last === 'LEVEL_ITERATOR_NOT_OPEN';
-  // IndexedDB's name for a database that was closed.
+  // IndexedDB's error for a closed database.
   return notOpen || text.includes('InvalidStateError') ? 'closed' : 'io';
 }

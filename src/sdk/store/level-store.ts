@@ -1,13 +1,12 @@
 /**
  * A durable store over `abstract-level`: LevelDB in Node, IndexedDB in browsers, memory in tests.
  *
- * Invariant: what a batch changes and the store's own state (cursor, sums, tallies) become durable in one step of the
- * database, or not at all. So the state always describes exactly the records beside it, and a scan when the store is
- * opened finds a record that was lost, changed or added by anything else. One store has a database for itself.
+ * Invariant: the changes of a batch and the store's state (cursor, sums, tallies) become durable in one write, or not
+ * at all. So the state always describes exactly the records beside it, and the scan at opening finds any record that
+ * was lost, changed or added by something else. A store uses its database exclusively.
  */
-import { FRESH, type Cursor } from '../cursor.js';
+import { FRESH, type Cursor, type Batch, type Entry, type Held, type Pending, type Store } from './store.js';
 import { storeError, storeErrorOf } from './error.js';
-import { DURABLE, scanned, type Level, type Operation } from './level.js';
 import {
   CHANGES,
   changeKey,
@@ -27,32 +26,31 @@ import {
   type StoreState,
   type StoreSums,
 } from './records.js';
-import type { Batch, Entry, Held, Pending, Store } from './store.js';
 
-/** Records as they will be, by key; undefined: gone. */
+/** New records by key; undefined: deleted. */
 type Plan = Map<string, Uint8Array | undefined>;
 
 const operationsOf = (plan: Plan): Operation[] =>
   [...plan].map(([key, value]) => (value === undefined ? { type: 'del', key } : { type: 'put', key, value }));
 
-/** What the database below may need beside the common interface. */
+/** What a database may need beside the common interface. */
 export interface LevelStoreOptions {
   /**
-   * Makes the database usable after a write that failed, or throws while it cannot be. LevelDB must be opened anew: the
-   * end of its log is not to be trusted. Absent where a failed write leaves no trace (IndexedDB).
+   * Makes the database usable after a failed write, or throws while that is impossible. LevelDB must be reopened,
+   * because the end of its log may be incomplete. Absent where a failed write leaves no trace (IndexedDB).
    */
   readonly reopen?: () => Promise<void>;
-  /** Ends what belongs to the store beside the database; `batches` is the state it is left in. */
+  /** Called after closing the database; `batches`: the count of its final state. */
   readonly onClose?: (batches: number) => Promise<void>;
 }
 
-/** See above. Made by `LevelStore.open` and `createStore`; the platforms' `openNodeStore` and `openBrowserStore` use both. */
+/** The durable store. Created by `LevelStore.open` after `createStore`; see `openNodeStore` and `openBrowserStore`. */
 export class LevelStore implements Store {
-  /** Settles when all calls of `apply` so far have taken effect, or failed. */
+  /** Settles when all calls of `apply` so far have taken effect or failed. */
   private applied: Promise<void> = Promise.resolve();
-  /** Reads under way: an `apply` that is called after them waits, or they might see it. */
+  /** Reads in progress: a later `apply` waits for them, because they must not see its changes. */
   private readonly reads = new Set<Promise<unknown>>();
-  /** What takes back the batch whose write failed: it may be found in the log when the database is opened again. */
+  /** The inverse of a batch whose write failed: the batch may be in the log when the database is reopened. */
   private failed: { readonly undo: Operation[] } | undefined;
   private readonly seed: number;
   private closing: Promise<void> | undefined;
@@ -66,7 +64,7 @@ export class LevelStore implements Store {
   }
 
   /**
-   * The store that a database holds; every record is read and checked. Throws `StoreError`: `damaged` also for a
+   * Opens the store in a database; every record is read and checked. Throws `StoreError`: `damaged` also for a
    * database without a store, `newer_format`, `other_owner`.
    */
   static async open(level: Level, owner: StoreOwner, options: LevelStoreOptions = {}): Promise<LevelStore> {
@@ -91,7 +89,7 @@ export class LevelStore implements Store {
     }
   }
 
-  /** Batches applied since the store began; never falls, not even when it is rebuilt. */
+  /** Batches applied since the store was created; never decreases, not even by a rebuild. */
   get batches(): number {
     return this.state.batches;
   }
@@ -141,7 +139,7 @@ export class LevelStore implements Store {
     return turn;
   }
 
-  /** Ends the store when all calls so far are done; later ones reject with `StoreError` `closed`. May be called again. */
+  /** Closes the store after all calls so far; later ones reject with `StoreError` `closed`. May be called again. */
   close(): Promise<void> {
     this.closing ??= this.applied
       .then(() => Promise.allSettled(this.reads))
@@ -151,7 +149,7 @@ export class LevelStore implements Store {
     return this.closing;
   }
 
-  /** Where there is still no room the batch whose write failed may be there when the store is opened again. */
+  /** If there is still no space, the failed batch may be found when the store is opened again. */
   private async takeBack(): Promise<void> {
     try {
       if (this.failed !== undefined) await this.recover(this.failed.undo);
@@ -192,10 +190,7 @@ export class LevelStore implements Store {
     }
   }
 
-  /**
-   * A write failed, and its caller was told so: where it is found in the log all the same, it is taken back. The number
-   * of batches tells.
-   */
+  /** After a failed write: if the batch is in the log all the same, it is undone. The batch count tells. */
   private async recover(undo: Operation[]): Promise<void> {
     await this.options.reopen?.();
     const found = await readState(this.level);
@@ -208,7 +203,7 @@ export class LevelStore implements Store {
     this.failed = undefined;
   }
 
-  /** The state after a batch, what brings it about, and what would take it back (the state's record aside). */
+  /** The state after a batch, the operations that lead there, and their inverse (without the state's record). */
   private async planned(batch: Batch): Promise<{ next: StoreState; operations: Operation[]; undo: Operation[] }> {
     const generation = this.state.generation + Number(batch.forgetVersions === true);
     const plan = this.records(batch, generation);
@@ -238,13 +233,13 @@ export class LevelStore implements Store {
   }
 }
 
-/** The state in a database, or undefined where there is none. Throws `StoreError` `damaged`, `newer_format`. */
+/** Reads the state of a database; undefined where there is none. Throws `StoreError` `damaged`, `newer_format`. */
 export async function readState(level: Level): Promise<StoreState | undefined> {
   const record = await level.get(STATE_KEY);
   return record === undefined ? undefined : decodeState(record);
 }
 
-/** What a state should say, by the records themselves. */
+/** The sums recomputed from the records. */
 async function counted(level: Level, { owner, generation }: StoreState): Promise<StoreSums> {
   const at = { owner: ownerSeed(owner), generation };
   let sums = NO_SUMS;
@@ -256,14 +251,14 @@ async function counted(level: Level, { owner, generation }: StoreState): Promise
   return sums;
 }
 
-/** Whose changes are to be put into a new store, and how many batches the one before it had. */
+/** The initial content of a store: unsent changes, and the batch count of its predecessor. */
 export interface NewStore {
   readonly owner: StoreOwner;
   readonly batches: number;
   readonly changes: readonly Pending[];
 }
 
-/** Makes a store in an empty database, in one step. Throws `StoreError`. */
+/** Creates a store in an empty database, in one write. Throws `StoreError`. */
 export async function createStore(level: Level, { owner, batches, changes }: NewStore): Promise<void> {
   const at = { owner: ownerSeed(owner), generation: 0 };
   const plan: Plan = new Map(changes.map((change) => [changeKey(change.seq), encodeChange(change, at.owner)]));
@@ -274,5 +269,52 @@ export async function createStore(level: Level, { owner, batches, changes }: New
     await level.batch(operationsOf(plan.set(STATE_KEY, encodeState(state))), DURABLE);
   } catch (error) {
     throw storeErrorOf(error);
+  }
+}
+
+/** The part of an `abstract-level` database that a store uses; keys are texts, values bytes. */
+export interface Level {
+  open(): Promise<void>;
+  close(): Promise<void>;
+  get(key: string): Promise<Uint8Array | undefined>;
+  getMany(keys: string[]): Promise<(Uint8Array | undefined)[]>;
+  put(key: string, value: Uint8Array): Promise<void>;
+  batch(operations: Operation[], options: typeof DURABLE): Promise<void>;
+  iterator(options: LevelRange & typeof SCAN): {
+    nextv(size: number): Promise<[string, Uint8Array][]>;
+    close(): Promise<void>;
+  };
+}
+
+/** Keys from `gte`, and below `lt`; absent: all. */
+export interface LevelRange {
+  readonly gte?: string;
+  readonly lt?: string;
+}
+
+/** LevelDB syncs to disk before it acknowledges; other databases ignore the option. */
+export const DURABLE = { keyEncoding: 'utf8', valueEncoding: 'view', sync: true } as const;
+/** Records per read, and their size where the database counts it: the memory of a scan. */
+const SCAN_RECORDS = 256;
+const SCAN = { highWaterMarkBytes: 1024 * 1024 } as const;
+
+/** One operation of a write. */
+export type Operation =
+  | { readonly type: 'put'; readonly key: string; readonly value: Uint8Array }
+  | { readonly type: 'del'; readonly key: string };
+
+/** The records of a range, in bounded memory. Throws `StoreError`. */
+export async function* scanned(level: Level, range: LevelRange): AsyncGenerator<[string, Uint8Array]> {
+  const iterator = level.iterator({ ...range, ...SCAN });
+  try {
+    for (;;) {
+      const records = await iterator.nextv(SCAN_RECORDS);
+      if (records.length === 0) return;
+      yield* records;
+    }
+  } catch (error) {
+    throw storeErrorOf(error);
+  } finally {
+    await iterator.close();
   }
 }

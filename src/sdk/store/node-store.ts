@@ -1,28 +1,26 @@
-/** Durable stores of Node: LevelDB in a folder (the only importer of it). */
+/** Durable stores of Node: LevelDB in a folder. */
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
 import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../files/durable.js';
 import { errorCode } from '../../protocol/error-code.js';
-import type { StoreError } from './error.js';
-import { storeError, storeErrorOf } from './error.js';
-import type { Level } from './level.js';
-import { isSoundLog } from './node-log.js';
+import { type StoreError, storeError, storeErrorOf } from './error.js';
+import type { Level } from './level-store.js';
 import { openStore, type OpenedStore, type StorePlace } from './open.js';
-import type { StoreOwner } from './records.js';
+import { type StoreOwner, crcWith } from './records.js';
 
-/** Of the damaged stores that were set aside; older ones are removed. */
+/** Damaged stores that are kept; older ones are removed. */
 const SET_ASIDE_MAX = 3;
-/** More than LevelDB writes when it is opened: with so much room opening will not fail for the lack of it. */
+/** More than LevelDB writes at opening: with this much space opening does not fail for lack of it. */
 const PROBE_BYTES = 256 * 1024;
 
 /**
- * The store of a device in a folder of its own, which is made (0700) where it is not there. Inside: `current` and, while
- * a damaged one is replaced, `next`; `damaged-<time>`, the last three of those; `lock`, which tells two processes apart;
- * `expected.json`, how far the store was when it was opened or closed last, so that an older state does not pass for it.
+ * Opens the store of a device in a folder of its own, and creates it (0700) if needed. Inside: `current` and, during a
+ * rebuild, `next`; `damaged-<time>`, the last three of those; `lock`, against a second process; `expected.json`, the
+ * batch count at the last opening or closing, so that an older state is recognised.
  *
- * Everything in it is read and checked first: about half a second for 50,000 items. Throws `StoreError`; `locked` where
+ * All content is read and checked first: about half a second for 50,000 items. Throws `StoreError`; `locked` where
  * another process has it open.
  */
 export async function openNodeStore(folder: string, owner: StoreOwner): Promise<OpenedStore> {
@@ -36,7 +34,7 @@ export async function openNodeStore(folder: string, owner: StoreOwner): Promise<
   }
 }
 
-/** LevelDB holds a lock on its folder, which the system lets go of when the process ends, however it ends. */
+/** LevelDB locks its folder; the system releases the lock when the process ends, however it ends. */
 async function locked(path: string): Promise<ClassicLevel> {
   const lock = new ClassicLevel(path);
   try {
@@ -45,14 +43,14 @@ async function locked(path: string): Promise<ClassicLevel> {
   } catch (error) {
     if (faultOf(error).code !== 'damaged') throw error;
   }
-  // There is nothing in it that anybody would miss.
+  // The lock's database has no content.
   await rm(path, { recursive: true, force: true });
   const anew = new ClassicLevel(path);
   await anew.open();
   return anew;
 }
 
-/** A file in the place of a folder is told as any failure of the disk; of a store it is damage. */
+/** LevelDB reports a file in place of a folder as an I/O failure; for a store it is damage. */
 function faultOf(error: unknown): StoreError {
   const fault = storeErrorOf(error);
   const cause = error instanceof Error ? error.cause : undefined;
@@ -60,7 +58,7 @@ function faultOf(error: unknown): StoreError {
   return fault.code === 'io' && misplaced ? storeError('damaged', 'a file is in its place', error) : fault;
 }
 
-/** See `openNodeStore`. The lock is held: nothing else changes the folder. */
+/** The folder of one store. The lock is held, so nothing else changes it. */
 class Folder implements StorePlace {
   constructor(
     private readonly folder: string,
@@ -90,7 +88,7 @@ class Folder implements StorePlace {
     try {
       await ClassicLevel.repair(this.at('current'));
     } catch (error) {
-      // Nothing was there to mend: it cannot be read, which is known.
+      // Nothing could be repaired; that the store is unreadable is known.
       if (!['damaged', 'io'].includes(faultOf(error).code)) throw error;
     }
   };
@@ -125,7 +123,7 @@ class Folder implements StorePlace {
     return this.lock.close();
   }
 
-  /** LevelDB writes when it opens, and fails half-way where it cannot: so it is asked only when there is room. */
+  /** LevelDB writes at opening and fails half-way without space, so the space is checked first. */
   readonly reopen = async (level: Level): Promise<void> => {
     const probe = this.at('probe');
     try {
@@ -161,7 +159,7 @@ class Folder implements StorePlace {
   }
 }
 
-/** Names in a folder; none where it is no folder. */
+/** Names in a folder; empty where it is no folder. */
 async function namesIn(folder: string): Promise<readonly string[]> {
   try {
     return await readdir(folder);
@@ -179,4 +177,46 @@ async function writeDurably(path: string, content: string | Uint8Array): Promise
   } finally {
     await file.close();
   }
+}
+
+const BLOCK = 32 * 1024;
+/** Checksum (4), length (2), type (1). */
+const HEADER = 7;
+/** Types of a record: full, first, middle, last. */
+const TYPES = 4;
+
+const crc32c = crcWith(0x82f63b78);
+
+/** CRC-32C, masked as LevelDB stores it. */
+function masked(bytes: Uint8Array): number {
+  const sum = crc32c(bytes);
+  return (((sum >>> 15) | (sum << 17)) + 0xa282ead8) >>> 0;
+}
+
+/**
+ * Checks LevelDB's log before LevelDB reads it (format: LevelDB, doc/log_format.md). LevelDB silently drops what does
+ * not match its checksum, up to the end of the block: at the end of the log that looks like an older state, and an
+ * acknowledged change would be lost unnoticed. True if every complete record matches its checksum; a record that the
+ * end of the file cuts off was being written when the process ended.
+ */
+export async function isSoundLog(path: string): Promise<boolean> {
+  const log = await readFile(path);
+  for (let at = 0; at < log.length;) {
+    const left = BLOCK - (at % BLOCK);
+    if (left < HEADER) {
+      at += left;
+      continue;
+    }
+    if (at + HEADER > log.length) return true;
+    const length = log.readUInt16LE(at + 4);
+    const type = log[at + 6] ?? 0;
+    // Preallocated and never written, as after a power failure.
+    if (type === 0 && length === 0) return log.subarray(at).every((byte) => byte === 0);
+    const end = at + HEADER + length;
+    if (HEADER + length > left || type > TYPES) return false;
+    if (end > log.length) return true;
+    if (masked(log.subarray(at + 6, end)) !== log.readUInt32LE(at)) return false;
+    at = end;
+  }
+  return true;
 }

@@ -1,62 +1,60 @@
 /**
- * Opening a durable store, and what happens when it is damaged: what can be read of the changes that this device has not
- * sent goes into a new store, everything else comes from the server again, and the damaged one is set aside.
+ * Opening a durable store, and rebuilding a damaged one: readable unsent changes go into a new store, everything else
+ * is replayed from the server, and the damaged store is set aside.
  */
-import type { StoreError } from './error.js';
-import { storeError, storeErrorOf } from './error.js';
-import { createStore, LevelStore, readState, type LevelStoreOptions } from './level-store.js';
-import { scanned, type Level } from './level.js';
+import { type StoreError, storeError, storeErrorOf } from './error.js';
+import { createStore, LevelStore, readState, type LevelStoreOptions, scanned, type Level } from './level-store.js';
 import { CHANGES, decodeChange, ownerSeed, type StoreOwner } from './records.js';
 import type { Pending } from './store.js';
 
-/** Told where a store was damaged, and is a new one now. The next connection replays everything from 0. */
+/** The rebuild of a damaged store. The next connection replays everything from 0. */
 export interface StoreRepair {
-  /** What was found. */
+  /** The damage found. */
   readonly reason: string;
-  /** Where the damaged store was put: a folder, or the name of a database. The last few are kept. */
+  /** Where the damaged store is: a folder, or the name of a database. The last few are kept. */
   readonly setAside: string;
-  /** Own changes that were not confirmed by the server, and were carried over. */
+  /** Unconfirmed changes that were carried over. */
   readonly carried: number;
-  /** Own changes that were there and could not be read; null where nobody can tell. What was sent is on the server. */
+  /** Changes that could not be read; null where the number is unknown. Those that were sent are on the server. */
   readonly lost: number | null;
 }
 
-/** A store, open, for one device in one process. */
+/** An open store, for one device in one process. */
 export interface OpenedStore {
-  /** Close it when the device is closed. */
+  /** To be closed with the device. */
   readonly store: LevelStore;
   /** Null: it was sound, or new. */
   readonly repair: StoreRepair | null;
 }
 
-/** Where the databases of one store lie. What is locked, moved and kept is the platform's business. */
+/** The databases of one store. Locking, moving and cleaning up depend on the platform. */
 export interface StorePlace {
-  /** Looks for damage that the database itself would pass over. Throws `StoreError` `damaged`. */
+  /** Looks for damage that the database itself would ignore. Throws `StoreError` `damaged`. */
   readonly inspect?: () => Promise<void>;
-  /** Opens the database in use, or makes it. Throws what the library throws. */
+  /** Opens the database in use, or creates it. Throws errors of the library. */
   current(): Promise<Level>;
-  /** Opens an empty database that is to take the place of the one in use. */
+  /** Opens an empty database that is to replace the one in use. */
   next(): Promise<Level>;
-  /** Makes a damaged database readable where that is possible; it is closed. Absent where there is no such thing. */
+  /** Repairs a damaged, closed database as far as possible. Absent where there is no such function. */
   readonly mend?: () => Promise<void>;
   /**
-   * Puts the next database, closed, in the place of the one in use, closed, which it sets aside. A crash leaves the one
-   * or the other in use. Resolves with where the old one is.
+   * Replaces the database in use by the next one, both closed, and sets the old one aside. After a crash one of them
+   * is in use. Resolves with the place of the old one.
    */
   promote(): Promise<string>;
-  /** The least number of batches that the store in use must have; 0: not known. */
+  /** The lowest batch count that the store in use may have; 0: unknown. */
   expected(): Promise<number>;
-  /** Keeps that number, for the next opening. */
+  /** Saves that count for the next opening. */
   expect(batches: number): Promise<void>;
-  /** Lets go of what `current` does not close. */
+  /** Releases what closing the database does not. */
   release(): Promise<void>;
   /** See `LevelStoreOptions`. */
   readonly reopen?: (level: Level) => Promise<void>;
 }
 
 /**
- * Opens the store of a device, makes it, or rebuilds it where it is damaged. Throws `StoreError`: `locked`, `full`,
- * `read_only`, `io`, `newer_format`, `other_owner`; nothing was changed then.
+ * Opens the store of a device, creates it, or rebuilds it if it is damaged. Throws `StoreError`: `locked`, `full`,
+ * `read_only`, `io`, `newer_format`, `other_owner`; then nothing was changed.
  */
 export async function openStore(place: StorePlace, owner: StoreOwner): Promise<OpenedStore> {
   try {
@@ -70,7 +68,7 @@ export async function openStore(place: StorePlace, owner: StoreOwner): Promise<O
   }
 }
 
-/** The store in use, or why it is damaged. */
+/** Opens the store in use, or returns its damage. */
 async function attempt(place: StorePlace, owner: StoreOwner, expected: number): Promise<LevelStore | StoreError> {
   let level: Level | undefined;
   try {
@@ -131,8 +129,8 @@ async function rebuilt(
 }
 
 /**
- * A change whose predecessor could not be read would wait for ever for that one's version. It is sent as the creation of
- * an item: where the item is there, the server refuses it, nothing is overwritten, and the user hears of it.
+ * A change whose predecessor is unreadable would wait for its version for ever. It is sent as the creation of an item:
+ * if the item exists, the server refuses the change, nothing is overwritten, and the user is told.
  */
 function withBases(changes: readonly Pending[]): readonly Pending[] {
   const seen = new Set<string>();
@@ -146,12 +144,12 @@ function withBases(changes: readonly Pending[]): readonly Pending[] {
 interface Salvage {
   /** By rising `seq`. */
   readonly changes: readonly Pending[];
-  /** How many there were, and the number of batches, where that can be told. */
+  /** Number of changes, and of batches, as far as known. */
   readonly expected: number | null;
   readonly batches: number;
 }
 
-/** What is sound of the own changes: as the database is, and once more when it was mended, which may lose and gain. */
+/** The sound changes: of the database as it is, and again after a repair, which may lose some and recover others. */
 async function salvaged(place: StorePlace, owner: StoreOwner): Promise<Salvage> {
   const first = await reading(place, owner);
   if (!first.cutShort || place.mend === undefined) return first;
@@ -180,7 +178,9 @@ async function reading(place: StorePlace, owner: StoreOwner): Promise<Salvage & 
   }
 }
 
-/** Each record has a checksum of its own, seeded with its owner: what passes is sound, whatever lies around it. */
+/**
+ * Each record has a checksum of its own, seeded with its owner: a record that matches is sound, whatever is around it.
+ */
 async function soundChanges(level: Level, owner: StoreOwner): Promise<Salvage & { readonly cutShort: boolean }> {
   const changes: Pending[] = [];
   let expected: number | null = null;

@@ -1,54 +1,52 @@
 /**
- * What a durable store keeps, as records: key, bytes, checksum. Format 1. Pure.
+ * The records of a durable store: key, bytes, checksum. Format 1. Pure.
  *
- * Keys: `m` the state of the store, `e<id>` an entry, `o<seq, 16 digits>` an own change. A record's checksum is seeded
- * with its owner and its key: one that was moved, or that belongs to another device, does not pass for sound.
+ * Keys: `m` the state of the store, `e<id>` an entry, `o<seq, 16 digits>` a pending change. A record's checksum is
+ * seeded with owner and key: a record that was moved or belongs to another device does not match.
  */
 import { text } from '../../protocol/bytes.js';
 import { isContentType, type LiveItem, type SealedKeys } from '../../protocol/item.js';
-import type { Cursor } from '../cursor.js';
-import { checksumOf, crc32, RecordReader, RecordWriter } from './bytes.js';
+import type { Cursor, Entry, Held, Pending, QuarantineReason } from './store.js';
 import { storeError } from './error.js';
-import type { Entry, Held, Pending, QuarantineReason } from './store.js';
 
-/** Raise it with every change of the records below, and read the older ones. */
+/** To be raised with every change of the records; older formats must still be read. */
 export const FORMAT = 1;
 
-/** Whose store it is: the items of one tenant and the changes of one device. */
+/** The owner of a store: the items of one tenant and the changes of one device. */
 export interface StoreOwner {
   readonly tenantId: string;
   readonly deviceId: string;
 }
 
-/** The state of a store beside its entries and changes; stored anew in each batch. */
+/** The state of a store beside its entries and changes; rewritten in each batch. */
 export interface StoreState extends StoreSums {
   readonly owner: StoreOwner;
-  /** Batches applied since the store began; never falls. */
+  /** Batches applied since the store was created; never decreases. */
   readonly batches: number;
-  /** Entries of an earlier one count as version 0, so that a reset need not rewrite them all. */
+  /** Entries of an earlier generation have version 0, so that a reset need not rewrite them. */
   readonly generation: number;
   readonly cursor: Cursor;
 }
 
-/** What the records of a store add up to. */
+/** The sums over all records. */
 export interface StoreSums extends Held {
   readonly entries: Tally;
   readonly changes: Tally;
 }
 
-/** How many records, and the sum of their checksums modulo 2^32: a record that is lost is missed. */
+/** Number of records, and the sum of their checksums modulo 2^32, which reveals a lost record. */
 interface Tally {
   readonly count: number;
   readonly sum: number;
 }
 
-/** Whose records, by the seed of their checksums, and the generation whose versions count. */
+/** The owner of records, as seed of their checksums, and the generation whose versions are valid. */
 export interface RecordsOf {
   readonly owner: number;
   readonly generation: number;
 }
 
-/** The sums of nothing. */
+/** The sums of an empty store. */
 export const NO_SUMS: StoreSums = {
   itemCount: 0,
   versionSum: 0,
@@ -56,18 +54,18 @@ export const NO_SUMS: StoreSums = {
   changes: { count: 0, sum: 0 },
 };
 
-/** Key of the store's state. */
+/** Key of the state. */
 export const STATE_KEY = 'm';
-/** The range of all entries. */
+/** Keys of all entries. */
 export const ENTRIES = { gte: 'e', lt: 'f' } as const;
-/** The range of all own changes, in the order in which they were made. */
+/** Keys of all pending changes, in order of creation. */
 export const CHANGES = { gte: 'o', lt: 'p' } as const;
-/** An item's key. */
+/** Key of an item. */
 export const entryKey = (id: string): string => `e${id}`;
-/** An own change's key; digits are filled up, so that keys sort by number. */
+/** Key of a pending change, zero-padded, so that keys sort by number. */
 export const changeKey = (seq: number): string => `o${String(seq).padStart(16, '0')}`;
 
-/** Checksums of records of this owner begin with it. */
+/** Seed of the checksums of an owner's records. */
 export const ownerSeed = ({ tenantId, deviceId }: StoreOwner): number => crc32(text(`${tenantId} ${deviceId}`));
 
 const seedOf = (key: string, owner: number): number => crc32(text(key), owner);
@@ -82,7 +80,7 @@ const TAGGED = 4;
 const HAS_ROW = 8;
 const HAS_KEPT = 16;
 
-/** An entry's record. */
+/** Encodes an entry. */
 export function encodeEntry(entry: Entry, generation: number, owner: number): Uint8Array {
   const row = entry.state === 'deleted' ? null : entry.row;
   const kept = entry.state === 'live' ? null : entry.kept;
@@ -96,7 +94,7 @@ export function encodeEntry(entry: Entry, generation: number, owner: number): Ui
   return out.sealed(seedOf(entryKey(entry.id), owner));
 }
 
-/** An entry out of its record. Throws `StoreError` `damaged`. */
+/** Decodes an entry. Throws `StoreError` `damaged`. */
 export function decodeEntry(key: string, record: Uint8Array, at: RecordsOf): Entry {
   const read = new RecordReader(record, seedOf(key, at.owner));
   const id = key.slice(1);
@@ -105,7 +103,7 @@ export function decodeEntry(key: string, record: Uint8Array, at: RecordsOf): Ent
   const generation = read.int();
   const stored = read.int();
   const version = generation === at.generation ? stored : 0;
-  // No other reason is ever written, and a newer program that knows more writes another format.
+  // No other reason is ever written; a newer program with more of them uses another format.
   const reason = state === 'quarantined' ? (read.text() as QuarantineReason) : null;
   const row = head & HAS_ROW ? readRow(read, id) : null;
   const kept = head & HAS_KEPT ? readRow(read, id) : null;
@@ -132,7 +130,7 @@ function readKeys(read: RecordReader): SealedKeys {
   return keys;
 }
 
-/** The id is left out where it is the entry's own. */
+/** An id equal to the entry's is left out. */
 function writeRow(out: RecordWriter, row: LiveItem, id: string): void {
   const { inline, blob, master, sig } = row;
   out.byte((inline ? INLINE : 0) | (blob ? BLOB : 0) | (master ? MASTER : 0) | (sig ? SIG : 0));
@@ -166,7 +164,7 @@ const HAS_BASE = 4;
 const HAS_VERSION = 8;
 const REWRAP = 16;
 
-/** An own change's record. */
+/** Encodes a pending change. */
 export function encodeChange(change: Pending, owner: number): Uint8Array {
   const { base, version } = change;
   const rewrap = change.kind === 'write' && change.rewrap;
@@ -179,7 +177,7 @@ export function encodeChange(change: Pending, owner: number): Uint8Array {
   return out.sealed(seedOf(changeKey(change.seq), owner));
 }
 
-/** An own change out of its record. Throws `StoreError` `damaged`. */
+/** Decodes a pending change. Throws `StoreError` `damaged`. */
 export function decodeChange(key: string, record: Uint8Array, owner: number): Pending {
   const read = new RecordReader(record, seedOf(key, owner));
   const head = read.byte();
@@ -199,7 +197,7 @@ export function decodeChange(key: string, record: Uint8Array, owner: number): Pe
   return change;
 }
 
-/** The state's record. Its first number is the format, and its checksum has no owner: any version can read both. */
+/** Encodes the state. It starts with the format, and its checksum has no owner, so that any version can read both. */
 export function encodeState(state: StoreState): Uint8Array {
   const { owner, cursor, entries, changes } = state;
   const out = new RecordWriter().int(FORMAT).text(owner.tenantId).text(owner.deviceId);
@@ -211,7 +209,7 @@ export function encodeState(state: StoreState): Uint8Array {
   return out.sealed(seedOf(STATE_KEY, 0));
 }
 
-/** The state out of its record. Throws `StoreError` `damaged`, `newer_format`. */
+/** Decodes the state. Throws `StoreError` `damaged`, `newer_format`. */
 export function decodeState(record: Uint8Array): StoreState {
   const read = new RecordReader(record, seedOf(STATE_KEY, 0));
   const format = read.int();
@@ -229,14 +227,14 @@ export function decodeState(record: Uint8Array): StoreState {
   return { owner, batches, generation, cursor: { since, epoch }, itemCount, versionSum, entries, changes };
 }
 
-/** The version that an entry's record adds to the sum; 0 for none, one that is deleted, or has no version now. */
+/** The version that an entry's record adds to the sum; 0 for none, a deleted one, or one without a version. */
 function countedVersion(key: string, record: Uint8Array | undefined, at: RecordsOf): number {
   if (record === undefined) return 0;
   const { state, version } = decodeEntry(key, record, at);
   return state === 'deleted' ? 0 : version;
 }
 
-/** The sums with a record put in the place of another one; undefined: none. Throws `StoreError` `damaged`. */
+/** The sums after replacing a record; undefined: no record. Throws `StoreError` `damaged`. */
 export function summed(
   sums: StoreSums,
   { key, before, after }: { readonly key: string; readonly before?: Uint8Array; readonly after?: Uint8Array },
@@ -253,3 +251,130 @@ export function summed(
     versionSum: sums.versionSum + is - was,
   };
 }
+
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+/** Writes a record from front to back. */
+export class RecordWriter {
+  private bytes = new Uint8Array(512);
+  private at = 0;
+
+  byte(value: number): this {
+    this.room(1);
+    this.bytes[this.at++] = value;
+    return this;
+  }
+
+  /** An integer from 0 to 2^53-1: seven bits per byte, lowest first; the highest bit marks that more follow. */
+  int(value: number): this {
+    if (!Number.isSafeInteger(value) || value < 0) throw new RangeError(`${value} cannot be stored as a whole number`);
+    this.room(8);
+    let rest = value;
+    for (; rest >= 128; rest = Math.floor(rest / 128)) this.bytes[this.at++] = (rest % 128) + 128;
+    this.bytes[this.at++] = rest;
+    return this;
+  }
+
+  /** The length, then the bytes. */
+  blob(value: Uint8Array): this {
+    this.int(value.length);
+    this.room(value.length);
+    this.bytes.set(value, this.at);
+    this.at += value.length;
+    return this;
+  }
+
+  text(value: string): this {
+    return this.blob(text(value));
+  }
+
+  /** The record followed by its checksum, which also covers `seed`. */
+  sealed(seed: number): Uint8Array {
+    const sum = crc32(this.bytes.subarray(0, this.at), seed);
+    this.room(4);
+    new DataView(this.bytes.buffer).setUint32(this.at, sum);
+    return this.bytes.slice(0, this.at + 4);
+  }
+
+  private room(more: number): void {
+    if (this.at + more <= this.bytes.length) return;
+    const wider = new Uint8Array(Math.max(this.bytes.length * 2, this.at + more));
+    wider.set(this.bytes);
+    this.bytes = wider;
+  }
+}
+
+/** Reads a record from front to back. Throws `StoreError` `damaged` where it ends too early or has an invalid value. */
+export class RecordReader {
+  private at = 0;
+  private readonly end: number;
+
+  /** Checks the checksum first. */
+  constructor(
+    private readonly bytes: Uint8Array,
+    seed: number,
+  ) {
+    this.end = bytes.length - 4;
+    if (this.end < 0 || crc32(bytes.subarray(0, this.end), seed) !== checksumOf(bytes)) {
+      throw storeError('damaged', 'a record does not fit its checksum');
+    }
+  }
+
+  byte(): number {
+    if (this.at >= this.end) throw storeError('damaged', 'a record ends too early');
+    return this.bytes[this.at++] ?? 0;
+  }
+
+  int(): number {
+    let value = 0;
+    for (let factor = 1; ; factor *= 128) {
+      const next = this.byte();
+      value += (next % 128) * factor;
+      if (!Number.isSafeInteger(value)) throw storeError('damaged', 'a number is too large');
+      if (next < 128) return value;
+    }
+  }
+
+  blob(): Uint8Array {
+    const length = this.int();
+    if (length > this.end - this.at) throw storeError('damaged', 'a record ends too early');
+    this.at += length;
+    return this.bytes.subarray(this.at - length, this.at);
+  }
+
+  text(): string {
+    try {
+      return utf8.decode(this.blob());
+    } catch (error) {
+      throw error instanceof TypeError ? storeError('damaged', 'a text is not UTF-8') : error;
+    }
+  }
+
+  /** Throws if anything is left. */
+  done(): void {
+    if (this.at !== this.end) throw storeError('damaged', 'a record goes on too long');
+  }
+}
+
+/** The checksum of a record. */
+export const checksumOf = (record: Uint8Array): number =>
+  new DataView(record.buffer, record.byteOffset, record.byteLength).getUint32(record.length - 4);
+
+/** A CRC-32 with this polynomial, bits reversed; `seed`: the sum so far. */
+export function crcWith(polynomial: number): (bytes: Uint8Array, seed?: number) => number {
+  const table = Uint32Array.from({ length: 256 }, (_, byte) => {
+    let sum = byte;
+    for (let bit = 0; bit < 8; bit++) sum = sum & 1 ? (sum >>> 1) ^ polynomial : sum >>> 1;
+    return sum;
+  });
+  return (bytes, seed = 0) => {
+    let sum = ~seed;
+    for (let at = 0; at < bytes.length; at++) {
+      sum = (table[(sum ^ (bytes[at] ?? 0)) & 255] ?? 0) ^ (sum >>> 8);
+    }
+    return ~sum >>> 0;
+  };
+}
+
+/** CRC-32 (ISO-HDLC, as in zip): detects accidents, not attacks. */
+export const crc32 = crcWith(0xedb88320);

@@ -1,21 +1,20 @@
 /**
- * What a device keeps between one start and the next: ciphertext rows, its own unsent changes, and its cursor.
- * A port: `MemoryStore` here, `LevelStore` over LevelDB in Node and IndexedDB in browsers.
+ * What a device keeps between two runs: ciphertext rows, its own unsent changes, and its cursor. A port: `MemoryStore`
+ * here, `LevelStore` over LevelDB in Node and IndexedDB in browsers.
  *
- * Two layers, and that is the point: `items` is exactly what the ordered stream said up to the cursor, nothing else, so
- * it can be compared with the server's count at any `caught_up`. What this device wrote lies in the outbox, on top,
- * until the stream confirms it. Plaintext is never stored.
+ * There are two layers. Entries are exactly what the ordered stream said up to the cursor, so that they can be
+ * compared with the server's count at any `caught_up`. Changes of this device are in the outbox, on top, until the
+ * stream confirms them. Plaintext is never stored.
  */
 import type { RefusalReason } from '../../crypto/refusal.js';
 import type { ItemWrite, LiveItem } from '../../protocol/item.js';
-import { FRESH, type Cursor } from '../cursor.js';
 
-/** Why an item is not shown: a reason of the crypto core, or what a client sees in comparing versions. */
+/** Why an item is not shown: a reason of the crypto core, or a contradiction between versions. */
 export type QuarantineReason =
   | RefusalReason
-  /** The row cannot be read at all. */
+  /** The row is unreadable. */
   | 'bad_row'
-  /** The content is older than what was here before, under a newer version: only a server could do that. */
+  /** Older content than before under a newer version: only a server can do that. */
   | 'rolled_back'
   /** The item was deleted before, and there is no restore (RETRY-02). */
   | 'resurrected';
@@ -26,13 +25,13 @@ interface Known {
   readonly version: number;
 }
 
-/** An item whose tag holds and that opened. */
+/** An item whose tag verifies and that decrypts. */
 export interface LiveEntry extends Known {
   readonly state: 'live';
   readonly row: LiveItem;
 }
 
-/** An item that does not verify. It is counted, not shown. `kept` is the last state that did verify. */
+/** An item that does not verify. It is counted, not shown. `kept`: the last state that verified. */
 export interface QuarantinedEntry extends Known {
   readonly state: 'quarantined';
   readonly reason: QuarantineReason;
@@ -40,88 +39,88 @@ export interface QuarantinedEntry extends Known {
   readonly kept: LiveItem | null;
 }
 
-/** A deleted item. `kept`: its last content, where the delete bore no valid tag and may be the server's own idea. */
+/** A deleted item. `kept`: its last content, if the delete has no valid tag and may be by the server. */
 export interface DeletedEntry extends Known {
   readonly state: 'deleted';
   readonly tagged: boolean;
   readonly kept: LiveItem | null;
 }
 
-/** What the stream said of an item. */
+/** The state of an item according to the stream. */
 export type Entry = LiveEntry | QuarantinedEntry | DeletedEntry;
 
 interface PendingBase {
-  /** Order of making; unique. */
+  /** Order of creation; unique. */
   readonly seq: number;
   readonly id: string;
   /**
-   * The version this change was made against; null: the change before it in the outbox must be acknowledged first.
-   * Fixed once it was sent, so that sending again is the same write.
+   * The version this change is based on; null: the previous change of the item must be acknowledged first. Fixed once
+   * it was sent, so that a retry is the same write.
    */
   readonly base: number | null;
-  /** The version the server acknowledged, or null while it has not. */
+  /** The acknowledged version; null: not acknowledged. */
   readonly version: number | null;
-  /** When it was made, ms by this device's clock; absent where the store does not say. */
+  /** Time of creation, ms by this device's clock; absent where the store does not keep it. */
   readonly madeAt?: number;
 }
 
-/** A change of this device that the stream has not confirmed. `rewrap`: of keys only, on behalf of all devices. */
+/** A change of this device that the stream has not confirmed. `rewrap`: adds keys only. */
 export type Pending =
   | (PendingBase & { readonly kind: 'write'; readonly row: LiveItem; readonly rewrap: boolean })
   | (PendingBase & { readonly kind: 'move'; readonly row: LiveItem })
   | (PendingBase & { readonly kind: 'delete'; readonly sig: Uint8Array });
 
-/** What `put` of a pending write sends. */
+/** The write that a pending change sends. */
 export const pendingWrite = (pending: Extract<Pending, { kind: 'write' }>): ItemWrite => {
   const { id, binId, type, ts, inline, blob, master, sig } = pending.row;
   return { id, binId, type, ts, inline, blob, master, sig, ifVersion: pending.base };
 };
 
-/** Changes that must become durable together, or not at all. */
+/** Changes that become durable together, or not at all. */
 export interface Batch {
   readonly entries?: readonly Entry[];
   readonly cursor?: Cursor;
   /** Added, or replaced where the `seq` is known. */
   readonly pending?: readonly Pending[];
-  /** `seq`s that are done with. */
+  /** `seq`s to remove. */
   readonly done?: readonly number[];
-  /** Sets the version of every entry to 0 first: another history begins. */
+  /** First sets the version of every entry to 0, because another history begins. */
   readonly forgetVersions?: boolean;
 }
 
-/** How many live items are held, and the sum of their versions: the client's side of the completeness check. */
+/** Number of live items and sum of their versions: the client's side of the completeness check. */
 export interface Held {
   readonly itemCount: number;
   readonly versionSum: number;
 }
 
 /**
- * The port. Calls may overlap. They take effect in the order in which they are made: a `get` called after an `apply`
- * sees all of it, one called before sees nothing of it.
+ * The port of stores. Calls may overlap and take effect in the order in which they are made: a `get` called after an
+ * `apply` sees all of it, one called before sees none of it.
  */
 export interface Store {
   cursor(): Promise<Cursor>;
   get(id: string): Promise<Entry | undefined>;
   /**
-   * All entries, deleted ones too, in no order that matters, without holding them all in memory. An entry that does not
-   * change meanwhile comes once; one that does comes once, in one of the states that it had since the call. Other calls,
-   * `apply` too, may be made and awaited between two of them.
+   * All entries, deleted ones included, in any order, in bounded memory. An entry that does not change meanwhile comes
+   * once; one that does comes once, in one of its states since the call. Other calls, `apply` too, may be made and
+   * awaited between two of them.
    */
   entries(): AsyncIterable<Entry>;
   /** All pending changes by rising `seq`. */
   pending(): Promise<readonly Pending[]>;
-  /** Of entries with a version, those not deleted. */
+  /** Of the entries with a version that are not deleted. */
   held(): Promise<Held>;
-  /** The bins of live entries, where a store knows them without taking every entry apart. */
+  /** The bins of live entries, if a store knows them without decoding every entry. */
   binIds?(): Promise<ReadonlySet<string>>;
   /**
-   * Durable, all of it, when it resolves. Where it rejects nothing of it took effect; the store goes on, and later
-   * calls may succeed (a full disk has room again).
+   * Durable as a whole when it resolves. If it rejects, nothing took effect; the store continues, and later calls may
+   * succeed (a full disk has space again).
    */
   apply(batch: Batch): Promise<void>;
 }
 
-/** Entries whose version is not known: what the server's history does not have, once a replay cannot bring it any more. */
+/** Entries without a version: items that the server's history does not have, once no replay can bring them. */
 export async function unversioned(store: Store): Promise<readonly string[]> {
   const ids: string[] = [];
   for await (const { id, state, version } of store.entries()) if (state !== 'deleted' && version === 0) ids.push(id);
@@ -131,7 +130,7 @@ export async function unversioned(store: Store): Promise<readonly string[]> {
 const countsFor = (entry: Entry | undefined): boolean =>
   entry !== undefined && entry.state !== 'deleted' && entry.version > 0;
 
-/** Keeps everything in memory: for tests, for short-lived programs, and until a durable store is bound. */
+/** A store in memory: for tests and short-lived programs. */
 export class MemoryStore implements Store {
   private readonly items = new Map<string, Entry>();
   private readonly outbox = new Map<number, Pending>();
@@ -166,7 +165,7 @@ export class MemoryStore implements Store {
     if (batch.forgetVersions === true) {
       for (const [id, entry] of this.items) this.items.set(id, { ...entry, version: 0 });
       this.itemCount = 0;
-      // Set, not counted down: a sum that a false version took past 2^53 is not exact any more.
+      // Set, not counted down: a false version may have taken the sum past 2^53, where it is not exact.
       this.versionSum = 0;
     }
     for (const entry of batch.entries ?? []) this.set(entry);
@@ -188,3 +187,40 @@ export class MemoryStore implements Store {
     this.versionSum += sign * entry.version;
   }
 }
+
+/**
+ * A position in a history. The epoch is needed because a number alone is ambiguous after a restore.
+ *
+ * `since` means "everything up to here was applied", so it moves only by the ordered stream: frames, `caught_up`, and
+ * pages of `GET /items`. It must never move to a version from the reply to an own write: lower versions of other
+ * devices may still be on their way, and would be skipped for ever. Hence no function here takes a reply.
+ */
+export interface Cursor {
+  /** The highest version up to which everything was applied. */
+  readonly since: number;
+  /** The name of the history of `since`; null before the first answer. */
+  readonly epoch: string | null;
+}
+
+/** The cursor of a client that has seen nothing. */
+export const FRESH: Cursor = { since: 0, epoch: null };
+
+/**
+ * The cursor after an `item`, `delete` or `ack` frame of `version`; undefined where that version was applied before,
+ * and the frame must be ignored.
+ */
+export const passed = (cursor: Cursor, version: number): Cursor | undefined =>
+  version > cursor.since ? { ...cursor, since: version } : undefined;
+
+/**
+ * The cursor after `caught_up`, or after the last page of a listing: everything up to `version` was sent, including
+ * own changes and items that do not concern this client. Undefined where it names another history than the cursor's:
+ * the client must start again from 0.
+ */
+export function caughtUp(cursor: Cursor, at: { readonly version: number; readonly epoch: string }): Cursor | undefined {
+  if (cursor.epoch !== null && cursor.epoch !== at.epoch) return undefined;
+  return { since: Math.max(cursor.since, at.version), epoch: at.epoch };
+}
+
+/** The cursor after `reset`: a new history, of which nothing is known yet. */
+export const restarted = (epoch: string): Cursor => ({ since: 0, epoch });

@@ -9,10 +9,8 @@ import { encode } from '../../protocol/shape.js';
 import { SWALLOW_MAX, type RequestContext } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
-import { DownloadStream, type BlobFile, type DownloadOptions } from './streams.js';
-import { Pace, type TooSlow } from './streams.js';
+import { DownloadStream, type BlobFile, type DownloadOptions, Pace, type TooSlow, hasTag, partOf } from './streams.js';
 import type { DocsPage, Log } from './ports.js';
-import { hasTag, partOf } from './streams.js';
 import type { RequestBudgets } from './limits.js';
 
 /** A reply that is serialized already. */

@@ -1,43 +1,45 @@
 /**
- * The device's line to the server (the reference, Sockets): ticket, connection, `hello`, heartbeat, and all over again when it
- * breaks. It hands frames on in order and knows nothing of items; where to start from is asked anew for each `hello`.
+ * The device's connection to the server (the reference, Sockets): ticket, connection, `hello`, heartbeat, and
+ * reconnecting after a failure. It passes on frames in order and knows nothing of items; the cursor is requested anew
+ * for each `hello`.
  */
 import { asError } from '../protocol/error-code.js';
 import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { backoffMs, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
-import type { Cursor } from './cursor.js';
+import type { Cursor } from './store/store.js';
 import type { Core } from './core.js';
 import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
-import { type LineState } from './events.js';
+import type { LineState } from './events.js';
 import { readFrame, type Frame } from './wire.js';
 
-/** The server pings every 30 s by default; after two that did not come, it is asked, then given up. */
-const ASK_AFTER_MS = 65_000;
+/** The server pings every 30 s by default. After two missed pings this side sends one, then gives up. */
+const PING_AFTER_MS = 65_000;
 const GIVE_UP_AFTER_MS = 90_000;
-const LOOK_EVERY_MS = 5_000;
-/** A connection that was not open by then never will be. */
+const CHECK_EVERY_MS = 5_000;
+/** Time-out of opening a connection. */
 const OPEN_WITHIN_MS = 20_000;
-/** An overloaded server is left alone for longer: the wait starts as if so many attempts had failed. */
+/** Backoff against an overloaded server starts as if this many attempts had failed. */
 const OVERLOADED_ATTEMPTS = 3;
-/** A server that restarts loses all its devices at one moment: they come back over so long a time, ms. */
+/** A restarting server loses all its devices at once: they reconnect spread over this time, ms. */
 const RESTART_SPREAD_MS = 3_000;
-/** More frames than a socket may send: it is this side that has to slow down, as for an overloaded server. */
+/** Close code for too many frames: this side has to slow down, as for an overloaded server. */
 const TOO_MANY_FRAMES = 4429;
 /**
- * When a connection has proved good, and the next failure begins with a short wait: so long after it brought everything,
- * or when it is alive for so long, ms. A server that lets everybody in and closes at once proves nothing.
+ * When a connection counts as good, so that the next failure starts with a short wait: this long after it caught up,
+ * or when it has lived this long, ms. A server that accepts every connection and closes it at once must not reset the
+ * backoff.
  */
 const GOOD_AFTER_CAUGHT_UP_MS = 10_000;
 const GOOD_AFTER_MS = 60_000;
 
-/** What the line needs, and whom it tells. */
+/** The parameters of a `ReconnectingSocket`. */
 export interface LineOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'random' | 'onProblem'> {
-  /** A ticket for one connection: the token never stands in a URL. */
+  /** A ticket for one connection, because a token must never be in a URL. */
   readonly ticket: () => Promise<string>;
-  /** Gets a new token, after the server closed because the old one ran out. */
+  /** Renews the token, after the server closed the connection because it had expired. */
   readonly renew: () => Promise<void>;
-  /** The cursor to say `hello` with. Asked after all frames of the last connection were handled. */
+  /** The cursor for `hello`. Called after all frames of the last connection were handled. */
   readonly cursor: () => Promise<Cursor>;
   /** `size`: characters of its text. */
   readonly onFrame: (frame: Frame, size: number) => void;
@@ -45,25 +47,25 @@ export interface LineOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' 
   readonly onRevoked: () => void;
 }
 
-/** One connection's life; what belongs to an older one is recognised by identity and ignored. */
+/** One connection. Events of an earlier one are recognised by identity and ignored. */
 interface Connection {
   socket: OpenSocket | null;
-  /** When it opened, and when it had brought everything; null: not yet. */
+  /** When it opened, and when it had caught up; null: not yet. */
   openedAt: number | null;
   caughtUpAt: number | null;
   heardAt: number;
-  asked: boolean;
+  pinged: boolean;
 }
 
-/** How a connection ended. `retryAfter`: seconds that the refusal of an upgrade named. */
+/** How a connection ended. `retryAfter`: seconds, from a refused upgrade. */
 interface Closed {
   readonly code: number;
   readonly reason: string;
   readonly retryAfter?: number;
 }
 
-/** Keeps one connection up from `start` until `stop` or revocation. */
-export class Line {
+/** Keeps one connection open from `start` until `stop` or revocation. */
+export class ReconnectingSocket {
   private current: Connection | undefined;
   private timer: Timer | undefined;
   private attempt = 0;
@@ -79,7 +81,7 @@ export class Line {
     this.connect();
   }
 
-  /** Closes for good. No frame is handed on after this. */
+  /** Closes for good. No frame is passed on after this. */
   stop(): void {
     if (!this.running) return;
     this.running = false;
@@ -87,32 +89,32 @@ export class Line {
     this.options.onState({ state: 'closed' });
   }
 
-  /** The connection has brought everything up to the head. */
+  /** The connection has delivered everything up to the head. */
   settled(): void {
     if (this.current !== undefined) this.current.caughtUpAt ??= this.options.clock.now();
   }
 
-  /** Breaks the connection and makes another after the usual wait. */
+  /** Closes the connection and opens another after the usual wait. */
   restart(reason: string): void {
     if (!this.running || this.current === undefined) return;
     this.drop(1000, 'starting anew');
-    this.again(reason);
+    this.reconnectLater(reason);
   }
 
-  /** Reads on, or stops reading for a while so that frames do not pile up here. */
+  /** Resumes or pauses reading, so that frames do not pile up in memory. */
   flow(reading: boolean): void {
     if (reading === this.reading) return;
     this.reading = reading;
     const connection = this.current;
     if (reading) connection?.socket?.resume?.();
     else connection?.socket?.pause?.();
-    // Who does not read hears nothing: that silence is not the server's.
+    // While reading is paused, silence is not the server's fault.
     if (connection !== undefined) connection.heardAt = this.options.clock.now();
   }
 
   private connect(): void {
     const now = this.options.clock.now();
-    const connection: Connection = { socket: null, openedAt: null, caughtUpAt: null, heardAt: now, asked: false };
+    const connection: Connection = { socket: null, openedAt: null, caughtUpAt: null, heardAt: now, pinged: false };
     this.current = connection;
     this.options.onState({ state: 'connecting' });
     this.open(connection).catch((error: unknown) => this.failed(connection, error));
@@ -132,7 +134,7 @@ export class Line {
       message: (text) => this.message(connection, text),
       closed: (code, reason, retryAfter) => this.closed(connection, { code, reason, retryAfter }),
     });
-    this.look(connection);
+    this.watch(connection);
   }
 
   private opened(connection: Connection): void {
@@ -157,42 +159,42 @@ export class Line {
   private message(connection: Connection, text: string): void {
     if (this.current !== connection) return;
     connection.heardAt = this.options.clock.now();
-    connection.asked = false;
+    connection.pinged = false;
     try {
       const frame = readFrame(text);
       if (frame.kind === 'ping') connection.socket?.send('{"type":"pong"}');
       else if (frame.kind === 'error') this.options.onProblem(new ProtocolError(`${frame.code}: ${frame.message}`));
       else this.options.onFrame(frame, text.length);
     } catch (error) {
-      // One bad frame does not end the line: what it would have brought is found missing at the next `caught_up`.
+      // One bad frame does not end the connection: the next `caught_up` reveals what it would have brought.
       this.options.onProblem(asError(error));
     }
   }
 
-  /** One look at a time for the whole line: nothing heard for long means a broken connection, whatever TCP believes. */
-  private look(connection: Connection): void {
+  /** Checks for silence at intervals: a connection without traffic is broken, whatever TCP reports. */
+  private watch(connection: Connection): void {
     this.timer?.cancel();
-    this.timer = this.options.clock.setTimer(LOOK_EVERY_MS, () => {
+    this.timer = this.options.clock.setTimer(CHECK_EVERY_MS, () => {
       if (this.current !== connection) return;
       if (!this.reading) connection.heardAt = this.options.clock.now();
       const silent = this.options.clock.now() - connection.heardAt;
       const opened = connection.openedAt !== null;
       if (silent >= (opened ? GIVE_UP_AFTER_MS : OPEN_WITHIN_MS)) {
         this.drop(CLOSE.silent, 'server silent');
-        this.again(opened ? 'the server fell silent' : 'the connection did not open');
+        this.reconnectLater(opened ? 'the server fell silent' : 'the connection did not open');
         return;
       }
-      if (opened && silent >= ASK_AFTER_MS && !connection.asked) {
-        connection.asked = true;
+      if (opened && silent >= PING_AFTER_MS && !connection.pinged) {
+        connection.pinged = true;
         connection.socket?.send('{"type":"ping"}');
       }
-      this.look(connection);
+      this.watch(connection);
     });
   }
 
   private closed(connection: Connection, { code, reason, retryAfter = 0 }: Closed): void {
     if (this.current !== connection) return;
-    this.leave();
+    this.detach();
     if (code === CLOSE.revoked) {
       this.endRevoked();
       return;
@@ -202,7 +204,10 @@ export class Line {
       this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
     if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
     const spread = code === CLOSE.restart ? Math.round(this.options.random() * RESTART_SPREAD_MS) : 0;
-    this.again(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`, Math.max(spread, retryAfter * 1_000));
+    this.reconnectLater(
+      `closed with ${code}${reason === '' ? '' : ` (${reason})`}`,
+      Math.max(spread, retryAfter * 1_000),
+    );
   }
 
   private failed(connection: Connection, error: unknown): void {
@@ -213,7 +218,7 @@ export class Line {
       return;
     }
     this.options.onProblem(asError(error));
-    this.again(asError(error).message, retryAfterMs(error));
+    this.reconnectLater(asError(error).message, retryAfterMs(error));
   }
 
   private endRevoked(): void {
@@ -223,8 +228,8 @@ export class Line {
     this.options.onState({ state: 'closed' });
   }
 
-  /** `leastMs`: what the server asks for, or what its way of closing does. */
-  private again(reason: string, leastMs = 0): void {
+  /** `leastMs`: the wait that the server asks for, or that the close code implies. */
+  private reconnectLater(reason: string, leastMs = 0): void {
     if (!this.running) return;
     const backoff = backoffMs(this.attempt++, RECONNECT, this.options.random);
     const retryInMs = Math.max(backoff, Math.min(leastMs, RETRY_AFTER_MAX_MS));
@@ -237,11 +242,11 @@ export class Line {
 
   private drop(code: number, reason: string): void {
     this.timer?.cancel();
-    this.leave()?.socket?.close(code, reason);
+    this.detach()?.socket?.close(code, reason);
   }
 
-  /** The connection under way is none any more: what is heard of it is ignored. */
-  private leave(): Connection | undefined {
+  /** Detaches the current connection: its later events are ignored. */
+  private detach(): Connection | undefined {
     const connection = this.current;
     this.current = undefined;
     if (connection !== undefined && this.provedGood(connection)) this.attempt = 0;

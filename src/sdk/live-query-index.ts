@@ -1,9 +1,10 @@
 /**
- * Live queries over the local copy: one index of what is here, kept up by what is touched, shared by all queries.
+ * Live queries over the local copy: one index of all items, shared by all queries and updated by the dirty ids of the
+ * outbox.
  *
- * Nothing is decrypted for its place in the index: order, bin and type stand in the row. An item is opened when it
- * enters a result, or when a text is looked for in it, and never again while its tag is the same. All work is done in
- * one line, so each query gets its results in the order of events; what is touched meanwhile comes together next.
+ * The index needs no decryption: order, bin and type are in the row. An item is decrypted when it enters a result or
+ * when a query searches for text, and not again while its tag is unchanged. All work is serialized, so each query gets
+ * its results in the order of events; ids that become dirty meanwhile are handled together in the next round.
  */
 import { asError } from '../protocol/error-code.js';
 import { openItem } from '../crypto/item.js';
@@ -12,29 +13,29 @@ import { CryptoRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
 import { Serial } from '../protocol/serial.js';
 import { ClientError } from './errors.js';
-import { type ItemView } from './events.js';
-import type { Subscription } from './follow.js';
-import { damagedItem, rowSeen } from './library.js';
-import { breathe } from './platform.js';
+import type { ItemView } from './events.js';
+import type { Subscription } from './list-subscriptions.js';
+import { damagedItem, rowSeen } from './item-reader.js';
+import { yieldToEventLoop } from './platform.js';
 import {
   changesBetween,
   Matches,
   planOf,
   sameHead,
-  sameSeal,
+  sameTag,
   type Head,
   type QueryFilter,
   type QueryUpdate,
+  found,
 } from './query.js';
-import { viewOf } from './judge.js';
-import { found } from './search.js';
+import { viewOf } from './merge-rules.js';
 import type { Core } from './core.js';
 
-/** Queries of one device at a time. */
+/** Most open queries of a device. */
 export const QUERIES_MAX = 64;
-/** Bytes of ciphertext whose plaintext is kept for the next query. */
+/** Bytes of ciphertext whose plaintext is cached for the next query. */
 const OPENED_MAX = 16 * 1024 * 1024;
-/** Items opened before others get a turn. */
+/** Items decrypted before yielding to the event loop. */
 const OPENED_AT_ONCE = 200;
 
 interface Opened {
@@ -54,31 +55,31 @@ interface Live {
   readonly listener: (update: QueryUpdate) => void;
   readonly matches: Matches;
   shown: readonly ItemView[];
-  /** The tags of what is shown, by id. */
-  seals: ReadonlyMap<string, Uint8Array | null>;
-  told: { readonly total: number } | undefined;
+  /** The tags of the shown items, by id. */
+  tags: ReadonlyMap<string, Uint8Array | null>;
+  last: { readonly total: number } | undefined;
 }
 
-/** The index; see above. It exists while there are queries. */
-export class Shelf {
+/** The index of the live queries. It exists while there are queries. */
+export class LiveQueryIndex {
   private readonly queries = new Set<Live>();
   private heads: Map<string, Head> | undefined;
   private readonly opened = new Map<string, Opened>();
   private openedBytes = 0;
   private openedInRow = 0;
   private readonly damaged = new Set<string>();
-  private readonly line = new Serial();
+  private readonly work = new Serial();
   private due = false;
-  /** Counts the times that the index was let go. */
-  private life = 0;
-  /** A round failed, and nobody knows how far it came: the next one begins anew, for all queries. */
+  /** Incremented each time the index is discarded. */
+  private generation = 0;
+  /** A round failed at an unknown point: the next one starts over, for all queries. */
   private stale = false;
   private unlisten: (() => void) | undefined;
 
   constructor(private readonly options: Pick<Core, 'outbox' | 'sodium' | 'reader' | 'onProblem'>) {}
 
   /**
-   * Follows a query. The first result is told before this resolves; then each one that differs. Throws `RangeError`
+   * Opens a query. The first result is delivered before this resolves; then each one that differs. Throws `RangeError`
    * for a bad limit, and `ClientError` `too_many` above `QUERIES_MAX`; rejects where the store cannot be read.
    */
   async query(filter: QueryFilter, listener: (update: QueryUpdate) => void): Promise<Subscription<ItemView>> {
@@ -86,11 +87,11 @@ export class Shelf {
     if (this.queries.size >= QUERIES_MAX)
       throw new ClientError('too_many', `more than ${QUERIES_MAX} queries are open: close those that nobody looks at`);
     const matches = new Matches(plan.compare);
-    const live: Live = { plan, listener, matches, shown: [], seals: new Map(), told: undefined };
+    const live: Live = { plan, listener, matches, shown: [], tags: new Map(), last: undefined };
     this.queries.add(live);
-    this.unlisten ??= this.options.outbox.touched.listen(() => this.wake());
+    this.unlisten ??= this.options.outbox.dirty.listen(() => this.wake());
     try {
-      await this.line.run(() => this.begin(live));
+      await this.work.run(() => this.begin(live));
     } catch (error) {
       this.end(live);
       throw error;
@@ -103,7 +104,7 @@ export class Shelf {
     };
   }
 
-  /** Ends all queries. */
+  /** Closes all queries. */
   close(): void {
     for (const live of [...this.queries]) this.end(live);
   }
@@ -114,17 +115,17 @@ export class Shelf {
     this.unlisten?.();
     this.unlisten = undefined;
     this.heads = undefined;
-    this.life++;
+    this.generation++;
     this.opened.clear();
     this.openedBytes = 0;
     this.damaged.clear();
   }
 
-  /** One round is under way or comes; what is touched before it begins is part of it. */
+  /** Schedules a round unless one is scheduled; it handles all ids that are dirty when it starts. */
   private wake(): void {
     if (this.due) return;
     this.due = true;
-    this.line
+    this.work
       .run(() => this.round())
       .catch((error: unknown) => {
         this.stale = true;
@@ -146,7 +147,7 @@ export class Shelf {
   private async round(): Promise<void> {
     this.due = false;
     if (this.queries.size === 0) return;
-    const { all, ids } = this.options.outbox.touched.take();
+    const { all, ids } = this.options.outbox.dirty.take();
     if (this.stale) {
       await this.reload();
       for (const live of [...this.queries]) await this.begin(live);
@@ -157,18 +158,18 @@ export class Shelf {
     for (const live of [...this.queries]) await this.advance(live, changes);
   }
 
-  /** Everything anew: also what the index does not know to have changed. */
+  /** Rebuilds the index, including changes that were not reported. */
   private async reload(): Promise<readonly Change[]> {
     const before = this.heads ?? new Map<string, Head>();
-    const { life } = this;
+    const { generation } = this;
     const after = new Map<string, Head>();
-    // What changes while this goes on is touched, and looked at in the next round.
+    // Items that change during the scan are dirty, and are handled in the next round.
     for await (const seen of this.options.outbox.everything()) {
       const head = headOf(rowSeen(seen));
       if (head !== undefined) after.set(seen.id, head);
     }
-    // Where all queries were closed meanwhile nobody listened for a while: this index may have missed something.
-    if (this.life === life) this.heads = after;
+    // If all queries were closed meanwhile, dirty ids were not collected for a while and this index may be stale.
+    if (this.generation === generation) this.heads = after;
     return [...new Set([...before.keys(), ...after.keys()])].flatMap((id) =>
       changed(id, before.get(id), after.get(id)),
     );
@@ -188,7 +189,7 @@ export class Shelf {
   }
 
   private async advance(live: Live, changes: readonly Change[]): Promise<void> {
-    let moved = live.told === undefined;
+    let moved = live.last === undefined;
     for (const { id, before, after } of changes) {
       const fits = after !== undefined && (await this.fits(live, after, before));
       if (live.matches.place(id, fits ? after : undefined)) moved = true;
@@ -199,8 +200,8 @@ export class Shelf {
   private async fits(live: Live, head: Head, before: Head | undefined): Promise<boolean> {
     if (!live.plan.wants(head)) return false;
     if (live.plan.words.length === 0) return true;
-    // The text is what it was, and it was judged then.
-    if (sameSeal(head, before) && before !== undefined && live.plan.wants(before)) return live.matches.has(head.id);
+    // The text is unchanged, so the earlier result holds.
+    if (sameTag(head, before) && before !== undefined && live.plan.wants(before)) return live.matches.has(head.id);
     const opened = await this.open(head);
     return opened !== undefined && found(live.plan.words, opened.row.type, opened.payload);
   }
@@ -208,24 +209,24 @@ export class Shelf {
   private async show(live: Live): Promise<void> {
     const known = new Map(live.shown.map((view) => [view.id, view] as const));
     const shown: ItemView[] = [];
-    const seals = new Map<string, Uint8Array | null>();
+    const tags = new Map<string, Uint8Array | null>();
     for (const head of live.matches.first(live.plan.limit)) {
       const last = known.get(head.id);
-      const same = last !== undefined && sameSeal(head, { sig: live.seals.get(head.id) ?? null });
+      const same = last !== undefined && sameTag(head, { sig: live.tags.get(head.id) ?? null });
       const view = same ? refreshed(last, head) : await this.view(head);
       if (view === undefined) continue;
       shown.push(view);
-      seals.set(head.id, head.sig);
+      tags.set(head.id, head.sig);
     }
     const update = { items: shown, total: live.matches.size, changes: changesBetween(live.shown, shown) };
-    const news = update.changes.length > 0 || live.told?.total !== update.total;
+    const news = update.changes.length > 0 || live.last?.total !== update.total;
     live.shown = shown;
-    live.seals = seals;
-    live.told = update;
-    if (news && this.queries.has(live)) this.tell(live, update);
+    live.tags = tags;
+    live.last = update;
+    if (news && this.queries.has(live)) this.deliver(live, update);
   }
 
-  private tell(live: Live, update: QueryUpdate): void {
+  private deliver(live: Live, update: QueryUpdate): void {
     try {
       live.listener(update);
     } catch (error) {
@@ -239,16 +240,16 @@ export class Shelf {
   }
 
   /**
-   * The content of an item, opened at most once for each tag. Where it was changed since the index looked, the newer
-   * content is given: a touch that will say so is on its way. Undefined where it is gone or does not open.
+   * The content of an item, decrypted at most once per tag. If the item changed since it was indexed, the newer
+   * content is returned; its id is dirty already. Undefined where it is gone or does not decrypt.
    */
   private async open(head: Head): Promise<{ readonly row: LiveItem; readonly payload: JsonObject | null } | undefined> {
     const { outbox, sodium, reader, onProblem } = this.options;
     const row = rowSeen(await outbox.look(head.id));
     if (row === undefined) return undefined;
     const known = this.opened.get(head.id);
-    if (known !== undefined && sameSeal(row, known)) return { row, payload: known.payload };
-    if (++this.openedInRow % OPENED_AT_ONCE === 0) await breathe();
+    if (known !== undefined && sameTag(row, known)) return { row, payload: known.payload };
+    if (++this.openedInRow % OPENED_AT_ONCE === 0) await yieldToEventLoop();
     try {
       const payload = openItem(sodium, row, reader);
       this.keep(head.id, { sig: row.sig, bytes: row.inline?.ct.length ?? 0, payload });
@@ -262,7 +263,7 @@ export class Shelf {
     }
   }
 
-  /** The newest are kept: what was opened longest ago goes first. */
+  /** Least recently opened items are evicted first. */
   private keep(id: string, opened: Opened): void {
     this.openedBytes += opened.bytes - (this.opened.get(id)?.bytes ?? 0);
     this.opened.delete(id);
@@ -286,6 +287,6 @@ const changed = (id: string, before: Head | undefined, after: Head | undefined):
     ? []
     : [{ id, before, after }];
 
-/** The same content under what is new about it; the same object where nothing is. */
+/** The view with the current version and state; the same object where nothing changed. */
 const refreshed = (view: ItemView, { version, pending }: Head): ItemView =>
   view.version === version && view.pending === pending ? view : { ...view, version, pending };

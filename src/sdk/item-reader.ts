@@ -1,4 +1,4 @@
-/** The items as their owner sees them: the stream's state with this device's own changes on top, decrypted. */
+/** The items as their user sees them: the state of the stream with this device's pending changes on top, decrypted. */
 import { openItem } from '../crypto/item.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
@@ -6,12 +6,12 @@ import { ClientError } from './errors.js';
 import type { ItemView } from './events.js';
 import type { Seen } from './outbox.js';
 import { newestFirst } from './query.js';
-import { viewOf } from './judge.js';
+import { viewOf } from './merge-rules.js';
 import type { HiddenReason } from './reasons.js';
 import { unversioned } from './store/store.js';
 import type { Core } from './core.js';
 
-/** An item that is not shown, why, and whether a last good state of it was kept (`kept` reads it). */
+/** An item that is not shown, the reason, and whether a last valid state of it was kept (see `kept`). */
 export interface HiddenItem {
   readonly id: string;
   readonly version: number;
@@ -19,27 +19,27 @@ export interface HiddenItem {
   readonly kept: boolean;
 }
 
-/** Reading; nothing here changes anything. */
-export class Library {
+/** Read access; changes nothing. */
+export class ItemReader {
   constructor(private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'onProblem'>) {}
 
   /**
-   * An item, or undefined where there is none, where it is deleted and where it does not verify. Throws `ClientError`
-   * `damaged_item` where the store gives back something else than it was given.
+   * An item; undefined where there is none, where it is deleted and where it does not verify. Throws `ClientError`
+   * `damaged_item` where the store returns something else than was stored.
    */
   async get(id: string): Promise<ItemView | undefined> {
     const row = await this.seen(id);
     return row === undefined ? undefined : this.shown(row, row.pending);
   }
 
-  /** An item as it stands, still sealed. Throws `ClientError` `unknown_item`. */
+  /** The current row of an item, still encrypted. Throws `ClientError` `unknown_item`. */
   async row(id: string): Promise<LiveItem> {
     const row = await this.seen(id);
     if (row === undefined) throw new ClientError('unknown_item', `there is no item ${id}`);
     return row;
   }
 
-  /** All items, or those of a bin, newest first. A damaged one is told of and left out: the others are none the worse. */
+  /** All items, or those of a bin, newest first. A damaged item is reported and left out. */
   async list({ binId }: { readonly binId?: string } = {}): Promise<readonly ItemView[]> {
     const views: ItemView[] = [];
     for await (const seen of this.options.outbox.everything()) {
@@ -55,7 +55,7 @@ export class Library {
     return views.sort(newestFirst);
   }
 
-  /** Ids of a bin's items, those that do not verify too: whoever empties a bin must name them all. */
+  /** Ids of a bin's items, including those that do not verify: emptying a bin must delete them all. */
   async idsIn(binId: string): Promise<readonly string[]> {
     const ids: string[] = [];
     for await (const { id, entry, own } of this.options.outbox.everything()) {
@@ -65,7 +65,7 @@ export class Library {
     return ids;
   }
 
-  /** Bins that hold an item which is here. Nothing is decrypted for it. */
+  /** Bins of stored items. Decrypts nothing. */
   async binIds(): Promise<ReadonlySet<string>> {
     const { store } = this.options;
     if (store.binIds !== undefined) return store.binIds();
@@ -74,7 +74,7 @@ export class Library {
     return ids;
   }
 
-  /** What is here and not shown. */
+  /** Items that are stored and not shown. */
   async hidden(): Promise<readonly HiddenItem[]> {
     const found: HiddenItem[] = [];
     for await (const entry of this.options.store.entries()) {
@@ -85,17 +85,17 @@ export class Library {
     return found;
   }
 
-  /** Items held here that the server's history does not know, while no replay may still bring them: see `republish`. */
+  /** Items stored here that the server's history does not have, once no replay can bring them: see `republish`. */
   orphaned(): Promise<readonly string[]> {
     return unversioned(this.options.store);
   }
 
-  /** A row of this device, opened: of a change that was refused, for one. Throws `CryptoRefusal`. */
+  /** Decrypts a row of this device, for example of a change that was refused. Throws `CryptoRefusal`. */
   opened(row: LiveItem): ItemView {
     return viewOf(row, openItem(this.options.sodium, row, this.options.reader));
   }
 
-  /** The last state of a hidden item that did verify. */
+  /** The last valid state of a hidden item. */
   async kept(id: string): Promise<ItemView | undefined> {
     const entry = await this.options.store.get(id);
     const row = entry === undefined || entry.state === 'live' ? null : entry.kept;
@@ -118,14 +118,17 @@ export class Library {
   }
 }
 
-/** An item as its owner sees it: the own change on top, else the stream's state; undefined where neither shows one. */
+/**
+ * The state of an item that its user sees: the pending change, else the state of the stream; undefined where neither
+ * shows one.
+ */
 export function rowSeen({ entry, own }: Seen): (LiveItem & { readonly pending: boolean }) | undefined {
   if (own?.kind === 'delete') return undefined;
   if (own !== undefined) return { ...own.row, version: own.version ?? 0, pending: own.version === null };
   return entry?.state === 'live' ? { ...entry.row, version: entry.version, pending: false } : undefined;
 }
 
-/** What is told of an item that verified when it was stored and does not open any more. */
+/** The error of an item that verified when it was stored and no longer does. */
 export const damagedItem = (id: string, cause: CryptoRefusal): ClientError =>
   new ClientError(
     'damaged_item',

@@ -1,73 +1,75 @@
-/** How a device stands, in one look: for a status line, and for the command line's `doctor`. */
+/** The status of a device as one value, for a status line and for the command line's `doctor`. */
 import { fingerprintOfMaster } from '../crypto/fingerprint.js';
-import type { Cursor } from './cursor.js';
+import type { Cursor, Held } from './store/store.js';
 import type { ProtocolFault, Uncertified } from './errors.js';
 import type { DeviceEvents, Emitter, LineState } from './events.js';
 import type { Identity } from './identity.js';
-import type { Library } from './library.js';
+import type { ItemReader } from './item-reader.js';
 import type { HiddenReason } from './reasons.js';
-import { fingerprintOfDevice, type Roster } from './roster.js';
-import type { Held } from './store/store.js';
+import { fingerprintOfDevice, type DeviceList } from './device-list.js';
 import type { Core } from './core.js';
 
-/** A device's state. Times and ages are ms, by this device's clock unless the field says otherwise. */
-export interface Standing {
+/** The status of a device. Times and ages are ms, by this device's clock unless the field says otherwise. */
+export interface DeviceStatus {
   readonly serverUrl: string;
   readonly tenantId: string;
   readonly deviceId: string;
   readonly state: 'open' | 'closed' | 'revoked';
   readonly line: LineState;
-  /** Up to where the history is here, and which history it is. */
+  /** The position up to which the history was applied. */
   readonly cursor: Cursor;
-  /** The last time that everything was here; null: not since the program began. `complete` as in the event. */
+  /** The last `caught_up` since the program started; null: none. `complete` as in the event. */
   readonly caughtUp: {
     readonly at: number;
     readonly version: number;
     readonly complete: boolean | null;
   } | null;
-  /** What the last completeness check could not get, null where it lacked nothing or was not made. */
+  /** What the last completeness check found missing; null where it found nothing, or none was made. */
   readonly missing: DeviceEvents['missing'] | null;
-  /** Why the server is not read any more; null: it is, or nothing has stopped it since the program began. */
+  /**
+   * Why reading from the server was stopped; null while it is read, or if nothing stopped it since the program
+   * started.
+   */
   readonly halted: { readonly code: ProtocolFault; readonly message: string } | null;
-  /** Items that the server's history names, as they are counted in the completeness check. */
+  /** Items of the server's history, as the completeness check counts them. */
   readonly held: Held;
   /**
-   * Own changes on their way. `waiting`: no reply has acknowledged them; the others wait for the stream only.
-   * `oldestAgeMs`: of those that wait; null where none waits, or none says when it was made.
+   * Changes of this device in the outbox. `waiting`: not acknowledged by a reply; the others only wait for the stream.
+   * `oldestAgeMs`: of the waiting ones; null where none waits, or none has a time.
    */
   readonly pending: { readonly count: number; readonly waiting: number; readonly oldestAgeMs: number | null };
-  /** What is here and not shown, by reason (`reasons.ts` says what each means). */
+  /** Items that are stored and not shown, by reason (see `reasons.ts`). */
   readonly hidden: { readonly count: number; readonly byReason: Readonly<Partial<Record<HiddenReason, number>>> };
-  /** Items held here that the server's history does not know (`republish` or `discard` them). */
+  /** Items stored here that the server's history does not have (`republish` or `discard` them). */
   readonly orphaned: readonly string[];
-  /** Null: the list was not read since the program began. `active`: not revoked. */
+  /** Null: the list was not read since the program started. `active`: not revoked. */
   readonly devices: { readonly active: number; readonly uncertified: readonly Uncertified[] } | null;
-  /** When the token ends, in server time; null where the server did not say. */
+  /** When the token expires, in server time; null where the server did not say. */
   readonly tokenExpiresAt: number | null;
-  /** The server's clock minus this device's; null: no answer has told it. Good to about a second. */
+  /** The server's clock minus this device's, good to about a second; null where no reply has told it. */
   readonly clockOffsetMs: number | null;
-  /** What another device shows for this one. */
+  /** The fingerprint that other devices show for this one. */
   readonly fingerprint: string;
-  /** The same on all devices of one user: compare two screens. */
+  /** Equal on all devices of one user: compare two screens. */
   readonly masterFingerprint: string;
 }
 
-/** Remembers the last of what is told once, and reads the rest when it is asked. */
-export class StandingReader {
+/** Keeps the last of the events that are emitted once, and reads the rest on demand. */
+export class DeviceStatusReader {
   private line: LineState = { state: 'closed' };
-  private caughtUp: Standing['caughtUp'] = null;
-  private missing: Standing['missing'] = null;
-  private halted: Standing['halted'] = null;
-  /** `missing` belongs to the `caught_up` that comes next. */
+  private caughtUp: DeviceStatus['caughtUp'] = null;
+  private missing: DeviceStatus['missing'] = null;
+  private halted: DeviceStatus['halted'] = null;
+  /** The `missing` event is followed by the `caught_up` of the same check. */
   private missingIsNew = false;
 
   constructor(
     private readonly options: Pick<Core, 'sodium' | 'clock' | 'store' | 'outbox' | 'clockOffset'> & {
-      readonly library: Library;
-      readonly roster: Roster;
+      readonly items: ItemReader;
+      readonly roster: DeviceList;
       readonly emitter: Emitter;
       readonly identity: () => Identity;
-      readonly state: () => Standing['state'];
+      readonly state: () => DeviceStatus['state'];
     },
   ) {
     const { emitter, clock } = options;
@@ -92,16 +94,16 @@ export class StandingReader {
     });
   }
 
-  /** The standing now. Reads the store, asks nobody. */
-  async read(): Promise<Standing> {
-    const { sodium, store, library, roster, clockOffset, state } = this.options;
+  /** The current status. Reads the store, sends nothing. */
+  async read(): Promise<DeviceStatus> {
+    const { sodium, store, items, roster, clockOffset, state } = this.options;
     const identity = this.options.identity();
     const { serverUrl, tenantId, deviceId, keys, masterKey, token } = identity;
     const [cursor, held, hidden, orphaned] = await Promise.all([
       store.cursor(),
       store.held(),
-      library.hidden(),
-      library.orphaned(),
+      items.hidden(),
+      items.orphaned(),
     ]);
     const byReason: Partial<Record<HiddenReason, number>> = {};
     for (const { reason } of hidden) byReason[reason] = (byReason[reason] ?? 0) + 1;
@@ -127,16 +129,16 @@ export class StandingReader {
     };
   }
 
-  private pending(): Standing['pending'] {
+  private pending(): DeviceStatus['pending'] {
     const all = this.options.outbox.all();
     const waiting = all.filter(({ version }) => version === null);
     const made = waiting.flatMap((change) => {
-      // A store that does not keep it: of a write its own time is close.
+      // A store that does not keep the time: the `ts` of a write is close to it.
       const at = change.madeAt ?? (change.kind === 'write' && !change.rewrap ? change.row.ts : undefined);
       return at === undefined ? [] : [at];
     });
     const oldest = made.length === 0 ? null : made.reduce((one, other) => Math.min(one, other));
-    // A clock that was set back since makes nothing younger than new.
+    // The clock may have been set back since.
     const oldestAgeMs = oldest === null ? null : Math.max(0, this.options.clock.now() - oldest);
     return { count: all.length, waiting: waiting.length, oldestAgeMs };
   }

@@ -1,4 +1,7 @@
-/** What a change makes of an item: whether its tag holds, what is told of it, and what is kept. Stores nothing. */
+/**
+ * How a change and the stored entry give the new entry: verification of tags, events, and the state that is kept. Pure
+ * but for decryption; stores nothing.
+ */
 import { checkDeleteTag } from '../crypto/item-tag.js';
 import { openItem } from '../crypto/item.js';
 import type { JsonObject } from '../crypto/payload.js';
@@ -11,20 +14,20 @@ import type { Entry, QuarantinedEntry, QuarantineReason } from './store/store.js
 import type { Change } from './wire.js';
 import type { Core } from './core.js';
 
-/** A change that says itself what the item is now. */
+/** A change that carries the new state of its item. */
 export type Stated = Exclude<Change, { kind: 'ack' }>;
 
-/** Where what is to be told is gathered, and whether it is news (after `caught_up`). */
-export interface Telling {
-  readonly tell: (() => void)[];
+/** Collects the events of a change. `live`: after `caught_up`. */
+export interface PendingEvents {
+  readonly emits: (() => void)[];
   readonly live: boolean;
 }
 
-/** See above. */
-export class Judge {
+/** The rules by which changes of the stream become entries. */
+export class MergeRules {
   constructor(private readonly options: Pick<Core, 'sodium' | 'reader' | 'emit'>) {}
 
-  /** True where a row's tag holds and it opens. */
+  /** True where a row's tag verifies and it decrypts. */
   opens(row: LiveItem): boolean {
     try {
       openItem(this.options.sodium, row, this.options.reader);
@@ -35,48 +38,48 @@ export class Judge {
     }
   }
 
-  /** What an item's entry is after this change. */
-  judged(change: Stated, before: Entry | undefined, telling: Telling): Entry {
-    if (change.kind === 'delete') return this.deleted(change, before, telling);
-    if (change.kind === 'item') return this.arrived(change.item, before, telling);
-    return this.quarantined({ ...change, reason: 'bad_row', row: null }, before, telling);
+  /** The entry of an item after this change. */
+  entryAfter(change: Stated, before: Entry | undefined, events: PendingEvents): Entry {
+    if (change.kind === 'delete') return this.deleted(change, before, events);
+    if (change.kind === 'item') return this.arrived(change.item, before, events);
+    return this.quarantined({ ...change, reason: 'bad_row', row: null }, before, events);
   }
 
-  private arrived(row: LiveItem, before: Entry | undefined, telling: Telling): Entry {
+  private arrived(row: LiveItem, before: Entry | undefined, events: PendingEvents): Entry {
     const { id, version } = row;
     const forbidden = contradiction(row, before);
-    if (forbidden !== undefined) return this.quarantined({ id, version, reason: forbidden, row }, before, telling);
+    if (forbidden !== undefined) return this.quarantined({ id, version, reason: forbidden, row }, before, events);
     try {
       const payload = openItem(this.options.sodium, row, this.options.reader);
-      const view = { ...viewOf(row, payload), live: telling.live };
-      if (isNews(row, before)) telling.tell.push(() => this.options.emit('item', view));
+      const view = { ...viewOf(row, payload), live: events.live };
+      if (isNews(row, before)) events.emits.push(() => this.options.emit('item', view));
       return { id, version, state: 'live', row };
     } catch (error) {
       if (!(error instanceof CryptoRefusal)) throw error;
-      return this.quarantined({ id, version, reason: error.reason, row }, before, telling);
+      return this.quarantined({ id, version, reason: error.reason, row }, before, events);
     }
   }
 
   private quarantined(
     found: Omit<QuarantinedEntry, 'state' | 'kept'>,
     before: Entry | undefined,
-    telling: Telling,
+    events: PendingEvents,
   ): Entry {
     const { id, version, reason } = found;
     const row = found.row !== null && isForeign(reason) ? headOnly(found.row) : found.row;
-    telling.tell.push(() => this.options.emit('quarantined', { id, version, reason }));
+    events.emits.push(() => this.options.emit('quarantined', { id, version, reason }));
     return { id, version, reason, row, state: 'quarantined', kept: keptOf(before) };
   }
 
-  private deleted(change: Change & { kind: 'delete' }, before: Entry | undefined, telling: Telling): Entry {
+  private deleted(change: Change & { kind: 'delete' }, before: Entry | undefined, events: PendingEvents): Entry {
     const { id, version, sig } = change;
     const refused = this.tagRefusal(id, sig);
     const { emit } = this.options;
-    const { live } = telling;
-    // Of an item that was never here nobody misses anything: only a delete that takes something away is told.
+    const { live } = events;
+    // A delete of an item that was never here is no event.
     if (before !== undefined && before.state !== 'deleted') {
-      telling.tell.push(() => emit('delete', { id, version, live }));
-      if (refused !== undefined) telling.tell.push(() => emit('untagged_delete', { id, version, reason: refused }));
+      events.emits.push(() => emit('delete', { id, version, live }));
+      if (refused !== undefined) events.emits.push(() => emit('untagged_delete', { id, version, reason: refused }));
     }
     return {
       id,
@@ -87,9 +90,9 @@ export class Judge {
     };
   }
 
-  /** Why a delete is not the user's own word; undefined: it is. */
+  /** Why a delete is not by the user; undefined: its tag verifies. */
   tagRefusal(id: string, sig: Uint8Array | null): 'no_sig' | 'bad_sig' | undefined {
-    // Said without an error: a server may send any number of these.
+    // Returned, not thrown: a server may send any number of these.
     if (sig === null) return 'no_sig';
     try {
       checkDeleteTag(this.options.sodium, this.options.reader.masterKey, { id, sig });
@@ -101,10 +104,10 @@ export class Judge {
   }
 }
 
-/** Nothing of the user stands behind it. */
+/** True for reasons that mean that the row was not written by the user. */
 const isForeign = (reason: QuarantineReason): boolean => reason === 'no_sig' || reason === 'bad_sig';
 
-/** A row without its content, of which a server can make any amount: where it lies, and from when it is. */
+/** A row without its content, so that rows invented by a server take little space. */
 const headOnly = (row: LiveItem): LiveItem => ({ ...row, inline: null, blob: null, master: null });
 
 /** An item as its user sees it. */
@@ -120,7 +123,7 @@ export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = fals
   blob: row.blob === null ? null : { ref: row.blob.ref, holds: holdsFile(row.type) ? 'file' : 'payload' },
 });
 
-/** The last state of an item that did verify. */
+/** The last state of an item that verified. */
 export const keptOf = (entry: Entry | undefined): LiveItem | null =>
   entry === undefined ? null : entry.state === 'live' ? entry.row : entry.kept;
 
@@ -135,11 +138,11 @@ const sameContent = (one: LiveItem, other: LiveItem): boolean =>
   sameBytes(one.blob?.nonce, other.blob?.nonce);
 
 /**
- * What no honest server does within one history: bring back a deleted item, or give older or other content under the
- * same time (RETRY-02, RETRY-06). `sig` does not cover the version, so a lying server could replay an old
- * state of an item; this finds it. A delete without a tag is no proof: newer content shows that it was the server's own.
- * After a reset (version 0) a deleted item may be back, and the newer content that is held here is not lost for an older
- * one: a server can call any lie a restore.
+ * Detects what no honest server does within one history: bring back a deleted item, or send older or other content
+ * under the same time (RETRY-02, RETRY-06). The tag does not cover the version, so a malicious server could replay an
+ * old state of an item. A delete without a tag proves nothing: newer content shows that it was made by the server.
+ * After a reset (version 0) a deleted item may be back, but newer content that is stored here is not replaced by older
+ * content: a server can claim a restore at any time.
  */
 export function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReason | undefined {
   if (before === undefined) return undefined;
@@ -152,16 +155,16 @@ export function contradiction(row: LiveItem, before: Entry | undefined): Quarant
   return before.version === 0 && kept.ts === row.ts ? undefined : 'rolled_back';
 }
 
-/** What is known of an item from before a state that did not verify. */
+/** The entry as it was before a state that did not verify. */
 export const lastGood = (entry: Entry): Entry | undefined => {
   const row = keptOf(entry);
   return row === null ? undefined : { id: entry.id, version: row.version, state: 'live', row };
 };
 
-/** The tag covers everything that a user sees: two states that differ in anything else are re-wraps. */
+/** The tag covers everything that a user sees: two states with the same tag differ by a re-wrap at most. */
 export const sameSig = (one: LiveItem, other: LiveItem): boolean =>
   sameBytes(one.sig ?? undefined, other.sig ?? undefined);
 
-/** A re-wrap changes nothing that a user sees. */
+/** False for a re-wrap, which changes nothing that a user sees. */
 export const isNews = (row: LiveItem, before: Entry | undefined): boolean =>
   before?.state !== 'live' || before.row.binId !== row.binId || !sameContent(before.row, row);

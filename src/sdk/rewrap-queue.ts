@@ -1,41 +1,41 @@
 /**
- * Keys for devices that joined: when they are added, and what is told of it. The work itself is
- * `Writer.rewrapMissing`. What is missing is found anew each time, so a run that was cut off is resumed by another one.
+ * Schedules the re-wrapping of items for devices that joined, and reports its progress. The work is done by
+ * `Writer.rewrapMissing`. Missing keys are found anew each time, so another run resumes one that was interrupted.
  */
 import { asError } from '../protocol/error-code.js';
 import { delay, type Timer } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { ClientError, isPassing, QueuedError } from './errors.js';
-import type { Roster } from './roster.js';
+import type { DeviceList } from './device-list.js';
 import type { Writer } from './writer.js';
 import type { Core } from './core.js';
 
-/** Devices other than the one that paired re-wrap after so long what is still missing. */
+/** Devices other than the one that paired re-wrap what is still missing after this time. */
 const REWRAP_AFTER_MS = 10 * 60_000;
-/** So that they do not all begin at once. */
+/** Spreads the devices over this time. */
 const REWRAP_SPREAD_MS = 60_000;
-/** Between two batches: most of the device's ten writes a second stay free for its user. */
+/** Pause between two batches: leaves the user most of the device's ten writes a second. */
 const PAUSE_MS = 500;
 
-/** One run at a time, at once or later. */
-export class Rewrapper {
+/** Runs re-wrapping, one run at a time, now or later. */
+export class RewrapQueue {
   private readonly running = new SingleFlight(() => this.all(this.stopping.signal));
   private stopping = new AbortController();
   private timer: Timer | undefined;
-  /** A run ended for want of a connection: the next one does not wait. */
+  /** The last run was interrupted by a lost connection: it resumes without a wait. */
   private owed = false;
   private ended = false;
 
   constructor(
     private readonly options: Pick<Core, 'clock' | 'random' | 'emit'> & {
       readonly writer: Pick<Writer, 'rewrapMissing'>;
-      readonly roster: Pick<Roster, 'refresh'>;
+      readonly roster: Pick<DeviceList, 'refresh'>;
     },
   ) {}
 
   /**
-   * Adds what is missing now; a call during a run shares it. Resolves with the number of items that got keys; rejects
-   * with `ClientError` `cancelled` where a caller's signal ended it. What was done until then stays done.
+   * Adds missing keys now; a call during a run shares it. Resolves with the number of items that got keys; rejects
+   * with `ClientError` `cancelled` where a caller's signal ended it. Finished batches stay done.
    */
   async run(signal?: AbortSignal): Promise<number> {
     if (!this.running.busy) this.stopping = new AbortController();
@@ -51,32 +51,32 @@ export class Rewrapper {
     }
   }
 
-  /** Begins at once, in the background. */
+  /** Starts a run in the background. */
   now(): void {
     this.cancelTimer();
     this.run().catch((error: unknown) => this.failed(error));
   }
 
-  /** Begins in ten minutes, so that the device that paired is done before; an earlier date stands. */
+  /** Schedules a run in ten minutes, so that the device that paired can finish first; an earlier schedule stays. */
   later(): void {
     if (this.ended) return;
     const { clock, random } = this.options;
     this.timer ??= clock.setTimer(REWRAP_AFTER_MS + Math.floor(random() * REWRAP_SPREAD_MS), () => this.now());
   }
 
-  /** The connection is back: a run that it cut off goes on at once. */
+  /** The connection is back: resumes an interrupted run at once. */
   resume(): void {
     if (this.owed && !this.ended) this.now();
     else this.later();
   }
 
-  /** Begins nothing more of itself until `later` or `resume`. What is under way ends after its batch. */
+  /** Starts no run until `later` or `resume`. The current run ends after its batch. */
   pause(): void {
     this.cancelTimer();
     this.stopping.abort(cancelled());
   }
 
-  /** Ends for good. */
+  /** Ends the queue for good. */
   close(): void {
     this.ended = true;
     this.pause();

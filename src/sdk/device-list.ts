@@ -1,6 +1,7 @@
 /**
- * The tenant's devices, and which of them get keys. The server's list is a claim: a device counts only
- * when its certificate holds under the master key. One that does not stops every write until the user has decided.
+ * The tenant's devices, and which of them get keys. The server's list is only a claim: a device counts when its
+ * certificate verifies under the master key. One without a valid certificate stops every write until the user has
+ * decided.
  */
 import { asError } from '../protocol/error-code.js';
 import { certifyDevice, isCertified, type ListedDevice } from '../crypto/device.js';
@@ -11,13 +12,13 @@ import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes } from './api.js';
 import { ClientError, isPassing, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
-import { Followers, type Subscription } from './follow.js';
+import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
 import type { DeviceEntry } from './replies.js';
 import type { Core } from './core.js';
 
 /**
- * What a person compares between two screens: 128 bits of BLAKE2b over id and public key, as eight groups of four hex
- * digits. Both devices show it for the same device.
+ * The fingerprint that users compare between two screens: 128 bits of BLAKE2b over id and public key, as eight groups
+ * of four hex digits. Both devices show the same one for the same device.
  */
 export function fingerprintOfDevice(
   sodium: Sodium,
@@ -27,68 +28,75 @@ export function fingerprintOfDevice(
   return fingerprintText(sodium.blake2b(FINGERPRINT_BYTES, input));
 }
 
-/** Devices seen revoked that are remembered. A server that names ever new ones is not read any further. */
+/** Revoked devices that are remembered. A server that keeps adding to them is refused. */
 const REVOKED_MAX = 20_000;
 
-/** The device list as this device believes it. */
-export class Roster {
+/** The verified device list. */
+export class DeviceList {
   private known: readonly DeviceEntry[] | undefined;
   private readonly reading = new SingleFlight(() => this.readList());
-  /** Devices that were seen revoked. Nothing brings one back, so one that stands is the server's doing. */
+  /**
+   * Devices that were seen revoked. Revocation is final, so one that is listed as active again is the server's doing.
+   */
   private readonly revoked = new Set<string>();
 
-  private readonly followers: Followers<DeviceEntry>;
+  private readonly subscriptions: ListSubscriptions<DeviceEntry>;
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'sodium' | 'identity' | 'emit'> & {
-      /** The list of an earlier program: believed until the first reading, so that a device out of reach of its server writes. */
+      /**
+       * The list of an earlier run: used until the first reading, so that a device can write while its server is
+       * unreachable.
+       */
       readonly remembered?: readonly DeviceEntry[];
     },
   ) {
-    this.followers = new Followers(listText, (error) => options.emit('problem', { error }));
+    this.subscriptions = new ListSubscriptions(listText, (error) => options.emit('problem', { error }));
     this.known = options.remembered;
     for (const { id, revokedAt } of options.remembered ?? []) if (revokedAt !== null) this.revoked.add(id);
   }
 
-  /** All devices of the last reading, revoked ones too; reads them where that has not happened yet. */
+  /** All devices of the last reading, revoked ones included; reads the list if that has not happened yet. */
   async list(): Promise<readonly DeviceEntry[]> {
     return this.known ?? this.reading.join();
   }
 
   /**
-   * Reads the list anew, and tells who in it nobody vouches for. Calls during a reading share the one after it: the one
-   * under way may have been answered before what they were made for, as where a device was revoked meanwhile.
+   * Reads the list and reports uncertified devices. Calls during a reading share the next one, because the current
+   * reading may be older than the change that caused the call (a revocation, for example).
    */
   refresh(): Promise<readonly DeviceEntry[]> {
     return this.reading.fresh();
   }
 
   /**
-   * Follows the list: as it is now, then each one that differs. It is read again after each `caught_up` and when a
-   * device joins or is revoked; who is online at the moment is as of the last reading.
+   * Subscribes to the list: the current one first, then each one that differs. It is read again after each `caught_up`
+   * and when a device joins or is revoked; `online` is as of the last reading.
    */
   subscribe(listener: (devices: readonly DeviceEntry[]) => void): Promise<Subscription<DeviceEntry>> {
-    return this.followers.follow(listener, () => this.list());
+    return this.subscriptions.subscribe(listener, () => this.list());
   }
 
-  /** Of the last reading: how many devices are not revoked, and which of them nobody vouches for. Null: none yet. */
+  /**
+   * Counts of the last reading: devices that are not revoked, and the uncertified ones. Null before the first reading.
+   */
   standing(): { readonly active: number; readonly uncertified: readonly Uncertified[] } | null {
     if (this.known === undefined) return null;
     const active = this.known.filter((device) => device.revokedAt === null);
-    return { active: active.length, uncertified: this.strangersIn(active) };
+    return { active: active.length, uncertified: this.uncertifiedIn(active) };
   }
 
-  /** Whom to seal for: every device that is not revoked. Throws `UncertifiedDeviceError`. */
+  /** The devices to seal for: all that are not revoked. Throws `UncertifiedDeviceError`. */
   async recipients(): Promise<readonly ListedDevice[]> {
     const active = (await this.list()).filter((device) => device.revokedAt === null);
-    const strangers = this.strangersIn(active);
-    if (strangers.length > 0) throw new UncertifiedDeviceError(strangers);
+    const uncertified = this.uncertifiedIn(active);
+    if (uncertified.length > 0) throw new UncertifiedDeviceError(uncertified);
     return active.map((device) => this.listed(device));
   }
 
   /**
-   * Vouches for a device after its fingerprint was compared with the one on its own screen. The fingerprint is asked
-   * for so that the server cannot put another key in the device's place between the comparison and this call.
+   * Certifies a device after its fingerprint was compared with the one on its own screen. The fingerprint is a
+   * parameter so that the server cannot replace the key between the comparison and this call.
    */
   async certify(id: string, fingerprint: string): Promise<void> {
     const { api, sodium, identity } = this.options;
@@ -107,9 +115,9 @@ export class Roster {
   }
 
   /**
-   * Whom to seal a new write for. As `recipients`; where the list was never read and the server is out of reach, this
-   * device alone: the write waits, and the server names the devices it misses when it goes out (RETRY-08), which then
-   * get their keys as `recipients` allows.
+   * The devices to seal a new write for. As `recipients`; where the list was never read and the server is unreachable,
+   * only this device: the write waits in the outbox, and when it is sent the server names the devices that it misses
+   * (RETRY-08), which then get their keys as `recipients` allows.
    */
   async sealFor(): Promise<readonly ListedDevice[]> {
     try {
@@ -125,7 +133,7 @@ export class Roster {
     return this.revoked.has(id);
   }
 
-  /** Gives a device another name, for everybody to see. Throws `ClientError` `unknown_device`. */
+  /** Renames a device for all devices of the tenant. Throws `ClientError` `unknown_device`. */
   async rename(id: string, name: string): Promise<void> {
     if (!(await this.refresh()).some((entry) => entry.id === id)) {
       throw new ClientError('unknown_device', `there is no device ${id}`);
@@ -142,13 +150,15 @@ export class Roster {
     this.known = devices;
     await this.vouchForSelf(devices);
     this.options.emit('devices', { devices });
-    this.followers.tell(devices);
-    const strangers = this.strangersIn(devices.filter((device) => device.revokedAt === null));
-    if (strangers.length > 0) this.options.emit('uncertified', { devices: strangers });
+    this.subscriptions.deliver(devices);
+    const uncertified = this.uncertifiedIn(devices.filter((device) => device.revokedAt === null));
+    if (uncertified.length > 0) this.options.emit('uncertified', { devices: uncertified });
     return devices;
   }
 
-  /** This device needs nobody else's word for itself; the others do, so the certificate is stored where it is lacking. */
+  /**
+   * This device trusts itself without a certificate, but the other devices need one: it is stored where it is missing.
+   */
   private async vouchForSelf(devices: readonly DeviceEntry[]): Promise<void> {
     const { api, sodium, identity } = this.options;
     const own = devices.find((device) => device.id === identity.deviceId);
@@ -157,12 +167,12 @@ export class Roster {
     try {
       await api.patchDevice(own.id, { cert: wireBytes(this.ownListed().cert) });
     } catch (error) {
-      // Own writes do not need it. The other devices will say so, and at the next reading it is tried again.
+      // Not needed for this device's own writes. The other devices report it, and the next reading tries again.
       this.options.emit('problem', { error: asError(error) });
     }
   }
 
-  private strangersIn(devices: readonly DeviceEntry[]): Uncertified[] {
+  private uncertifiedIn(devices: readonly DeviceEntry[]): Uncertified[] {
     const { sodium, identity } = this.options;
     return devices
       .filter((device) => this.revoked.has(device.id) || !isCertified(sodium, identity.masterKey, this.listed(device)))
@@ -175,7 +185,7 @@ export class Roster {
   }
 
   private listed(device: DeviceEntry): ListedDevice {
-    // Of itself a device knows better than the list: a foreign key under its own id is not taken over.
+    // This device's own key never comes from the list: another key under its id is ignored.
     if (device.id === this.options.identity.deviceId) return this.ownListed();
     return { id: device.id, publicKey: device.pubkey, cert: device.cert };
   }
@@ -187,7 +197,7 @@ export class Roster {
   }
 }
 
-/** What followers see of a list. When a device was last seen is no change of it. */
+/** The part of a list that subscribers are notified of. A changed `lastSeenAt` alone is no difference. */
 const listText = (devices: readonly DeviceEntry[]): string =>
   JSON.stringify(
     devices.map(({ id, name, glyph, pairedAt, revokedAt, online, current, pubkey, cert }) => [
