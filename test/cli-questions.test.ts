@@ -73,6 +73,21 @@ t.test('CLI-37: what was typed before a question is no answer to it', async (t) 
   t.equal(desk.interrupts, 0);
 });
 
+t.test('CLI-37: nor is what the system holds of it while the process has no time to read', async (t) => {
+  const desk = new Desk();
+  let answer: Promise<string> | undefined;
+  setImmediate(() => {
+    answer = desk.ask('Let it in? ');
+    // As a terminal's input is read: behind the timers of a turn that comes late.
+    setImmediate(() => desk.type('y\r'));
+    const stalled = performance.now() + 100;
+    while (performance.now() < stalled);
+  });
+  await desk.shows('Let it in? ');
+  desk.type('no\r');
+  t.equal(await answer, 'no');
+});
+
 t.test('CLI-37: a password that is typed ahead is neither shown nor taken', async (t) => {
   const desk = new Desk();
   const current = desk.ask('Current: ', true);

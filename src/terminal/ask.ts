@@ -91,6 +91,8 @@ async function drain(input: NodeJS.ReadStream, interrupt: () => void): Promise<v
   for (let round = 0; typed && round < ROUNDS_MAX; round++) {
     typed = false;
     await new Promise((resolve) => setTimeout(resolve, QUIET_MS));
+    // On a busy machine the timer may fire before pending input is read, which is only after the timers of a turn.
+    await new Promise((resolve) => setImmediate(resolve));
   }
   discarding.get(input)?.();
 }

@@ -39,16 +39,14 @@ export class Segment {
   constructor(readonly bytes: Buffer) {}
 }
 
-/**
- * Changes in the order in which they came. One writer at a time: `reserve`, write, `pin`, without a wait in between.
- */
+/** Changes in order of arrival. One writer at a time: `reserve`, write, `pin`, without an await in between. */
 export class Arena {
   private newest = new Segment(Buffer.allocUnsafeSlow(SEGMENT_BYTES));
   private readonly spares: Segment[] = [];
   /** Segments in use, the newest among them. */
   private size = 1;
 
-  /** Holds at most so many bytes. */
+  /** Holds at most `bytesMax`. */
   constructor(private readonly bytesMax: number) {}
 
   /** Bytes of memory that it takes. */
@@ -232,16 +230,11 @@ export interface Position {
 
 /** Receives the outcome of every change that a lane took: exactly once, or again by `failed` where it threw. */
 export interface CommitSink {
-  /**
-   * Changes of one transaction in version order, with what was decided of them, and where the tenant stood after it.
-   */
+  /** Changes of one transaction in version order, each with its verdict, and the tenant's position after it. */
   committed(changes: readonly Change[], standing: Position): void;
   /** Not known to be stored: the client may try again. */
   failed(changes: readonly Change[], error: Error): void;
-  /**
-   * Every sink of the batch has its outcomes, and their pushes were sent; replies are sent now, after the pushes of
-   * every tenant.
-   */
+  /** Every sink of the batch has its outcomes, and all pushes were sent: replies are sent now. */
   settled(): void;
 }
 
@@ -512,8 +505,7 @@ function finish(arena: Arena, change: Change): Change {
 
 /**
  * A shape A body that fits its schema as a change. Its bytes are pinned in the arena: `arena.unpin` when it is
- * answered. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`, `unavailable`; then nothing is
- * taken.
+ * answered. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`, `unavailable`, and pins nothing then.
  */
 export function decodeWriteA(arena: Arena, body: ItemBodyA, requireSig: RequireSig): Change {
   const envelope = body.payloadEnc ?? null;
@@ -597,7 +589,7 @@ export function tagged(arena: Arena, kind: 'delete' | 'move', sig: string | null
 }
 
 /**
- * A path of a refused write as shape B names it. The inner rings name fields as shape A does; B keeps the item's own
+ * A path of a refused write as shape B names it. The actor names fields as shape A does; B keeps the item's own
  * keys in `wrapped`, and a blob's too where the write has no `blob_keys` (SHAPE-27).
  * @param blobKeys the write has `blob_keys`.
  */
