@@ -29,7 +29,7 @@ async function installed(t: WithTeardown): Promise<{ readonly app: string; reado
 }
 
 const USE = `
-import { Device, MemoryStore, nodePlatform, openNodeStore, StoreError, Identity, type ItemView, type Platform, browserPlatform, openBrowserStore } from '@service/server/client';
+import { Device, MemoryStore, nodePlatform, openNodeStore, StoreError } from '@service/server/client';
 const platform = nodePlatform();
 const keys = platform.sodium.boxKeyPair();
 const identity = {
@@ -44,6 +44,8 @@ await store.close();
 `;
 
 const TYPED = `
+import { Device, Identity, type ItemView, type Platform, StoreError } from '@service/server/client';
+import { browserPlatform, nodePlatform, openBrowserStore, openNodeStore } from '@service/server/client';
 import * as node from '@service/server/client/node';
 import * as browser from '@service/server/client/browser';
 export const platforms: readonly (Platform | Promise<Platform>)[] = [nodePlatform(), browserPlatform()];
