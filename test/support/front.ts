@@ -12,7 +12,7 @@ import { itemOf, rowOf } from './rows.js';
 import { rowsOf, type App } from '../../src/server/app/route-table.js';
 import type { HttpConfig, TenantActor } from '../../src/server/http/ports.js';
 import { startListening, type Listener } from '../../src/server/realtime/server.js';
-import type { DeviceStanding, LogPage, PageRequest, SocketPort } from '../../src/server/tenant/ports.js';
+import type { DeviceState, LogPage, PageRequest, SocketPort } from '../../src/server/tenant/ports.js';
 import { Session } from '../../src/server/tenant/session.js';
 import { TestClock } from './clock.js';
 import { soon } from './events.js';
@@ -27,7 +27,7 @@ export const ITEM = '01ARZ3NDEKTSV4RRFFQ69G5FAV';
 export class StubActor implements TenantActor {
   readonly tenantId = TENANT;
   state = 'active';
-  readonly devices = new Map<string, DeviceStanding>();
+  readonly devices = new Map<string, DeviceState>();
   readonly arena = arena;
   readonly writes: { readonly write: LiveItem; readonly deviceId: string }[] = [];
   readonly sessions: Session[] = [];
@@ -51,7 +51,7 @@ export class StubActor implements TenantActor {
     return this.current;
   }
 
-  device(id: string): DeviceStanding | undefined {
+  device(id: string): DeviceState | undefined {
     return this.devices.get(id);
   }
 

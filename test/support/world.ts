@@ -168,7 +168,7 @@ export class World {
         effect.session.port.close(effect.code, effect.reason);
         return this.begin('closed', () => ({ kind: 'closed', session: effect.session }));
       case 'publish': {
-        const { summary, generation } = effect.standing;
+        const { summary, generation } = effect.position;
         return void this.hints.push({ head: summary.version, generation });
       }
       case 'purge-keys':

@@ -1,6 +1,6 @@
 /** The operator's statements (sql/0008_operator.sql). */
 import { ulid } from 'ulid';
-import { Store } from '../storage/ask.js';
+import { Store } from '../storage/query.js';
 
 /** States that an operator may set. */
 type TenantState = 'active' | 'past_due' | 'suspended' | 'inactive';

@@ -1,5 +1,5 @@
 /** Subscriptions as the payment provider has reported them, in PostgreSQL (sql/0009_billing.sql). */
-import { Store } from '../storage/ask.js';
+import { Store } from '../storage/query.js';
 import type { Fact } from './rules.js';
 
 /** A tenant as billing sees it. */

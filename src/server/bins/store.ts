@@ -1,7 +1,7 @@
 /** Bins in PostgreSQL (sql/0005_bins.sql). */
 import type { ErrorName } from '../../protocol/errors.js';
 import type { Bin } from '../../protocol/replies.js';
-import { Store } from '../storage/ask.js';
+import { Store } from '../storage/query.js';
 
 /** A bin as it is stored. */
 export type BinRecord = Bin<Uint8Array>;

@@ -1,6 +1,6 @@
 /** Blobs in PostgreSQL (sql/0010_blobs.sql). Times are milliseconds since 1970, sizes bytes. */
 import type pg from 'pg';
-import { Store } from '../storage/ask.js';
+import { Store } from '../storage/query.js';
 import { TemporaryTable } from '../storage/temporary-table.js';
 import type { ObjectName, StoredObject } from './ports.js';
 

@@ -7,7 +7,7 @@ import type { ErrorName } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type { KnownDevice, Me } from '../../protocol/replies.js';
-import { arrayOf, askOne, proofOf, Store } from '../storage/ask.js';
+import { arrayOf, queryOne, proofOf, Store } from '../storage/query.js';
 
 /** A device as it is stored. Times are milliseconds since 1970. */
 export interface DeviceRecord extends KnownDevice<Uint8Array> {
@@ -100,7 +100,7 @@ const valuesOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [i
 /** The tenant of single mode; made with its `inbox` on the first call. Instances that start at once agree on one. */
 export async function ensureSingleTenant(pool: pg.Pool, now: number): Promise<string> {
   const statement = { text: 'SELECT single_tenant($1, $2) AS id', values: [ulid(now), now] };
-  return (await askOne<{ id: string }>(pool, statement)).id;
+  return (await queryOne<{ id: string }>(pool, statement)).id;
 }
 
 /** The devices and credentials of all tenants. Each call is one statement, and throws `unavailable` during an outage. */

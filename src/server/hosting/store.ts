@@ -1,5 +1,5 @@
 /** Tenants by name, in PostgreSQL (sql/0006_hosting.sql, sql/0011_signups.sql). */
-import { Store } from '../storage/ask.js';
+import { Store } from '../storage/query.js';
 
 /** A change of a host name: the tenant it belongs to from now on, or null where it is free again. */
 export interface HostChange {

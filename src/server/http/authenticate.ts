@@ -3,7 +3,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import type { TokenClaims } from './tokens.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { TOKEN_TEXT_MAX } from '../../protocol/limits.js';
-import type { DeviceStanding } from '../tenant/ports.js';
+import type { DeviceState } from '../tenant/ports.js';
 import type { HttpParts, TenantActor } from './ports.js';
 import { hostName } from './query.js';
 
@@ -44,7 +44,7 @@ export interface Caller {
   readonly owner: string;
   readonly claims: TokenClaims;
   readonly actor: TenantActor;
-  readonly device: DeviceStanding;
+  readonly device: DeviceState;
 }
 
 /** `Bearer`, a blank and a token. */

@@ -4,7 +4,7 @@ import type { RequireSig } from '../../protocol/item-codec.js';
 import type { Meter } from '../../protocol/meter.js';
 import type { Shape } from '../../protocol/shape.js';
 import type { Actor } from '../tenant/actor.js';
-import type { DeviceStanding } from '../tenant/ports.js';
+import type { DeviceState } from '../tenant/ports.js';
 import type { AddressLimits } from './address-limits.js';
 import type { LoadBounds } from './limits.js';
 import type { TokenVerifier } from './tokens.js';
@@ -88,7 +88,7 @@ export interface HttpParts {
   readonly tenants: Tenants;
   readonly tokens: Pick<TokenVerifier, 'verify'>;
   /** Notes that a device was seen; cheap, since it writes rarely. */
-  readonly devices: { touch(tenantId: string, device: DeviceStanding): void };
+  readonly devices: { touch(tenantId: string, device: DeviceState): void };
   /**
    * Uploads and downloads by signed URL through this server (src/server/blobs/transfers.ts). Left out: clients reach the
    * blob store directly.

@@ -1,7 +1,7 @@
 /** The nightly jobs' statements, and the advisory lock that lets one instance run them (sql/0007_jobs.sql). */
 import type pg from 'pg';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
-import { ask, askOne, Store } from '../storage/ask.js';
+import { query, queryOne, Store } from '../storage/query.js';
 import { openClient } from '../storage/database.js';
 
 /** One job. A batch is one transaction of a bounded size, so an interrupted run continues where it stopped. */
@@ -45,7 +45,7 @@ export function nightlyJobs(options: { pool: pg.Pool; now: () => number; softDel
   const job = (name: string, text: string, values: () => readonly unknown[]): Job => ({
     name,
     full: FULL,
-    batch: async () => (await askOne<{ n: number }>(pool, { text, values: values() })).n,
+    batch: async () => (await queryOne<{ n: number }>(pool, { text, values: values() })).n,
   });
   return [
     job('empty deleted items', 'SELECT empty_deleted($1, $2) AS n', () => [now() - softDeleteMs, FULL]),
@@ -59,10 +59,10 @@ export function nightlyJobs(options: { pool: pg.Pool; now: () => number; softDel
 /** Purges all keys of one device; 0 where no device is left to purge. */
 async function purgeKeys(pool: pg.Pool): Promise<number> {
   const text = 'SELECT tenant_id AS tenant, device_id AS device FROM devices_to_purge(1)';
-  const [found] = await ask<{ tenant: string; device: string }>(pool, { text, values: [], readOnly: true });
+  const [found] = await query<{ tenant: string; device: string }>(pool, { text, values: [], readOnly: true });
   if (found === undefined) return 0;
   for (let after: string | null = ''; after !== null;) {
-    const row: { last: string | null } = await askOne(pool, {
+    const row: { last: string | null } = await queryOne(pool, {
       text: 'SELECT purge_device_keys($1, $2, $3, $4) AS last',
       values: [found.tenant, found.device, after, KEY_BATCH],
     });

@@ -4,7 +4,7 @@ import type { ErrorName } from '../../protocol/errors.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type { Paired, PairRequestFields } from '../../protocol/replies.js';
 import type { Glyph } from '../../protocol/requests.js';
-import { proofOf, Store } from '../storage/ask.js';
+import { proofOf, Store } from '../storage/query.js';
 
 /** From `open` to `requested`, bound to one new device, to `wrapped` or `rejected`. */
 type PairState = 'open' | 'requested' | 'wrapped' | 'rejected';

@@ -3,7 +3,7 @@
  * copied three times on its way. What COPY sends it hands out untouched (PostgreSQL manual, COPY, binary format).
  */
 import pg from 'pg';
-import { askAgain } from './ask.js';
+import { withRetries } from './query.js';
 
 /** Takes each row while it is in hand: the driver takes its memory back. */
 export interface RowTaker {
@@ -107,7 +107,7 @@ function afterHeader(bytes: Buffer): number {
  * COPY takes no parameters: whatever stands in `sql` is `pg.escapeLiteral`'s or a number.
  */
 export async function copyRows<T extends RowTaker>(pool: pg.Pool, sql: string, begin: () => T): Promise<T> {
-  return askAgain(
+  return withRetries(
     async () => {
       const client = await pool.connect();
       const taker = begin();

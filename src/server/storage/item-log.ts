@@ -7,7 +7,7 @@ import type { Meter } from '../../protocol/meter.js';
 import { PAGE_BYTES } from '../../protocol/limits.js';
 import type { ItemRow } from '../tenant/change.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
-import { ask } from './ask.js';
+import { query } from './query.js';
 import { copyRows, type CopiedRow, type RowTaker } from './copy.js';
 import { ITEM_COLUMNS, readRows, RowReader } from './packing.js';
 
@@ -123,7 +123,7 @@ export class PostgresItemLog implements ItemLog {
 
   private async smallPages(requests: readonly PageRequest[]): Promise<(LogPage | undefined)[]> {
     const most = requests.reduce((limit, request) => Math.max(limit, request.limit), 0);
-    const rows = await ask<PageRow>(this.pool, {
+    const rows = await query<PageRow>(this.pool, {
       name: 'small-pages',
       text: SMALL_PAGES,
       values: [requests.map(({ tenantId }) => tenantId), requests.map(({ since }) => since), most + 1],
@@ -135,7 +135,7 @@ export class PostgresItemLog implements ItemLog {
   }
 
   private async requireBin(tenantId: string, binId: string): Promise<void> {
-    const found = await ask(this.pool, {
+    const found = await query(this.pool, {
       name: 'bin-known',
       text: BIN_KNOWN,
       values: [tenantId, binId],

@@ -5,7 +5,7 @@
 import type pg from 'pg';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import { arrayOf, ask } from './ask.js';
+import { arrayOf, query } from './query.js';
 import { SEEN_MS } from './change-feed.js';
 
 const FLUSH_MS = 2_000;
@@ -65,7 +65,7 @@ export class Presence {
   async online(tenantId: string): Promise<ReadonlySet<string>> {
     const here = new Set(this.options.local(tenantId));
     if (!this.options.othersUp()) return here;
-    const rows = await ask<{ device_id: string }>(this.options.pool, {
+    const rows = await query<{ device_id: string }>(this.options.pool, {
       text: `SELECT p.device_id FROM presence p JOIN instances i ON i.id = p.instance_id
        WHERE p.tenant_id = $1 AND p.instance_id <> $2
          AND i.seen_at >= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SEEN_MS}`,

@@ -1,5 +1,5 @@
 /** Limits that hold across instances, in PostgreSQL. */
-import { Store } from './ask.js';
+import { Store } from './query.js';
 
 /** Counts uses under the row's lock, so rivals on all instances are counted one after the other. */
 export class RateStore extends Store {

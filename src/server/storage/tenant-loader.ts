@@ -13,7 +13,7 @@ import type {
   TenantLoader,
   TenantSnapshot,
 } from '../tenant/ports.js';
-import { arrayOf, ask } from './ask.js';
+import { arrayOf, query } from './query.js';
 
 /** Tenants in one statement. */
 const BATCH_MAX = 500;
@@ -188,7 +188,7 @@ export class PostgresTenantLoader implements TenantLoader {
     };
     const { pool } = this;
     if (whole.size === 0)
-      take(await ask<TenantRow>(pool, { name: 'heads', text: HEADS, values: [arrayOf([...heads])] }));
+      take(await query<TenantRow>(pool, { name: 'heads', text: HEADS, values: [arrayOf([...heads])] }));
     const wanted = [...whole];
     // Calls for a head alone share the first statement.
     const besides = [...heads].filter((id) => !whole.has(id));
@@ -198,7 +198,7 @@ export class PostgresTenantLoader implements TenantLoader {
       const known = arrayOf(
         some.map(([, generation]) => generation).concat(at === 0 ? besides.map(() => HEAD_ONLY) : []),
       );
-      take(await ask<TenantRow>(pool, { name: 'tenants', text: LOAD, values: [ids, now, known] }));
+      take(await query<TenantRow>(pool, { name: 'tenants', text: LOAD, values: [ids, now, known] }));
     }
     return loads.map(({ id }) => found.get(id));
   }
@@ -207,7 +207,7 @@ export class PostgresTenantLoader implements TenantLoader {
     const ids = arrayOf(known.map(({ tenantId }) => tenantId));
     const heads = arrayOf(known.map(({ delivered }) => delivered));
     const generations = arrayOf(known.map(({ generation }) => generation));
-    return ask<StoredPosition>(this.pool, { text: POSITIONS, values: [ids, heads, generations] });
+    return query<StoredPosition>(this.pool, { text: POSITIONS, values: [ids, heads, generations] });
   }
 }
 

@@ -15,7 +15,7 @@ import type { FrameRing } from './deliver.js';
 import type {
   ChangeAnnouncer,
   CommitLanes,
-  DeviceStanding,
+  DeviceState,
   HintedGeneration,
   ItemLog,
   KeyPurger,
@@ -109,7 +109,7 @@ export class Actor implements CommitSink {
 
   /** active, past_due, suspended, inactive or pending (reference, HTTP, States of a tenant). */
   get state(): string {
-    return this.tenant.standing;
+    return this.tenant.billingState;
   }
 
   get generation(): number {
@@ -161,7 +161,7 @@ export class Actor implements CommitSink {
   }
 
   /** The same object for as long as nothing about the device changes. */
-  device(id: string): DeviceStanding | undefined {
+  device(id: string): DeviceState | undefined {
     return this.tenant.devices.get(id);
   }
 
@@ -256,9 +256,9 @@ export class Actor implements CommitSink {
     for (const session of [...this.tenant.sessions]) this.carryOut(dismiss(this.tenant, session, { code, reason }));
   }
 
-  committed(changes: readonly Change[], standing: Position): void {
+  committed(changes: readonly Change[], position: Position): void {
     this.telling = true;
-    this.post({ kind: 'committed', changes, ...standing });
+    this.post({ kind: 'committed', changes, ...position });
   }
 
   failed(changes: readonly Change[], error: Error): void {
@@ -347,7 +347,7 @@ export class Actor implements CommitSink {
       case 'close':
         return effect.session.port.close(effect.code, effect.reason);
       case 'publish':
-        return this.ports.announcer.publish(this.tenantId, effect.rows, effect.standing);
+        return this.ports.announcer.publish(this.tenantId, effect.rows, effect.position);
       case 'purge-keys':
         return this.ports.purger.purge(this.tenantId, effect.deviceId);
       case 'reload':

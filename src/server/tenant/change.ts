@@ -231,7 +231,7 @@ export interface Position {
 /** Receives the outcome of every change that a lane took: exactly once, or again by `failed` where it threw. */
 export interface CommitSink {
   /** Changes of one transaction in version order, each with its verdict, and the tenant's position after it. */
-  committed(changes: readonly Change[], standing: Position): void;
+  committed(changes: readonly Change[], position: Position): void;
   /** Not known to be stored: the client may try again. */
   failed(changes: readonly Change[], error: Error): void;
   /** Every sink of the batch has its outcomes, and all pushes were sent: replies are sent now. */

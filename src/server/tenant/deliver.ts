@@ -231,7 +231,7 @@ export interface Delivery {
   held: readonly ItemRow[];
   heldSummary: Summary | null;
   /** `knownHead` at the time when the read of the current, or last, gap began. */
-  gapFor: number;
+  headAtGapRead: number;
 
   readonly sessions: Set<Session>;
   /** The frames of the last changes. In shape B only once a socket of that shape was there. */
@@ -258,7 +258,7 @@ export function noticeHead(state: Delivery, head: number): Effect[] {
   if (head > state.knownHead) state.knownHead = head;
   if (state.knownHead <= state.delivered || state.gapReading || state.sessions.size === 0) return [];
   state.gapReading = true;
-  state.gapFor = state.knownHead;
+  state.headAtGapRead = state.knownHead;
   return [{ kind: 'read-gap', since: state.delivered }];
 }
 
@@ -276,7 +276,7 @@ export function onGap(state: Delivery, page: LogPage): Effect[] {
   if (!page.more && page.summary.version === state.delivered) state.summary = page.summary;
   // A head hinted at before this read is covered by it, or was wrong. A hint that is too high would repeat the read for
   // ever.
-  if (!page.more && state.knownHead === state.gapFor) state.knownHead = state.delivered;
+  if (!page.more && state.knownHead === state.headAtGapRead) state.knownHead = state.delivered;
   if (!page.more) effects.push(...deliverHeld(state));
   return [...effects, ...noticeHead(state, page.summary.version)];
 }

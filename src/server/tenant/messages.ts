@@ -69,7 +69,7 @@ export type Effect =
     }
   | { readonly kind: 'close'; readonly session: Session; readonly code: number; readonly reason: string }
   /** Tell the other instances. The rows' bytes may be a change's that is answered by a later effect. */
-  | { readonly kind: 'publish'; readonly rows: readonly ItemRow[]; readonly standing: Position }
+  | { readonly kind: 'publish'; readonly rows: readonly ItemRow[]; readonly position: Position }
   | { readonly kind: 'purge-keys'; readonly deviceId: string };
 
 /**

@@ -5,7 +5,7 @@ import type { Summary } from '../../protocol/item.js';
 import type { Arena, Change, CommitSink, ItemRow, Position } from './change.js';
 
 /** A device as the actor knows it. */
-export interface DeviceStanding {
+export interface DeviceState {
   readonly id: string;
   /** The epoch its tokens must carry (reference, HTTP, Tokens). */
   readonly tokenEpoch: number;
@@ -46,7 +46,7 @@ export interface TenantSnapshot {
   readonly state: string;
   readonly generation: number;
   readonly summary: Summary;
-  readonly devices: readonly (DeviceStanding & { readonly view: FrameDevice })[];
+  readonly devices: readonly (DeviceState & { readonly view: FrameDevice })[];
   readonly bins: readonly BinChange[];
   readonly pairRequests: readonly PairRequest[];
 }
@@ -139,7 +139,7 @@ export interface ChangeAnnouncer {
   /** The tenant's head or generation rose. */
   announce(tenantId: string, head: number, generation: HintedGeneration): void;
   /** The same, with the rows of one transaction in version order. Their bytes are copied where they are kept. */
-  publish(tenantId: string, rows: readonly ItemRow[], standing: Position): void;
+  publish(tenantId: string, rows: readonly ItemRow[], position: Position): void;
   /** The tenant's first socket on this instance was opened: from now on other instances send its changes here. */
   subscribe(tenantId: string): void;
 }

@@ -28,8 +28,8 @@ export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect
   if (snapshot.generation > state.generation) {
     effects.push(...deviceChanges(state, snapshot), ...binChanges(state, snapshot), ...pairChanges(state, snapshot));
     state.generation = snapshot.generation;
-    if (unpaid(snapshot.state) && !unpaid(state.standing)) effects.push(...dismissAll(state));
-    state.standing = snapshot.state;
+    if (unpaid(snapshot.state) && !unpaid(state.billingState)) effects.push(...dismissAll(state));
+    state.billingState = snapshot.state;
     Object.assign(state, devicesOf(snapshot));
     state.bins = binsOf(snapshot);
     state.pairRequests = snapshot.pairRequests;
@@ -43,7 +43,7 @@ export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect
 }
 
 /** States in which nothing is served (reference, HTTP, States of a tenant). */
-const unpaid = (standing: string): boolean => standing === 'inactive' || standing === 'pending';
+const unpaid = (billingState: string): boolean => billingState === 'inactive' || billingState === 'pending';
 
 /** Sockets read, and reads are refused in this state: a reconnecting device gets 402. */
 const dismissAll = (state: TenantState): Effect[] =>

@@ -2,7 +2,7 @@
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { Change } from './change.js';
 import type { Effect } from './messages.js';
-import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
+import type { DeviceState, PairRequest, TenantSnapshot } from './ports.js';
 import { NONE_HELD, RecentFrames, type Delivery, type FrameRing } from './deliver.js';
 import { CLOSED, type Session } from './session.js';
 
@@ -13,9 +13,9 @@ export interface TenantState extends Delivery {
   /** Arrival time of the current message, ms. */
   now: number;
   /** active, past_due, suspended, inactive, pending (reference, HTTP, States of a tenant). */
-  standing: string;
+  billingState: string;
   generation: number;
-  devices: ReadonlyMap<string, DeviceStanding>;
+  devices: ReadonlyMap<string, DeviceState>;
   /** Devices that are not revoked. */
   activeDevices: number;
   /** Some revoked device's entries may still lie in stored keys. */
@@ -40,7 +40,7 @@ export function initialState(snapshot: TenantSnapshot, epoch: string, ring: Fram
     tenantId: snapshot.tenantId,
     epoch,
     now: 0,
-    standing: snapshot.state,
+    billingState: snapshot.state,
     generation: snapshot.generation,
     ...devicesOf(snapshot),
     bins: binsOf(snapshot),
@@ -51,7 +51,7 @@ export function initialState(snapshot: TenantSnapshot, epoch: string, ring: Fram
     gapReading: false,
     held: NONE_HELD,
     heldSummary: null,
-    gapFor: snapshot.summary.version,
+    headAtGapRead: snapshot.summary.version,
     waiting: [],
     reloading: false,
     reloadAgain: false,

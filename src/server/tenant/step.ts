@@ -10,7 +10,7 @@ import { invalid, ServiceError, unavailable, type ErrorName } from '../../protoc
 import { ENTRY_HEAD, HAS, ULID_CHARS, type Change, type ItemRow, type Verdict } from './change.js';
 import { noticeHead, onGap, onRows, recentFramesOf } from './deliver.js';
 import type { Effect, Message } from './messages.js';
-import type { DeviceStanding, HintedGeneration, SocketPort } from './ports.js';
+import type { DeviceState, HintedGeneration, SocketPort } from './ports.js';
 import { resume, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
 import { onSnapshot, requestReload } from './snapshot.js';
@@ -135,17 +135,17 @@ function refuseCaller(state: TenantState, deviceId: string): ServiceError | null
 function judge(state: TenantState, change: Change): void {
   const { binId, kind } = change;
   change.generation = state.generation;
-  const standing = refuseStanding(state.standing);
+  const unpaid = refuseUnpaid(state.billingState);
   const bin =
     kind === 'delete' || state.bins.has(binId) ? null : new ServiceError('bin_not_found', undefined, { binId });
   const keys = kind === 'write' ? judgeKeys(state, change) : null;
-  change.refusal = standing ?? bin ?? keys;
-  change.refusedForBin = kind === 'write' && bin !== null && standing === null && keys === null;
+  change.refusal = unpaid ?? bin ?? keys;
+  change.refusedForBin = kind === 'write' && bin !== null && unpaid === null && keys === null;
 }
 
-function refuseStanding(standing: string): ServiceError | null {
-  if (standing === 'suspended') return new ServiceError('tenant_suspended');
-  if (standing === 'inactive' || standing === 'pending') return new ServiceError('payment_required');
+function refuseUnpaid(billingState: string): ServiceError | null {
+  if (billingState === 'suspended') return new ServiceError('tenant_suspended');
+  if (billingState === 'inactive' || billingState === 'pending') return new ServiceError('payment_required');
   return null;
 }
 
@@ -176,7 +176,7 @@ const nextEntry = ({ bytes }: Change, at: number): number => at + ENTRY_HEAD + b
 
 const idAt = ({ bytes }: Change, at: number): string => bytes.toString('latin1', at, at + ULID_CHARS);
 
-const deviceAt = (devices: ReadonlyMap<string, DeviceStanding>, change: Change, at: number) =>
+const deviceAt = (devices: ReadonlyMap<string, DeviceState>, change: Change, at: number) =>
   devices.get(idAt(change, at));
 
 const noSuchDevice = (path: string, change: Change, at: number): ServiceError =>
@@ -228,7 +228,7 @@ export function onCommitted(state: TenantState, message: Extract<Message, { kind
   // An actor that was dropped since may have committed changes after these.
   const effects = [...onRows(state, rows, summary), ...noticeHead(state, summary.version)];
   // Before the replies, which release the rows' bytes.
-  if (rows.length > 0) effects.push({ kind: 'publish', rows, standing: { summary, generation: message.generation } });
+  if (rows.length > 0) effects.push({ kind: 'publish', rows, position: { summary, generation: message.generation } });
   for (const change of changes) {
     if (change.verdict === 'stale') state.waiting.push(change);
     else effects.push(answer(change));

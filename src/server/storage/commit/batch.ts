@@ -408,11 +408,11 @@ function decidedOf(row: readonly unknown[]): Decided {
   if (!isCountOrNull(version) || !isCountOrNull(ts)) throw new Error('a version or time that is none');
   if (STORED.has(verdict) && (version === null || version === 0)) throw new Error(`${verdict} without a version`);
   // A deleted tenant has the verdict `stale` and nothing else.
-  const standing = verdict === 'stale' && head === null ? [0, 0, 0, 0] : [head, itemCount, versionSum, generation];
-  if (!areCounts(standing)) throw new Error('a standing that is none');
+  const position = verdict === 'stale' && head === null ? [0, 0, 0, 0] : [head, itemCount, versionSum, generation];
+  if (!areCounts(position)) throw new Error('a position that is none');
   if (stored !== null && !Buffer.isBuffer(stored)) throw new Error('a stored row that is none');
   if (stored === null && (verdict === 'rewrap' || verdict === 'move')) throw new Error(`${verdict} without its row`);
-  const [at, items, sum, current] = standing;
+  const [at, items, sum, current] = position;
   return {
     ...{ verdict, version, ts, stored: stored === null ? null : (readRows(stored)[0] ?? null) },
     ...{ summary: { version: at, itemCount: items, versionSum: sum }, generation: current },

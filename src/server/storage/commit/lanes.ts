@@ -96,7 +96,7 @@ interface Statement {
 }
 
 /** The outcomes for one sink. */
-interface Told {
+interface Outcomes {
   readonly sink: CommitSink;
   readonly changes: Change[];
   readonly summary: Summary;
@@ -105,7 +105,7 @@ interface Told {
 
 /** The outcome of a batch: one of the two for each change, except those put back into the queue. */
 interface Settled {
-  readonly told: Told[];
+  readonly told: Outcomes[];
   readonly failed: { readonly changes: readonly Change[]; readonly error: Error }[];
 }
 

@@ -26,10 +26,10 @@ const losesNothing = (error: unknown): boolean => isRetryable(error) || isConnec
  * database cannot be reached, it rejects with `unavailable` and the cause for the log. After a lost connection it is
  * not known whether the statement was executed: the client may send the request again.
  */
-export function ask<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
+export function query<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
   const { text, name, readOnly = false } = statement;
   const values = [...statement.values];
-  return askAgain(
+  return withRetries(
     async () => {
       const query = name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values });
       return (await query).rows;
@@ -39,7 +39,7 @@ export function ask<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Sta
 }
 
 /** Retries as `query` does. */
-export async function askAgain<T>(
+export async function withRetries<T>(
   question: () => Promise<T>,
   { readOnly }: { readonly readOnly: boolean },
 ): Promise<T> {
@@ -51,8 +51,8 @@ export async function askAgain<T>(
 }
 
 /** The single row of a statement that always gives one. */
-export async function askOne<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row> {
-  const [row] = await ask<Row>(pool, statement);
+export async function queryOne<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row> {
+  const [row] = await query<Row>(pool, statement);
   if (row === undefined) throw new Error(`no row from: ${statement.text.slice(0, 60)}`);
   return row;
 }
@@ -69,7 +69,7 @@ export abstract class Store {
     values: readonly unknown[] = [],
     how?: How,
   ): Promise<Row[]> {
-    return ask<Row>(this.pool, { text, values, ...how });
+    return query<Row>(this.pool, { text, values, ...how });
   }
 
   /** Undefined where there is none. */
@@ -83,7 +83,7 @@ export abstract class Store {
 
   /** The single row of a statement that always gives one. */
   protected one<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = [], how?: How): Promise<Row> {
-    return askOne<Row>(this.pool, { text, values, ...how });
+    return queryOne<Row>(this.pool, { text, values, ...how });
   }
 
   /** The one value of the single row of a function. */
