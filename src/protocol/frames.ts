@@ -59,7 +59,7 @@ export interface FrameDevice {
   readonly pubkey: Uint8Array;
   /** Milliseconds since 1970. */
   readonly pairedAt: number;
-  /** Made by whoever holds the master key; null where no device has certified this one. */
+  /** Made with the master key; null where no device has certified this one. */
   readonly cert: Uint8Array | null;
 }
 

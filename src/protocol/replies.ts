@@ -137,7 +137,7 @@ export interface Device<B = Bytes> {
 
 /** A device with what only the tenant's own devices are told. Times are milliseconds since 1970. */
 export interface KnownDevice<B = Bytes> extends Device<B> {
-  /** 32 bytes, made by whoever holds the master key; null for a device of a client that makes none. */
+  /** 32 bytes, made with the master key; null for a device of a client that makes none. */
   readonly cert: B | null;
   readonly revokedAt: Millis | null;
   /** Noted once a minute at most. */
@@ -330,7 +330,7 @@ export interface ServerInfo extends HistoryFields {
   readonly devicesOnline: Count;
 }
 
-/** The caller and its tenant. The history stands at both levels, so that whoever looks finds it. */
+/** The caller and its tenant. The history is given at both levels. */
 export interface Me extends HistoryFields {
   readonly device: { readonly id: Ulid; readonly name: string; readonly glyph: Glyph; readonly pairedAt: Millis };
   readonly server: ServerInfo;

@@ -226,7 +226,7 @@ export class EmbeddedPostgres {
     try {
       if (await this.#own(launched)) return;
     } catch (error) {
-      // Whoever owns it may keep it; a database that nobody could take must not stay behind.
+      // Left to its owner, if it has one; an unowned postmaster must not stay behind.
       if (!(error instanceof DataDirInUseError)) await this.#end(launched);
       throw error;
     }

@@ -155,7 +155,7 @@ async function processState(pid: number): Promise<'dead' | { readonly name: stri
   }
 }
 
-/** Is this process a postmaster that runs on this folder? A process id may have gone to a stranger since. */
+/** Is this process a postmaster that runs on this folder? The process id may have been reused since. */
 async function isPostmasterOf(pid: number, folder: string): Promise<boolean> {
   const state = await processState(pid);
   if (state === 'dead' || !/postgres$/.test(state.name)) return false;
@@ -199,7 +199,7 @@ export async function runningPostmaster(folder: string): Promise<Postmaster | nu
 
 /**
  * Removes a `postmaster.pid` whose process cannot be the postmaster but still has its number. PostgreSQL asks only
- * whether the number can be signalled, and refuses to start: when a stranger has it since, and when the killed
+ * whether the number can be signalled, and refuses to start: when another process has it since, and when the killed
  * postmaster is a zombie that nobody has collected yet. Removing it is safe: the cluster's shared memory, found by
  * the folder, still guards against a second postmaster.
  */

@@ -53,7 +53,7 @@ export interface UpgradeQuestion {
 const EMPTY_BYTES = 128 * 1024 * 1024;
 /** Of what the old one takes: indexes are made anew and may be filled otherwise. */
 const MARGIN = 1.25;
-/** The last package of each major version, for whoever has no other copy of the programs. */
+/** The last package of each major version, for operators without another copy of the programs. */
 const LAST_PACKAGES: Readonly<Record<number, string>> = {
   14: '14.23.0-beta.17',
   15: '15.18.0-beta.17',
