@@ -2,7 +2,7 @@
 import type { ErrorName } from '../protocol/errors.js';
 
 interface ErrorNote {
-  readonly todo: string;
+  readonly remedy: string;
   /** The fields of `details`. */
   readonly details: string;
 }
@@ -12,13 +12,14 @@ interface ErrorNote {
  */
 export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   validation: {
-    todo: 'Mend the request; sent again as it is, it fails again. Where `missingDevices` is there, read the device list and seal the item key for those too.',
+    remedy:
+      'Mend the request; sent again as it is, it fails again. Where `missingDevices` is there, read the device list and seal the item key for those too.',
     details:
       '`path` (the field, as the shape spells it; `body` for the whole, `framing`, `content-type`, `query` or a parameter’s name for the rest), `rule` (what it must be). For an item whose keys leave out devices also `missingDevices`, their ids',
   },
-  item_too_large: { todo: 'Upload the content as a blob.', details: '`path`' },
+  item_too_large: { remedy: 'Upload the content as a blob.', details: '`path`' },
   unknown_type: {
-    todo: 'Use one of the ten types of [Content types](content-types.md).',
+    remedy: 'Use one of the ten types of [Content types](content-types.md).',
     details: '`path`',
   },
   pair_expired: 'Begin the pairing again with a new code.',
@@ -26,7 +27,7 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   pair_invalid:
     'Check the six words. Else begin again with a new code: the session was rejected, ended, or taken by another device.',
   blob_not_found: {
-    todo: 'Upload the blob first, then write the item.',
+    remedy: 'Upload the blob first, then write the item.',
     details: '`path`, where the name could never have been handed out',
   },
   no_blob: 'Sync: the item that named it was replaced or deleted. If it is your own upload: upload it anew.',
@@ -45,14 +46,15 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   url_invalid: 'Ask for a new URL.',
   not_found: 'Check the path. Endpoints of a mode that the server does not run in are not there either.',
   item_not_found: 'Drop the change: the item never was, or was deleted more than 30 days ago.',
-  bin_not_found: { todo: 'Read the bins again and choose another one.', details: '`binId`' },
+  bin_not_found: { remedy: 'Read the bins again and choose another one.', details: '`binId`' },
   tenant_not_found: 'Check the host name.',
   device_not_found: 'Read the device list again.',
   method_not_allowed: 'Use one of the methods that the header `Allow` lists.',
   bootstrap_already_done:
     'Join by pairing, or by recovery. If the claim was your own and its reply was lost: re-authenticate.',
   version_conflict: {
-    todo: 'Read the item as it is stored, decide, and write again with that version as `ifVersion` and a later `ts`. A deleted item does not come back: write a new one.',
+    remedy:
+      'Read the item as it is stored, decide, and write again with that version as `ifVersion` and a later `ts`. A deleted item does not come back: write a new one.',
     details:
       '`version` (what is stored; 0 where there is nothing), `ts` (of what is stored; null where it is not known any more)',
   },
@@ -63,12 +65,12 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   last_device: 'Pair another device first.',
   device_limit: 'Revoke a device that is not used any more.',
   blob_too_large: {
-    todo: 'There is no way around it but the operator: `MAX_BLOB_SIZE_MB`.',
+    remedy: 'There is no way around it but the operator: `MAX_BLOB_SIZE_MB`.',
     details: '`maxBytes`, the largest blob',
   },
   storage_cap_exceeded: 'Delete something; inline items free their bytes at once.',
   payload_too_large: {
-    todo: 'Send less: split a batch, make the content a blob.',
+    remedy: 'Send less: split a batch, make the content a blob.',
     details: '`maxBytes`, what the endpoint takes',
   },
   rate_limited: 'Wait as many seconds as `Retry-After` says, longer with each repetition.',

@@ -29,7 +29,7 @@ function section(code: string): string {
   const parts = meaning(code).map(({ name, shapes }) => {
     const { when } = CATALOGUE[name];
     const note = ERROR_NOTES[name];
-    const { todo, details } = typeof note === 'string' ? { todo: note, details: undefined } : note;
+    const { remedy, details } = typeof note === 'string' ? { remedy: note, details: undefined } : note;
     const [only] = shapes.length === 1 ? shapes : [];
     const other = only === undefined ? undefined : codeOf(name, only === 'a' ? 'b' : 'a');
     const inShape =
@@ -37,7 +37,7 @@ function section(code: string): string {
     return [
       `**Status** ${statuses(name, shapes)}${inShape}`,
       `**When** ${when}`,
-      `**What to do** ${todo}`,
+      `**What to do** ${remedy}`,
       ...(details === undefined ? [] : [`**\`details\`** ${details}.`]),
     ].join('  \n');
   });

@@ -12,8 +12,6 @@ interface Waiting<K, R> {
 }
 
 interface BatcherOptions {
-  /** Further calls are refused. */
-  readonly maxWaiting?: number;
   /** A pause after a batch of `answered` calls; undefined: none. `waiting` counts the queued calls. */
   readonly pause?: (answered: number, waiting: () => number) => Promise<void> | undefined;
 }
@@ -39,8 +37,7 @@ export class Batcher<K, R> {
 
   /** The answer to `key`. Rejects with the error of its batch, and with `unavailable` if the queue is full. */
   ask(key: K): Promise<R> {
-    if (this.waiting.length >= (this.options.maxWaiting ?? WAITING_MAX))
-      return Promise.reject(unavailable('too many reads wait for the database'));
+    if (this.waiting.length >= WAITING_MAX) return Promise.reject(unavailable('too many reads wait for the database'));
     return new Promise<R>((resolve, reject) => {
       this.waiting.push({ key, resolve, reject });
       void this.working.fresh();

@@ -127,7 +127,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
   });
   const presence = new Presence({
     ...{ instanceId, pool, clock, onFault },
-    local: (tenant) => registry.loaded(tenant)?.onlineDevices() ?? new Set(),
+    local: (tenant) => registry.actors.get(tenant)?.onlineDevices() ?? new Set(),
     tenants: () => registry.tenantsWithSockets(),
     othersUp: () => feed.othersUp,
   });

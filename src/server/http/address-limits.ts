@@ -78,7 +78,6 @@ const refusal = (waitMs: number): ServiceError =>
 export class AddressLimits {
   private readonly known = new Map<string, Known>();
   private readonly perMinute: Window;
-  private readonly maxRemembered: number;
 
   constructor(
     private readonly options: {
@@ -89,13 +88,10 @@ export class AddressLimits {
       readonly clock: Clock;
       /** RATE_PAIR_PER_MIN, for each purpose that has no limit of its own; 0: off. */
       readonly perMinute: number;
-      /** Addresses in memory. More addresses only cost more statements. */
-      readonly maxRemembered?: number;
     },
   ) {
     const limit = Math.min(options.perMinute, LISTED_MAX);
     this.perMinute = { limit, ms: Math.max(1, Math.round((MINUTE_MS * limit) / Math.max(1, options.perMinute))) };
-    this.maxRemembered = options.maxRemembered ?? REMEMBERED_MAX;
   }
 
   /**
@@ -149,7 +145,7 @@ export class AddressLimits {
     // Inserted again at the end of the map's order: the first entry is the one unused for longest.
     this.known.delete(name);
     for (const oldest of this.known.keys()) {
-      if (this.known.size < this.maxRemembered) break;
+      if (this.known.size < REMEMBERED_MAX) break;
       this.known.delete(oldest);
     }
     this.known.set(name, found);

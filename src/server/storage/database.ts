@@ -244,25 +244,25 @@ export function isRetryable(error: unknown): boolean {
 
 /** How `withRetry` goes about it. */
 export interface RetryOptions {
-  /** Calls in all. Default 5. */
-  readonly attempts?: number;
   /** Which errors are worth another call. Default `isRetryable`; add `isConnectionLoss` only for idempotent work. */
   readonly worthwhile?: (error: unknown) => boolean;
   /** Waits before the next call; replaced in tests. */
   readonly wait?: (ms: number) => Promise<void>;
 }
 
+/** Calls in all. */
+const RETRY_CALLS = 5;
 const RETRY_BASE_MS = 5;
 const RETRY_MAX_MS = 500;
 
 /** Calls `work` until it succeeds, waiting 5, 10, 20 ... ms (each scattered by half, so that rivals part). */
 export async function withRetry<T>(work: () => Promise<T>, options: RetryOptions = {}): Promise<T> {
-  const { attempts = 5, worthwhile = isRetryable, wait = async (ms: number) => sleep(ms) } = options;
+  const { worthwhile = isRetryable, wait = async (ms: number) => sleep(ms) } = options;
   for (let attempt = 1; ; attempt++) {
     try {
       return await work();
     } catch (error) {
-      if (attempt >= attempts || !worthwhile(error)) throw error;
+      if (attempt >= RETRY_CALLS || !worthwhile(error)) throw error;
       const longest = Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** (attempt - 1));
       await wait(longest * (0.5 + Math.random() / 2));
     }

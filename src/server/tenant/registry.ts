@@ -28,8 +28,6 @@ export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 
   readonly clock: Clock;
   /** The epoch of the database as it is known now. */
   readonly epoch: () => string;
-  /** Bytes of changes kept for short absences, over all tenants; 64 MiB by default. */
-  readonly recentBytes?: number;
 }
 
 export class TenantRegistry {
@@ -52,7 +50,7 @@ export class TenantRegistry {
       if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
       else actor.retire(CLOSE.restart, 'restart');
     };
-    const ring = new FrameRing(options.recentBytes ?? RECENT_BYTES_ALL);
+    const ring = new FrameRing(RECENT_BYTES_ALL);
     const turns = new ReplayQueue(REPLAY_PAGES);
     const current = (actor: Actor): Promise<boolean> | undefined =>
       this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId);
@@ -99,17 +97,6 @@ export class TenantRegistry {
   /** Tenants with a socket on this instance. */
   tenantsWithSockets(): string[] {
     return [...this.actors.values()].filter((actor) => actor.sessionCount > 0).map((actor) => actor.tenantId);
-  }
-
-  /** The tenant's actor when it is loaded, however old what it knows. */
-  loaded(tenantId: string): Actor | undefined {
-    return this.actors.get(tenantId);
-  }
-
-  /** The tenant's actor when it is loaded and was compared with the database within 5 s: it may judge. */
-  peek(tenantId: string): Actor | undefined {
-    const actor = this.actors.get(tenantId);
-    return actor !== undefined && this.isCurrent(actor) ? actor : undefined;
   }
 
   /**
