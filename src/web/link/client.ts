@@ -1,0 +1,181 @@
+/** The client's side of the link: a page, or the service worker. */
+import {
+  channelOf,
+  DOOR,
+  failureOf,
+  type AtDoor,
+  type CallName,
+  type Calls,
+  type Failure,
+  type StreamName,
+  type Streams,
+  type ToClient,
+  type ToEngine,
+  type TopicName,
+  type Topics,
+} from './messages.js';
+
+/** A `Failure` as an error. `code` `engine_lost`: the tab that led was closed; look whether the change is there. */
+export class LinkError extends Error {
+  override readonly name = 'LinkError';
+  constructor(readonly problem: Failure) {
+    super(problem.message);
+  }
+}
+
+const lost = (): LinkError =>
+  new LinkError({
+    name: 'LinkError',
+    code: 'engine_lost',
+    message: 'the tab that did this was closed: look whether it was done, and do it again if not',
+  });
+
+/** A request that waits for its answer, or a watch; sent again to the next engine where `again` is true. */
+interface Open {
+  readonly message: ToEngine;
+  readonly again: boolean;
+  readonly receive: (message: ToClient) => void;
+  readonly fail: (error: LinkError) => void;
+}
+
+/**
+ * Talks to whichever engine leads. A client may start before there is one: what it asks waits. Where the leading tab
+ * is closed, watches go on with the next engine, and calls and streams under way fail with `engine_lost`.
+ */
+export class Link {
+  private readonly client = crypto.randomUUID();
+  private readonly channel = new BroadcastChannel(channelOf(this.client));
+  private readonly door = new BroadcastChannel(DOOR);
+  private readonly open = new Map<number, Open>();
+  private engine: string | null = null;
+  private last = 0;
+  private release: () => void = () => undefined;
+
+  constructor() {
+    this.channel.onmessage = ({ data }: MessageEvent<ToClient>) => {
+      if (data.kind === 'welcome') this.greet(data.engine);
+      else this.open.get(data.id)?.receive(data);
+    };
+    const knock = (): void => this.door.postMessage({ kind: 'here', client: this.client } satisfies AtDoor);
+    // The engine sees by this lock that the client is gone, also where its tab crashed. So it is held before the
+    // engine hears of the client.
+    const held = navigator.locks.request(channelOf(this.client), () => {
+      this.door.onmessage = ({ data }: MessageEvent<AtDoor>) => {
+        if (data.kind === 'leads') knock();
+      };
+      knock();
+      return new Promise<void>((resolve) => {
+        this.release = resolve;
+      });
+    });
+    held.catch((error: unknown) => this.failAll(new LinkError(failureOf(error))));
+  }
+
+  /** Ends the client: the engine forgets it. */
+  close(): void {
+    this.failAll(lost());
+    this.channel.close();
+    this.door.close();
+    this.release();
+  }
+
+  /** Calls a function of the engine. Rejects with `LinkError`. */
+  call<N extends CallName>(name: N, ...params: Parameters<Calls[N]>): Promise<Awaited<ReturnType<Calls[N]>>> {
+    return new Promise((resolve, reject) => {
+      const id = ++this.last;
+      this.send({
+        message: { kind: 'call', id, name, params: params[0] ?? null },
+        again: false,
+        receive: (answer) => {
+          this.open.delete(id);
+          if (answer.kind === 'failed') reject(new LinkError(answer.problem));
+          else if (answer.kind === 'result') resolve(answer.value as Awaited<ReturnType<Calls[N]>>);
+        },
+        fail: reject,
+      });
+    });
+  }
+
+  /** `onValue` gets the value as soon as it is known and at each change; the result ends that. */
+  watch<N extends TopicName>(
+    topic: N,
+    params: Topics[N]['params'],
+    onValue: (value: Topics[N]['value']) => void,
+  ): () => void {
+    const id = ++this.last;
+    this.send({
+      message: { kind: 'watch', id, topic, params },
+      again: true,
+      receive: (answer) => {
+        if (answer.kind === 'value') onValue(answer.value as Topics[N]['value']);
+      },
+      fail: () => undefined,
+    });
+    return () => {
+      if (this.open.delete(id)) this.post({ kind: 'end', id });
+    };
+  }
+
+  /**
+   * The bytes of a stream. The next chunk is asked for when the last one was taken. Throws `LinkError`; whole where it
+   * ends without.
+   */
+  async *read<N extends StreamName>(stream: N, params: Streams[N]): AsyncGenerator<Uint8Array, void, undefined> {
+    const id = ++this.last;
+    let arrived: (message: ToClient) => void = () => undefined;
+    let broken: (error: LinkError) => void = () => undefined;
+    const next = (): Promise<ToClient> =>
+      new Promise((resolve, reject) => {
+        arrived = resolve;
+        broken = reject;
+      });
+    let answer = next();
+    this.send({
+      message: { kind: 'read', id, stream, params },
+      again: false,
+      receive: (message) => arrived(message),
+      fail: (error) => broken(error),
+    });
+    try {
+      for (;;) {
+        const message = await answer;
+        if (message.kind === 'failed') throw new LinkError(message.problem);
+        if (message.kind !== 'chunk' || message.bytes === null) return;
+        yield message.bytes;
+        answer = next();
+        this.post({ kind: 'pull', id });
+      }
+    } finally {
+      if (this.open.delete(id)) this.post({ kind: 'end', id });
+    }
+  }
+
+  private send(request: Open): void {
+    this.open.set(request.message.id, request);
+    if (this.engine !== null) this.post(request.message);
+  }
+
+  private post(message: ToEngine): void {
+    this.channel.postMessage(message);
+  }
+
+  /** An engine listens: at first what has waited is sent, later what goes on. */
+  private greet(engine: string): void {
+    if (engine === this.engine) return;
+    const first = this.engine === null;
+    this.engine = engine;
+    for (const request of [...this.open.values()]) {
+      if (first || request.again) this.post(request.message);
+      else {
+        this.open.delete(request.message.id);
+        request.fail(lost());
+      }
+    }
+  }
+
+  private failAll(error: LinkError): void {
+    const waiting = [...this.open.values()];
+    this.open.clear();
+    for (const { fail } of waiting) fail(error);
+  }
+}

@@ -1,0 +1,362 @@
+/**
+ * What pages, the service worker and the engine say to each other. The engine holds the device: one worker in one tab,
+ * for all tabs of this origin (see `engine/main.ts`). Everything else is its client over a `BroadcastChannel`.
+ *
+ * A client calls functions (`Calls`), watches values (`Topics`) and reads bytes (`Streams`). Everything crosses as a
+ * structured clone: plain objects, bytes, `File`. Times are ms, sizes are bytes.
+ */
+import type { ContentType } from '../../protocol/item.js';
+import type { JsonObject } from '../../crypto/payload.js';
+
+/** Channel on which the leading engine tells that it is there, and clients that they are. */
+export const DOOR = 'service-web';
+/** Channel between the engine and one client; also the lock that the client holds while it lives. */
+export const channelOf = (client: string): string => `${DOOR}:${client}`;
+
+/** How the identity in this browser is protected. */
+export type LockKind = 'none' | 'passphrase' | 'passkey';
+
+/** A passkey that opens this browser's identity (WebAuthn, extension `prf`). */
+export interface PasskeyRef {
+  readonly credentialId: Uint8Array;
+  readonly salt: Uint8Array;
+}
+
+/** What this browser is at the moment. */
+export type Phase =
+  | { readonly phase: 'starting' }
+  /** No device in this browser yet. `claimed` null: not asked yet, or the server does not answer. */
+  | { readonly phase: 'empty'; readonly claimed: boolean | null; readonly problem: Failure | null }
+  | { readonly phase: 'locked'; readonly kind: Exclude<LockKind, 'none'>; readonly passkey: PasskeyRef | null }
+  | { readonly phase: 'open' }
+  /** Another device has revoked this one. What it has can be read until `forget`. */
+  | { readonly phase: 'revoked' }
+  /** The local store cannot be used (`StoreError`, or no libsodium). `retry` tries again. */
+  | { readonly phase: 'failed'; readonly problem: Failure };
+
+/** An error as data. `code` is that of the reference (Errors, The client library); `reason` of a `CryptoRefusal`. */
+export interface Failure {
+  readonly name: string;
+  readonly code: string;
+  readonly message: string;
+  /** Seconds to wait, where the server said so. */
+  readonly retryAfter?: number;
+}
+
+/** An error as data; its message holds no secret (the reference, The client library, Errors). */
+export function failureOf(error: unknown): Failure {
+  if (typeof error !== 'object' || error === null) return { name: 'Error', code: 'internal', message: String(error) };
+  const { name, message, code, reason, retryAfter } = error as Record<string, unknown>;
+  const known = typeof code === 'string' ? code : typeof reason === 'string' ? reason : 'internal';
+  return {
+    name: typeof name === 'string' ? name : 'Error',
+    code: known,
+    message: typeof message === 'string' ? message : '',
+    ...(typeof retryAfter === 'number' ? { retryAfter } : {}),
+  };
+}
+
+/** The open device, as its status line and settings show it. */
+export interface DeviceInfo {
+  readonly deviceId: string;
+  readonly name: string;
+  readonly serverUrl: string;
+  readonly fingerprint: string;
+  readonly masterFingerprint: string;
+  readonly line:
+    | { readonly state: 'connecting' | 'connected' | 'closed' }
+    | { readonly state: 'waiting'; readonly until: number; readonly reason: string };
+  /** Changes that the server does not have yet. `since`: when the oldest was made; null: none waits. */
+  readonly waiting: { readonly count: number; readonly since: number | null };
+  /** Everything that the server has is here; null: not known in this run. */
+  readonly complete: boolean | null;
+  readonly hidden: number;
+  /** Devices that nobody vouches for: nothing is written before they are certified or revoked. */
+  readonly uncertified: readonly { readonly id: string; readonly name: string; readonly fingerprint: string }[];
+  /** Items that the server lost when it was restored to an older state. */
+  readonly orphaned: number;
+  readonly halted: Failure | null;
+  readonly lock: { readonly kind: LockKind; readonly afterMinutes: number | null };
+}
+
+/** A bin in the side bar. `count`: items on this device. */
+export interface BinRow {
+  readonly id: string;
+  /** Empty: it has no readable name. */
+  readonly name: string;
+  readonly emoji: string;
+  readonly count: number;
+}
+
+export interface DeviceRow {
+  readonly id: string;
+  readonly name: string;
+  readonly glyph: string;
+  readonly own: boolean;
+  readonly online: boolean;
+  readonly pairedAt: number;
+  readonly lastSeenAt: number | null;
+  readonly state: 'active' | 'revoked';
+  /** False: none of the user's devices has vouched for it. */
+  readonly certified: boolean;
+  /** Null for a device without a readable key. */
+  readonly fingerprint: string | null;
+}
+
+/** An item in a list: what a person sees of it without opening it. Never holds a secret. */
+export interface ItemRow {
+  readonly id: string;
+  readonly binId: string;
+  readonly type: ContentType;
+  /** One line. Empty: it has none. */
+  readonly title: string;
+  /** A second line: site, user, size and so on. */
+  readonly detail: string;
+  readonly ts: number;
+  readonly pending: boolean;
+  /** The sending device's id, as the server says. */
+  readonly sender: string;
+  /** Its content is a file of this type; null: no file. */
+  readonly file: { readonly mime: string; readonly size: number | null; readonly name: string } | null;
+  /** Text on the clipboard for `copy`; null: only by `copyText` (secrets, long texts) or not at all. */
+  readonly copy: string | null;
+  /** Address of a link, checked to be http or https. */
+  readonly href: string | null;
+  /** Set: it is deleted at this time, unless that is undone. */
+  readonly removeAt: number | null;
+}
+
+/** A whole item for its own view. `payload` holds secrets. */
+export interface ItemDetail extends ItemRow {
+  readonly payload: JsonObject;
+  /** The payload's long texts are cut: `wholePayload` reads them. */
+  readonly cut: boolean;
+  readonly version: number;
+}
+
+export interface ListParams {
+  readonly binId?: string;
+  readonly types?: readonly ContentType[];
+  readonly text?: string;
+  readonly offset: number;
+  /** At most 200. */
+  readonly limit: number;
+}
+
+export interface ListPage {
+  readonly items: readonly ItemRow[];
+  readonly offset: number;
+  readonly total: number;
+}
+
+/** An upload. Those of one batch are sent one after the other. */
+export interface Upload {
+  readonly id: string;
+  readonly name: string;
+  readonly size: number;
+  readonly done: number;
+  /** Bytes a second over the last seconds. */
+  readonly speed: number;
+  readonly state: 'waiting' | 'sending' | 'failed';
+  readonly problem: Failure | null;
+}
+
+/** Something that a person should know of, until it is dismissed. */
+export interface Notice {
+  readonly id: string;
+  readonly kind: 'rejected' | 'untagged_delete' | 'repaired_store' | 'missing' | 'reset' | 'problem';
+  /** The item's title, where there is one. */
+  readonly title: string;
+  readonly problem: Failure | null;
+  readonly at: number;
+  /** A refused change that can be written again: `resend`. */
+  readonly canResend: boolean;
+}
+
+/** An item that is not shown, and why: a `Reason` of the reference. */
+export interface HiddenRow {
+  readonly id: string;
+  readonly reason: string;
+  readonly kept: boolean;
+}
+
+/** Becoming a device. */
+export type Enrolment =
+  | { readonly step: 'idle' }
+  | { readonly step: 'working' }
+  /** Claim: the twelve words are shown; nothing is registered yet. */
+  | { readonly step: 'phrase'; readonly words: readonly string[] }
+  /** Join: the digits and picture to be compared, while the other device decides. */
+  | { readonly step: 'compare'; readonly digits: string }
+  /** An account password is set: `enrolPassword`. `wrong`: the one given was not it. */
+  | { readonly step: 'password'; readonly wrong: boolean }
+  | {
+      readonly step: 'failed';
+      readonly problem: Failure;
+      /** `enrolRetry` continues the same attempt. */ readonly undecided: boolean;
+    };
+
+/** Pairing another device, on this one. */
+export type Offer =
+  | { readonly step: 'idle' }
+  | { readonly step: 'working' }
+  | { readonly step: 'words'; readonly words: string; readonly link: string; readonly expiresAt: number }
+  | { readonly step: 'compare'; readonly name: string; readonly glyph: string; readonly digits: string }
+  | { readonly step: 'joined'; readonly name: string }
+  | { readonly step: 'failed'; readonly problem: Failure };
+
+/** What was shared into the app and waits for a device that is open. */
+export interface SharedWaiting {
+  readonly count: number;
+}
+
+/** Watched values: parameters and value of each. */
+export interface Topics {
+  phase: { params: null; value: Phase };
+  /** Null while no device is open. */
+  info: { params: null; value: DeviceInfo | null };
+  bins: { params: null; value: readonly BinRow[] };
+  devices: { params: null; value: readonly DeviceRow[] };
+  list: { params: ListParams; value: ListPage };
+  /** Null: gone. */
+  item: { params: { readonly id: string }; value: ItemDetail | null };
+  uploads: { params: null; value: readonly Upload[] };
+  notices: { params: null; value: readonly Notice[] };
+  enrolment: { params: null; value: Enrolment };
+  offer: { params: null; value: Offer };
+  shared: { params: null; value: SharedWaiting };
+}
+
+/** A new item, or new content of one. */
+export interface PutParams {
+  readonly id?: string;
+  readonly binId: string;
+  readonly type: ContentType;
+  readonly payload: JsonObject;
+}
+
+export interface StorageUse {
+  readonly usedBytes: number;
+  readonly capBytes: number;
+  readonly itemCount: number;
+  readonly serverVersion: string;
+}
+
+/** Functions. Each rejects with a `Failure`. */
+export interface Calls {
+  // Becoming a device. Progress is told by the topic `enrolment`; on success the phase becomes `open`.
+  claim(params: { readonly name: string; readonly claimToken: string | null }): void;
+  /** After the words were shown and asked back. */
+  claimRegister(): void;
+  join(params: { readonly name: string; readonly words: string }): void;
+  recover(params: { readonly name: string; readonly phrase: string }): void;
+  enrolPassword(password: string | null): void;
+  enrolRetry(): void;
+  enrolCancel(): void;
+  /** Asks the server whether it is claimed, for the phase `empty`. */
+  askClaimed(): void;
+
+  // Items.
+  /** Resolves when it is kept on this device; a refusal by the server comes as a notice. */
+  put(params: PutParams): { readonly id: string };
+  move(params: { readonly ids: readonly string[]; readonly binId: string }): void;
+  /** Deletes in 8 s unless `keep` comes first; also when the tab is closed meanwhile. */
+  remove(params: { readonly ids: readonly string[] }): void;
+  keep(params: { readonly ids: readonly string[] }): void;
+  /** The text that copying an item gives: a password's secret, a whole text. */
+  copyText(id: string): string;
+  wholePayload(id: string): JsonObject;
+  /** Content of a file item is read by the stream `content`. */
+  upload(params: { readonly binId: string; readonly files: readonly File[] }): void;
+  uploadCancel(id: string): void;
+  uploadRetry(id: string): void;
+  hidden(): readonly HiddenRow[];
+
+  // Bins.
+  binCreate(params: { readonly name: string; readonly emoji: string }): { readonly id: string };
+  binRename(params: { readonly id: string; readonly name: string; readonly emoji: string }): void;
+  binRemove(id: string): void;
+
+  // Devices.
+  offer(): void;
+  offerAnswer(same: boolean): void;
+  offerCancel(): void;
+  deviceRename(params: { readonly id: string; readonly name: string }): void;
+  deviceRevoke(id: string): void;
+  deviceCertify(params: { readonly id: string; readonly fingerprint: string }): void;
+
+  // Account and storage.
+  passwordExists(): boolean;
+  passwordSet(params: { readonly password: string; readonly current: string | null }): void;
+  passwordRemove(current: string): void;
+  storage(): StorageUse;
+  /** Reads an archive of this service. `phrase`: the twelve words that it was written with. */
+  importArchive(params: { readonly file: File; readonly phrase: string }): {
+    readonly items: number;
+    readonly bins: number;
+    readonly skipped: number;
+  };
+  /** Server restored to an older state: writes the lost items again, or drops them. */
+  orphans(how: 'republish' | 'discard'): void;
+  resync(): void;
+  dismiss(noticeId: string): void;
+  /** Writes a refused change again, over what the other device wrote, or as a copy. */
+  resend(params: { readonly noticeId: string; readonly how: 'overwrite' | 'copy' }): void;
+
+  // Lock.
+  lockSet(
+    params:
+      | { readonly kind: 'none' }
+      | { readonly kind: 'passphrase'; readonly passphrase: string }
+      | { readonly kind: 'passkey'; readonly passkey: PasskeyRef; readonly secret: Uint8Array },
+  ): void;
+  lockAfter(minutes: number | null): void;
+  lock(): void;
+  unlock(params: { readonly passphrase: string } | { readonly secret: Uint8Array }): void;
+  /** A person used the page: the lock's time begins anew. */
+  touched(): void;
+
+  // The whole.
+  /** Connects now instead of after the wait. */
+  reconnect(): void;
+  retry(): void;
+  /** Revokes this device where the server can be reached, and removes everything of it from this browser. */
+  signOut(): void;
+  /** Removes everything from this browser, without a word to the server. */
+  forget(): void;
+}
+
+/** Bytes, pulled by their reader chunk by chunk. */
+export interface Streams {
+  /** The plaintext of a file from a byte on; each chunk is authenticated. */
+  content: { readonly id: string; readonly from: number };
+  /** The encrypted archive of everything, to be read with `phrase`. */
+  archive: { readonly phrase: string };
+}
+
+export type CallName = keyof Calls;
+export type TopicName = keyof Topics;
+export type StreamName = keyof Streams;
+
+/** From a client, on its own channel. `id` is drawn by the client and names the answer. */
+export type ToEngine =
+  | { readonly kind: 'call'; readonly id: number; readonly name: CallName; readonly params: unknown }
+  | { readonly kind: 'watch'; readonly id: number; readonly topic: TopicName; readonly params: unknown }
+  | { readonly kind: 'read'; readonly id: number; readonly stream: StreamName; readonly params: unknown }
+  /** Asks for the next chunk of a stream. */
+  | { readonly kind: 'pull'; readonly id: number }
+  /** Ends a watch or a stream. */
+  | { readonly kind: 'end'; readonly id: number };
+
+/** From the engine, on the client's channel. */
+export type ToClient =
+  /** The engine listens on this channel from now on. `engine`: drawn by each engine, so that a change is seen. */
+  | { readonly kind: 'welcome'; readonly id: 0; readonly engine: string }
+  | { readonly kind: 'result'; readonly id: number; readonly value: unknown }
+  | { readonly kind: 'failed'; readonly id: number; readonly problem: Failure }
+  | { readonly kind: 'value'; readonly id: number; readonly value: unknown }
+  /** `bytes` null: the stream has ended, and was whole. */
+  | { readonly kind: 'chunk'; readonly id: number; readonly bytes: Uint8Array | null };
+
+/** On the door: an engine leads now, and asks who is there; a client is there. */
+export type AtDoor = { readonly kind: 'leads' } | { readonly kind: 'here'; readonly client: string };
