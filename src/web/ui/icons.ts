@@ -1,0 +1,18 @@
+/** The icons in use. The package has no side effects, so a bundle holds only these. */
+export {
+  Check,
+  CircleAlert,
+  Copy,
+  Info,
+  EllipsisVertical,
+  Eye,
+  EyeOff,
+  TriangleAlert,
+  X,
+  ArrowLeft,
+  ChevronDown,
+  Plus,
+  Search,
+  Menu as MenuIcon,
+} from 'lucide-preact';
+export type { LucideIcon as Icon } from 'lucide-preact';
