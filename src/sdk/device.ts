@@ -324,6 +324,11 @@ export class Device {
     return this.status.read();
   }
 
+  /** The changes that the server has not acknowledged: part of `standing`, without reading the store. */
+  waiting(): DeviceStatus['pending'] {
+    return this.status.pending();
+  }
+
   private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {
     return work(this.open.writer);
   }

@@ -10,6 +10,8 @@ import type { JsonObject } from '../crypto/payload.js';
 
 /** The filter of a live query. Absent fields do not restrict. */
 export interface QueryFilter {
+  /** One item. */
+  readonly id?: string;
   readonly binId?: string;
   readonly types?: readonly ContentType[];
   /** Each word must occur in one of the searched fields (`SEARCHED`), ignoring case and accents. */
@@ -62,7 +64,7 @@ export const newestFirst = (one: Pick<Head, 'id' | 'ts'>, other: Pick<Head, 'id'
 
 /** Checks a filter and fills in defaults. Throws `RangeError` for a bad limit. */
 export function planOf(filter: QueryFilter) {
-  const { binId, types, text = '', order = 'newest', limit = QUERY_LIMIT } = filter;
+  const { id, binId, types, text = '', order = 'newest', limit = QUERY_LIMIT } = filter;
   if (!Number.isInteger(limit) || limit < 1 || limit > QUERY_LIMIT_MAX)
     throw new RangeError(`limit must be an integer from 1 to ${QUERY_LIMIT_MAX}, got ${limit}`);
   const wanted = types === undefined ? undefined : new Set(types);
@@ -72,7 +74,9 @@ export function planOf(filter: QueryFilter) {
     compare: order === 'newest' ? newestFirst : (one: Head, other: Head): number => newestFirst(other, one),
     /** Decides without decryption. */
     wants: (head: Head): boolean =>
-      (binId === undefined || head.binId === binId) && (wanted === undefined || wanted.has(head.type)),
+      (id === undefined || head.id === id) &&
+      (binId === undefined || head.binId === binId) &&
+      (wanted === undefined || wanted.has(head.type)),
   };
 }
 
