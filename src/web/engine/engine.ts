@@ -30,6 +30,7 @@ export class Engine {
   private readonly vault: Vault;
   private lockAfterMinutes: number | null = null;
   private touchedAt = Date.now();
+  private isRevoked = false;
 
   constructor(
     readonly platform: Platform,
@@ -131,10 +132,12 @@ export class Engine {
   private async open(identity: SavableIdentity): Promise<void> {
     const { platform, records, vault } = this;
     this.touched();
+    this.isRevoked = false;
     const session = await Session.open({ platform, records, vault, identity, onRevoked: () => this.revoked() });
     this.session.set(session);
     await this.tellLock();
-    this.phase.set({ phase: 'open' });
+    // The server may have said so already.
+    if (!this.isRevoked) this.phase.set({ phase: 'open' });
   }
 
   private async close(): Promise<void> {
@@ -146,6 +149,7 @@ export class Engine {
   }
 
   private revoked(): void {
+    this.isRevoked = true;
     this.phase.set({ phase: 'revoked' });
   }
 

@@ -1,8 +1,8 @@
 /** The engine as the link offers it: each call, topic and stream of `link/messages.ts`. */
 import { isDisplayName } from '../../protocol/ids.js';
 import type { Served } from '../link/host.js';
-import type { ItemDetail, ListPage, ListParams } from '../link/messages.js';
-import type { Cell } from './cell.js';
+import type { Failure, ItemDetail, ListPage, ListParams, Phase } from '../link/messages.js';
+import { Cell } from './cell.js';
 import { archiveOf, importArchive } from './archive.js';
 import type { Engine } from './engine.js';
 import { copyOf } from './rows.js';
@@ -163,6 +163,20 @@ export function servedBy(engine: Engine, shared: SharedBox): Served {
       archive: ({ phrase }, signal) => archiveOf(engine.platform.sodium, engine.current, { phrase, signal }),
     },
   };
+}
+
+/** An engine that cannot start: the phase says why, and everything else fails with that. */
+export function brokenBy(problem: Failure): Served {
+  const failing = (): never => {
+    throw Object.assign(new Error(problem.message), problem);
+  };
+  const { calls, streams } = new Proxy({} as Served, { get: () => new Proxy({}, { get: () => failing }) });
+  const phase = new Cell<Phase>({ phase: 'failed', problem });
+  const silent = (): (() => void) => () => undefined;
+  const topics = new Proxy({} as Served['topics'], {
+    get: (_, name) => (name === 'phase' ? phase.watch : silent),
+  });
+  return { calls, topics, streams };
 }
 
 function expectName(name: string): string {

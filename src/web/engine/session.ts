@@ -220,7 +220,7 @@ export class Session {
     const before = this.device.waiting().count;
     const durable = async (): Promise<void> => {
       // A change is in the outbox before it is sent; where it never comes there, `outcome` says why.
-      while (this.device.waiting().count <= before) await pause(10);
+      while (!answered && this.device.waiting().count <= before) await pause(10);
     };
     await Promise.race([outcome, durable()]);
     answered = true;
