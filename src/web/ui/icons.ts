@@ -1,3 +1,5 @@
+import type { LucideIcon } from 'lucide-preact';
+
 /** The icons in use. The package has no side effects, so a bundle holds only these. */
 export {
   Check,
@@ -15,4 +17,5 @@ export {
   Search,
   Menu as MenuIcon,
 } from 'lucide-preact';
-export type { LucideIcon as Icon } from 'lucide-preact';
+/** One of them, as a component. */
+export type Icon = LucideIcon;
