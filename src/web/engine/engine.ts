@@ -29,7 +29,7 @@ export class Engine {
   readonly offers = new Offers();
   private readonly vault: Vault;
   private lockAfterMinutes: number | null = null;
-  private touchedAt = Date.now();
+  private touchedAt = 0;
   private isRevoked = false;
 
   constructor(
@@ -39,7 +39,7 @@ export class Engine {
   ) {
     this.vault = new Vault(records, platform.sodium);
     this.enrolment = new Enrolment(platform, serverUrl, (identity) => this.enrolled(identity));
-    setInterval(() => this.lockWhenUnused(), LOCK_EVERY_MS);
+    this.watchLock();
   }
 
   /** Opens what is here: a device without a lock at once. */
@@ -97,7 +97,7 @@ export class Engine {
 
   /** A person is there. */
   touched(): void {
-    this.touchedAt = Date.now();
+    this.touchedAt = this.platform.clock.now();
   }
 
   /** Locks now, where there is a lock. */
@@ -158,9 +158,11 @@ export class Engine {
     this.session.value?.relock({ kind: lock?.kind ?? 'none', afterMinutes: this.lockAfterMinutes });
   }
 
-  private lockWhenUnused(): void {
+  private watchLock(): void {
     const { lockAfterMinutes } = this;
-    if (lockAfterMinutes === null || Date.now() - this.touchedAt < lockAfterMinutes * 60_000) return;
+    const { clock } = this.platform;
+    clock.setTimer(LOCK_EVERY_MS, () => this.watchLock());
+    if (lockAfterMinutes === null || clock.now() - this.touchedAt < lockAfterMinutes * 60_000) return;
     this.lock().catch((error: unknown) => this.phase.set({ phase: 'failed', problem: failureOf(asError(error)) }));
   }
 }

@@ -2,6 +2,7 @@
  * Deletions that can still be taken back. Nothing is sent before their time has come. They are kept, so that they are
  * carried out also where the tab is closed meanwhile: at the next start.
  */
+import type { Clock, Timer } from '../../protocol/clock.js';
 import type { KeyValue } from './key-value.js';
 
 /** How long a deletion can be taken back, ms. */
@@ -11,12 +12,13 @@ const WAITING_MAX = 10_000;
 const PREFIX = 'removal:';
 
 export class Removals {
-  private readonly due = new Map<string, { readonly at: number; readonly timer: ReturnType<typeof setTimeout> }>();
+  private readonly due = new Map<string, { readonly at: number; readonly timer: Timer }>();
 
-  /** `remove` deletes an item and reports what fails; `changed`: what `at` gives is another now. */
+  /** `remove` deletes an item, resolves when that is kept, and reports what fails itself; `changed`: what `at` gives is another now. */
   constructor(
-    private readonly records: KeyValue,
-    private readonly ports: { readonly remove: (id: string) => void; readonly changed: () => void },
+    private readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>,
+    private readonly clock: Clock,
+    private readonly ports: { readonly remove: (id: string) => Promise<void>; readonly changed: () => void },
   ) {}
 
   /** Carries on with what an earlier run left. */
@@ -32,10 +34,10 @@ export class Removals {
   }
 
   async add(ids: readonly string[]): Promise<void> {
-    const at = Date.now() + UNDO_MS;
+    const at = this.clock.now() + UNDO_MS;
     for (const id of ids) {
       if (this.due.has(id)) continue;
-      if (this.due.size >= WAITING_MAX) this.ports.remove(id);
+      if (this.due.size >= WAITING_MAX) await this.ports.remove(id);
       else {
         await this.records.put(PREFIX + id, at);
         this.plan(id, at);
@@ -51,24 +53,25 @@ export class Removals {
 
   /** Stops the timers; what waits is kept for the next start. */
   close(): void {
-    for (const { timer } of this.due.values()) clearTimeout(timer);
+    for (const { timer } of this.due.values()) timer.cancel();
     this.due.clear();
   }
 
   private plan(id: string, at: number): void {
     // A clock that was set back must not keep an item for long.
-    const wait = Math.min(UNDO_MS, Math.max(0, at - Date.now()));
-    const timer = setTimeout(() => {
-      this.ports.remove(id);
-      void this.forget(id).then(this.ports.changed, this.ports.changed);
-    }, wait);
+    const wait = Math.min(UNDO_MS, Math.max(0, at - this.clock.now()));
+    const timer = this.clock.setTimer(wait, () => {
+      // Forgotten only when the deletion is kept: a tab that is closed in between carries it out at its next start.
+      const removed = this.ports.remove(id).then(() => this.forget(id));
+      removed.then(this.ports.changed, this.ports.changed);
+    });
     this.due.set(id, { at, timer });
   }
 
   private async forget(id: string): Promise<void> {
     const known = this.due.get(id);
     if (known === undefined) return;
-    clearTimeout(known.timer);
+    known.timer.cancel();
     this.due.delete(id);
     await this.records.remove(PREFIX + id);
   }

@@ -4,7 +4,7 @@ import { asError } from '../../protocol/error-code.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { Device } from '../../sdk/device.js';
 import { fingerprintOfDevice } from '../../sdk/device-list.js';
-import { isPassing, QueuedError } from '../../sdk/errors.js';
+import { ClientError, isPassing, QueuedError } from '../../sdk/errors.js';
 import type { BinView, ItemView, LineState } from '../../sdk/events.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
@@ -86,12 +86,13 @@ export class Session {
     private readonly parts: SessionParts & { readonly store: OpenedBrowserStore['store'] },
   ) {
     const { records, platform } = parts;
-    this.removals = new Removals(records, {
-      remove: (id) => this.background(id, () => device.delete(id)),
+    this.removals = new Removals(records, platform.clock, {
+      remove: (id) => this.remove(id),
       changed: () => this.onRemovals.forEach((push) => push()),
     });
-    const newId = (): string => ulid(platform.clock.now(), (length) => platform.sodium.random(length));
-    this.uploads = new Uploads(records, { device, newId, onProblem: (error) => this.problem(error) });
+    const { clock } = platform;
+    const ports = { device, clock, newId: () => this.newId(), onProblem: (error: Error) => this.problem(error) };
+    this.uploads = new Uploads(records, ports);
   }
 
   /** Opens what is here, sends nothing yet, then connects. Throws `StoreError`. */
@@ -114,7 +115,7 @@ export class Session {
     session.tell();
     await session.removals.load();
     await session.uploads.load();
-    session.background('', () => session.count());
+    session.background(() => session.count());
     device.connect().catch((error: unknown) => session.problem(asError(error)));
     return session;
   }
@@ -231,6 +232,16 @@ export class Session {
     );
   }
 
+  private async remove(id: string): Promise<void> {
+    try {
+      await this.kept(this.device.delete(id), { title: '' });
+    } catch (error) {
+      // Deleted by another device meanwhile: it is gone, as it should be.
+      if (error instanceof ClientError && (error.code === 'unknown_item' || error.code === 'deleted_item')) return;
+      this.notices.add('rejected', { error });
+    }
+  }
+
   private listen(): void {
     const { device } = this;
     device.on('line', (line) => {
@@ -242,7 +253,7 @@ export class Session {
     device.on('caught_up', ({ complete }) => {
       this.complete = complete;
       this.halted = null;
-      this.background('', () => this.count());
+      this.background(() => this.count());
     });
     device.on('bins', ({ bins }) => this.showBins(bins));
     device.on('devices', ({ devices }) => this.showDevices(devices));
@@ -254,10 +265,10 @@ export class Session {
         again: row === null ? undefined : (how) => device.resend(row, how),
       }),
     );
-    device.on('quarantined', () => this.background('', () => this.count()));
+    device.on('quarantined', () => this.background(() => this.count()));
     device.on('untagged_delete', () => {
       this.notices.add('untagged_delete');
-      this.background('', () => this.count());
+      this.background(() => this.count());
     });
     device.on('missing', () => this.notices.add('missing'));
     device.on('reset', () => this.notices.add('reset'));
@@ -363,12 +374,8 @@ export class Session {
     });
   }
 
-  private background(id: string, work: () => Promise<unknown>): void {
-    work().catch((error: unknown) => {
-      if (error instanceof QueuedError) return this.tellSoon();
-      if (id === '') this.problem(asError(error));
-      else this.notices.add('rejected', { error });
-    });
+  private background(work: () => Promise<unknown>): void {
+    work().catch((error: unknown) => this.problem(asError(error)));
   }
 
   /** What fails in the background and is not tried again by itself. */

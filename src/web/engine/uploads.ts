@@ -4,6 +4,7 @@
  * does on the machine.
  */
 import { asError } from '../../protocol/error-code.js';
+import type { Clock, Timer } from '../../protocol/clock.js';
 import type { ContentType } from '../../protocol/item.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { fileSource, type TransferOptions } from '../../sdk/blobs/source.js';
@@ -81,13 +82,14 @@ export class Uploads {
   private running = false;
   private closed = false;
   private toldAt = 0;
-  private again: ReturnType<typeof setTimeout> | undefined;
+  private again: Timer | undefined;
 
   /** `written`: the item of a file is stored or waits in the outbox. */
   constructor(
-    private readonly records: KeyValue,
+    private readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>,
     private readonly ports: {
-      readonly device: Device;
+      readonly device: Pick<Device, 'put'>;
+      readonly clock: Clock;
       readonly newId: () => string;
       readonly onProblem: (error: Error) => void;
     },
@@ -136,7 +138,7 @@ export class Uploads {
 
   close(): void {
     this.closed = true;
-    clearTimeout(this.again);
+    this.again?.cancel();
     for (const { stop } of this.all.values()) stop.abort();
     this.all.clear();
     this.list.set([]);
@@ -199,14 +201,14 @@ export class Uploads {
   }
 
   private later(): void {
-    clearTimeout(this.again);
-    this.again = setTimeout(() => this.resume(), AGAIN_MS);
+    this.again?.cancel();
+    this.again = this.ports.clock.setTimer(AGAIN_MS, () => this.resume());
   }
 
   private progress(transfer: Transfer): NonNullable<TransferOptions['onProgress']> {
-    let from = { at: performance.now(), done: 0 };
+    let from = { at: this.ports.clock.now(), done: 0 };
     return ({ done }) => {
-      const now = performance.now();
+      const now = this.ports.clock.now();
       const passed = now - from.at;
       // Repeated from its beginning.
       if (done < from.done) from = { at: now, done };
@@ -218,7 +220,7 @@ export class Uploads {
   }
 
   private tell(): void {
-    this.toldAt = performance.now();
+    this.toldAt = this.ports.clock.now();
     const shown = [...this.all.values()].map(({ id, file, done, speed, state, problem }) => {
       return { id, name: file.name, size: file.size, done, speed, state, problem };
     });

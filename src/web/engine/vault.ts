@@ -70,7 +70,7 @@ export class Vault {
   private key: CryptoKey | undefined;
 
   constructor(
-    private readonly records: KeyValue,
+    private readonly records: Pick<KeyValue, 'get' | 'put'>,
     private readonly sodium: Sodium,
   ) {}
 
