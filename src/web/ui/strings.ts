@@ -42,6 +42,7 @@ const kit = {
   show: 'Show',
   back: 'Back',
   copied: 'Copied',
+  notCopied: 'Not copied: select it and copy it by hand',
 };
 
 /** Becoming a device. */
