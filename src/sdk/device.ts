@@ -252,6 +252,8 @@ export class Device {
   readonly orphaned: ItemReader['orphaned'] = () => this.parts.items.orphaned();
   /** A live query. See `LiveQueryIndex.query`. */
   readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.open.queries.query(filter, listener);
+  /** Items of each bin, live. See `LiveQueryIndex.counts`. */
+  readonly counts: LiveQueryIndex['counts'] = async (listener) => this.open.queries.counts(listener);
   readonly kept: ItemReader['kept'] = (id) => this.parts.items.kept(id);
 
   /** This device and the server's figures. */

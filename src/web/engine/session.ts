@@ -3,6 +3,7 @@ import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { asError } from '../../protocol/error-code.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { Device } from '../../sdk/device.js';
+import type { BinCounts } from '../../sdk/live-query-index.js';
 import { fingerprintOfDevice } from '../../sdk/device-list.js';
 import { ClientError, isPassing, QueuedError } from '../../sdk/errors.js';
 import type { BinView, ItemView, LineState } from '../../sdk/events.js';
@@ -77,6 +78,7 @@ export class Session {
   private complete: boolean | null = null;
   private halted: Error | null = null;
   private remembered: Remembered = { bins: [] };
+  private counts: BinCounts = new Map();
   /** Called where a removal is planned or taken back: lists show it. */
   private readonly onRemovals = new Set<() => void>();
   private telling: ReturnType<typeof setTimeout> | undefined;
@@ -113,6 +115,12 @@ export class Session {
     session.showBins(remembered.bins);
     session.showDevices(remembered.devices ?? []);
     session.tell();
+    session.background(() =>
+      device.counts((counts) => {
+        session.counts = counts;
+        session.showBins(session.remembered.bins);
+      }),
+    );
     await session.removals.load();
     await session.uploads.load();
     session.background(() => session.count());
@@ -293,12 +301,15 @@ export class Session {
   }
 
   private showBins(bins: readonly BinView[]): void {
-    const rows = bins.map(({ id, label, itemCount }): BinRow => {
-      return { id, name: label?.name ?? '', emoji: label?.emoji ?? '', count: itemCount ?? 0 };
-    });
-    const inbox = rows.find(({ id }) => id === DEFAULT_BIN) ?? { id: DEFAULT_BIN, name: '', emoji: '', count: 0 };
-    this.bins.set([inbox, ...rows.filter(({ id }) => id !== DEFAULT_BIN)]);
     this.remember({ ...this.remembered, bins });
+    const labels = new Map(bins.map(({ id, label }) => [id, label]));
+    // An item may be here before the list names its bin, or while no server does.
+    const ids = new Set([DEFAULT_BIN, ...labels.keys(), ...this.counts.keys()]);
+    const rows = [...ids].map((id): BinRow => {
+      const label = labels.get(id);
+      return { id, name: label?.name ?? '', emoji: label?.emoji ?? '', count: this.counts.get(id) ?? 0 };
+    });
+    this.bins.set(rows);
   }
 
   private showDevices(devices: readonly DeviceEntry[]): void {
