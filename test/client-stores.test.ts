@@ -5,12 +5,14 @@ import { ClassicLevel } from 'classic-level';
 import { createStore, LevelStore, type Level } from '../src/sdk/store/level-store.js';
 import { STATE_KEY } from '../src/sdk/store/records.js';
 import { StoreError } from '../src/sdk/store/error.js';
-import type { Batch } from '../src/sdk/store/store.js';
+import { headOfEntry, type Batch } from '../src/sdk/store/store.js';
 import { settle } from './support/client.js';
 import { temporaryFolder } from './support/postgres.js';
 import { allOf, anyBatch, idOf, KINDS, live, memoryLevel, OWNER, plain, stateOf, write } from './support/stores.js';
 
 t.setTimeout(120_000);
+
+const byId = (one: { readonly id: string }, other: { readonly id: string }): number => (one.id < other.id ? -1 : 1);
 
 for (const kind of KINDS) {
   t.test(`STORE-01: ${kind.name}: a batch takes effect as a whole, and is there after reopening`, async (t) => {
@@ -64,6 +66,37 @@ for (const kind of KINDS) {
     t.same(held, { itemCount: 1, versionSum: 2 });
     t.same(left, []);
   });
+
+  t.test(
+    `STORE-22: ${kind.name}: the heads of entries are those of its entries, whenever they are asked for`,
+    async (t) => {
+      const bench = await kind.make(t);
+      const same = async (what: string): Promise<void> => {
+        const { store } = bench;
+        const listed = (await allOf(store)).flatMap((entry) => headOfEntry(entry) ?? []);
+        const heads = (await store.heads?.()) ?? new Map(listed.map((head) => [head.id, head]));
+        t.same([...heads.values()].sort(byId), listed.sort(byId), what);
+        t.same(
+          [...heads.keys()],
+          [...heads.values()].map(({ id }) => id),
+        );
+      };
+      await same('nothing');
+      await bench.store.apply({ entries: [live('A', 1), live('B', 2), live('C', 3)], pending: [write(1, 'D')] });
+      await same('some');
+      await bench.reopen();
+      await same('as the check at opening found them');
+      await bench.reopen();
+      await bench.store.apply({
+        entries: [live('A', 4), { id: 'B', version: 5, state: 'deleted', tagged: true, kept: null }],
+      });
+      await bench.store.apply({ entries: [live('E', 6)] });
+      await same('changed since');
+      await bench.reopen();
+      await bench.store.apply({ forgetVersions: true, entries: [live('F', 1)] });
+      await same('without their versions');
+    },
+  );
 
   t.test(`STORE-03: ${kind.name}: versions are forgotten at once, contents stay`, async (t) => {
     const bench = await kind.make(t);
@@ -147,6 +180,27 @@ t.test('STORE-05: any series of batches gives the same in all stores, also after
       { numRuns },
     );
   }
+});
+
+t.test('STORE-22: what the check at opening has read is not read again', async (t) => {
+  const level = memoryLevel();
+  await createStore(level, { owner: OWNER, batches: 0, changes: [] });
+  const before = await LevelStore.open(level, OWNER);
+  await before.apply({ entries: [live('A', 1), live('B', 2)] });
+  await before.close();
+  await level.open();
+  let scans = 0;
+  const iterator = level.iterator.bind(level);
+  level.iterator = (options) => {
+    scans++;
+    return iterator(options);
+  };
+  const store = await LevelStore.open(level, OWNER);
+  t.equal((await store.heads()).size, 2);
+  t.equal(scans, 1);
+  t.equal((await store.heads()).size, 2);
+  t.equal(scans, 2, 'the first caller owns what it got');
+  await store.close();
 });
 
 t.test('STORE-17: 50,000 items are opened, gone through and reset in bounded memory', async (t) => {

@@ -45,7 +45,15 @@ export type {
   RewrapProgress,
 } from './events.js';
 export type { DeviceStatus as Standing } from './device-status.js';
-export { QUERY_LIMIT_MAX, SEARCHED, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
+export {
+  QUERY_LIMIT_MAX,
+  SEARCHED,
+  type QueryChange,
+  type QueryFilter,
+  type QueryUpdate,
+  type QueryWindow,
+} from './query.js';
+export type { QuerySubscription } from './live-query-index.js';
 export type { Subscription } from './list-subscriptions.js';
 export {
   SavableIdentity as Identity,

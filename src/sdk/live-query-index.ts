@@ -2,13 +2,14 @@
  * Live queries over the local copy: one index of all items, shared by all queries and updated by the dirty ids of the
  * outbox.
  *
- * The index needs no decryption: order, bin and type are in the row. An item is decrypted when it enters a result or
- * when a query searches for text, and not again while its tag is unchanged. All work is serialized, so each query gets
- * its results in the order of events; ids that become dirty meanwhile are handled together in the next round.
+ * The index needs no decryption: order, bin and type are in the row. An item is decrypted when it enters a window or
+ * when a query searches for text, and not again while its tag is unchanged and there is room to keep it. All work is
+ * serialized, so each query gets its results in the order of events; ids that become dirty meanwhile are handled
+ * together in the next round.
  */
+import { byteText } from '../protocol/bytes.js';
 import { asError } from '../protocol/error-code.js';
 import { openItem } from '../crypto/item.js';
-import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
 import { Serial } from '../protocol/serial.js';
@@ -16,33 +17,55 @@ import { ClientError } from './errors.js';
 import type { ItemView } from './events.js';
 import type { Subscription } from './list-subscriptions.js';
 import { damagedItem, rowSeen } from './item-reader.js';
+import type { Seen } from './outbox.js';
 import { yieldToEventLoop } from './platform.js';
 import {
   changesBetween,
+  found,
   Matches,
   planOf,
   sameHead,
   sameTag,
+  searchedText,
+  windowOf,
   type Head,
   type QueryFilter,
   type QueryUpdate,
-  found,
+  type QueryWindow,
 } from './query.js';
 import { viewOf } from './merge-rules.js';
 import type { Core } from './core.js';
 
 /** Most open queries of a device. */
 export const QUERIES_MAX = 64;
-/** Bytes of ciphertext whose plaintext is cached for the next query. */
-const OPENED_MAX = 16 * 1024 * 1024;
-/** Items decrypted before yielding to the event loop. */
-const OPENED_AT_ONCE = 200;
+/** Bytes of plaintext, about, that are kept for the next query. */
+const OPENED_MAX = 32 * 1024 * 1024;
+/** What an item takes beside its text, about. */
+const OPENED_COST = 256;
+/** Items decrypted before yielding to the event loop, and items read from the store at once. */
+const AT_ONCE = 200;
+/** Above this number of items to be opened the whole store is read, which is faster than to look them up. */
+const SCAN_ABOVE = 1_000;
 
 interface Opened {
-  readonly sig: Uint8Array | null;
-  readonly bytes: number;
-  readonly payload: JsonObject | null;
+  readonly tag: string | null;
+  readonly cost: number;
+  readonly view: ItemView;
+  /** See `searchedText`; made by the first search. */
+  text: string | undefined;
 }
+
+/** A live query. */
+export interface QuerySubscription extends Subscription<ItemView> {
+  /**
+   * Shows another part of the matching items; what is absent stays. Only items that come into the window are read.
+   * Resolves when the listener has got it. Throws `RangeError`.
+   */
+  move(window: Partial<QueryWindow>): Promise<void>;
+}
+
+/** Items by bin; a bin without items is not in it. */
+export type BinCounts = ReadonlyMap<string, number>;
 
 interface Change {
   readonly id: string;
@@ -54,15 +77,17 @@ interface Live {
   readonly plan: ReturnType<typeof planOf>;
   readonly listener: (update: QueryUpdate) => void;
   readonly matches: Matches;
+  window: QueryWindow;
   shown: readonly ItemView[];
   /** The tags of the shown items, by id. */
-  tags: ReadonlyMap<string, Uint8Array | null>;
-  last: { readonly total: number } | undefined;
+  tags: ReadonlyMap<string, string | null>;
+  last: Pick<QueryUpdate, 'total' | 'offset'> | undefined;
 }
 
 /** The index of the live queries. It exists while there are queries. */
 export class LiveQueryIndex {
   private readonly queries = new Set<Live>();
+  private readonly counters = new Set<(counts: BinCounts) => void>();
   private heads: Map<string, Head> | undefined;
   private readonly opened = new Map<string, Opened>();
   private openedBytes = 0;
@@ -76,18 +101,19 @@ export class LiveQueryIndex {
   private stale = false;
   private unlisten: (() => void) | undefined;
 
-  constructor(private readonly options: Pick<Core, 'outbox' | 'sodium' | 'reader' | 'onProblem'>) {}
+  constructor(private readonly options: Pick<Core, 'outbox' | 'store' | 'sodium' | 'reader' | 'onProblem'>) {}
 
   /**
    * Opens a query. The first result is delivered before this resolves; then each one that differs. Throws `RangeError`
-   * for a bad limit, and `ClientError` `too_many` above `QUERIES_MAX`; rejects where the store cannot be read.
+   * for a bad limit or offset, and `ClientError` `too_many` above `QUERIES_MAX`; rejects where the store cannot be read.
    */
-  async query(filter: QueryFilter, listener: (update: QueryUpdate) => void): Promise<Subscription<ItemView>> {
+  async query(filter: QueryFilter, listener: (update: QueryUpdate) => void): Promise<QuerySubscription> {
     const plan = planOf(filter);
+    const window = windowOf(filter);
     if (this.queries.size >= QUERIES_MAX)
       throw new ClientError('too_many', `more than ${QUERIES_MAX} queries are open: close those that nobody looks at`);
     const matches = new Matches(plan.compare);
-    const live: Live = { plan, listener, matches, shown: [], tags: new Map(), last: undefined };
+    const live: Live = { plan, listener, matches, window, shown: [], tags: new Map(), last: undefined };
     this.queries.add(live);
     this.unlisten ??= this.options.outbox.dirty.listen(() => this.wake());
     try {
@@ -100,18 +126,56 @@ export class LiveQueryIndex {
       get current() {
         return live.shown;
       },
+      move: async (to) => {
+        live.window = windowOf({ ...live.window, ...to });
+        await this.work.run(() => this.show(live));
+      },
       close: () => this.end(live),
     };
   }
 
-  /** Closes all queries. */
+  /** The number of items in each bin, at once and after each change. Throws as `query`. */
+  async counts(listener: (counts: BinCounts) => void): Promise<{ close(): void }> {
+    if (this.counters.size >= QUERIES_MAX)
+      throw new ClientError('too_many', `more than ${QUERIES_MAX} counts are open: close those that nobody looks at`);
+    this.counters.add(listener);
+    this.unlisten ??= this.options.outbox.dirty.listen(() => this.wake());
+    const close = (): void => {
+      this.counters.delete(listener);
+      this.rest();
+    };
+    try {
+      await this.work.run(async () => {
+        if (this.heads === undefined) await this.reload();
+        if (this.counters.has(listener)) listener(this.counted());
+      });
+    } catch (error) {
+      close();
+      throw error;
+    }
+    return { close };
+  }
+
+  private counted(): BinCounts {
+    const counts = new Map<string, number>();
+    for (const { binId } of this.heads?.values() ?? []) counts.set(binId, (counts.get(binId) ?? 0) + 1);
+    return counts;
+  }
+
+  /** Closes all queries and counts. */
   close(): void {
+    this.counters.clear();
     for (const live of [...this.queries]) this.end(live);
   }
 
   private end(live: Live): void {
     this.queries.delete(live);
-    if (this.queries.size > 0) return;
+    this.rest();
+  }
+
+  /** Forgets the index while nobody looks at it. */
+  private rest(): void {
+    if (this.queries.size + this.counters.size > 0) return;
     this.unlisten?.();
     this.unlisten = undefined;
     this.heads = undefined;
@@ -138,148 +202,229 @@ export class LiveQueryIndex {
       await this.reload();
       if (this.stale) break;
     }
-    const fitting: Head[] = [];
-    for (const head of this.heads?.values() ?? []) if (await this.fits(live, head, undefined)) fitting.push(head);
-    live.matches.fill(fitting);
+    const heads = [...(this.heads?.values() ?? [])].filter(live.plan.wants);
+    live.matches.fill(await this.searched(live, heads));
     await this.show(live);
   }
 
   private async round(): Promise<void> {
     this.due = false;
-    if (this.queries.size === 0) return;
+    if (this.queries.size + this.counters.size === 0) return;
     const { all, ids } = this.options.outbox.dirty.take();
     if (this.stale) {
       await this.reload();
       for (const live of [...this.queries]) await this.begin(live);
+      this.count();
       this.stale = false;
       return;
     }
-    const changes = all || this.heads === undefined ? await this.reload() : await this.reread(ids);
-    for (const live of [...this.queries]) await this.advance(live, changes);
+    const { heads } = this;
+    const changes = all || heads === undefined ? differences(heads, await this.reload()) : await this.reread(ids);
+    // A query that has not begun yet takes everything from the index.
+    for (const live of [...this.queries]) if (live.last !== undefined) await this.advance(live, changes);
+    if (changes.some(({ before, after }) => before?.binId !== after?.binId)) this.count();
+  }
+
+  private count(): void {
+    if (this.counters.size === 0) return;
+    const counts = this.counted();
+    for (const listener of [...this.counters]) this.tell(() => listener(counts));
   }
 
   /** Rebuilds the index, including changes that were not reported. */
-  private async reload(): Promise<readonly Change[]> {
-    const before = this.heads ?? new Map<string, Head>();
+  private async reload(): Promise<ReadonlyMap<string, Head>> {
     const { generation } = this;
-    const after = new Map<string, Head>();
-    // Items that change during the scan are dirty, and are handled in the next round.
-    for await (const seen of this.options.outbox.everything()) {
-      const head = headOf(rowSeen(seen));
-      if (head !== undefined) after.set(seen.id, head);
-    }
+    // Items that change meanwhile are dirty, and are handled in the next round.
+    const heads = await this.allHeads();
     // If all queries were closed meanwhile, dirty ids were not collected for a while and this index may be stale.
-    if (this.generation === generation) this.heads = after;
-    return [...new Set([...before.keys(), ...after.keys()])].flatMap((id) =>
-      changed(id, before.get(id), after.get(id)),
-    );
+    if (this.generation === generation) this.heads = heads;
+    return heads;
+  }
+
+  private async allHeads(): Promise<Map<string, Head>> {
+    const { outbox, store } = this.options;
+    const heads = new Map<string, Head>();
+    const put = (id: string, seen: Seen): void => {
+      const head = headOf(rowSeen(seen));
+      if (head === undefined) heads.delete(id);
+      else heads.set(id, head);
+    };
+    if (store.heads === undefined) {
+      for await (const seen of outbox.everything()) put(seen.id, seen);
+      return heads;
+    }
+    for (const [id, head] of await store.heads()) heads.set(id, { ...head, pending: false });
+    for (const id of outbox.ids()) put(id, await outbox.look(id));
+    return heads;
   }
 
   private async reread(ids: readonly string[]): Promise<readonly Change[]> {
     const changes: Change[] = [];
-    for (const id of ids) {
-      const head = headOf(rowSeen(await this.options.outbox.look(id)));
+    for (const some of portions(ids)) {
+      const seen = await Promise.all(some.map((id) => this.options.outbox.look(id)));
       // All queries were closed meanwhile.
       if (this.heads === undefined) return [];
-      changes.push(...changed(id, this.heads.get(id), head));
-      if (head === undefined) this.heads.delete(id);
-      else this.heads.set(id, head);
+      for (const [at, id] of some.entries()) {
+        const head = headOf(rowSeen(seen[at] ?? NOTHING));
+        changes.push(...changed(id, this.heads.get(id), head));
+        if (head !== undefined) this.heads.set(id, head);
+        else {
+          this.heads.delete(id);
+          this.letGo(id);
+        }
+      }
     }
     return changes;
   }
 
   private async advance(live: Live, changes: readonly Change[]): Promise<void> {
-    let moved = live.last === undefined;
-    for (const { id, before, after } of changes) {
-      const fits = after !== undefined && (await this.fits(live, after, before));
-      if (live.matches.place(id, fits ? after : undefined)) moved = true;
+    const { plan, matches } = live;
+    const fits = new Set<string>();
+    const unsure: Head[] = [];
+    for (const { before, after } of changes) {
+      if (after === undefined || !plan.wants(after)) continue;
+      // The text is unchanged, so the earlier result holds.
+      if (before === undefined || !sameTag(after, before) || !plan.wants(before)) unsure.push(after);
+      else if (matches.has(after.id)) fits.add(after.id);
     }
-    if (moved) await this.show(live);
+    for (const { id } of await this.searched(live, unsure)) fits.add(id);
+    if (matches.place(changes.map(({ id, after }) => ({ id, head: fits.has(id) ? after : undefined }))))
+      await this.show(live);
   }
 
-  private async fits(live: Live, head: Head, before: Head | undefined): Promise<boolean> {
-    if (!live.plan.wants(head)) return false;
-    if (live.plan.words.length === 0) return true;
-    // The text is unchanged, so the earlier result holds.
-    if (sameTag(head, before) && before !== undefined && live.plan.wants(before)) return live.matches.has(head.id);
-    const opened = await this.open(head);
-    return opened !== undefined && found(live.plan.words, opened.row.type, opened.payload);
+  /** Those of the items in which the query's words are found. */
+  private async searched(live: Live, heads: readonly Head[]): Promise<readonly Head[]> {
+    const { words } = live.plan;
+    if (words.length === 0) return heads;
+    const hits: Head[] = [];
+    await this.read(live, heads, (head, opened) => {
+      opened.text ??= searchedText(opened.view.type, opened.view.payload);
+      if (found(words, opened.text)) hits.push(head);
+    });
+    return hits;
   }
 
   private async show(live: Live): Promise<void> {
+    if (!this.queries.has(live)) return;
+    const { window } = live;
+    const heads = live.matches.within(window);
     const known = new Map(live.shown.map((view) => [view.id, view] as const));
-    const shown: ItemView[] = [];
-    const tags = new Map<string, Uint8Array | null>();
-    for (const head of live.matches.first(live.plan.limit)) {
+    const views = new Map<string, ItemView>();
+    const news: Head[] = [];
+    for (const head of heads) {
       const last = known.get(head.id);
-      const same = last !== undefined && sameTag(head, { sig: live.tags.get(head.id) ?? null });
-      const view = same ? refreshed(last, head) : await this.view(head);
-      if (view === undefined) continue;
-      shown.push(view);
-      tags.set(head.id, head.sig);
+      if (last !== undefined && sameTag(head, { tag: live.tags.get(head.id) ?? null }))
+        views.set(head.id, refreshed(last, head));
+      else news.push(head);
     }
-    const update = { items: shown, total: live.matches.size, changes: changesBetween(live.shown, shown) };
-    const news = update.changes.length > 0 || live.last?.total !== update.total;
-    live.shown = shown;
-    live.tags = tags;
+    await this.read(live, news, (head, { view }) => views.set(head.id, refreshed(view, head)));
+    const items = heads.flatMap(({ id }) => views.get(id) ?? []);
+    const { offset } = window;
+    const update = { items, offset, total: live.matches.size, changes: changesBetween(live.shown, items) };
+    const { last } = live;
+    live.shown = items;
+    live.tags = new Map(heads.map(({ id, tag }) => [id, tag]));
     live.last = update;
-    if (news && this.queries.has(live)) this.deliver(live, update);
+    const differs = update.changes.length > 0 || last?.total !== update.total || last.offset !== offset;
+    if (differs && this.queries.has(live)) this.tell(() => live.listener(update));
   }
 
-  private deliver(live: Live, update: QueryUpdate): void {
+  private tell(listener: () => void): void {
     try {
-      live.listener(update);
+      listener();
     } catch (error) {
       this.options.onProblem(asError(error));
     }
   }
 
-  private async view(head: Head): Promise<ItemView | undefined> {
-    const opened = await this.open(head);
-    return opened === undefined ? undefined : refreshed(viewOf(opened.row, opened.payload, head.pending), head);
+  /**
+   * Calls `use` with the content of each item, in any order; each is decrypted at most once per tag. If an item changed
+   * since it was indexed, it may be the newer content; its id is dirty already. Those that are gone or do not decrypt
+   * are left out.
+   */
+  private async read(live: Live, heads: readonly Head[], use: (head: Head, opened: Opened) => void): Promise<void> {
+    const { outbox } = this.options;
+    const left = new Map<string, Head>();
+    for (const head of heads) {
+      const known = this.opened.get(head.id);
+      if (known !== undefined && sameTag(head, known)) use(head, known);
+      else left.set(head.id, head);
+    }
+    const open = async (id: string, seen: Seen): Promise<void> => {
+      const head = left.get(id);
+      const row = head === undefined ? undefined : rowSeen(seen);
+      const opened = row === undefined ? undefined : await this.open(row);
+      if (head !== undefined && opened !== undefined) use(head, opened);
+    };
+    if (left.size > SCAN_ABOVE) {
+      for await (const seen of outbox.everything()) {
+        if (!this.queries.has(live)) return;
+        await open(seen.id, seen);
+      }
+      return;
+    }
+    for (const some of portions([...left.keys()])) {
+      const seen = await Promise.all(some.map((id) => outbox.look(id)));
+      for (const [at, id] of some.entries()) await open(id, seen[at] ?? NOTHING);
+    }
   }
 
-  /**
-   * The content of an item, decrypted at most once per tag. If the item changed since it was indexed, the newer
-   * content is returned; its id is dirty already. Undefined where it is gone or does not decrypt.
-   */
-  private async open(head: Head): Promise<{ readonly row: LiveItem; readonly payload: JsonObject | null } | undefined> {
-    const { outbox, sodium, reader, onProblem } = this.options;
-    const row = rowSeen(await outbox.look(head.id));
-    if (row === undefined) return undefined;
-    const known = this.opened.get(head.id);
-    if (known !== undefined && sameTag(row, known)) return { row, payload: known.payload };
-    if (++this.openedInRow % OPENED_AT_ONCE === 0) await yieldToEventLoop();
+  /** The content of a row; undefined where it does not decrypt. */
+  private async open(row: LiveItem & { readonly pending: boolean }): Promise<Opened | undefined> {
+    const { sodium, reader, onProblem } = this.options;
+    const tag = tagOf(row);
+    const known = this.opened.get(row.id);
+    if (known !== undefined && sameTag({ tag }, known)) return known;
+    if (++this.openedInRow % AT_ONCE === 0) await yieldToEventLoop();
     try {
-      const payload = openItem(sodium, row, reader);
-      this.keep(head.id, { sig: row.sig, bytes: row.inline?.ct.length ?? 0, payload });
-      return { row, payload };
+      const view = viewOf(row, openItem(sodium, row, reader), row.pending);
+      const opened = { tag, cost: OPENED_COST + 2 * (row.inline?.ct.length ?? 0), view, text: undefined };
+      this.keep(row.id, opened);
+      return opened;
     } catch (error) {
       if (!(error instanceof CryptoRefusal)) throw error;
       // It verified when it was stored, so the store was damaged since.
-      if (!this.damaged.has(head.id)) onProblem(damagedItem(head.id, error));
-      this.damaged.add(head.id);
+      if (!this.damaged.has(row.id)) onProblem(damagedItem(row.id, error));
+      this.damaged.add(row.id);
       return undefined;
     }
   }
 
-  /** Least recently opened items are evicted first. */
+  /**
+   * Nothing is evicted for what is read: a search reads all items in the same order, and would find none of them again.
+   */
   private keep(id: string, opened: Opened): void {
-    this.openedBytes += opened.bytes - (this.opened.get(id)?.bytes ?? 0);
-    this.opened.delete(id);
+    this.letGo(id);
+    if (this.openedBytes + opened.cost > OPENED_MAX) return;
+    this.openedBytes += opened.cost;
     this.opened.set(id, opened);
-    for (const [oldest, { bytes }] of this.opened) {
-      if (this.openedBytes <= OPENED_MAX) break;
-      this.opened.delete(oldest);
-      this.openedBytes -= bytes;
-    }
+  }
+
+  private letGo(id: string): void {
+    this.openedBytes -= this.opened.get(id)?.cost ?? 0;
+    this.opened.delete(id);
   }
 }
 
+const NOTHING: Seen = { entry: undefined, own: undefined };
+
+function* portions<T>(all: readonly T[]): Generator<readonly T[]> {
+  for (let at = 0; at < all.length; at += AT_ONCE) yield all.slice(at, at + AT_ONCE);
+}
+
+/** The changes from one index to another. */
+const differences = (
+  before: ReadonlyMap<string, Head> = new Map(),
+  after: ReadonlyMap<string, Head>,
+): readonly Change[] =>
+  [...new Set([...before.keys(), ...after.keys()])].flatMap((id) => changed(id, before.get(id), after.get(id)));
+
+const tagOf = ({ sig }: LiveItem): string | null => (sig === null ? null : byteText(sig));
+
 const headOf = (row: (LiveItem & { readonly pending: boolean }) | undefined): Head | undefined => {
   if (row === undefined) return undefined;
-  const { id, binId, type, ts, version, pending, sig } = row;
-  return { id, binId, type, ts, version, pending, sig };
+  const { id, binId, type, ts, version, pending } = row;
+  return { id, binId, type, ts, version, pending, tag: tagOf(row) };
 };
 
 const changed = (id: string, before: Head | undefined, after: Head | undefined): readonly Change[] =>

@@ -2,23 +2,30 @@
  * The parts of a live query without state of the device: filter, order, the steps between two results, and text
  * search. Pure.
  */
-import { equalBytes } from '../protocol/bytes.js';
 import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { fieldsOf, isSecretField, kindOf } from './payloads/shapes.js';
 import type { ItemView } from './events.js';
 import type { JsonObject } from '../crypto/payload.js';
+import type { EntryHead } from './store/store.js';
 
 /** The filter of a live query. Absent fields do not restrict. */
 export interface QueryFilter {
+  /** One item. */
+  readonly id?: string;
   readonly binId?: string;
   readonly types?: readonly ContentType[];
   /** Each word must occur in one of the searched fields (`SEARCHED`), ignoring case and accents. */
   readonly text?: string;
   /** By the writer's clock, then by id. Default: `newest` first. */
   readonly order?: 'newest' | 'oldest';
+  /** How many of the first matching items the result leaves out: by default 0. */
+  readonly offset?: number;
   /** Longest result: 1 to 5,000, by default 500. */
   readonly limit?: number;
 }
+
+/** The part of the matching items that a live query shows. */
+export type QueryWindow = Required<Pick<QueryFilter, 'offset' | 'limit'>>;
 
 /**
  * One step from the previous result to this one. Applied in order they turn the previous `items` into these: `removed`
@@ -33,15 +40,17 @@ export type QueryChange =
 /** A result, and how it differs from the previous one. */
 export interface QueryUpdate {
   readonly items: readonly ItemView[];
-  /** Number of matching items, including those beyond the limit. */
+  /** Number of matching items before `items[0]`, as asked for. */
+  readonly offset: number;
+  /** Number of matching items, including those outside the window. */
   readonly total: number;
   /** Steps from the previous result; of the first result, from an empty list. */
   readonly changes: readonly QueryChange[];
 }
 
-/** The fields of an item that need no decryption. `sig` covers all content: the same tag means the same content. */
-export interface Head extends Pick<ItemView, 'id' | 'binId' | 'type' | 'ts' | 'version' | 'pending'> {
-  readonly sig: Uint8Array | null;
+/** The fields of an item that need no decryption. */
+export interface Head extends EntryHead {
+  readonly pending: boolean;
 }
 
 /** Longest limit, and the default. */
@@ -49,8 +58,8 @@ export const QUERY_LIMIT_MAX = 5_000;
 const QUERY_LIMIT = 500;
 
 /** True where both have the same tag, and so the same content. */
-export const sameTag = (one: Pick<Head, 'sig'>, other: Pick<Head, 'sig'> | undefined): boolean =>
-  other !== undefined && one.sig !== null && other.sig !== null && equalBytes(one.sig, other.sig);
+export const sameTag = (one: Pick<Head, 'tag'>, other: Pick<Head, 'tag'> | undefined): boolean =>
+  other !== undefined && one.tag !== null && one.tag === other.tag;
 
 /** True where a user sees no difference. */
 export const sameHead = (one: Head, other: Head): boolean =>
@@ -60,23 +69,33 @@ export const sameHead = (one: Head, other: Head): boolean =>
 export const newestFirst = (one: Pick<Head, 'id' | 'ts'>, other: Pick<Head, 'id' | 'ts'>): number =>
   other.ts - one.ts || (one.id < other.id ? 1 : one.id > other.id ? -1 : 0);
 
-/** Checks a filter and fills in defaults. Throws `RangeError` for a bad limit. */
-export function planOf(filter: QueryFilter) {
-  const { binId, types, text = '', order = 'newest', limit = QUERY_LIMIT } = filter;
+/** Checks a window and fills in defaults. Throws `RangeError` for a bad offset or limit. */
+export function windowOf({ offset = 0, limit = QUERY_LIMIT }: Partial<QueryWindow>): QueryWindow {
   if (!Number.isInteger(limit) || limit < 1 || limit > QUERY_LIMIT_MAX)
     throw new RangeError(`limit must be an integer from 1 to ${QUERY_LIMIT_MAX}, got ${limit}`);
+  if (!Number.isSafeInteger(offset) || offset < 0) throw new RangeError(`offset must be 0 or more, got ${offset}`);
+  return { offset, limit };
+}
+
+/** Fills in the defaults of a filter. */
+export function planOf(filter: QueryFilter) {
+  const { id, binId, types, text = '', order = 'newest' } = filter;
   const wanted = types === undefined ? undefined : new Set(types);
   return {
-    limit,
     words: wordsOf(text),
     compare: order === 'newest' ? newestFirst : (one: Head, other: Head): number => newestFirst(other, one),
     /** Decides without decryption. */
     wants: (head: Head): boolean =>
-      (binId === undefined || head.binId === binId) && (wanted === undefined || wanted.has(head.type)),
+      (id === undefined || head.id === id) &&
+      (binId === undefined || head.binId === binId) &&
+      (wanted === undefined || wanted.has(head.type)),
   };
 }
 
-/** All items that match one query, in its order; updated item by item, never sorted as a whole again. */
+/** Changes of one round above which a result is sorted anew. */
+const RESORT_ABOVE = 1_000;
+
+/** All items that match one query, in its order; updated item by item. */
 export class Matches {
   private readonly byId = new Map<string, Head>();
   private sorted: Head[] = [];
@@ -92,9 +111,9 @@ export class Matches {
     return this.byId.has(id);
   }
 
-  /** The first `limit` of them. */
-  first(limit: number): readonly Head[] {
-    return this.sorted.slice(0, limit);
+  /** Those of a window. */
+  within({ offset, limit }: QueryWindow): readonly Head[] {
+    return this.sorted.slice(offset, offset + limit);
   }
 
   /** Replaces all items. */
@@ -104,17 +123,33 @@ export class Matches {
     this.sorted = [...heads].sort(this.compare);
   }
 
-  /** Inserts or moves an item, or removes it where it no longer matches. True where something changed. */
-  place(id: string, head: Head | undefined): boolean {
-    const before = this.byId.get(id);
-    if (before === undefined && head === undefined) return false;
-    if (before !== undefined) this.sorted.splice(this.at(before), 1);
-    if (head === undefined) this.byId.delete(id);
-    else {
-      this.sorted.splice(this.at(head), 0, head);
-      this.byId.set(id, head);
+  /**
+   * Inserts or moves each item, or removes it where it no longer matches. True where something changed.
+   */
+  place(changes: readonly { readonly id: string; readonly head: Head | undefined }[]): boolean {
+    if (changes.length > RESORT_ABOVE) return this.replace(changes);
+    let moved = false;
+    for (const { id, head } of changes) {
+      const before = this.byId.get(id);
+      if (before === undefined && head === undefined) continue;
+      moved = true;
+      if (before !== undefined) this.sorted.splice(this.at(before), 1);
+      if (head !== undefined) this.sorted.splice(this.at(head), 0, head);
+      this.keep(id, head);
     }
+    return moved;
+  }
+
+  /** Many at once: moving them one by one would cost more than to sort everything. */
+  private replace(changes: Parameters<Matches['place']>[0]): boolean {
+    for (const { id, head } of changes) this.keep(id, head);
+    this.sorted = [...this.byId.values()].sort(this.compare);
     return true;
+  }
+
+  private keep(id: string, head: Head | undefined): void {
+    if (head === undefined) this.byId.delete(id);
+    else this.byId.set(id, head);
   }
 
   /** The position of a head, or the position to insert it. */
@@ -205,13 +240,14 @@ export const wordsOf = (text: string): readonly string[] => {
   return folded === '' ? [] : folded.split(' ');
 };
 
-/** True where each word occurs in some searched field of the payload, in any order. */
-export function found(words: readonly string[], type: ContentType, payload: JsonObject | null): boolean {
-  if (words.length === 0) return true;
-  if (payload === null) return false;
-  const texts = SEARCHED[type].flatMap((field) => {
-    const value = Object.hasOwn(payload, field) ? payload[field] : undefined;
-    return typeof value === 'string' ? [fold(value)] : [];
-  });
-  return words.every((word) => texts.some((text) => text.includes(word)));
-}
+/** The searched texts of a payload, folded, each on a line of its own: no word goes across two of them. */
+export const searchedText = (type: ContentType, payload: JsonObject | null): string =>
+  SEARCHED[type]
+    .flatMap((field) => {
+      const value = payload !== null && Object.hasOwn(payload, field) ? payload[field] : undefined;
+      return typeof value === 'string' ? [fold(value)] : [];
+    })
+    .join('\n');
+
+/** True where each word occurs in the text (`searchedText`), in any order. */
+export const found = (words: readonly string[], text: string): boolean => words.every((word) => text.includes(word));

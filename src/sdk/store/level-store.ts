@@ -5,7 +5,17 @@
  * at all. So the state always describes exactly the records beside it, and the scan at opening finds any record that
  * was lost, changed or added by something else. A store uses its database exclusively.
  */
-import { FRESH, type Cursor, type Batch, type Entry, type Held, type Pending, type Store } from './store.js';
+import {
+  FRESH,
+  headOfEntry,
+  type Cursor,
+  type Batch,
+  type Entry,
+  type EntryHead,
+  type Held,
+  type Pending,
+  type Store,
+} from './store.js';
 import { storeError, storeErrorOf } from './error.js';
 import {
   CHANGES,
@@ -20,8 +30,10 @@ import {
   entryKey,
   ownerSeed,
   NO_SUMS,
+  scanEntry,
   STATE_KEY,
   summed,
+  summedEntry,
   type StoreOwner,
   type StoreState,
   type StoreSums,
@@ -53,6 +65,8 @@ export class LevelStore implements Store {
   /** The inverse of a batch whose write failed: the batch may be in the log when the database is reopened. */
   private failed: { readonly undo: Operation[] } | undefined;
   private readonly seed: number;
+  /** The heads that the check at opening has read, kept up to date until they are asked for: nothing is read twice. */
+  private known: Map<string, EntryHead> | undefined;
   private closing: Promise<void> | undefined;
 
   private constructor(
@@ -74,7 +88,7 @@ export class LevelStore implements Store {
       if (state.owner.tenantId !== owner.tenantId || state.owner.deviceId !== owner.deviceId) {
         throw storeError('other_owner');
       }
-      const found = await counted(level, state);
+      const { sums: found, heads } = await counted(level, state);
       for (const key of ['itemCount', 'versionSum'] as const) {
         if (found[key] !== state[key]) throw storeError('damaged', `${key} is ${found[key]}, not ${state[key]}`);
       }
@@ -83,7 +97,9 @@ export class LevelStore implements Store {
           throw storeError('damaged', `${found[key].count} of ${state[key].count} ${key} are there, or others`);
         }
       }
-      return new LevelStore(level, state, options);
+      const store = new LevelStore(level, state, options);
+      store.known = heads;
+      return store;
     } catch (error) {
       throw storeErrorOf(error);
     }
@@ -121,6 +137,14 @@ export class LevelStore implements Store {
       for await (const [key, record] of scanned(this.level, ENTRIES)) yield this.entry(key, record);
     };
     return scan.call(this);
+  }
+
+  heads(): Promise<Map<string, EntryHead>> {
+    return this.reading(async () => {
+      const { known } = this;
+      this.known = undefined;
+      return known ?? (await counted(this.level, this.state)).heads;
+    });
   }
 
   pending(): Promise<readonly Pending[]> {
@@ -185,8 +209,19 @@ export class LevelStore implements Store {
       await this.level.batch(operations, DURABLE);
       this.failed = undefined;
       this.state = next;
+      this.follow(batch);
     } catch (error) {
       throw storeErrorOf(error);
+    }
+  }
+
+  /** Keeps `known` up to date. */
+  private follow({ forgetVersions, entries = [] }: Batch): void {
+    if (forgetVersions === true) this.known = undefined;
+    for (const entry of this.known === undefined ? [] : entries) {
+      const head = headOfEntry(entry);
+      if (head === undefined) this.known?.delete(entry.id);
+      else this.known?.set(entry.id, head);
     }
   }
 
@@ -239,16 +274,26 @@ export async function readState(level: Level): Promise<StoreState | undefined> {
   return record === undefined ? undefined : decodeState(record);
 }
 
-/** The sums recomputed from the records. */
-async function counted(level: Level, { owner, generation }: StoreState): Promise<StoreSums> {
-  const at = { owner: ownerSeed(owner), generation };
+/** The sums recomputed from the records, and the heads of live entries. */
+async function counted(level: Level, { owner, generation }: StoreState) {
+  const bins = new Map<string, string>();
+  const shared = (text: string): string => bins.get(text) ?? (bins.set(text, text), text);
+  const at = { owner: ownerSeed(owner), generation, shared };
+  const heads = new Map<string, EntryHead>();
   let sums = NO_SUMS;
-  for await (const [key, after] of scanned(level, {})) {
-    if (key === STATE_KEY) continue;
-    sums = summed(sums, { key, after }, at);
-    if (key >= CHANGES.gte) decodeChange(key, after, at.owner);
-  }
-  return sums;
+  const count = (key: string, record: Uint8Array): void => {
+    if (key === STATE_KEY) return;
+    if (key < ENTRIES.gte || key >= ENTRIES.lt) {
+      sums = summed(sums, { key, after: record }, at);
+      decodeChange(key, record, at.owner);
+      return;
+    }
+    const scan = scanEntry(key, record, at);
+    sums = summedEntry(sums, record, scan);
+    if (scan.head !== undefined) heads.set(key.slice(1), scan.head);
+  };
+  for await (const records of portions(level, {})) for (const [key, record] of records) count(key, record);
+  return { sums, heads };
 }
 
 /** The initial content of a store: unsent changes, and the batch count of its predecessor. */
@@ -305,16 +350,27 @@ export type Operation =
 
 /** The records of a range, in bounded memory. Throws `StoreError`. */
 export async function* scanned(level: Level, range: LevelRange): AsyncGenerator<[string, Uint8Array]> {
+  for await (const records of portions(level, range)) yield* records;
+}
+
+/** The same in portions. The next one is read while one is used: databases read in a process or thread of their own. */
+async function* portions(level: Level, range: LevelRange): AsyncGenerator<[string, Uint8Array][]> {
   const iterator = level.iterator({ ...range, ...SCAN });
+  let ahead: ReturnType<typeof iterator.nextv> | undefined;
   try {
+    ahead = iterator.nextv(SCAN_RECORDS);
     for (;;) {
-      const records = await iterator.nextv(SCAN_RECORDS);
+      const records = await ahead;
       if (records.length === 0) return;
-      yield* records;
+      ahead = iterator.nextv(SCAN_RECORDS);
+      // Not awaited where its reader stops early.
+      ahead.catch(() => undefined);
+      yield records;
     }
   } catch (error) {
     throw storeErrorOf(error);
   } finally {
+    await ahead?.catch(() => undefined);
     await iterator.close();
   }
 }

@@ -99,6 +99,7 @@ const optionsOf = (place: StorePlace, level: Level): LevelStoreOptions => ({
 });
 
 async function isEmpty(level: Level): Promise<boolean> {
+  if ((await readState(level)) !== undefined) return false;
   for await (const _ of scanned(level, {})) return false;
   return true;
 }

@@ -7,6 +7,7 @@
  * stream confirms them. Plaintext is never stored.
  */
 import type { RefusalReason } from '../../crypto/refusal.js';
+import { byteText } from '../../protocol/bytes.js';
 import type { ItemWrite, LiveItem } from '../../protocol/item.js';
 
 /** Why an item is not shown: a reason of the crypto core, or a contradiction between versions. */
@@ -48,6 +49,22 @@ export interface DeletedEntry extends Known {
 
 /** The state of an item according to the stream. */
 export type Entry = LiveEntry | QuarantinedEntry | DeletedEntry;
+
+/**
+ * What lists need of a live entry. It holds none of the entry's bytes, so that those of all entries fit in memory.
+ * `tag`: the item's tag (`byteText`), which covers all content: the same tag means the same content.
+ */
+export interface EntryHead extends Pick<LiveItem, 'id' | 'binId' | 'type' | 'ts'> {
+  readonly version: number;
+  readonly tag: string | null;
+}
+
+/** The head of an entry; undefined: it is not live. */
+export function headOfEntry(entry: Entry): EntryHead | undefined {
+  if (entry.state !== 'live') return undefined;
+  const { id, binId, type, ts, sig } = entry.row;
+  return { id, binId, type, ts, version: entry.version, tag: sig === null ? null : byteText(sig) };
+}
 
 interface PendingBase {
   /** Order of creation; unique. */
@@ -111,6 +128,8 @@ export interface Store {
   pending(): Promise<readonly Pending[]>;
   /** Of the entries with a version that are not deleted. */
   held(): Promise<Held>;
+  /** The heads of all live entries by id, if a store knows them without decoding every entry. The caller owns the map. */
+  heads?(): Promise<Map<string, EntryHead>>;
   /** The bins of live entries, if a store knows them without decoding every entry. */
   binIds?(): Promise<ReadonlySet<string>>;
   /**
