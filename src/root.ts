@@ -23,6 +23,9 @@ export const SQL_FOLDER = join(PROJECT_ROOT, 'sql');
 /** Absolute path of the reference's pages and style sheet. */
 export const DOCS_FOLDER = join(PROJECT_ROOT, 'src', 'docs');
 
+/** Absolute path of the web app as it is served (src/web/build.ts); absent where nothing was built. */
+export const WEB_FOLDER = join(PROJECT_ROOT, 'build', 'web');
+
 function readVersion(): string {
   const manifest: unknown = JSON.parse(readFileSync(join(PROJECT_ROOT, 'package.json'), 'utf8'));
   const version = typeof manifest === 'object' && manifest !== null && 'version' in manifest ? manifest.version : '';

@@ -27,6 +27,7 @@ const problems = [...errors, ...builder.getOptionsDiagnostics(), ...builder.getG
 problems.push(...builder.getSyntacticDiagnostics(), ...builder.getSemanticDiagnostics());
 problems.push(...builder.emit().diagnostics);
 if (problems.length > 0) fail(problems);
+await import('../build/src/web/build.js');
 process.send?.(true);
 
 const parserOptions = { project: null, programs: [builder.getProgram()] };

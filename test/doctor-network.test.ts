@@ -36,7 +36,7 @@ t.test('DOCTOR-06: a closed port, an unknown name and a silent server are told a
   const closed = await examined(t, { identity: at(`http://127.0.0.1:${port}`) });
   t.match(closed.of('connection'), [{ status: 'problem', what: /refuses the connection/, do: /running/ }]);
   t.equal(closed.exit, EXIT.failure);
-  t.same(closed.notChecked, ['server', 'token', 'devices', 'upgrade', 'idle', 'completeness', 'pending']);
+  t.same(closed.notChecked, ['server', 'token', 'devices', 'upgrade', 'idle', 'web', 'completeness', 'pending']);
   t.match(closed.of('store'), [{ status: 'ok' }], 'what is here is looked at all the same');
 
   const unknown = await examined(t, { identity: at('https://no-such-server.invalid') });

@@ -48,6 +48,6 @@ t.test('STORE-19: the package would have its entries and programs, and no tests'
   const targets = [...entriesOf(manifest), ...Object.values(manifest.bin)];
   t.ok(targets.length >= 7, 'the entries were found');
   for (const target of targets) t.ok(files.has(normalize(target)), target);
-  const others = [...files].filter((path) => !/^(build\/src|sql)\/|^[^/]+$/.test(path));
+  const others = [...files].filter((path) => !/^(build\/src(?!\/web\/)|build\/web|sql)\/|^[^/]+$/.test(path));
   t.same(others, [], 'what is built and the migrations only');
 });

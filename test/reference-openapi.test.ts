@@ -138,10 +138,14 @@ async function binsAndDevices(driver: Driver): Promise<void> {
   await driver.ask('GET', '//docs', 200);
   // Another spelling of `/docs`, which the documents do not list.
   t.equal((await scene.wire.get('//docs/')).status, 200);
-  for (const path of ['//docs', '//docs/errors']) {
-    const { etag } = (await driver.ask('GET', path, 200)).headers;
-    await driver.ask('GET', path, 304, { headers: { 'if-none-match': String(etag) } });
+  const html = { accept: 'text/html' };
+  const { raw: page } = await scene.wire.get('//', { headers: html });
+  const [, script = ''] = / src="(\/web\/[^"]+)"/.exec(page) ?? [];
+  for (const path of ['//docs', '//docs/errors', '//', `/${script}`, '//sw.js', '//manifest.webmanifest']) {
+    const { etag } = (await driver.ask('GET', path, 200, { headers: html })).headers;
+    await driver.ask('GET', path, 304, { headers: { ...html, 'if-none-match': String(etag) } });
   }
+  await driver.ask('GET', '//web/nothing', 404);
   await driver.ask('GET', '//docs/nothing', 404);
   const extra = await join(scene.wire, first, { name: 'extra' });
   await driver.mine('POST', `/devices/${extra.id}/revoke`, 200);

@@ -3,17 +3,15 @@
  * present state, so that an interrupted import can be repeated and continues where it stopped.
  */
 import { asError, errorCode } from '../protocol/error-code.js';
-import { BINS_MAX, DEFAULT_BIN, SERVICE_NAME } from '../protocol/limits.js';
-import { concat, lengthPrefixed } from '../protocol/bytes.js';
+import { BINS_MAX, DEFAULT_BIN } from '../protocol/limits.js';
+import { ID_TRIES, payloadIn, renewedId, unwritten } from '../sdk/archive/import-rules.js';
 import type { ArchivedBin, ArchivedItem } from '../sdk/archive/records.js';
-import { portionsOf, type BlobSource } from '../sdk/blobs/source.js';
-import { PAYLOAD_MAX, holdsFile } from '../sdk/payloads/shapes.js';
+import type { BlobSource } from '../sdk/blobs/source.js';
+import { holdsFile } from '../sdk/payloads/shapes.js';
 import { ApiError, ClientError, isPassing, NetworkError, QueuedError } from '../sdk/errors.js';
 import type { ItemView } from '../sdk/events.js';
 import { delay } from '../protocol/clock.js';
-import { randomPart, timePart } from '../sdk/ulid.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Sodium } from '../crypto/sodium.js';
 import type { Context, OpenDevice } from './context.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 
@@ -51,8 +49,6 @@ const UNREACHABLE = [
   'The server cannot be reached.',
   'Run the same command again when it is back: it goes on where it stopped.',
 ] as const;
-/** New ids tried for an item that was deleted, imported and deleted again. */
-const ID_TRIES = 50;
 /** Slugs tried for a bin whose own slug is taken. */
 const SLUG_TRIES = 20;
 
@@ -68,28 +64,6 @@ const OF_ONE_ITEM: ReadonlySet<string> = new Set([
   'bin_not_found',
   'conflict',
 ]);
-
-/** The new id of a deleted item: deterministic, and with the time part of the old one. */
-export function renewedId(sodium: Sodium, id: string, round: number): string {
-  const hash = sodium.blake2b(16, lengthPrefixed(`${SERVICE_NAME}-archive-id-v1`, id, String(round)));
-  return timePart(id) + randomPart(hash);
-}
-
-/** JSON with sorted keys, so that equal content gives equal text. */
-function canonical(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
-  if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
-  const fields = Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1));
-  return `{${fields.map(([key, field]) => `${JSON.stringify(key)}:${canonical(field)}`).join(',')}}`;
-}
-
-/** For a blob the time counts too: files of the same name and size may differ. */
-const isSame = (item: ArchivedItem, here: ItemView): boolean =>
-  item.bin === here.binId &&
-  item.type === here.type &&
-  item.blob === (here.blob !== null) &&
-  (!item.blob || item.ts === here.ts) &&
-  canonical(item.payload) === canonical(here.payload);
 
 /** One import. */
 export class Importer {
@@ -199,7 +173,7 @@ export class Importer {
     { item, content }: { readonly item: ArchivedItem; readonly content: BlobSource | undefined },
     here: ItemView | undefined,
   ): Promise<Outcome> {
-    const outcome = this.unwritten(item, here);
+    const outcome = unwritten(item, here, this.overwrite);
     if (outcome !== undefined) return outcome;
     // It was present when `wants` was called, and has been removed since: the next run imports it.
     if (item.blob && content === undefined) return 'same';
@@ -213,16 +187,9 @@ export class Importer {
     return 'written';
   }
 
-  /** The outcome for an item that need not be written; undefined: it is written. */
-  private unwritten(item: ArchivedItem, here: ItemView | undefined): Outcome | undefined {
-    if (here === undefined) return undefined;
-    if (isSame(item, here)) return 'same';
-    return !this.overwrite && here.ts >= item.ts ? 'newer' : undefined;
-  }
-
   /** True where the item will be written, and so needs its content. */
   async wants(item: ArchivedItem): Promise<boolean> {
-    return item.content !== null && this.unwritten(item, await this.open.device.get(item.id)) === undefined;
+    return item.content !== null && unwritten(item, await this.open.device.get(item.id), this.overwrite) === undefined;
   }
 
   /** The write is queued. A server that limits the rate is waited for, one that cannot be reached is not. */
@@ -303,12 +270,4 @@ export class Importer {
       'Run the command again when the server is back.',
     );
   }
-}
-
-/** The JSON of a payload that was stored as a blob. */
-async function payloadIn(content: BlobSource): Promise<Uint8Array> {
-  if (content.size > PAYLOAD_MAX) throw new CryptoRefusal('too_large', `a payload may have ${PAYLOAD_MAX} bytes`);
-  const parts: Uint8Array[] = [];
-  for await (const part of portionsOf(content)) parts.push(part);
-  return concat(parts);
 }

@@ -14,6 +14,7 @@ import { registerPair } from './commands/pair.js';
 import { registerPassword } from './commands/password.js';
 import { registerPut } from './commands/put.js';
 import { registerStatus } from './commands/status.js';
+import { registerVerifyWeb } from './commands/verify-web.js';
 import { registerWatch } from './commands/watch.js';
 import { registerCompletion } from './completions.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from './context.js';
@@ -27,7 +28,7 @@ const COMMANDS: readonly ((program: DeviceCommand) => void)[] = [
   ...[registerClaim, registerPair, registerJoin, registerRecover],
   ...[registerPut, registerGet, registerLists, registerWatch, registerChanges, registerBins],
   ...[registerDevices, registerPassword, registerStatus, registerExport, registerImport, registerDoctor],
-  ...[registerForget, registerCompletion],
+  ...[registerVerifyWeb, registerForget, registerCompletion],
 ];
 
 /** The program with all its commands. */

@@ -285,6 +285,11 @@ const PASSWORD = inGroup('Password', {
   },
 });
 
+const WEB_FILE: readonly Reply[] = [
+  { status: 200, when: 'The file, in an encoding that the client takes.' },
+  { status: 304, when: 'The tag that was given is still right.' },
+];
+
 const STATUS = inGroup('Status', {
   'GET /api/me': { summary: 'The caller, the server and the tenant', replies: done('Me') },
   'GET /api/service/status': {
@@ -299,7 +304,23 @@ const STATUS = inGroup('Status', {
     text: 'Neither database nor tenant is looked at.',
     replies: done('Health'),
   },
-  'GET /': { summary: 'A greeting for browsers', replies: [{ status: 200, when: 'Plain text.' }] },
+  'GET /': {
+    summary: 'The web app',
+    text: 'For a client whose `Accept` names `text/html`; others, and where `WEB_APP` is `off`, get a few lines of text. See [HTTP](http.md#the-web-app).',
+    replies: [
+      { status: 200, when: 'The page, or plain text.' },
+      { status: 304, when: 'The page did not change.' },
+    ],
+  },
+  'GET /web/:id': {
+    summary: 'A file of the web app',
+    id: { schema: 'PageName', what: "The file's name, with its hash." },
+    text: 'Cached for ever: another content has another name.',
+    replies: WEB_FILE,
+    errors: ['not_found'],
+  },
+  'GET /sw.js': { summary: "The web app's service worker", replies: WEB_FILE },
+  'GET /manifest.webmanifest': { summary: "The web app's manifest", replies: WEB_FILE },
 });
 
 /** Multi mode only: elsewhere these are 404 `not_found`. */

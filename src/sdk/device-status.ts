@@ -129,7 +129,8 @@ export class DeviceStatusReader {
     };
   }
 
-  private pending(): DeviceStatus['pending'] {
+  /** Changes that wait; reads nothing. */
+  pending(): DeviceStatus['pending'] {
     const all = this.options.outbox.all();
     const waiting = all.filter(({ version }) => version === null);
     const made = waiting.flatMap((change) => {

@@ -266,6 +266,8 @@ export class Device {
   readonly orphaned: ItemReader['orphaned'] = () => this.parts.items.orphaned();
   /** A live query. See `LiveQueryIndex.query`. */
   readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.open.queries.query(filter, listener);
+  /** Items of each bin, live. See `LiveQueryIndex.counts`. */
+  readonly counts: LiveQueryIndex['counts'] = async (listener) => this.open.queries.counts(listener);
   readonly kept: ItemReader['kept'] = (id) => this.parts.items.kept(id);
 
   /** This device and the server's figures. */
@@ -336,6 +338,11 @@ export class Device {
   /** The status of this device: connection, cursor, waiting changes, hidden items. Sends nothing, does not throw. */
   standing(): Promise<DeviceStatus> {
     return this.status.read();
+  }
+
+  /** The changes that the server has not acknowledged: part of `standing`, without reading the store. */
+  waiting(): DeviceStatus['pending'] {
+    return this.status.pending();
   }
 
   private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {

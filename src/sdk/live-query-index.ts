@@ -64,6 +64,9 @@ export interface QuerySubscription extends Subscription<ItemView> {
   move(window: Partial<QueryWindow>): Promise<void>;
 }
 
+/** Items by bin; a bin without items is not in it. */
+export type BinCounts = ReadonlyMap<string, number>;
+
 interface Change {
   readonly id: string;
   readonly before: Head | undefined;
@@ -84,6 +87,7 @@ interface Live {
 /** The index of the live queries. It exists while there are queries. */
 export class LiveQueryIndex {
   private readonly queries = new Set<Live>();
+  private readonly counters = new Set<(counts: BinCounts) => void>();
   private heads: Map<string, Head> | undefined;
   private readonly opened = new Map<string, Opened>();
   private openedBytes = 0;
@@ -130,14 +134,48 @@ export class LiveQueryIndex {
     };
   }
 
-  /** Closes all queries. */
+  /** The number of items in each bin, at once and after each change. Throws as `query`. */
+  async counts(listener: (counts: BinCounts) => void): Promise<{ close(): void }> {
+    if (this.counters.size >= QUERIES_MAX)
+      throw new ClientError('too_many', `more than ${QUERIES_MAX} counts are open: close those that nobody looks at`);
+    this.counters.add(listener);
+    this.unlisten ??= this.options.outbox.dirty.listen(() => this.wake());
+    const close = (): void => {
+      this.counters.delete(listener);
+      this.rest();
+    };
+    try {
+      await this.work.run(async () => {
+        if (this.heads === undefined) await this.reload();
+        if (this.counters.has(listener)) listener(this.counted());
+      });
+    } catch (error) {
+      close();
+      throw error;
+    }
+    return { close };
+  }
+
+  private counted(): BinCounts {
+    const counts = new Map<string, number>();
+    for (const { binId } of this.heads?.values() ?? []) counts.set(binId, (counts.get(binId) ?? 0) + 1);
+    return counts;
+  }
+
+  /** Closes all queries and counts. */
   close(): void {
+    this.counters.clear();
     for (const live of [...this.queries]) this.end(live);
   }
 
   private end(live: Live): void {
     this.queries.delete(live);
-    if (this.queries.size > 0) return;
+    this.rest();
+  }
+
+  /** Forgets the index while nobody looks at it. */
+  private rest(): void {
+    if (this.queries.size + this.counters.size > 0) return;
     this.unlisten?.();
     this.unlisten = undefined;
     this.heads = undefined;
@@ -171,11 +209,12 @@ export class LiveQueryIndex {
 
   private async round(): Promise<void> {
     this.due = false;
-    if (this.queries.size === 0) return;
+    if (this.queries.size + this.counters.size === 0) return;
     const { all, ids } = this.options.outbox.dirty.take();
     if (this.stale) {
       await this.reload();
       for (const live of [...this.queries]) await this.begin(live);
+      this.count();
       this.stale = false;
       return;
     }
@@ -183,6 +222,13 @@ export class LiveQueryIndex {
     const changes = all || heads === undefined ? differences(heads, await this.reload()) : await this.reread(ids);
     // A query that has not begun yet takes everything from the index.
     for (const live of [...this.queries]) if (live.last !== undefined) await this.advance(live, changes);
+    if (changes.some(({ before, after }) => before?.binId !== after?.binId)) this.count();
+  }
+
+  private count(): void {
+    if (this.counters.size === 0) return;
+    const counts = this.counted();
+    for (const listener of [...this.counters]) this.tell(() => listener(counts));
   }
 
   /** Rebuilds the index, including changes that were not reported. */
@@ -280,12 +326,12 @@ export class LiveQueryIndex {
     live.tags = new Map(heads.map(({ id, tag }) => [id, tag]));
     live.last = update;
     const differs = update.changes.length > 0 || last?.total !== update.total || last.offset !== offset;
-    if (differs && this.queries.has(live)) this.deliver(live, update);
+    if (differs && this.queries.has(live)) this.tell(() => live.listener(update));
   }
 
-  private deliver(live: Live, update: QueryUpdate): void {
+  private tell(listener: () => void): void {
     try {
-      live.listener(update);
+      listener();
     } catch (error) {
       this.options.onProblem(asError(error));
     }

@@ -10,6 +10,8 @@ import type { EntryHead } from './store/store.js';
 
 /** The filter of a live query. Absent fields do not restrict. */
 export interface QueryFilter {
+  /** One item. */
+  readonly id?: string;
   readonly binId?: string;
   readonly types?: readonly ContentType[];
   /** Each word must occur in one of the searched fields (`SEARCHED`), ignoring case and accents. */
@@ -77,14 +79,16 @@ export function windowOf({ offset = 0, limit = QUERY_LIMIT }: Partial<QueryWindo
 
 /** Fills in the defaults of a filter. */
 export function planOf(filter: QueryFilter) {
-  const { binId, types, text = '', order = 'newest' } = filter;
+  const { id, binId, types, text = '', order = 'newest' } = filter;
   const wanted = types === undefined ? undefined : new Set(types);
   return {
     words: wordsOf(text),
     compare: order === 'newest' ? newestFirst : (one: Head, other: Head): number => newestFirst(other, one),
     /** Decides without decryption. */
     wants: (head: Head): boolean =>
-      (binId === undefined || head.binId === binId) && (wanted === undefined || wanted.has(head.type)),
+      (id === undefined || head.id === id) &&
+      (binId === undefined || head.binId === binId) &&
+      (wanted === undefined || wanted.has(head.type)),
   };
 }
 

@@ -9,6 +9,7 @@ import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doc
 import { checkSocket } from '../doctor/socket.js';
 import { checkDevices, checkToken } from '../doctor/token.js';
 import { checkVault } from '../doctor/vault.js';
+import { checkWebApp } from '../doctor/web.js';
 import { sanitizeText } from '../../terminal/output.js';
 import { EXIT, type ExitCode } from '../../terminal/terminal.js';
 
@@ -48,6 +49,7 @@ const WAY: readonly (readonly [check: CheckName, probe: Probe])[] = [
 const QUESTIONS: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['devices', checkDevices],
   ['upgrade', checkSocket],
+  ['web', checkWebApp],
 ];
 
 /** Checks without a finding are not reported as skipped. */

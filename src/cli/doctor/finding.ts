@@ -9,7 +9,7 @@ import type { Context } from '../context.js';
 /** The checks, in the order of execution (the reference, Doctor). */
 export const CHECKS = [
   ...(['secrets', 'permissions', 'disk', 'identity', 'fingerprint', 'address', 'dns', 'connection'] as const),
-  ...(['tls', 'server', 'clock', 'token', 'devices', 'upgrade', 'idle'] as const),
+  ...(['tls', 'server', 'clock', 'token', 'devices', 'upgrade', 'idle', 'web'] as const),
   ...(['store', 'completeness', 'unverifiable', 'pending'] as const),
 ] as const;
 

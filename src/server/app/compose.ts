@@ -13,6 +13,7 @@ import { Bins } from '../bins/bins.js';
 import { BinStore } from '../bins/store.js';
 import { Blobs } from '../blobs/blobs.js';
 import type { LocalStore } from '../blobs/objects/local.js';
+import type { ObjectStore } from '../blobs/ports.js';
 import { localStore, openBucket } from '../blobs/objects/open.js';
 import { Reaper } from '../blobs/reaper.js';
 import { BlobStore } from '../blobs/store.js';
@@ -27,6 +28,7 @@ import type { Hosting } from '../hosting/routes.js';
 import { Signup } from '../hosting/signup.js';
 import { HostingStore } from '../hosting/store.js';
 import { AddressLimits } from '../http/address-limits.js';
+import { describe } from '../http/fail.js';
 import { tokenIssuer, TokenVerifier } from '../http/tokens.js';
 import type { Metrics } from '../ops/metrics.js';
 import { Nightly } from '../ops/nightly.js';
@@ -204,11 +206,22 @@ export async function composeBlobs(parts: Parts) {
         log.warn({ objects: foreign }, 'the store holds objects of tenants that this database never had');
     },
   });
-  if (local === undefined) return { blobs, transfers: undefined, jobs };
+  const origin = await originOf(store, log);
+  if (local === undefined) return { blobs, transfers: undefined, jobs, origin };
   const transfers = new Transfers({ files: local, rows, clock, secret });
   keepSwept(parts, local);
   stops.push(() => transfers.close());
-  return { blobs, transfers, jobs };
+  return { blobs, transfers, jobs, origin };
+}
+
+/** The origin that the web app may reach; undefined where the store cannot tell, as it then cannot sign URLs either. */
+async function originOf(store: ObjectStore, log: Logger): Promise<string | undefined> {
+  try {
+    return await store.origin();
+  } catch (error) {
+    log.warn({ cause: describe(error) }, "the web app cannot reach the bucket: its store's address is not known");
+    return undefined;
+  }
 }
 
 /** Removes temporary files of uploads whose process died, at start and periodically. */

@@ -17,7 +17,7 @@ import * as devices from '../devices/routes.js';
 import * as hosting from '../hosting/routes.js';
 import * as items from '../items/routes.js';
 import * as pairing from '../pairing/routes.js';
-import { docsPage, health, welcome } from '../http/pages.js';
+import { docsPage, health, webFile, welcome, type WebParts } from '../http/pages.js';
 
 /** Everything that the handlers of the table, HTTP and sockets need. */
 export type App = SocketParts &
@@ -27,7 +27,8 @@ export type App = SocketParts &
   devices.DeviceParts &
   pairing.PairingParts &
   hosting.HostingParts &
-  billing.BillingParts & { readonly docs?: Docs };
+  billing.BillingParts &
+  WebParts & { readonly docs?: Docs };
 
 type Columns = readonly [
   method: Method,
@@ -118,6 +119,14 @@ const PROCESS: readonly Columns[] = [
   ['GET', '/docs/:id',   'none', 'none', 'any', 0, docsPage, TENANTLESS],
 ];
 
+/** The web app's files beside `/`. A share that no service worker takes is refused unread: `/web/share` is no file. */
+// prettier-ignore
+const WEB: readonly Columns[] = [
+  ['GET', '/web/:id',              'none', 'none', 'any', 0, webFile, TENANTLESS],
+  ['GET', '/sw.js',                'none', 'none', 'any', 0, webFile, TENANTLESS],
+  ['GET', '/manifest.webmanifest', 'none', 'none', 'any', 0, webFile, TENANTLESS],
+];
+
 // prettier-ignore
 const HOSTED: readonly Columns[] = [
   ['POST', '/api/signup',    'none', 'signup', 'any', BODY_MAX_UNAUTHENTICATED, hosting.signUp,       APEX],
@@ -136,6 +145,9 @@ const BILLED: readonly Columns[] = [
 
 /** Blobs of the local store, by signed URLs; with another store clients reach it directly (reference, Blobs). */
 export const TRANSFER_ROWS: readonly Row<App>[] = TRANSFERS.map(rowOf);
+
+/** The web app, where it is on. */
+export const WEB_ROWS: readonly Row<App>[] = WEB.map(rowOf);
 
 /** The rows of every server. */
 export const ROWS: readonly Row<App>[] = [
@@ -157,14 +169,15 @@ export const HOSTED_ROWS: readonly Row<App>[] = [
 export const BILLED_ROWS: readonly Row<App>[] = [...HOSTED_ROWS, ...BILLED.map(rowOf)];
 
 /** The rows of a server with these parts. */
-export function rowsOf({ hosting, billing: billed, transfers }: App): readonly Row<App>[] {
+export function rowsOf({ hosting, billing: billed, transfers, web }: App): readonly Row<App>[] {
   const rows = hosting === undefined ? ROWS : billed === undefined ? HOSTED_ROWS : BILLED_ROWS;
-  return transfers === undefined ? rows : [...rows, ...TRANSFER_ROWS];
+  return [...rows, ...(transfers === undefined ? [] : TRANSFER_ROWS), ...(web === undefined ? [] : WEB_ROWS)];
 }
 
 /** Every row of both modes, each once, for the reference. */
 export const ALL_ROWS: readonly Row<App>[] = [
   ...ROWS,
   ...TRANSFER_ROWS,
+  ...WEB_ROWS,
   ...BILLED_ROWS.filter((row) => !ROWS.some((known) => known.method === row.method && known.path === row.path)),
 ];

@@ -10,7 +10,7 @@ import { Metrics } from '../ops/metrics.js';
 import { ensureSingleTenant } from '../devices/store.js';
 import { systemClock, type Clock } from '../../protocol/clock.js';
 import { openReference } from '../../docs/open.js';
-import { DOCS_FOLDER, SERVER_VERSION } from '../../root.js';
+import { DOCS_FOLDER, SERVER_VERSION, WEB_FOLDER } from '../../root.js';
 import {
   composeBlobs,
   composeHosting,
@@ -24,6 +24,7 @@ import {
   type Tenants,
 } from './compose.js';
 import { openDatabase, type Stop } from './database.js';
+import { openWebApp } from './web.js';
 
 /** What a server is started from. */
 export interface ServerOptions {
@@ -170,6 +171,9 @@ interface AppParts {
 async function listen(parts: Parts, { options, tenants, services, hosting, blobs }: AppParts): Promise<Listener> {
   const { log, config, clock, database, tenantId } = parts;
   const docs = await openReference(DOCS_FOLDER, SERVER_VERSION, ALL_ROWS);
+  const web = config.webApp === 'on' ? await openWebApp(WEB_FOLDER, blobs.origin) : undefined;
+  if (config.webApp === 'on' && web === undefined)
+    log.warn({ folder: WEB_FOLDER }, 'no web app: it was not built (npm run build)');
   const byHost = (host: string): string | undefined => hosting?.hosts.tenantOf(host);
   const app: App = {
     ...services,
@@ -188,6 +192,7 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     items: tenants.items,
     presence: tenants.presence,
     docs,
+    web,
   };
   return startListening(rowsOf(app), app, { sharePort: options.sharePort ?? false });
 }

@@ -2,6 +2,7 @@
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import * as pages from '../hosting/signup-page.js';
 import type { AddressLimits } from '../http/address-limits.js';
+import type { WebParts } from '../http/pages.js';
 import type { Handler } from '../http/route.js';
 import type { Checkout } from './checkout.js';
 import type { Webhooks } from './webhooks.js';
@@ -13,7 +14,7 @@ export interface Billing {
 }
 
 /** What the handlers need. */
-export interface BillingParts {
+export interface BillingParts extends WebParts {
   /** Absent where billing is off. */
   readonly billing?: Billing | undefined;
   readonly addressLimits: Pick<AddressLimits, 'take'>;
@@ -49,21 +50,22 @@ export const portal: Handler<BillingParts> = async (call, app) => {
 /** `GET /signup/done?return=`, the page that checkout returns to, paid or not. Without a token it says thank you. */
 export const returned: Handler<BillingParts> = async (call, app) => {
   const { checkout } = billingOf(app);
+  const style = app.web?.style;
   const token = call.parameter('return');
-  if (token === undefined) return pages.thankYouPage();
+  if (token === undefined) return pages.thankYouPage(style);
   const found = await checkout.returned(token);
   switch (found.kind) {
     case 'paid':
-      return pages.signedUpPage(found);
+      return pages.signedUpPage(found, style);
     case 'unpaid':
-      return pages.unpaidPage(found.url, token);
+      return pages.unpaidPage({ url: found.url, returnToken: token }, style);
     case 'claimed':
-      return pages.claimedPage(found.url);
+      return pages.claimedPage(found.url, style);
     case 'renewed':
-      return pages.renewedPage(found.url);
+      return pages.renewedPage(found.url, style);
     case 'unknown':
       call.status = 404;
-      return pages.unknownPage();
+      return pages.unknownPage(style);
   }
 };
 
@@ -71,5 +73,5 @@ export const returned: Handler<BillingParts> = async (call, app) => {
 export const resume: Handler<BillingParts> = async (call, app) => {
   const token = call.body['return'];
   if (typeof token !== 'string') throw invalid('return', 'must be given once');
-  return pages.payPage(await billingOf(app).checkout.resume(token));
+  return pages.payPage(await billingOf(app).checkout.resume(token), app.web?.style);
 };

@@ -57,6 +57,8 @@ export interface ObjectStore {
   list(): AsyncIterable<readonly StoredObject[]>;
   /** Rejects with `blob_not_found` where there is none. */
   read(name: ObjectName): Promise<Readable>;
+  /** The origin of its URLs, found without a call; undefined: they are this server's. Rejects where it cannot be told. */
+  origin(): Promise<string | undefined>;
   /** Closes its connections. Calls under way may fail. */
   close(): Promise<void>;
 }

@@ -119,6 +119,8 @@ const VARIABLES = {
   logLevel: oneOf('LOG_LEVEL', ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info'),
   /** Whether the server refuses to start with an untested build of uWebSockets.js. */
   uwsStrict: oneOf('UWS_STRICT', ['on', 'off'], 'off'),
+  /** Whether the web app is served under `/`. */
+  webApp: oneOf('WEB_APP', ['on', 'off'], 'on'),
   /** Peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, as `address/prefix`. */
   trustedProxies: variable<readonly string[]>(
     'TRUSTED_PROXIES',

@@ -3,7 +3,7 @@ import { invalid, ServiceError } from '../../protocol/errors.js';
 import type { Ok } from '../../protocol/replies.js';
 import { signupNetworkOf } from '../http/address-limits.js';
 import { fields } from '../http/fields.js';
-import { welcome as tenantWelcome } from '../http/pages.js';
+import { welcome as tenantWelcome, type WebParts } from '../http/pages.js';
 import { hostName } from '../http/query.js';
 import type { Handler } from '../http/route.js';
 import { validateSignupBody } from '../http/validators.js';
@@ -19,7 +19,7 @@ export interface Hosting {
 }
 
 /** What the handlers need. */
-export interface HostingParts {
+export interface HostingParts extends WebParts {
   readonly hosting?: Hosting | undefined;
   readonly version: string;
 }
@@ -39,7 +39,9 @@ export const signUpByForm: Handler<HostingParts> = async (call, app) => {
   const body = validateSignupBody(call.body);
   const signedUp = await hostingOf(app).signup.signUp(body, signupNetworkOf(call.address));
   // Where signing up costs something, the claim link is shown after the payment.
-  return signedUp.checkoutUrl === undefined ? signedUpPage(signedUp) : payPage(signedUp.checkoutUrl);
+  return signedUp.checkoutUrl === undefined
+    ? signedUpPage(signedUp, app.web?.style)
+    : payPage(signedUp.checkoutUrl, app.web?.style);
 };
 
 /**
@@ -58,6 +60,6 @@ function allowed(certified: boolean): Ok {
   return { ok: true };
 }
 
-/** `GET /`: the signup page at the apex, the usual lines at a tenant's host. */
+/** `GET /`: the signup page at the apex, the web app at any other host. */
 export const welcome: Handler<HostingParts> = (call, app) =>
-  hostingOf(app).isApex(hostName(call.host)) ? signupPage() : tenantWelcome(call, app);
+  hostingOf(app).isApex(hostName(call.host)) ? signupPage(app.web?.style) : tenantWelcome(call, app);

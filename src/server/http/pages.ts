@@ -1,9 +1,9 @@
-/** Pages that any host serves: the reference, the welcome text and the health check. */
+/** Pages that any host serves: the web app, the reference, the welcome text and the health check. */
 import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { Health } from '../../protocol/replies.js';
-import type { Docs } from './ports.js';
-import { Page, Text } from './reply.js';
+import type { Docs, WebApp } from './ports.js';
+import { Page, Text, WebPage } from './reply.js';
 import type { Handler } from './route.js';
 
 /** `GET /docs` and `GET /docs/:name`. `index`, the file name in the repository, is the start page. Throws `not_found`. */
@@ -13,18 +13,36 @@ export const docsPage: Handler<{ readonly docs?: Docs }, Page> = (ctx, { docs })
   return new Page(page);
 };
 
-interface About {
+/** A part that servers with `WEB_APP=off` have not. */
+export interface WebParts {
+  readonly web?: WebApp | undefined;
+}
+
+interface About extends WebParts {
   readonly version: string;
 }
 
-/** `GET /`: for a browser that opens the address (reference, HTTP, Status and identity). */
-export const welcome: Handler<About, Text> = (_, { version }) =>
-  new Text(
+/** `GET /`: the web app for whoever asks for HTML, else a few lines of text (reference, HTTP, The web app). */
+export const welcome: Handler<About, Text | WebPage> = ({ accept }, { version, web }) => {
+  const page = web?.file('/');
+  if (web !== undefined && page !== undefined && accept.toLowerCase().includes('text/html'))
+    return new WebPage(page, web.blobOrigin, 'accept');
+  return new Text(
     `${SERVICE_NAME} ${version}: encrypted multi-device sync. This server holds ciphertext only.\n` +
+      (page === undefined ? '' : 'In a browser this address shows the web app.\n') +
       'The API is under /api, live changes come over the WebSocket /ws, the reference is under /docs.\n' +
       'Is it up and claimed? GET /api/service/status\n',
     'text/plain; charset=utf-8',
+    page === undefined ? '' : 'accept',
   );
+};
+
+/** The other files of the web app, by their paths. Throws `not_found`. */
+export const webFile: Handler<WebParts, WebPage> = ({ path }, { web }) => {
+  const file = web?.file(path);
+  if (web === undefined || file === undefined) throw new ServiceError('not_found', 'no such file');
+  return new WebPage(file, web.blobOrigin);
+};
 
 /** `GET /health`: the process runs; nothing else is checked. */
 export const health: Handler<About, Health> = (_, { version }) => ({ ok: true, version });

@@ -43,6 +43,29 @@ export interface Docs {
   page(name: string): DocsPage | undefined;
 }
 
+/** A file of the web app, ready to be sent; its bytes are shared by all replies. */
+export interface WebFile {
+  /** Content type. */
+  readonly type: string;
+  /** Hash of its bytes, without quotes: the beginning of its entity tags. */
+  readonly hash: string;
+  /** `Cache-Control`. */
+  readonly cache: string;
+  readonly bytes: Buffer;
+  /** Absent: compressing gains nothing. */
+  readonly packed?: Readonly<Record<'br' | 'gzip', Buffer>>;
+}
+
+/** The web app (reference, HTTP, The web app). */
+export interface WebApp {
+  /** By the path of its URL; `/` is the page. */
+  file(path: string): WebFile | undefined;
+  /** Path of its style sheet. */
+  readonly style: string;
+  /** Origin of the blob store that browsers reach directly; undefined: blobs come from this server. */
+  readonly blobOrigin: string | undefined;
+}
+
 /** The part of pino's logger that is used here. */
 export interface Log {
   isLevelEnabled(level: string): boolean;

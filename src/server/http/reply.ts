@@ -10,20 +10,34 @@ import { SWALLOW_MAX, type RequestContext } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
 import { DownloadStream, type BlobFile, type DownloadOptions, Pace, type TooSlow, hasTag, partOf } from './streams.js';
-import type { DocsPage, Log } from './ports.js';
+import type { DocsPage, Log, WebFile } from './ports.js';
 import type { RequestBudgets } from './limits.js';
+import { webPolicy } from '../../protocol/web-app.js';
 
 /** A reply that is serialized already. */
 export class Text {
   constructor(
     readonly text: string,
     readonly type = 'application/json',
+    /** Request headers that the reply depends on. */
+    readonly vary = '',
   ) {}
 }
 
 /** A page of the reference: cached by its tag, and allowed to load only its own style sheet. */
 export class Page {
   constructor(readonly page: DocsPage) {}
+}
+
+/** A file of the web app. */
+export class WebPage {
+  constructor(
+    readonly file: WebFile,
+    /** Origin of the blob store that the web app reaches. */
+    readonly blobOrigin: string | undefined,
+    /** Request headers beside `Accept-Encoding` that the reply depends on. */
+    readonly vary = '',
+  ) {}
 }
 
 /** A file, to be sent whole or in part. The response writer closes it. */
@@ -37,7 +51,7 @@ export class Download {
 }
 
 /** The result of a handler: an object with camelCase keys and raw bytes, serialized text, a page, or a file. */
-export type Answer = object | Text | Page | Download;
+export type Answer = object | Text | Page | WebPage | Download;
 
 /** Replies above this many characters are encoded once, and not by the library at each attempt to write. */
 const LONG_REPLY = 64 * 1024;
@@ -53,6 +67,9 @@ const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'D
 type Headers = readonly (readonly [name: string, value: string])[];
 const NO_HEADERS: Headers = [];
 
+/** Codings that are read of `Accept-Encoding`. */
+const CODINGS_MAX = 16;
+
 const BYTES = 'application/octet-stream';
 /** Headers that browsers on other origins may send, and may read. */
 const ALLOWED_HEADERS = 'authorization, content-type, x-wire-shape, x-request-id, range, if-range, if-none-match';
@@ -61,10 +78,32 @@ const EXPOSED_HEADERS = 'x-request-id, retry-after, etag, content-range, accept-
 const PAGE_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /** Headers of texts and HTML of handlers: forms may be sent to this host only, and no page may be framed. */
 const TEXT_HEADERS: Headers = [
-  ['content-security-policy', "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"],
+  [
+    'content-security-policy',
+    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+  ],
   ['x-content-type-options', 'nosniff'],
   ['referrer-policy', 'no-referrer'],
 ];
+/** What the web app uses of the browser; whatever else a browser offers is off. */
+const USED = ['camera', 'clipboard-write', 'fullscreen', 'publickey-credentials-create', 'publickey-credentials-get'];
+const UNUSED = [
+  ...['accelerometer', 'autoplay', 'bluetooth', 'browsing-topics', 'clipboard-read', 'display-capture'],
+  ...['encrypted-media', 'gamepad', 'geolocation', 'gyroscope', 'hid', 'identity-credentials-get', 'idle-detection'],
+  ...['local-fonts', 'magnetometer', 'microphone', 'midi', 'otp-credentials', 'payment', 'picture-in-picture'],
+  ...['screen-wake-lock', 'serial', 'storage-access', 'sync-xhr', 'usb', 'web-share', 'window-management'],
+  'xr-spatial-tracking',
+];
+/** Headers of the web app's files beside their policy. */
+const WEB_HEADERS: Headers = [
+  ['cross-origin-opener-policy', 'same-origin'],
+  ['cross-origin-resource-policy', 'same-origin'],
+  ['x-content-type-options', 'nosniff'],
+  ['referrer-policy', 'no-referrer'],
+  ['permissions-policy', [...USED.map((name) => `${name}=(self)`), ...UNUSED.map((name) => `${name}=()`)].join(', ')],
+];
+/** A host that may stand in a policy: nothing that would begin another directive. */
+const POLICY_HOST = /^[a-z0-9.-]{1,253}(:\d{1,5})?$/i;
 /** Headers of a blob: it is ciphertext, and no browser shall interpret it. */
 const BLOB_HEADERS: Headers = [
   ['x-content-type-options', 'nosniff'],
@@ -87,13 +126,24 @@ interface Outgoing {
   readonly status: number;
   readonly type: string;
   readonly text: string;
-  /** The text as bytes, where they exist already. */
+  /** The body, where it exists as bytes already. */
   readonly bytes?: Buffer;
   readonly headers: Headers;
   /** `Cache-Control`; left out: no-store. */
   readonly cache?: string;
   /** `Content-Length` of an answer to HEAD, where it is not the text's. */
   readonly length?: number;
+}
+
+/** The best coding that a client takes (RFC 9110, 12.5.3); '': none. */
+function codingOf(header: string): 'br' | 'gzip' | '' {
+  const takes = new Map<string, boolean>();
+  for (const entry of header.toLowerCase().split(',', CODINGS_MAX)) {
+    const [coding = '', ...parameters] = entry.split(';').map((part) => part.trim());
+    takes.set(coding, !parameters.some((parameter) => /^q\s*=\s*0(\.0{0,3})?$/.test(parameter)));
+  }
+  const any = takes.get('*') ?? false;
+  return (['br', 'gzip'] as const).find((coding) => takes.get(coding) ?? any) ?? '';
 }
 
 /** How a file, or a part of it, is sent. */
@@ -140,11 +190,13 @@ export class ResponseWriter {
   answer(ctx: RequestContext, answer: Answer): void {
     const headers = ctx.status === 503 ? RETRY_LATER : NO_HEADERS;
     if (answer instanceof Page) this.sendPage(ctx, answer.page);
+    else if (answer instanceof WebPage) this.sendWebPage(ctx, answer);
     else if (answer instanceof Download) this.sendFile(ctx, answer);
     else if (answer instanceof Text) {
       // Not for JSON, which no browser renders: these bytes would come with every item.
       const texts = answer.type.startsWith('text/') ? [...headers, ...TEXT_HEADERS] : headers;
-      this.send(ctx, { status: ctx.status, type: answer.type, text: answer.text, headers: texts });
+      const varied: Headers = answer.vary === '' ? texts : [...texts, ['vary', answer.vary]];
+      this.send(ctx, { status: ctx.status, type: answer.type, text: answer.text, headers: varied });
     } else {
       const text = JSON.stringify(encode(ctx.shape, answer));
       this.send(ctx, { status: ctx.status, type: 'application/json', text, headers });
@@ -162,6 +214,26 @@ export class ResponseWriter {
     ];
     const content = kept ? { status: 304, type: '', text: '' } : { status: 200, type, text, bytes };
     this.send(ctx, { ...content, headers, cache: 'no-cache' });
+  }
+
+  /** Each encoding has a tag of its own (RFC 9110, 8.8.3). */
+  private sendWebPage(ctx: RequestContext, { file, blobOrigin, vary }: WebPage): void {
+    const coding = file.packed === undefined ? '' : codingOf(ctx.acceptEncoding);
+    const bytes = coding === '' ? file.bytes : (file.packed?.[coding] ?? file.bytes);
+    const etag = `"${file.hash}${coding === '' ? '' : `.${coding}`}"`;
+    const kept = ctx.ifNoneMatch !== '' && hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
+    // Not every browser takes 'self' for the sockets of the same host too.
+    const sockets = POLICY_HOST.test(ctx.host) ? [`ws://${ctx.host}`, `wss://${ctx.host}`] : [];
+    const reached = blobOrigin === undefined ? sockets : [...sockets, blobOrigin];
+    const headers: Headers = [
+      ['etag', etag],
+      ['vary', vary === '' ? 'accept-encoding' : `${vary}, accept-encoding`],
+      ['content-security-policy', webPolicy(reached)],
+      ...WEB_HEADERS,
+    ];
+    const encoded: Headers = coding === '' || kept ? headers : [...headers, ['content-encoding', coding]];
+    const content = kept ? { status: 304, type: '' } : { status: 200, type: file.type, bytes, length: bytes.length };
+    this.send(ctx, { ...content, text: '', headers: encoded, cache: file.cache });
   }
 
   /** Sends a file, or the requested part of it (RFC 9110, 13 and 14). */
@@ -299,7 +371,7 @@ export class ResponseWriter {
       // Given the length as an argument, the library waits for that many bytes, and drops the next request.
       res.writeHeader('content-length', String(out.length ?? Buffer.byteLength(text)));
       res.endWithoutBody();
-    } else if (cut) res.end(text, cut);
+    } else if (cut) res.end(out.bytes ?? text, cut);
     else return this.offer(res, text, out.bytes);
     return undefined;
   }

@@ -60,6 +60,8 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   range = '';
   ifRange = '';
   forwardedProto = '';
+  accept = '';
+  acceptEncoding = '';
   upgrade = '';
   contentLength = 0;
   lengthDeclared = false;
@@ -196,6 +198,12 @@ export class RequestContext implements ChargedRequest, UploadRequest {
         break;
       case 'x-forwarded-proto':
         this.forwardedProto = value;
+        break;
+      case 'accept':
+        this.accept = value;
+        break;
+      case 'accept-encoding':
+        this.acceptEncoding = value;
         break;
       case 'access-control-request-method':
         this.preflightMethod = value;

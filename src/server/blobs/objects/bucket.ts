@@ -68,6 +68,7 @@ export abstract class BucketStore implements ObjectStore {
   abstract signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedRequest>;
   abstract remove(name: ObjectName): Promise<void>;
   abstract read(name: ObjectName): Promise<Readable>;
+  abstract origin(): Promise<string>;
   abstract close(): Promise<void>;
 
   /** What the store reports of an object; undefined: a 404, which an absent bucket answers too. */

@@ -66,6 +66,10 @@ export class GcsStore extends BucketStore {
     return this.body(this.file(name).createReadStream({ decompress: false }), found.size);
   }
 
+  origin(): Promise<string> {
+    return Promise.resolve(new URL(this.storage.apiEndpoint).origin);
+  }
+
   /** Calls under way end by their bounds; the library's connections end by themselves and keep no process alive. */
   close(): Promise<void> {
     return Promise.resolve();

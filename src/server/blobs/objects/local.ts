@@ -116,6 +116,10 @@ export class LocalStore implements ObjectStore, BlobFiles {
     }
   }
 
+  origin(): Promise<undefined> {
+    return Promise.resolve(undefined);
+  }
+
   /** Files are open during a transfer only. */
   close(): Promise<void> {
     return Promise.resolve();

@@ -37,13 +37,15 @@ export class S3Store extends BucketStore {
   private readonly client: S3Client;
   /** Signs URLs for clients; it makes no calls. */
   private readonly signer: S3Client;
+  /** Of `signer`. */
+  private readonly reached: S3ClientConfig;
 
   constructor(options: S3Options) {
     super(options);
     this.client = new S3Client(clientConfig(options, this.bounds, options.endpoint));
     const reached = options.publicEndpoint ?? options.endpoint;
-    this.signer =
-      reached === options.endpoint ? this.client : new S3Client(clientConfig(options, this.bounds, reached));
+    this.reached = clientConfig(options, this.bounds, reached);
+    this.signer = reached === options.endpoint ? this.client : new S3Client(this.reached);
   }
 
   signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest> {
@@ -77,6 +79,16 @@ export class S3Store extends BucketStore {
     const { Body, ContentLength } = found;
     if (!(Body instanceof Readable)) throw this.fault('broken', 'read: no body');
     return this.body(Body, ContentLength);
+  }
+
+  /** The host of a signed URL follows from endpoint, region and bucket: keys that are none sign as well. */
+  async origin(): Promise<string> {
+    const signer = new S3Client({ ...this.reached, credentials: { accessKeyId: '-', secretAccessKey: '-' } });
+    try {
+      return new URL(await getSignedUrl(signer, new GetObjectCommand({ Bucket: this.bucket, Key: '-' }))).origin;
+    } finally {
+      signer.destroy();
+    }
   }
 
   /** Ends its connections. Calls under way fail. */

@@ -1,0 +1,136 @@
+/** Compares the web app that a server shows with the files of the release that this program belongs to. */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { errorCode } from '../protocol/error-code.js';
+import { reachedIn, type WebAsset, type WebRelease } from '../protocol/web-app.js';
+import { WEB_FOLDER } from '../root.js';
+import { NetworkError, ProtocolError } from '../sdk/errors.js';
+import type { Platform } from '../sdk/platform.js';
+import { nonEmpty, object, record } from '../sdk/reader.js';
+import { cappedBody } from '../terminal/capped-body.js';
+
+const ANSWER_WITHIN_MS = 15_000;
+const HEALTH_MAX = 4 * 1024;
+/** What is read beyond a file's size: enough to see what a larger page refers to. */
+const BEYOND_MAX = 256 * 1024;
+const EXTRA_MAX = 20;
+/** As browsers ask, so that the bytes compared are those that they get. */
+const AS_BROWSERS = { 'accept-encoding': 'gzip, deflate, br', accept: 'text/html,*/*;q=0.8' };
+
+/** One file, or its policy, and what was found of it. */
+export interface Compared {
+  readonly path: string;
+  /** `policy`: the bytes are right, and what the browser is to allow is not. `extra`: the page refers to it. */
+  readonly found: 'same' | 'differs' | 'policy' | 'missing' | 'extra';
+}
+
+/** What a server shows at its address. */
+export type WebApp =
+  /** No page for browsers: `WEB_APP` is `off`, or there was none in its version. */
+  | { readonly kind: 'none' }
+  /** A server of another version, whose files this program has not. */
+  | { readonly kind: 'other'; readonly version: string }
+  | {
+      readonly kind: 'compared';
+      readonly files: readonly Compared[];
+      /** Origins beside the server's own that the page may send to: a bucket, as a rule. */
+      readonly reached: readonly string[];
+    };
+
+/** The list of files beside this program; undefined: it was installed without them. */
+export async function readRelease(folder = WEB_FOLDER): Promise<WebRelease | undefined> {
+  try {
+    return JSON.parse(await readFile(join(folder, 'assets.json'), 'utf8')) as WebRelease;
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+interface Reply {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly bytes: Buffer;
+}
+
+async function get({ fetch, clock }: Platform, url: string, max: number): Promise<Reply> {
+  const stop = new AbortController();
+  const timer = clock.setTimer(ANSWER_WITHIN_MS, () => stop.abort());
+  try {
+    const response = await fetch(url, {
+      headers: AS_BROWSERS,
+      redirect: 'manual',
+      credentials: 'omit',
+      cache: 'no-store',
+      signal: stop.signal,
+    });
+    return { status: response.status, headers: response.headers, bytes: await cappedBody(response, max) };
+  } catch (error) {
+    throw new NetworkError(stop.signal.aborted ? 'timeout' : 'network', `no answer from ${url}`, { cause: error });
+  } finally {
+    timer.cancel();
+  }
+}
+
+const readHealth = object({ version: nonEmpty });
+
+/** The version that the server reports. Throws `ProtocolError` where it is not this service. */
+async function versionOf(platform: Platform, serverUrl: string): Promise<string> {
+  const { bytes } = await get(platform, `${serverUrl}/api/health`, HEALTH_MAX);
+  let health: unknown;
+  try {
+    health = JSON.parse(bytes.toString('utf8'));
+  } catch (cause) {
+    throw new ProtocolError('/api/health: must be JSON', { cause });
+  }
+  return readHealth(record(health, '/api/health'), '/api/health').version;
+}
+
+const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');
+
+function judge({ path, sha256 }: WebAsset, { status, headers, bytes }: Reply): Compared['found'] {
+  if (status === 404) return 'missing';
+  if (status !== 200 || hashOf(bytes) !== sha256) return 'differs';
+  // A page and a worker have the policy that they come with.
+  const ruled = path === '/' || path.endsWith('.js');
+  return ruled && reachedIn(policyOf(headers)) === undefined ? 'policy' : 'same';
+}
+
+const policyOf = (headers: Headers): string => headers.get('content-security-policy') ?? '';
+
+/** What a page refers to that is none of the release's. */
+function extrasOf(page: string, serverUrl: string, known: ReadonlySet<string>): Compared[] {
+  const found = new Set<string>();
+  for (const [, target = ''] of page.matchAll(/\b(?:src|href|content)\s*=\s*["']?((?:[a-z]+:)?\/[^"'\s>]+)/gi)) {
+    const base = `${serverUrl}/`;
+    const url = URL.canParse(target, base) ? new URL(target, base) : undefined;
+    const path = url === undefined || url.origin !== new URL(base).origin ? target : url.pathname;
+    if (!known.has(path)) found.add(path);
+  }
+  return [...found].slice(0, EXTRA_MAX).map((path) => ({ path, found: 'extra' }));
+}
+
+/**
+ * Asks the server for every file of the release. Rejects with `NetworkError` where it does not answer, and with
+ * `ProtocolError` where something else than this service does.
+ */
+export async function compareWebApp(platform: Platform, serverUrl: string, release: WebRelease): Promise<WebApp> {
+  const version = await versionOf(platform, serverUrl);
+  if (version !== release.version) return { kind: 'other', version };
+  const files: Compared[] = [];
+  let reached: readonly string[] = [];
+  for (const asset of release.assets) {
+    const reply = await get(platform, `${serverUrl}${asset.path}`, asset.bytes + BEYOND_MAX);
+    const found = judge(asset, reply);
+    files.push({ path: asset.path, found });
+    if (asset.path !== '/') continue;
+    if (!/^text\/html\b/i.test(reply.headers.get('content-type') ?? '')) return { kind: 'none' };
+    const { host } = new URL(serverUrl);
+    const own = [`ws://${host}`, `wss://${host}`];
+    reached = (reachedIn(policyOf(reply.headers)) ?? []).filter((origin) => !own.includes(origin));
+    const known = new Set(release.assets.map(({ path }) => path));
+    if (found === 'differs') files.push(...extrasOf(reply.bytes.toString('utf8'), serverUrl, known));
+  }
+  return { kind: 'compared', files, reached };
+}

@@ -1,0 +1,51 @@
+/** The web app's files, read once at start from what src/web/build.ts has written. */
+import { readFile } from 'node:fs/promises';
+import { extname, join } from 'node:path';
+import { errorCode } from '../../protocol/error-code.js';
+import { webFileName, type WebAsset, type WebRelease } from '../../protocol/web-app.js';
+import type { WebApp, WebFile } from '../http/ports.js';
+
+const TYPES: Readonly<Record<string, string>> = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.svg': 'image/svg+xml',
+  '.png': 'image/png',
+  '.txt': 'text/plain; charset=utf-8',
+  '.webmanifest': 'application/manifest+json',
+};
+/** As in the entity tags of the reference's pages. */
+const TAG_CHARACTERS = 27;
+/** A name under `/web/` has the file's hash in it. */
+const FOR_EVER = 'public, max-age=31536000, immutable';
+
+async function fileOf(folder: string, asset: WebAsset): Promise<WebFile> {
+  const name = webFileName(asset);
+  const type = TYPES[extname(name)];
+  if (type === undefined) throw new Error(`the web app: no content type for ${name}`);
+  const read = (suffix: string): Promise<Buffer> => readFile(join(folder, `${name}${suffix}`));
+  const packed = type === 'image/png' ? {} : { packed: { br: await read('.br'), gzip: await read('.gz') } };
+  const cache = asset.path.startsWith('/web/') ? FOR_EVER : 'no-cache';
+  return { type, hash: asset.sha256.slice(0, TAG_CHARACTERS), cache, bytes: await read(''), ...packed };
+}
+
+/**
+ * Reads the web app; undefined where nothing was built. Rejects where a file of the build is missing.
+ * `blobOrigin`: see `WebApp`.
+ */
+export async function openWebApp(folder: string, blobOrigin: string | undefined): Promise<WebApp | undefined> {
+  let release: WebRelease;
+  try {
+    release = JSON.parse(await readFile(join(folder, 'assets.json'), 'utf8')) as WebRelease;
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+  const { assets } = release;
+  const files = new Map(
+    await Promise.all(assets.map(async (asset) => [asset.path, await fileOf(folder, asset)] as const)),
+  );
+  const style = assets.find(({ path }) => path.endsWith('.css'));
+  if (style === undefined) throw new Error('the web app: no style sheet');
+  return { file: (path) => files.get(path), style: style.path, blobOrigin };
+}

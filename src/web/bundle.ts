@@ -1,0 +1,224 @@
+/**
+ * Bundles the web app out of what the compiler made of `src/web`. The same sources give the same bytes, so that anybody
+ * can compare what a server serves with what the sources give (`service-device verify-web`).
+ */
+import { createHash } from 'node:crypto';
+import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { brotliCompress, gzip } from 'node:zlib';
+import { build, type BuildOptions } from 'esbuild';
+import { SERVICE_NAME } from '../protocol/limits.js';
+import { webFileName, type WebAsset, type WebRelease } from '../protocol/web-app.js';
+import { PROJECT_ROOT, SERVER_VERSION } from '../root.js';
+
+const SOURCE = join(PROJECT_ROOT, 'src', 'web');
+const COMPILED = join(PROJECT_ROOT, 'build', 'src', 'web');
+/** Largest sizes after gzip, bytes: what the first view needs, and everything. */
+export const FIRST_MAX = 60 * 1024;
+export const WHOLE_MAX = 350 * 1024;
+const TITLE = `${SERVICE_NAME.charAt(0).toUpperCase()}${SERVICE_NAME.slice(1)}`;
+const HASH_CHARACTERS = 20;
+
+/** What was built, and what tests look at. */
+export interface Built {
+  readonly release: WebRelease;
+  /** Gzip sizes: index.html with the page's script and style sheet, and all files. */
+  readonly sizes: { readonly first: number; readonly whole: number };
+  /** The files that went into each bundle, from the project's folder. */
+  readonly inputs: Readonly<Record<'page' | 'engine' | 'worker', readonly string[]>>;
+}
+
+interface File {
+  readonly path: string;
+  readonly bytes: Buffer;
+}
+
+interface Bundle {
+  readonly bytes: Buffer;
+  readonly inputs: readonly string[];
+}
+
+const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');
+const isText = (path: string): boolean => !path.endsWith('.png');
+
+/** A file whose name changes with its content, so that it can be cached for ever. */
+function named(name: string, type: string, bytes: Buffer): File {
+  return { path: `/web/${name}.${hashOf(bytes).slice(0, HASH_CHARACTERS)}.${type}`, bytes };
+}
+
+async function bundle(entry: string, options: BuildOptions = {}): Promise<Bundle> {
+  const { outputFiles, metafile } = await build({
+    absWorkingDir: PROJECT_ROOT,
+    entryPoints: [entry],
+    bundle: true,
+    minify: true,
+    format: 'iife',
+    platform: 'browser',
+    target: 'es2022',
+    charset: 'utf8',
+    // Licences are a file of their own.
+    legalComments: 'none',
+    metafile: true,
+    logLevel: 'warning',
+    ...options,
+    write: false,
+  });
+  const [file] = outputFiles;
+  if (file === undefined || outputFiles.length > 1) throw new Error(`${entry}: not one file`);
+  // Not what `define` is listed as.
+  const inputs = Object.keys(metafile?.inputs ?? {}).filter((path) => !path.startsWith('<'));
+  return { bytes: Buffer.from(file.contents), inputs };
+}
+
+/** The licences of the packages that are part of the bundles. */
+async function licencesOf(inputs: readonly string[]): Promise<Buffer> {
+  const folders = inputs.flatMap((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(path) ?? []);
+  const texts = [...new Set(folders)].sort().map(async (folder) => {
+    const name = folder.slice(folder.lastIndexOf('node_modules/') + 'node_modules/'.length);
+    return `${name}\n\n${(await readFile(join(PROJECT_ROOT, folder, 'LICENSE'), 'utf8')).trim()}\n`;
+  });
+  return Buffer.from((await Promise.all(texts)).join('\n\n'));
+}
+
+async function icons() {
+  const read = async (name: string): Promise<Buffer> => readFile(join(SOURCE, 'icons', name));
+  const pictures = ['icon-192', 'icon-512', 'maskable-192', 'maskable-512'];
+  const [icon, ...pngs] = await Promise.all([
+    read('icon.svg').then((bytes) => named('icon', 'svg', bytes)),
+    ...pictures.map(async (name) => named(name, 'png', await read(`${name}.png`))),
+  ]);
+  return { icon, pngs };
+}
+
+function manifestOf(pngs: readonly File[]): File {
+  const manifest = {
+    id: '/',
+    name: TITLE,
+    short_name: TITLE,
+    description: 'Notes, links, passwords and files that only your own devices can read.',
+    start_url: '/',
+    scope: '/',
+    display: 'standalone',
+    background_color: '#f3f4f2',
+    theme_color: '#0b6b53',
+    icons: pngs.map(({ path }) => {
+      const [, purpose, size] = /\/(icon|maskable)-(\d+)\./.exec(path) ?? [];
+      return {
+        src: path,
+        sizes: `${size}x${size}`,
+        type: 'image/png',
+        purpose: purpose === 'icon' ? 'any' : 'maskable',
+      };
+    }),
+    // Handled by the service worker: the server refuses it unread.
+    share_target: {
+      action: '/web/share',
+      method: 'POST',
+      enctype: 'multipart/form-data',
+      params: { title: 'title', text: 'text', url: 'url', files: [{ name: 'files', accept: ['*/*'] }] },
+    },
+  };
+  return { path: '/manifest.webmanifest', bytes: Buffer.from(`${JSON.stringify(manifest)}\n`) };
+}
+
+/** index.html; a name in braces of the template becomes its value. Throws for one that has none. */
+async function indexOf(values: Readonly<Record<string, string>>): Promise<File> {
+  const template = await readFile(join(SOURCE, 'index.html'), 'utf8');
+  const filled = template.replace(/\{([a-z]+)\}/g, (_, name: string) => {
+    const value = values[name];
+    if (value === undefined) throw new Error(`index.html: what is {${name}}?`);
+    return value;
+  });
+  return { path: '/', bytes: Buffer.from(filled.replace(/^\s+/gm, '')) };
+}
+
+/** All files. The service worker comes last: it knows the others. */
+async function filesOf(): Promise<{ files: readonly File[]; first: readonly File[]; inputs: Built['inputs'] }> {
+  const [page, engine, style, { icon, pngs }] = await Promise.all([
+    bundle(join(COMPILED, 'ui', 'main.js'), { format: 'esm' }),
+    bundle(join(COMPILED, 'engine', 'main.js')),
+    bundle(join(SOURCE, 'ui', 'style.css')),
+    icons(),
+  ]);
+  const script = named('page', 'js', page.bytes);
+  const sheet = named('style', 'css', style.bytes);
+  const machine = named('engine', 'js', engine.bytes);
+  const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.inputs]));
+  const manifest = manifestOf(pngs);
+  const index = await indexOf({
+    title: TITLE,
+    version: SERVER_VERSION,
+    engine: machine.path,
+    page: script.path,
+    style: sheet.path,
+    icon: icon.path,
+    touch: pngs[0]?.path ?? '',
+    licences: licences.path,
+  });
+  const shell = [index, script, sheet, machine, icon, manifest];
+  const state = hashOf(Buffer.concat(shell.map(({ bytes }) => bytes))).slice(0, HASH_CHARACTERS);
+  const worker = await bundle(join(COMPILED, 'worker', 'main.js'), {
+    define: {
+      __SHELL__: JSON.stringify(shell.map(({ path }) => path)),
+      __VERSION__: JSON.stringify(`${SERVER_VERSION}-${state}`),
+    },
+  });
+  return {
+    files: [...shell, ...pngs, licences, { path: '/sw.js', bytes: worker.bytes }],
+    first: [index, script, sheet],
+    inputs: { page: page.inputs, engine: engine.inputs, worker: worker.inputs },
+  };
+}
+
+/** Writes the file under its name when it is whole. */
+async function put(path: string, bytes: Buffer): Promise<void> {
+  await mkdir(dirname(path), { recursive: true });
+  await writeFile(`${path}.new`, bytes);
+  await rename(`${path}.new`, path);
+}
+
+/** The compressed form of an earlier build: a file under `/web/` has its hash in its name. Best compression is slow. */
+async function kept({ path }: File, file: string): Promise<Buffer | undefined> {
+  return path.startsWith('/web/') ? readFile(file).catch(() => undefined) : undefined;
+}
+
+async function write(file: File, target: string): Promise<WebAsset & { readonly files: readonly string[] }> {
+  const { path, bytes } = file;
+  const plain = webFileName(file);
+  await put(join(target, plain), bytes);
+  const asset = { path, sha256: hashOf(bytes), bytes: bytes.length };
+  if (!isText(path)) return { ...asset, gzip: bytes.length, files: [plain] };
+  const packed = await promisify(gzip)(bytes, { level: 9 });
+  const brotli = join(target, `${plain}.br`);
+  await put(join(target, `${plain}.gz`), packed);
+  await put(brotli, (await kept(file, brotli)) ?? (await promisify(brotliCompress)(bytes)));
+  return { ...asset, gzip: packed.length, files: [plain, `${plain}.gz`, `${plain}.br`] };
+}
+
+/** Removes what earlier builds have left. */
+async function sweep(target: string, wanted: ReadonlySet<string>): Promise<void> {
+  for (const name of await readdir(join(target, 'web'))) {
+    if (!wanted.has(`web/${name}`)) await rm(join(target, 'web', name), { recursive: true });
+  }
+}
+
+/** Builds into the folder `target`. Rejects where a bundle cannot be made. */
+export async function buildWeb(target: string): Promise<Built> {
+  const { files, first, inputs } = await filesOf();
+  const written = await Promise.all(files.map((file) => write(file, target)));
+  await sweep(target, new Set(written.flatMap((asset) => asset.files)));
+  const assets = written.map(({ path, sha256, bytes, gzip }): WebAsset => ({ path, sha256, bytes, gzip }));
+  const release: WebRelease = { version: SERVER_VERSION, assets };
+  await put(join(target, 'assets.json'), Buffer.from(`${JSON.stringify(release, null, 1)}\n`));
+  const sum = (of: readonly WebAsset[]): number => of.reduce((all, { gzip }) => all + gzip, 0);
+  const paths = new Set(first.map(({ path }) => path));
+  return { release, sizes: { first: sum(assets.filter(({ path }) => paths.has(path))), whole: sum(assets) }, inputs };
+}
+
+/** A sentence for each bound that the sizes exceed. */
+export function oversize({ first, whole }: Built['sizes']): string[] {
+  const over = (what: string, size: number, max: number): string[] =>
+    size > max ? [`${what} has ${size} bytes after gzip, and may have ${max}`] : [];
+  return [...over('the first view', first, FIRST_MAX), ...over('the web app', whole, WHOLE_MAX)];
+}

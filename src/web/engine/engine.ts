@@ -1,0 +1,168 @@
+/**
+ * What this browser is: empty, locked, or an open device; and the calls that take it from one to the other. Everything
+ * that a screen shows is a value of this engine or of its open device (`session.ts`).
+ */
+import { asError } from '../../protocol/error-code.js';
+import { PublicApi } from '../../sdk/api.js';
+import { ClientError } from '../../sdk/errors.js';
+import { Http } from '../../sdk/http.js';
+import type { SavableIdentity } from '../../sdk/identity.js';
+import type { Platform } from '../../sdk/platform.js';
+import { removeIndexed } from '../../sdk/store/browser-store.js';
+import { failureOf, type Phase } from '../link/messages.js';
+import { Cell } from './cell.js';
+import { Enrolment } from './enrolment.js';
+import type { KeyValue } from './key-value.js';
+import { Offers } from './pairing.js';
+import { Session } from './session.js';
+import { Vault, type NewLock, type Opener } from './vault.js';
+
+/** A lock's time is looked at this often, ms. */
+const LOCK_EVERY_MS = 5_000;
+
+/** The engine of one browser. */
+export class Engine {
+  readonly phase = new Cell<Phase>({ phase: 'starting' });
+  /** The open device; null while there is none. */
+  readonly session = new Cell<Session | null>(null);
+  readonly enrolment: Enrolment;
+  readonly offers = new Offers();
+  private readonly vault: Vault;
+  private lockAfterMinutes: number | null = null;
+  private touchedAt = 0;
+  private isRevoked = false;
+
+  constructor(
+    readonly platform: Platform,
+    private readonly records: KeyValue,
+    readonly serverUrl: string,
+  ) {
+    this.vault = new Vault(records, platform.sodium);
+    this.enrolment = new Enrolment(platform, serverUrl, (identity) => this.enrolled(identity));
+    this.watchLock();
+  }
+
+  /** Opens what is here: a device without a lock at once. */
+  async start(): Promise<void> {
+    this.phase.set({ phase: 'starting' });
+    try {
+      const lock = await this.vault.locked();
+      this.lockAfterMinutes = await this.vault.lockAfter();
+      if (lock === undefined) {
+        this.phase.set({ phase: 'empty', claimed: null, problem: null });
+        this.askClaimed();
+      } else if (lock.kind === 'none') await this.open(await this.vault.open());
+      else this.phase.set({ phase: 'locked', kind: lock.kind, passkey: lock.passkey });
+    } catch (error) {
+      this.phase.set({ phase: 'failed', problem: failureOf(error) });
+    }
+  }
+
+  /** Asks the server whether it is claimed. */
+  askClaimed(): void {
+    const api = new PublicApi((request) => new Http({ ...this.platform, baseUrl: this.serverUrl }).send(request));
+    const tell = (claimed: boolean | null, error?: unknown): void => {
+      const problem = error === undefined ? null : failureOf(error);
+      if (this.phase.value.phase === 'empty') this.phase.set({ phase: 'empty', claimed, problem });
+    };
+    api.status().then(
+      ({ claimed }) => tell(claimed),
+      (error: unknown) => tell(null, error),
+    );
+  }
+
+  /** The open device. Throws `ClientError` `closed` while there is none. */
+  get current(): Session {
+    const session = this.session.value;
+    if (session === null) throw new ClientError('closed', 'no device is open in this browser');
+    return session;
+  }
+
+  /** Throws `ClientError` `bad_identity` for the wrong passphrase or passkey. */
+  async unlock(opener: Opener): Promise<void> {
+    if (this.phase.value.phase !== 'locked') return;
+    await this.open(await this.vault.open(opener));
+  }
+
+  async setLock(lock: NewLock): Promise<void> {
+    await this.vault.setLock(lock);
+    await this.tellLock();
+  }
+
+  async setLockAfter(minutes: number | null): Promise<void> {
+    await this.vault.setLockAfter(minutes);
+    this.lockAfterMinutes = minutes;
+    await this.tellLock();
+  }
+
+  /** A person is there. */
+  touched(): void {
+    this.touchedAt = this.platform.clock.now();
+  }
+
+  /** Locks now, where there is a lock. */
+  async lock(): Promise<void> {
+    const lock = await this.vault.locked();
+    if (lock === undefined || lock.kind === 'none' || this.session.value === null) return;
+    await this.close();
+    this.phase.set({ phase: 'locked', kind: lock.kind, passkey: lock.passkey });
+  }
+
+  /** Revokes this device, then forgets it. Throws where the server refuses or cannot be reached: nothing was done then. */
+  async signOut(): Promise<void> {
+    const { device } = this.current;
+    await device.revoke(device.id);
+    await this.forget();
+  }
+
+  /** Removes everything of this browser's device from this browser. */
+  async forget(): Promise<void> {
+    await this.close();
+    await this.records.clear();
+    for (const { name } of await indexedDB.databases())
+      if (name?.startsWith('service-device-') === true) await removeIndexed(name);
+    await this.start();
+  }
+
+  private async enrolled(identity: SavableIdentity): Promise<void> {
+    await this.vault.create(identity);
+    await this.open(identity);
+  }
+
+  private async open(identity: SavableIdentity): Promise<void> {
+    const { platform, records, vault } = this;
+    this.touched();
+    this.isRevoked = false;
+    const session = await Session.open({ platform, records, vault, identity, onRevoked: () => this.revoked() });
+    this.session.set(session);
+    await this.tellLock();
+    // The server may have said so already.
+    if (!this.isRevoked) this.phase.set({ phase: 'open' });
+  }
+
+  private async close(): Promise<void> {
+    this.offers.cancel();
+    const session = this.session.value;
+    this.session.set(null);
+    await session?.close();
+    this.vault.close();
+  }
+
+  private revoked(): void {
+    this.isRevoked = true;
+    this.phase.set({ phase: 'revoked' });
+  }
+
+  private async tellLock(): Promise<void> {
+    const lock = await this.vault.locked();
+    this.session.value?.relock({ kind: lock?.kind ?? 'none', afterMinutes: this.lockAfterMinutes });
+  }
+
+  private watchLock(): void {
+    const { lockAfterMinutes } = this;
+    const { clock } = this.platform;
+    clock.setTimer(LOCK_EVERY_MS, () => this.watchLock());
+    if (lockAfterMinutes === null || clock.now() - this.touchedAt < lockAfterMinutes * 60_000) return;
+    this.lock().catch((error: unknown) => this.phase.set({ phase: 'failed', problem: failureOf(asError(error)) }));
+  }
+}

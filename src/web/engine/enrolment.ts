@@ -1,0 +1,139 @@
+/** Becoming a device: claim, join, recover, as steps that screens show. One at a time. */
+import { readOfferText } from '../../sdk/address.js';
+import { prepareClaim, prepareRecovery, type NewDevice } from '../../sdk/enrol.js';
+import { ApiError, isUndecided } from '../../sdk/errors.js';
+import type { SavableIdentity } from '../../sdk/identity.js';
+import { join } from '../../sdk/pairing.js';
+import type { Platform } from '../../sdk/platform.js';
+import { failureOf, type Enrolment as Step } from '../link/messages.js';
+import { Cell } from './cell.js';
+
+/** An attempt that was given up: its late outcome concerns nobody. */
+class Ended extends Error {}
+
+/** What an attempt may do while it is the current one. */
+interface Attempt {
+  /** Throws where the attempt was given up. */
+  readonly show: (step: Step) => void;
+  /** Asks the user for the account password; null: none given. */
+  readonly password: () => Promise<string | null>;
+  readonly signal: AbortSignal;
+}
+
+/** Undefined: the attempt waits for the user, and `register` goes on. */
+type Work = (attempt: Attempt) => Promise<SavableIdentity | undefined>;
+
+/** Passwords tried in one attempt. */
+const PASSWORDS_MAX = 5;
+
+/** The steps of one browser. */
+export class Enrolment {
+  readonly step = new Cell<Step>({ step: 'idle' });
+  private current = new AbortController();
+  /** Registers the keys that are drawn; again while its outcome is unknown, so that no second device is made. */
+  private register: (() => Promise<SavableIdentity>) | undefined;
+  private answer: (password: string | null) => void = () => undefined;
+
+  /** `enrolled` gets the new identity, and resolves when it is kept. */
+  constructor(
+    private readonly platform: Platform,
+    private readonly serverUrl: string,
+    private readonly enrolled: (identity: SavableIdentity) => Promise<void>,
+  ) {}
+
+  /** Draws the keys and shows the twelve words; `retry` registers them. */
+  claim(name: string, claimToken: string | null): void {
+    this.begin(async ({ show }) => {
+      const claim = await prepareClaim({ ...this.device(name), ...(claimToken === null ? {} : { claimToken }) });
+      show({ step: 'phrase', words: claim.phrase.split(' ') });
+      this.register = () => claim.register();
+      return undefined;
+    });
+  }
+
+  join(name: string, typed: string): void {
+    const words = readOfferText(typed)?.words ?? typed;
+    this.begin(({ show, password, signal }) => {
+      let digits = '';
+      return join({
+        ...{ ...this.device(name), words, signal },
+        onDigits: (both) => {
+          digits = both;
+          show({ step: 'compare', digits });
+        },
+        password: async () => {
+          const given = await password();
+          show({ step: 'compare', digits });
+          return given;
+        },
+      });
+    });
+  }
+
+  recover(name: string, phrase: string): void {
+    this.begin(async ({ password }) => {
+      const recovery = await prepareRecovery({ ...this.device(name), phrase, password });
+      this.register = () => recovery.register();
+      const identity = await recovery.register();
+      recovery.forget();
+      return identity;
+    });
+  }
+
+  /** Registers the keys that are drawn: after the words of a claim, or once more. */
+  retry(): void {
+    const { register } = this;
+    if (register === undefined) return;
+    this.begin(() => register());
+    this.register = register;
+  }
+
+  password(password: string | null): void {
+    this.answer(password);
+  }
+
+  cancel(): void {
+    this.current.abort();
+    this.answer(null);
+    this.register = undefined;
+    this.step.set({ step: 'idle' });
+  }
+
+  private device(name: string): NewDevice {
+    return { platform: this.platform, serverUrl: this.serverUrl, name, glyph: 'globe' };
+  }
+
+  /** `asked`: how often the password was asked for already. */
+  private begin(work: Work, asked = 0): void {
+    this.current.abort();
+    this.register = undefined;
+    const { signal } = (this.current = new AbortController());
+    let asks = asked;
+    const show = (step: Step): void => {
+      if (signal.aborted) throw new Ended();
+      this.step.set(step);
+    };
+    const password = (): Promise<string | null> => {
+      show({ step: 'password', wrong: asks++ > 0 });
+      return new Promise((resolve) => {
+        this.answer = resolve;
+      });
+    };
+    show({ step: 'working' });
+    const ended = async (): Promise<void> => {
+      const identity = await work({ show, password, signal });
+      if (identity === undefined) return;
+      show({ step: 'working' });
+      await this.enrolled(identity);
+      this.cancel();
+    };
+    ended().catch((error: unknown) => {
+      if (signal.aborted || error instanceof Ended) return;
+      // A mistyped password uses up neither words nor phrase.
+      if (error instanceof ApiError && error.code === 'password_invalid' && asks < PASSWORDS_MAX)
+        return this.begin(work, asks);
+      const undecided = isUndecided(error) && this.register !== undefined;
+      this.step.set({ step: 'failed', problem: failureOf(error), undecided });
+    });
+  }
+}

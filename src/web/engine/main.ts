@@ -1,0 +1,22 @@
+/**
+ * The engine: a worker of the tab that leads. It holds the only open device of this browser, and with it the socket,
+ * the store and all cryptography; the pages show what it tells (`link/messages.ts`).
+ */
+import { browserPlatform } from '../../sdk/browser-platform.js';
+import { SERVICE_NAME } from '../../protocol/limits.js';
+import { serve } from '../link/host.js';
+import { failureOf } from '../link/messages.js';
+import { Cell } from './cell.js';
+import { Engine } from './engine.js';
+import { KeyValue } from './key-value.js';
+import { brokenBy, servedBy } from './served.js';
+
+try {
+  const [platform, records] = await Promise.all([browserPlatform(), KeyValue.open(`${SERVICE_NAME}-web`)]);
+  const engine = new Engine(platform, records, self.location.origin);
+  serve(servedBy(engine, { waiting: new Cell({ count: 0 }) }));
+  await engine.start();
+} catch (error) {
+  // No WebAssembly, or no storage: every tab is told why.
+  serve(brokenBy(failureOf(error)));
+}

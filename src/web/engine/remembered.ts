@@ -1,0 +1,48 @@
+/**
+ * What a start without a server needs beside the store: the device list, for which writes are sealed (each certificate
+ * is verified again), and the bins with their names. It lies in the vault, encrypted.
+ */
+import { toBase64Url } from '../../protocol/base64.js';
+import type { BinView } from '../../sdk/events.js';
+import { array, count, nonEmpty, nullable, object, string } from '../../sdk/reader.js';
+import { readDevices, type DeviceEntry } from '../../sdk/replies.js';
+import type { Vault } from './vault.js';
+
+/** Undefined: never read from the server. */
+export interface Remembered {
+  readonly devices?: readonly DeviceEntry[];
+  readonly bins: readonly BinView[];
+}
+
+const label = object({ name: string, emoji: nullable(string) });
+const readBins = object({
+  bins: array(object({ id: nonEmpty, slug: nonEmpty, createdAt: count, updatedAt: count, label: nullable(label) })),
+});
+
+/** Nothing where it was never kept, or by a version that wrote it otherwise: the server knows all of it. */
+export async function readRemembered(vault: Vault): Promise<Remembered> {
+  try {
+    const value = await vault.remembered();
+    const bins = readBins(value, '').bins.map((bin): BinView => {
+      const named = bin.label === null ? null : { name: bin.label.name, emoji: bin.label.emoji ?? '' };
+      return { ...bin, label: named, itemCount: null, readable: true };
+    });
+    return { devices: readDevices(value, ''), bins };
+  } catch {
+    return { bins: [] };
+  }
+}
+
+/** Keeps what was read. */
+export const writeRemembered = (vault: Vault, { devices, bins }: Remembered): Promise<void> =>
+  vault.remember({
+    devices: (devices ?? []).map((device) => ({
+      ...device,
+      pubkey: toBase64Url(device.pubkey),
+      cert: device.cert === null ? null : toBase64Url(device.cert),
+    })),
+    bins: bins.map(({ id, slug, createdAt, updatedAt, label: named }) => ({
+      ...{ id, slug, createdAt, updatedAt },
+      label: named === null ? null : { name: named.name, emoji: named.emoji ?? null },
+    })),
+  });

@@ -1,0 +1,79 @@
+/** Items as lists and views show them. Pure. Whatever a payload holds is text; addresses are checked. */
+import type { ItemView } from '../../sdk/events.js';
+import { fieldText, holdsFile, isSecretField, mainField, titleOf } from '../../sdk/payloads/shapes.js';
+import type { ItemDetail, ItemRow } from '../link/messages.js';
+
+/** Characters of a text that a row carries for the clipboard; a longer one is read when it is copied. */
+const COPY_MAX = 2_000;
+const DETAIL_MAX = 300;
+
+/** An address that may be opened: http and https only. */
+export function safeHref(url: string | undefined): string | null {
+  if (url === undefined || !URL.canParse(url)) return null;
+  return /^https?:$/.test(new URL(url).protocol) ? url : null;
+}
+
+/** The text that copying gives; undefined where there is none (a file). */
+export function copyOf({ type, payload }: Pick<ItemView, 'type' | 'payload'>): string | undefined {
+  if (holdsFile(type)) return undefined;
+  const field = mainField(type);
+  if (type === 'location') {
+    const named = fieldText(payload, 'addr') || fieldText(payload, 'name');
+    return named || [fieldText(payload, 'lat'), fieldText(payload, 'lng')].join(', ');
+  }
+  if (type === 'contact')
+    return fieldText(payload, 'email') || fieldText(payload, 'phone') || fieldText(payload, 'name');
+  return field === undefined ? undefined : fieldText(payload, field);
+}
+
+const number = (view: ItemView, field: string): number | null => {
+  const value = view.payload?.[field];
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : null;
+};
+
+function detailOf(view: ItemView, title: string): string {
+  const { type, payload } = view;
+  const text = (field: string): string => fieldText(payload, field) ?? '';
+  const joined = (...parts: string[]): string => parts.filter((part) => part !== '' && part !== title).join(' · ');
+  switch (type) {
+    case 'password':
+      return '';
+    case 'link':
+      return joined(text('site') || text('url'), text('desc'));
+    case 'text':
+      return text('text').trim().split('\n').slice(1).join(' ').trim();
+    case 'code':
+      return joined(text('lang'), text('text').split('\n')[0] ?? '');
+    case 'contact':
+      return joined(text('role'), text('email'), text('phone'));
+    case 'location':
+      return joined(text('addr'), [text('lat'), text('lng')].filter((part) => part !== '').join(', '));
+    default:
+      return text('mime');
+  }
+}
+
+/** `removeAt`: when it will be deleted, null: it stays. */
+export function rowOf(view: ItemView, removeAt: number | null): ItemRow {
+  const { id, binId, type, ts, pending, payload, senderDevice: sender } = view;
+  const title = titleOf(type, payload);
+  const copy = copyOf(view);
+  const open = copy !== undefined && copy.length <= COPY_MAX && !isSecretField(type, mainField(type) ?? '');
+  const file = holdsFile(type)
+    ? { name: title, mime: fieldText(payload, 'mime') ?? '', size: number(view, 'size') }
+    : null;
+  return {
+    ...{ id, binId, type, ts, pending, sender, title, file, removeAt },
+    detail: detailOf(view, title).slice(0, DETAIL_MAX),
+    copy: open && view.blob === null ? copy : null,
+    href: type === 'link' ? safeHref(fieldText(payload, 'url')) : null,
+  };
+}
+
+/** A whole item, secrets included. */
+export const detailViewOf = (view: ItemView, removeAt: number | null): ItemDetail => ({
+  ...rowOf(view, removeAt),
+  payload: view.payload ?? {},
+  cut: view.blob?.holds === 'payload',
+  version: view.version,
+});

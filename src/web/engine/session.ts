@@ -1,0 +1,397 @@
+/** An open device: its store, its connection, and what of it the screens show. From `open` to `close`. */
+import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
+import { asError } from '../../protocol/error-code.js';
+import { DEFAULT_BIN } from '../../protocol/limits.js';
+import { Device } from '../../sdk/device.js';
+import type { BinCounts } from '../../sdk/live-query-index.js';
+import { fingerprintOfDevice } from '../../sdk/device-list.js';
+import { ClientError, isPassing, QueuedError } from '../../sdk/errors.js';
+import type { BinView, ItemView, LineState } from '../../sdk/events.js';
+import type { SavableIdentity } from '../../sdk/identity.js';
+import type { Platform } from '../../sdk/platform.js';
+import type { DeviceEntry } from '../../sdk/replies.js';
+import { openBrowserStore, type OpenedBrowserStore } from '../../sdk/store/browser-store.js';
+import { StoreError } from '../../sdk/store/error.js';
+import { titleOf } from '../../sdk/payloads/shapes.js';
+import { ulid } from '../../sdk/ulid.js';
+import {
+  failureOf,
+  type BinRow,
+  type DeviceInfo,
+  type DeviceRow,
+  type ItemDetail,
+  type ListPage,
+  type ListParams,
+  type LockKind,
+  type PutParams,
+} from '../link/messages.js';
+import { Cell } from './cell.js';
+import type { KeyValue } from './key-value.js';
+import { Notices } from './notices.js';
+import { Removals } from './removals.js';
+import { readRemembered, writeRemembered, type Remembered } from './remembered.js';
+import { detailViewOf, rowOf } from './rows.js';
+import { Uploads } from './uploads.js';
+import type { Vault } from './vault.js';
+
+/** A page of a list. */
+const PAGE_MAX = 200;
+/** A tab that was closed a moment ago holds the store until its worker has ended: so long and so often it is tried. */
+const STORE_TRIES = 50;
+const STORE_WAIT_MS = 100;
+/** What comes together is told once. */
+const TELL_AFTER_MS = 30;
+
+export interface SessionParts {
+  readonly platform: Platform;
+  readonly records: KeyValue;
+  readonly vault: Vault;
+  readonly identity: SavableIdentity;
+  /** The device was revoked. */
+  readonly onRevoked: () => void;
+}
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function openedStore(identity: SavableIdentity): Promise<OpenedBrowserStore> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await openBrowserStore(identity.deviceId, identity);
+    } catch (error) {
+      if (!(error instanceof StoreError) || error.code !== 'locked' || tries >= STORE_TRIES) throw error;
+      await pause(STORE_WAIT_MS);
+    }
+  }
+}
+
+export class Session {
+  readonly info = new Cell<DeviceInfo | null>(null);
+  readonly bins = new Cell<readonly BinRow[]>([]);
+  readonly devices = new Cell<readonly DeviceRow[]>([]);
+  readonly notices = new Notices();
+  readonly uploads: Uploads;
+  readonly removals: Removals;
+  private line: LineState = { state: 'closed' };
+  private retryAt = 0;
+  private hidden = 0;
+  private orphaned = 0;
+  private complete: boolean | null = null;
+  private halted: Error | null = null;
+  private remembered: Remembered = { bins: [] };
+  private counts: BinCounts = new Map();
+  /** Called where a removal is planned or taken back: lists show it. */
+  private readonly onRemovals = new Set<() => void>();
+  private telling: ReturnType<typeof setTimeout> | undefined;
+
+  private constructor(
+    readonly device: Device,
+    private readonly parts: SessionParts & { readonly store: OpenedBrowserStore['store'] },
+  ) {
+    const { records, platform } = parts;
+    this.removals = new Removals(records, platform.clock, {
+      remove: (id) => this.remove(id),
+      changed: () => this.onRemovals.forEach((push) => push()),
+    });
+    const { clock } = platform;
+    const ports = { device, clock, newId: () => this.newId(), onProblem: (error: Error) => this.problem(error) };
+    this.uploads = new Uploads(records, ports);
+  }
+
+  /** Opens what is here, sends nothing yet, then connects. Throws `StoreError`. */
+  static async open(parts: SessionParts): Promise<Session> {
+    const { platform, vault, identity } = parts;
+    const [{ store, repair }, remembered] = await Promise.all([openedStore(identity), readRemembered(vault)]);
+    const report: { problem: (error: Error) => void } = { problem: () => undefined };
+    const device = await Device.open({
+      ...{ platform, identity, store, devices: remembered.devices },
+      onIdentity: (renewed) => void vault.save(renewed).catch((error: unknown) => report.problem(asError(error))),
+      onProblem: (error) => report.problem(error),
+    });
+    const session = new Session(device, { ...parts, store });
+    report.problem = (error) => session.problem(error);
+    session.remembered = remembered;
+    if (repair !== null) session.notices.add('repaired_store');
+    session.listen();
+    session.showBins(remembered.bins);
+    session.showDevices(remembered.devices ?? []);
+    session.tell();
+    session.background(() =>
+      device.counts((counts) => {
+        session.counts = counts;
+        session.showBins(session.remembered.bins);
+      }),
+    );
+    await session.removals.load();
+    await session.uploads.load();
+    session.background(() => session.count());
+    device.connect().catch((error: unknown) => session.problem(asError(error)));
+    return session;
+  }
+
+  async close(): Promise<void> {
+    clearTimeout(this.telling);
+    this.removals.close();
+    this.uploads.close();
+    this.device.close();
+    await this.parts.store.close();
+  }
+
+  /** Keys and address of the device. */
+  get identity(): SavableIdentity {
+    return this.parts.identity;
+  }
+
+  /** A new id for an item. */
+  newId(): string {
+    const { clock, sodium } = this.parts.platform;
+    return ulid(clock.now(), (length) => sodium.random(length));
+  }
+
+  /** A page of the items, and each later state of it. */
+  list({ offset, limit, ...filter }: ListParams, push: (page: ListPage) => void): () => void {
+    let items: readonly ItemView[] = [];
+    let total = 0;
+    const show = (): void =>
+      push({ items: items.map((view) => rowOf(view, this.removals.at(view.id))), offset, total });
+    const query = { ...filter, offset, limit: Math.min(limit, PAGE_MAX) };
+    return this.watchQuery(query, show, (update) => {
+      ({ items, total } = update);
+      show();
+    });
+  }
+
+  item(id: string, push: (item: ItemDetail | null) => void): () => void {
+    let view: ItemView | undefined;
+    const show = (): void => push(view === undefined ? null : detailViewOf(view, this.removals.at(id)));
+    return this.watchQuery({ id, limit: 1 }, show, (update) => {
+      [view] = update.items;
+      show();
+    });
+  }
+
+  private watchQuery(
+    filter: Parameters<Device['query']>[0],
+    onRemovals: () => void,
+    listener: Parameters<Device['query']>[1],
+  ): () => void {
+    let ended = false;
+    this.onRemovals.add(onRemovals);
+    const opened = this.device.query(filter, listener);
+    opened.then(
+      (query) => {
+        if (ended) query.close();
+      },
+      (error: unknown) => this.problem(asError(error)),
+    );
+    return () => {
+      ended = true;
+      this.onRemovals.delete(onRemovals);
+      opened.then(
+        (query) => query.close(),
+        () => undefined,
+      );
+    };
+  }
+
+  /** Resolves when the change is kept here and shown; a later refusal is a notice. */
+  async put({ id = this.newId(), binId, type, payload }: PutParams): Promise<{ readonly id: string }> {
+    const request = { id, binId, type, payload };
+    const stored = this.device.put(request);
+    await this.kept(stored, {
+      title: titleOf(type, payload),
+      again: (how) =>
+        this.device.put(how === 'copy' ? { ...request, id: this.newId() } : { ...request, onConflict: 'overwrite' }),
+    });
+    return { id };
+  }
+
+  async move(ids: readonly string[], binId: string): Promise<void> {
+    await Promise.all(ids.map((id) => this.kept(this.device.move(id, binId), { title: '' })));
+  }
+
+  /**
+   * Waits until a change is answered, or durable here: a server that is away does not keep anybody waiting. What comes
+   * later is told as a notice.
+   */
+  private async kept(
+    change: Promise<unknown>,
+    about: { readonly title: string; readonly again?: (how: 'overwrite' | 'copy') => Promise<unknown> },
+  ): Promise<void> {
+    let answered = false;
+    const outcome = change.then(
+      () => undefined,
+      (error: unknown) => {
+        if (error instanceof QueuedError) return;
+        if (!answered) throw asError(error);
+        this.notices.add('rejected', { ...about, error });
+      },
+    );
+    const before = this.device.waiting().count;
+    const durable = async (): Promise<void> => {
+      // A change is in the outbox before it is sent; where it never comes there, `outcome` says why.
+      while (!answered && this.device.waiting().count <= before) await pause(10);
+    };
+    await Promise.race([outcome, durable()]);
+    answered = true;
+    this.tellSoon();
+    void outcome.then(
+      () => this.tellSoon(),
+      () => undefined,
+    );
+  }
+
+  private async remove(id: string): Promise<void> {
+    try {
+      await this.kept(this.device.delete(id), { title: '' });
+    } catch (error) {
+      // Deleted by another device meanwhile: it is gone, as it should be.
+      if (error instanceof ClientError && (error.code === 'unknown_item' || error.code === 'deleted_item')) return;
+      this.notices.add('rejected', { error });
+    }
+  }
+
+  private listen(): void {
+    const { device } = this;
+    device.on('line', (line) => {
+      this.line = line;
+      if (line.state === 'waiting') this.retryAt = Date.now() + line.retryInMs;
+      if (line.state === 'connected') this.uploads.resume();
+      this.tellSoon();
+    });
+    device.on('caught_up', ({ complete }) => {
+      this.complete = complete;
+      this.halted = null;
+      this.background(() => this.count());
+    });
+    device.on('bins', ({ bins }) => this.showBins(bins));
+    device.on('devices', ({ devices }) => this.showDevices(devices));
+    device.on('uncertified', () => this.tellSoon());
+    device.on('sent', () => this.tellSoon());
+    device.on('rejected', ({ error, row }) =>
+      this.notices.add('rejected', {
+        error,
+        again: row === null ? undefined : (how) => device.resend(row, how),
+      }),
+    );
+    device.on('quarantined', () => this.background(() => this.count()));
+    device.on('untagged_delete', () => {
+      this.notices.add('untagged_delete');
+      this.background(() => this.count());
+    });
+    device.on('missing', () => this.notices.add('missing'));
+    device.on('reset', () => this.notices.add('reset'));
+    device.on('orphaned', ({ ids }) => {
+      this.orphaned = ids.length;
+      this.tellSoon();
+    });
+    device.on('halted', ({ error }) => {
+      this.halted = error;
+      this.notices.add('problem', { error });
+      this.tellSoon();
+    });
+    device.on('revoked', () => this.parts.onRevoked());
+  }
+
+  /** Reads what only the store knows. */
+  private async count(): Promise<void> {
+    const [hidden, orphaned] = await Promise.all([this.device.hidden(), this.device.orphaned()]);
+    this.hidden = hidden.length;
+    this.orphaned = orphaned.length;
+    this.tell();
+  }
+
+  private showBins(bins: readonly BinView[]): void {
+    this.remember({ ...this.remembered, bins });
+    const labels = new Map(bins.map(({ id, label }) => [id, label]));
+    // An item may be here before the list names its bin, or while no server does.
+    const ids = new Set([DEFAULT_BIN, ...labels.keys(), ...this.counts.keys()]);
+    const rows = [...ids].map((id): BinRow => {
+      const label = labels.get(id);
+      return { id, name: label?.name ?? '', emoji: label?.emoji ?? '', count: this.counts.get(id) ?? 0 };
+    });
+    this.bins.set(rows);
+  }
+
+  private showDevices(devices: readonly DeviceEntry[]): void {
+    const uncertified = new Set(this.device.roster.standing()?.uncertified.map(({ id }) => id));
+    this.devices.set(devices.map((device) => this.deviceRow(device, !uncertified.has(device.id))));
+    this.remember({ ...this.remembered, devices });
+    this.tellSoon();
+  }
+
+  private deviceRow(device: DeviceEntry, certified: boolean): DeviceRow {
+    const { id, name, glyph, online, pairedAt, lastSeenAt, revokedAt } = device;
+    const fingerprint = fingerprintOfDevice(this.parts.platform.sodium, device);
+    const state = revokedAt === null ? 'active' : 'revoked';
+    const own = id === this.device.id;
+    return { id, name, glyph, own, online, pairedAt, lastSeenAt, state, certified, fingerprint };
+  }
+
+  private remember(remembered: Remembered): void {
+    const before = this.remembered;
+    this.remembered = remembered;
+    // Nothing was read yet in this run.
+    if (before.bins === remembered.bins && before.devices === remembered.devices) return;
+    writeRemembered(this.parts.vault, remembered).catch((error: unknown) => this.problem(asError(error)));
+  }
+
+  private tellSoon(): void {
+    this.telling ??= setTimeout(() => this.tell(), TELL_AFTER_MS);
+  }
+
+  /** A server restored to an older state has lost items: writes them again, or drops them here. */
+  async orphans(how: 'republish' | 'discard'): Promise<void> {
+    for (const id of await this.device.orphaned()) await this.device[how](id);
+    await this.count();
+  }
+
+  /** Connects now, not after the wait. */
+  reconnect(): void {
+    if (this.line.state !== 'waiting') return;
+    this.device.disconnect();
+    this.device.connect().catch((error: unknown) => this.problem(asError(error)));
+  }
+
+  /** The lock has changed. */
+  relock(lock: { readonly kind: LockKind; readonly afterMinutes: number | null }): void {
+    this.lock = lock;
+    this.tell();
+  }
+
+  private lock: DeviceInfo['lock'] = { kind: 'none', afterMinutes: null };
+
+  private tell(): void {
+    clearTimeout(this.telling);
+    this.telling = undefined;
+    const { device, line } = this;
+    const { name, serverUrl, deviceId } = this.parts.identity;
+    const waiting = device.waiting();
+    const since = waiting.oldestAgeMs === null ? null : Date.now() - waiting.oldestAgeMs;
+    this.info.set({
+      ...{ deviceId, name: this.devices.value.find(({ own }) => own)?.name ?? name, serverUrl },
+      fingerprint: device.fingerprint,
+      masterFingerprint: fingerprintOfMaster(this.parts.platform.sodium, this.parts.identity.masterKey),
+      line:
+        line.state === 'waiting'
+          ? { state: 'waiting', until: this.retryAt, reason: line.reason }
+          : { state: line.state },
+      waiting: { count: waiting.waiting, since },
+      complete: this.complete,
+      hidden: this.hidden,
+      uncertified: device.roster.standing()?.uncertified ?? [],
+      orphaned: this.orphaned,
+      halted: this.halted === null ? null : failureOf(this.halted),
+      lock: this.lock,
+    });
+  }
+
+  private background(work: () => Promise<unknown>): void {
+    work().catch((error: unknown) => this.problem(asError(error)));
+  }
+
+  /** What fails in the background and is not tried again by itself. */
+  private problem(error: Error): void {
+    if (isPassing(error) || error instanceof QueuedError) return;
+    this.notices.add('problem', { error });
+  }
+}

@@ -1,0 +1,232 @@
+/**
+ * Files on their way to the server, one after the other. Each is kept in this browser until its item is written, so
+ * that neither a closed tab nor an absent server loses it; until then it lies there unencrypted, as the file itself
+ * does on the machine.
+ */
+import { asError } from '../../protocol/error-code.js';
+import type { Clock, Timer } from '../../protocol/clock.js';
+import type { ContentType } from '../../protocol/item.js';
+import type { JsonObject } from '../../crypto/payload.js';
+import { fileSource, type TransferOptions } from '../../sdk/blobs/source.js';
+import type { Device } from '../../sdk/device.js';
+import { isPassing, QueuedError } from '../../sdk/errors.js';
+import { failureOf, type Failure, type Upload } from '../link/messages.js';
+import { Cell } from './cell.js';
+import type { KeyValue } from './key-value.js';
+
+const PREFIX = 'upload:';
+const UPLOADS_MAX = 1_000;
+/** Pictures up to this size are decoded for their width and height. */
+const PICTURE_MAX = 40 * 1024 * 1024;
+/** The speed is that of the last seconds; progress is told this often at most, ms. */
+const SPEED_OVER_MS = 3_000;
+const TELL_EVERY_MS = 100;
+/** After a failure that passes the next try comes after this time, or when the connection is back, ms. */
+const AGAIN_MS = 20_000;
+
+/** A file that waits, as it is kept. `id`: of the item to be. */
+interface Waiting {
+  readonly id: string;
+  readonly binId: string;
+  readonly file: File;
+}
+
+interface Transfer extends Waiting {
+  done: number;
+  speed: number;
+  state: Upload['state'];
+  problem: Failure | null;
+  readonly stop: AbortController;
+}
+
+/** The content type of a file, by its media type. */
+export function typeOfFile(mime: string): ContentType {
+  const [kind = ''] = mime.split('/');
+  // A drawing may hold a program: it is kept as a file.
+  if (mime === 'image/svg+xml') return 'file';
+  return kind === 'image' || kind === 'audio' || kind === 'video' ? kind : 'file';
+}
+
+async function payloadOf(file: File): Promise<JsonObject> {
+  const { name, size, type: mime } = file;
+  const label = name === '' ? 'File' : name;
+  switch (typeOfFile(mime)) {
+    case 'image':
+      return { label, mime, ...(await dimensionsOf(file)) };
+    case 'audio':
+      return { label, mime };
+    case 'video':
+      return { title: label, mime };
+    default:
+      return { name: label, size, mime };
+  }
+}
+
+async function dimensionsOf(file: File): Promise<JsonObject> {
+  if (file.size > PICTURE_MAX) return {};
+  try {
+    const picture = await createImageBitmap(file);
+    const { width: w, height: h } = picture;
+    picture.close();
+    return { w, h };
+  } catch {
+    // Not a picture that this browser reads: it is stored all the same.
+    return {};
+  }
+}
+
+/** The uploads of an open device. */
+export class Uploads {
+  readonly list = new Cell<readonly Upload[]>([]);
+  private readonly all = new Map<string, Transfer>();
+  private running = false;
+  private closed = false;
+  private toldAt = 0;
+  private again: Timer | undefined;
+
+  /** `written`: the item of a file is stored or waits in the outbox. */
+  constructor(
+    private readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>,
+    private readonly ports: {
+      readonly device: Pick<Device, 'put'>;
+      readonly clock: Clock;
+      readonly newId: () => string;
+      readonly onProblem: (error: Error) => void;
+    },
+  ) {}
+
+  /** Goes on with what an earlier run left. */
+  async load(): Promise<void> {
+    for (const [, value] of await this.records.all(PREFIX)) this.take(value as Waiting);
+    this.run();
+  }
+
+  /** Keeps the files, then sends them. Rejects where this browser has no room for them: nothing was taken then. */
+  async add(binId: string, files: readonly File[]): Promise<void> {
+    if (this.all.size + files.length > UPLOADS_MAX) throw new RangeError(`more than ${UPLOADS_MAX} files at once`);
+    const kept: Waiting[] = [];
+    try {
+      for (const file of files) {
+        const waiting = { id: this.ports.newId(), binId, file };
+        await this.records.put(PREFIX + waiting.id, waiting);
+        kept.push(waiting);
+      }
+    } catch (error) {
+      for (const { id } of kept) await this.records.remove(PREFIX + id);
+      throw error;
+    }
+    for (const waiting of kept) this.take(waiting);
+    this.run();
+  }
+
+  async cancel(id: string): Promise<void> {
+    this.all.get(id)?.stop.abort();
+    await this.drop(id);
+  }
+
+  retry(id: string): void {
+    const transfer = this.all.get(id);
+    if (transfer?.state !== 'failed') return;
+    transfer.state = 'waiting';
+    this.run();
+  }
+
+  /** The connection is back. */
+  resume(): void {
+    for (const { id, problem } of this.all.values()) if (problem !== null && isPassingCode(problem)) this.retry(id);
+  }
+
+  close(): void {
+    this.closed = true;
+    this.again?.cancel();
+    for (const { stop } of this.all.values()) stop.abort();
+    this.all.clear();
+    this.list.set([]);
+  }
+
+  private take(waiting: Waiting): void {
+    const { stop, ...fresh } = {
+      done: 0,
+      speed: 0,
+      state: 'waiting' as const,
+      problem: null,
+      stop: new AbortController(),
+    };
+    this.all.set(waiting.id, { ...waiting, ...fresh, stop });
+  }
+
+  private async drop(id: string): Promise<void> {
+    this.all.delete(id);
+    this.tell();
+    await this.records.remove(PREFIX + id);
+  }
+
+  private run(): void {
+    this.tell();
+    if (this.running || this.closed) return;
+    this.running = true;
+    this.sendAll()
+      .catch((error: unknown) => this.ports.onProblem(asError(error)))
+      .finally(() => {
+        this.running = false;
+      });
+  }
+
+  private async sendAll(): Promise<void> {
+    for (;;) {
+      const next = [...this.all.values()].find(({ state }) => state === 'waiting');
+      if (next === undefined || this.closed) return;
+      await this.send(next);
+    }
+  }
+
+  private async send(transfer: Transfer): Promise<void> {
+    transfer.state = 'sending';
+    transfer.problem = null;
+    this.tell();
+    const { id, binId, file, stop } = transfer;
+    try {
+      const what = { type: typeOfFile(file.type), payload: await payloadOf(file), content: fileSource(file) };
+      await this.ports.device.put({ id, binId, ...what, signal: stop.signal, onProgress: this.progress(transfer) });
+      await this.drop(id);
+    } catch (error) {
+      if (stop.signal.aborted) return;
+      // The item waits in the outbox, and its file is on the server.
+      if (error instanceof QueuedError) return this.drop(id);
+      transfer.state = 'failed';
+      transfer.problem = failureOf(error);
+      if (isPassing(error)) this.later();
+      this.tell();
+    }
+  }
+
+  private later(): void {
+    this.again?.cancel();
+    this.again = this.ports.clock.setTimer(AGAIN_MS, () => this.resume());
+  }
+
+  private progress(transfer: Transfer): NonNullable<TransferOptions['onProgress']> {
+    let from = { at: this.ports.clock.now(), done: 0 };
+    return ({ done }) => {
+      const now = this.ports.clock.now();
+      const passed = now - from.at;
+      // Repeated from its beginning.
+      if (done < from.done) from = { at: now, done };
+      else if (passed > 200) transfer.speed = ((done - from.done) / passed) * 1_000;
+      if (passed > SPEED_OVER_MS) from = { at: now, done };
+      transfer.done = done;
+      if (now - this.toldAt > TELL_EVERY_MS) this.tell();
+    };
+  }
+
+  private tell(): void {
+    this.toldAt = this.ports.clock.now();
+    const shown = [...this.all.values()].map(({ id, file, done, speed, state, problem }) => {
+      return { id, name: file.name, size: file.size, done, speed, state, problem };
+    });
+    this.list.set(shown);
+  }
+}
+
+const isPassingCode = ({ name, code }: Failure): boolean =>
+  name === 'NetworkError' || ['rate_limited', 'internal', 'storage_unavailable', 'unavailable'].includes(code);

@@ -1,0 +1,197 @@
+/**
+ * The identity of this browser's device, sealed. A random data key encrypts the identity and what is remembered beside
+ * it; the data key is wrapped by a key that depends on the lock:
+ *
+ * - `none`: a key of WebCrypto that scripts can use and cannot read. It protects what a copy of the database's text
+ *   shows, not against programs that run as this user;
+ * - `passphrase`: Argon2id of the passphrase;
+ * - `passkey`: 32 bytes that the authenticator gives only after the user's consent (WebAuthn, extension `prf`).
+ */
+import { ARGON2_MEMORY_BYTES, ARGON2_OPS, SALT_BYTES, type Sodium } from '../../crypto/sodium.js';
+import { text } from '../../protocol/bytes.js';
+import { KEY_BYTES } from '../../protocol/limits.js';
+import { ClientError } from '../../sdk/errors.js';
+import { SavableIdentity } from '../../sdk/identity.js';
+import type { LockKind, PasskeyRef } from '../link/messages.js';
+import type { KeyValue } from './key-value.js';
+
+interface Sealed {
+  readonly iv: Uint8Array<ArrayBuffer>;
+  readonly ct: Uint8Array<ArrayBuffer>;
+}
+
+/** The record `lock`: how the data key is wrapped. */
+type Lock =
+  | { readonly kind: 'none'; readonly key: CryptoKey; readonly wrapped: Sealed }
+  | {
+      readonly kind: 'passphrase';
+      readonly salt: Uint8Array;
+      readonly ops: number;
+      readonly memoryBytes: number;
+      readonly wrapped: Sealed;
+    }
+  | { readonly kind: 'passkey'; readonly passkey: PasskeyRef; readonly wrapped: Sealed };
+
+/** What opens a lock. */
+export type Opener = { readonly passphrase: string } | { readonly secret: Uint8Array };
+
+/** A lock to be set. */
+export type NewLock =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'passphrase'; readonly passphrase: string }
+  | { readonly kind: 'passkey'; readonly passkey: PasskeyRef; readonly secret: Uint8Array };
+
+const AES = 'AES-GCM';
+const IV_BYTES = 12;
+const LOCK = 'lock';
+const IDENTITY = 'identity';
+const REMEMBERED = 'remembered';
+const LOCK_AFTER = 'lock-after';
+
+const fresh = (length: number): Uint8Array<ArrayBuffer> => crypto.getRandomValues(new Uint8Array(length));
+
+const keyOf = (raw: Uint8Array): Promise<CryptoKey> =>
+  crypto.subtle.importKey('raw', new Uint8Array(raw), AES, false, ['encrypt', 'decrypt']);
+
+async function seal(key: CryptoKey, plain: Uint8Array): Promise<Sealed> {
+  const iv = fresh(IV_BYTES);
+  return { iv, ct: new Uint8Array(await crypto.subtle.encrypt({ name: AES, iv }, key, new Uint8Array(plain))) };
+}
+
+const unseal = async (key: CryptoKey, { iv, ct }: Sealed): Promise<Uint8Array> =>
+  new Uint8Array(await crypto.subtle.decrypt({ name: AES, iv }, key, ct));
+
+/** The vault is locked, or what was given does not open it. */
+const wrong = (): ClientError => new ClientError('bad_identity', 'that does not open this browser');
+
+/** One browser's vault. Its data key is in memory between `open` and `close`. */
+export class Vault {
+  private raw: Uint8Array | undefined;
+  private key: CryptoKey | undefined;
+
+  constructor(
+    private readonly records: Pick<KeyValue, 'get' | 'put'>,
+    private readonly sodium: Sodium,
+  ) {}
+
+  /** How it is locked; undefined: it is empty. */
+  async locked(): Promise<{ readonly kind: LockKind; readonly passkey: PasskeyRef | null } | undefined> {
+    const lock = await this.lock();
+    return lock === undefined ? undefined : { kind: lock.kind, passkey: lock.kind === 'passkey' ? lock.passkey : null };
+  }
+
+  /** Keeps the identity of a new device, without a lock at first. */
+  async create(identity: SavableIdentity): Promise<void> {
+    await this.take(fresh(KEY_BYTES));
+    await this.save(identity);
+    await this.setLock({ kind: 'none' });
+  }
+
+  /** The identity. `opener` absent: for a vault without a lock. Throws `ClientError` `bad_identity` where it does not fit. */
+  async open(opener?: Opener): Promise<SavableIdentity> {
+    const lock = await this.lock();
+    const key = lock === undefined ? undefined : await this.wrappingKey(lock, opener);
+    if (lock === undefined || key === undefined) throw wrong();
+    let raw: Uint8Array;
+    try {
+      raw = await unseal(key, lock.wrapped);
+    } catch {
+      throw wrong();
+    }
+    await this.take(raw);
+    return SavableIdentity.parse(new TextDecoder().decode(await this.read(IDENTITY)));
+  }
+
+  /** Forgets the data key. */
+  close(): void {
+    if (this.raw !== undefined) this.sodium.memzero(this.raw);
+    this.raw = undefined;
+    this.key = undefined;
+  }
+
+  /** A renewed token. */
+  save(identity: SavableIdentity): Promise<void> {
+    return this.write(IDENTITY, text(JSON.stringify(identity)));
+  }
+
+  /** What a start without a server needs beside the store: JSON. */
+  remember(value: unknown): Promise<void> {
+    return this.write(REMEMBERED, text(JSON.stringify(value)));
+  }
+
+  async remembered(): Promise<unknown> {
+    const bytes = await this.read(REMEMBERED).catch(() => undefined);
+    return bytes === undefined ? undefined : (JSON.parse(new TextDecoder().decode(bytes)) as unknown);
+  }
+
+  async setLock(lock: NewLock): Promise<void> {
+    if (this.raw === undefined) throw wrong();
+    await this.records.put(LOCK, await this.wrapped(lock, this.raw));
+  }
+
+  async lockAfter(): Promise<number | null> {
+    const minutes = await this.records.get(LOCK_AFTER);
+    return typeof minutes === 'number' ? minutes : null;
+  }
+
+  setLockAfter(minutes: number | null): Promise<void> {
+    return this.records.put(LOCK_AFTER, minutes);
+  }
+
+  private async lock(): Promise<Lock | undefined> {
+    return (await this.records.get(LOCK)) as Lock | undefined;
+  }
+
+  private async take(raw: Uint8Array): Promise<void> {
+    this.raw = raw;
+    this.key = await keyOf(raw);
+  }
+
+  private async wrapped(lock: NewLock, raw: Uint8Array): Promise<Lock> {
+    switch (lock.kind) {
+      case 'none': {
+        const key = await crypto.subtle.generateKey({ name: AES, length: 256 }, false, ['encrypt', 'decrypt']);
+        return { kind: 'none', key, wrapped: await seal(key, raw) };
+      }
+      case 'passphrase': {
+        const cost = { salt: fresh(SALT_BYTES), ops: ARGON2_OPS, memoryBytes: ARGON2_MEMORY_BYTES };
+        const key = await this.stretched(lock.passphrase, cost);
+        return { kind: 'passphrase', ...cost, wrapped: await seal(key, raw) };
+      }
+      case 'passkey':
+        return { kind: 'passkey', passkey: lock.passkey, wrapped: await seal(await keyOf(lock.secret), raw) };
+    }
+  }
+
+  /** Undefined: the opener is of another kind than the lock. */
+  private async wrappingKey(lock: Lock, opener: Opener | undefined): Promise<CryptoKey | undefined> {
+    if (lock.kind === 'none') return lock.key;
+    if (opener === undefined) return undefined;
+    if (lock.kind === 'passphrase') return 'passphrase' in opener ? this.stretched(opener.passphrase, lock) : undefined;
+    return 'secret' in opener ? keyOf(opener.secret) : undefined;
+  }
+
+  private async stretched(
+    passphrase: string,
+    { salt, ops, memoryBytes }: { readonly salt: Uint8Array; readonly ops: number; readonly memoryBytes: number },
+  ): Promise<CryptoKey> {
+    // Two keyboards may write one letter as different code points.
+    const password = text(passphrase.normalize('NFKC'));
+    if (password.length === 0) throw wrong();
+    const raw = await this.sodium.argon2id13({ length: KEY_BYTES, password, salt, ops, memoryBytes });
+    const key = await keyOf(raw);
+    this.sodium.memzero(raw);
+    return key;
+  }
+
+  private async write(name: string, plain: Uint8Array): Promise<void> {
+    if (this.key === undefined) throw wrong();
+    await this.records.put(name, await seal(this.key, plain));
+  }
+
+  private async read(name: string): Promise<Uint8Array> {
+    const sealed = (await this.records.get(name)) as Sealed | undefined;
+    if (this.key === undefined || sealed === undefined) throw wrong();
+    return unseal(this.key, sealed);
+  }
+}

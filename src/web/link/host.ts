@@ -1,0 +1,148 @@
+/** The engine's side of the link: answers the clients of this browser, and forgets those whose tab is gone. */
+import {
+  channelOf,
+  DOOR,
+  failureOf,
+  type AtDoor,
+  type Calls,
+  type Streams,
+  type ToClient,
+  type ToEngine,
+  type Topics,
+} from './messages.js';
+
+/** What the engine offers. A watch pushes the value it has at once, and returns what ends it. */
+export interface Served {
+  readonly calls: {
+    readonly [N in keyof Calls]: (
+      params: Parameters<Calls[N]> extends [] ? null : Parameters<Calls[N]>[0],
+    ) => ReturnType<Calls[N]> | Promise<ReturnType<Calls[N]>>;
+  };
+  readonly topics: {
+    readonly [N in keyof Topics]: (
+      params: Topics[N]['params'],
+      push: (value: Topics[N]['value']) => void,
+    ) => () => void;
+  };
+  readonly streams: {
+    readonly [N in keyof Streams]: (params: Streams[N], signal: AbortSignal) => AsyncIterable<Uint8Array>;
+  };
+}
+
+/** Tabs of one browser; more is no honest use. */
+const CLIENTS_MAX = 200;
+/** Watches and streams of one client: a page has about a dozen. */
+const OPEN_MAX = 100;
+
+/** One client. */
+class Guest {
+  private readonly channel: BroadcastChannel;
+  /** By the client's id: ends a watch or a stream. */
+  private readonly ends = new Map<number, () => void>();
+  private readonly pulls = new Map<number, () => void>();
+
+  constructor(
+    private readonly served: Served,
+    client: string,
+  ) {
+    this.channel = new BroadcastChannel(channelOf(client));
+    this.channel.onmessage = ({ data }: MessageEvent<ToEngine>) => this.receive(data);
+  }
+
+  welcome(engine: string): void {
+    this.send({ kind: 'welcome', id: 0, engine });
+  }
+
+  close(): void {
+    for (const end of [...this.ends.values()]) end();
+    this.channel.close();
+  }
+
+  private send(message: ToClient): void {
+    this.channel.postMessage(message);
+  }
+
+  private receive(message: ToEngine): void {
+    const { id } = message;
+    if (message.kind === 'pull') return this.pulls.get(id)?.();
+    if (message.kind === 'end') {
+      this.ends.get(id)?.();
+      return;
+    }
+    const failed = (error: unknown): void => this.send({ kind: 'failed', id, problem: failureOf(error) });
+    try {
+      if (message.kind === 'call')
+        this.called(message).then((value) => this.send({ kind: 'result', id, value }), failed);
+      else if (this.ends.size >= OPEN_MAX) throw new RangeError('too many watches and streams are open in this tab');
+      else if (message.kind === 'watch') this.watched(message);
+      else this.read(message).catch(failed);
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  private async called({ name, params }: ToEngine & { readonly kind: 'call' }): Promise<unknown> {
+    // The names of both sides come from one build, and the channel is this origin's own.
+    const run = this.served.calls[name] as (params: unknown) => unknown;
+    return (await run(params)) ?? null;
+  }
+
+  private watched({ id, topic, params }: ToEngine & { readonly kind: 'watch' }): void {
+    const watch = this.served.topics[topic] as (params: unknown, push: (value: unknown) => void) => () => void;
+    const stop = watch(params, (value) => this.send({ kind: 'value', id, value }));
+    this.ends.set(id, () => {
+      this.ends.delete(id);
+      stop();
+    });
+  }
+
+  /** One chunk is sent at once, and each further one when it is asked for: a slow reader holds one chunk. */
+  private async read({ id, stream, params }: ToEngine & { readonly kind: 'read' }): Promise<void> {
+    const open = this.served.streams[stream] as (params: unknown, signal: AbortSignal) => AsyncIterable<Uint8Array>;
+    const stop = new AbortController();
+    let asked: () => void = () => undefined;
+    this.ends.set(id, () => {
+      stop.abort();
+      asked();
+    });
+    try {
+      for await (const bytes of open(params, stop.signal)) {
+        if (stop.signal.aborted) return;
+        const pulled = new Promise<void>((resolve) => {
+          asked = resolve;
+        });
+        this.pulls.set(id, asked);
+        this.send({ kind: 'chunk', id, bytes });
+        await pulled;
+        if (stop.signal.aborted) return;
+      }
+      this.send({ kind: 'chunk', id, bytes: null });
+    } finally {
+      this.ends.delete(id);
+      this.pulls.delete(id);
+    }
+  }
+}
+
+/** Serves from now on: calls the clients that are there, and welcomes those that come. Ends with its worker. */
+export function serve(served: Served): void {
+  const engine = crypto.randomUUID();
+  const door = new BroadcastChannel(DOOR);
+  const guests = new Map<string, Guest>();
+  door.onmessage = ({ data }: MessageEvent<AtDoor>) => {
+    if (data.kind !== 'here') return;
+    const { client } = data;
+    if (!guests.has(client)) {
+      if (guests.size >= CLIENTS_MAX) return;
+      guests.set(client, new Guest(served, client));
+      // Granted when the client's tab is gone.
+      const gone = navigator.locks.request(channelOf(client), () => {
+        guests.get(client)?.close();
+        guests.delete(client);
+      });
+      gone.catch(() => undefined);
+    }
+    guests.get(client)?.welcome(engine);
+  };
+  door.postMessage({ kind: 'leads' } satisfies AtDoor);
+}

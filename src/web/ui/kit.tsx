@@ -1,0 +1,646 @@
+/** The parts that screens are made of. Their looks are in `style.css`. */
+import { signal } from '@preact/signals';
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { Check, CircleAlert, EllipsisVertical, Eye, EyeOff, Info, TriangleAlert, X, type Icon } from './icons.js';
+import { text } from './strings.js';
+
+const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
+
+interface ButtonProps {
+  /** `icon`: only an icon is seen, and `label` is said. */
+  readonly kind?: 'primary' | 'plain' | 'danger' | 'quiet' | 'icon';
+  readonly icon?: Icon;
+  /** For `icon`: what it does; else optional, where the visible text alone does not say it. */
+  readonly label?: string;
+  readonly busy?: boolean;
+  readonly disabled?: boolean;
+  readonly wide?: boolean;
+  readonly submit?: boolean;
+  /** A link that looks like a button. */
+  readonly href?: string;
+  readonly pressed?: boolean;
+  readonly autoFocus?: boolean;
+  readonly onClick?: (event: MouseEvent) => void;
+  readonly children?: ComponentChildren;
+}
+
+/** A button, or with `href` a link that looks like one. A busy one takes no click and keeps the focus. */
+export function Button(props: ButtonProps): JSX.Element {
+  const { kind = 'plain', icon: Sign, label, busy = false, wide = false, href, onClick, children } = props;
+  const name = classes('button', kind !== 'plain' && kind, wide && 'wide', busy && 'busy');
+  const inside = (
+    <>
+      {busy ? <span class="turning" aria-hidden="true" /> : Sign && <Sign />}
+      {children}
+    </>
+  );
+  const said = { 'aria-label': label, title: kind === 'icon' ? label : undefined };
+  if (href !== undefined)
+    return (
+      <a class={name} href={href} {...said} onClick={onClick}>
+        {inside}
+      </a>
+    );
+  return (
+    <button
+      type={props.submit === true ? 'submit' : 'button'}
+      class={name}
+      disabled={props.disabled === true}
+      aria-disabled={busy ? 'true' : undefined}
+      aria-pressed={props.pressed}
+      autoFocus={props.autoFocus === true}
+      onClick={(event) => {
+        if (busy) event.preventDefault();
+        else onClick?.(event);
+      }}
+      {...said}
+    >
+      {inside}
+    </button>
+  );
+}
+
+interface FieldProps {
+  readonly label: string;
+  readonly value: string;
+  readonly onValue: (value: string) => void;
+  readonly hint?: ComponentChildren;
+  readonly error?: string | null;
+  /** `secret`: masked, with a button that reveals it. `lines`: grows with its text. */
+  readonly kind?: 'text' | 'secret' | 'lines' | 'number' | 'email' | 'tel' | 'url' | 'search';
+  readonly mono?: boolean;
+  readonly placeholder?: string;
+  readonly autoComplete?: string;
+  readonly autoFocus?: boolean;
+  readonly required?: boolean;
+  readonly maxLength?: number;
+  /** Hides the label from view; it is still said. */
+  readonly bare?: boolean;
+  /** Buttons at the end of the field. */
+  readonly after?: ComponentChildren;
+  readonly inputMode?: 'text' | 'numeric' | 'decimal' | 'email' | 'tel' | 'url' | 'search';
+}
+
+/** A labelled input or text area with its hint and error. */
+export function Field(props: FieldProps): JSX.Element {
+  const { label, hint, error = null, kind = 'text', bare = false } = props;
+  const id = useId();
+  const [shown, setShown] = useState(false);
+  const notes = [error !== null && `${id}e`, hint !== undefined && `${id}h`].filter(Boolean).join(' ');
+  const shared = {
+    id,
+    value: props.value,
+    placeholder: props.placeholder,
+    autocomplete: props.autoComplete ?? 'off',
+    autofocus: props.autoFocus,
+    required: props.required,
+    maxLength: props.maxLength,
+    dir: 'auto' as const,
+    'aria-invalid': error === null ? undefined : true,
+    'aria-describedby': notes === '' ? undefined : notes,
+    onInput: (event: { readonly currentTarget: { readonly value: string } }) =>
+      props.onValue(event.currentTarget.value),
+  };
+  // Words and secrets must not reach a browser's spelling service, nor be "corrected".
+  const prose = (kind === 'text' || kind === 'lines') && props.mono !== true;
+  const plain = prose ? {} : ({ autocapitalize: 'off', autocorrect: 'off', spellcheck: false } as const);
+  const type = kind === 'secret' ? (shown ? 'text' : 'password') : kind === 'lines' ? 'text' : kind;
+  return (
+    <div class="field">
+      <label for={id} class={bare ? 'sr' : undefined}>
+        {label}
+      </label>
+      <div class={classes('input', error !== null && 'wrong', (props.mono === true || kind === 'secret') && 'mono')}>
+        {kind === 'lines' ? (
+          <textarea {...shared} {...plain} rows={3} />
+        ) : (
+          <input
+            {...shared}
+            {...plain}
+            type={type}
+            inputMode={props.inputMode}
+            step={type === 'number' ? 'any' : undefined}
+          />
+        )}
+        {kind === 'secret' && (
+          <Button
+            kind="icon"
+            icon={shown ? EyeOff : Eye}
+            label={shown ? text.kit.hide : text.kit.show}
+            pressed={shown}
+            onClick={() => setShown(!shown)}
+          />
+        )}
+        {props.after}
+      </div>
+      {error !== null && (
+        <p class="error" id={`${id}e`} role="alert">
+          <CircleAlert /> {error}
+        </p>
+      )}
+      {hint !== undefined && (
+        <p class="hint" id={`${id}h`}>
+          {hint}
+        </p>
+      )}
+    </div>
+  );
+}
+
+interface SelectProps<T extends string> {
+  readonly label: string;
+  readonly value: T;
+  readonly options: readonly { readonly value: T; readonly label: string }[];
+  readonly onValue: (value: T) => void;
+  readonly bare?: boolean;
+  readonly hint?: ComponentChildren;
+}
+
+/** A labelled choice of one of several. */
+export function Select<T extends string>({
+  label,
+  value,
+  options,
+  onValue,
+  bare = false,
+  hint,
+}: SelectProps<T>): JSX.Element {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id} class={bare ? 'sr' : undefined}>
+        {label}
+      </label>
+      <div class="input">
+        <select
+          id={id}
+          value={value}
+          aria-describedby={hint === undefined ? undefined : `${id}h`}
+          onChange={(event) => onValue(event.currentTarget.value as T)}
+        >
+          {options.map((option) => (
+            <option key={option.value} value={option.value}>
+              {option.label}
+            </option>
+          ))}
+        </select>
+      </div>
+      {hint !== undefined && (
+        <p class="hint" id={`${id}h`}>
+          {hint}
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** A box to tick, with its words beside it. */
+export function CheckBox(props: {
+  readonly checked: boolean;
+  readonly onValue: (checked: boolean) => void;
+  readonly disabled?: boolean;
+  readonly children: ComponentChildren;
+}): JSX.Element {
+  return (
+    <label class="check">
+      <input
+        type="checkbox"
+        checked={props.checked}
+        disabled={props.disabled}
+        onChange={(event) => props.onValue(event.currentTarget.checked)}
+      />
+      <span>{props.children}</span>
+    </label>
+  );
+}
+
+interface DialogProps {
+  readonly title: string;
+  readonly onClose: () => void;
+  readonly children?: ComponentChildren;
+  /** Buttons at the foot; the last one is the main one. */
+  readonly actions?: ComponentChildren;
+  readonly wide?: boolean;
+  /** A dialog that asks and must be answered: no cross, and Escape is `onClose` still. */
+  readonly plain?: boolean;
+  readonly onSubmit?: () => void;
+}
+
+/**
+ * A modal dialog while it is rendered. Focus goes in and comes back, Escape and the ground behind it close. With
+ * `onSubmit` it is a form: Enter and a `submit` button among its actions do the same.
+ */
+export function Dialog({
+  title,
+  onClose,
+  children,
+  actions,
+  wide = false,
+  plain = false,
+  onSubmit,
+}: DialogProps): JSX.Element {
+  const dialog = useModal(onClose);
+  const id = useId();
+  const inside = (
+    <>
+      <div class="dialog-body">{children}</div>
+      {actions !== undefined && <div class="dialog-foot">{actions}</div>}
+    </>
+  );
+  return (
+    <dialog ref={dialog} class={wide ? 'wide' : undefined} aria-labelledby={id}>
+      <div class="dialog-head">
+        <h2 id={id}>{title}</h2>
+        {!plain && <Button kind="icon" icon={X} label={text.kit.close} onClick={onClose} />}
+      </div>
+      {onSubmit === undefined ? (
+        inside
+      ) : (
+        <form
+          method="dialog"
+          class="stack"
+          onSubmit={(event) => {
+            event.preventDefault();
+            onSubmit();
+          }}
+        >
+          {inside}
+        </form>
+      )}
+    </dialog>
+  );
+}
+
+/** Shows a `<dialog>` as a modal one while it is rendered. */
+export function useModal(onClose: () => void) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const close = useRef(onClose);
+  close.current = onClose;
+  useLayoutEffect(() => {
+    const element = dialog.current;
+    if (element === null) return undefined;
+    element.showModal();
+    const onCancel = (event: Event): void => {
+      // The screen decides, and takes the dialog away; the browser must not close it on its own.
+      event.preventDefault();
+      close.current();
+    };
+    let pressed: EventTarget | null = null;
+    const onDown = (event: Event): void => void (pressed = event.target);
+    const onClick = (event: Event): void => {
+      if (event.target === element && pressed === element) close.current();
+    };
+    element.addEventListener('cancel', onCancel);
+    element.addEventListener('pointerdown', onDown);
+    element.addEventListener('click', onClick);
+    return () => {
+      element.removeEventListener('cancel', onCancel);
+      element.removeEventListener('pointerdown', onDown);
+      element.removeEventListener('click', onClick);
+      // Gives the focus back.
+      element.close();
+    };
+  }, []);
+  return dialog;
+}
+
+interface ConfirmProps {
+  readonly title: string;
+  readonly action: string;
+  readonly danger?: boolean;
+  readonly busy?: boolean;
+  readonly onYes: () => void;
+  readonly onClose: () => void;
+  readonly children?: ComponentChildren;
+}
+
+/** Asks before something that cannot be taken back. The focus is on the way out. */
+export function Confirm({
+  title,
+  action,
+  danger = false,
+  busy = false,
+  onYes,
+  onClose,
+  children,
+}: ConfirmProps): JSX.Element {
+  return (
+    <Dialog
+      title={title}
+      onClose={onClose}
+      plain
+      actions={
+        <>
+          <Button onClick={onClose} autoFocus>
+            {text.kit.cancel}
+          </Button>
+          <Button kind={danger ? 'danger' : 'primary'} busy={busy} onClick={onYes}>
+            {action}
+          </Button>
+        </>
+      }
+    >
+      {children}
+    </Dialog>
+  );
+}
+
+/** One entry of a menu; null: a line between groups. */
+export type MenuEntry = {
+  readonly label: string;
+  readonly icon?: Icon;
+  readonly danger?: boolean;
+  readonly href?: string;
+  /** Set: one of several, this one chosen or not. */
+  readonly checked?: boolean;
+  readonly onSelect?: () => void;
+} | null;
+
+interface MenuProps {
+  /** What the button is for. */
+  readonly label: string;
+  readonly entries: readonly MenuEntry[];
+  readonly icon?: Icon;
+  readonly class?: string;
+  /** Instead of an icon alone. */
+  readonly children?: ComponentChildren;
+  readonly tabIndex?: number;
+}
+
+/** Puts a popover under its button, or above where there is no room below; by script, as anchors are too new. */
+function place(button: HTMLElement, menu: HTMLElement): void {
+  const from = button.getBoundingClientRect();
+  const size = menu.getBoundingClientRect();
+  const rightToLeft = getComputedStyle(button).direction === 'rtl';
+  const left = rightToLeft ? from.left : from.right - size.width;
+  const below = from.bottom + 4;
+  const top = below + size.height + 8 <= innerHeight ? below : Math.max(8, from.top - size.height - 4);
+  menu.style.setProperty('--menu-top', `${top}px`);
+  menu.style.setProperty('--menu-left', `${Math.max(8, Math.min(left, innerWidth - size.width - 8))}px`);
+}
+
+/** Moves the focus among the entries of a menu by the keyboard. */
+function moveInMenu(event: KeyboardEvent, menu: HTMLElement): void {
+  const entries = [...menu.querySelectorAll<HTMLElement>('[role^=menuitem]')];
+  const at = entries.findIndex((entry) => entry === document.activeElement);
+  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: entries.length - 1 }[event.key];
+  if (event.key === 'Tab') menu.hidePopover();
+  event.stopPropagation();
+  if (to === undefined) return;
+  event.preventDefault();
+  entries[(to + entries.length) % entries.length]?.focus();
+}
+
+/** A button that opens a menu. Its entries are rendered while it is open. */
+export function Menu({
+  label,
+  entries,
+  icon: Sign = EllipsisVertical,
+  class: name,
+  children,
+  tabIndex,
+}: MenuProps): JSX.Element {
+  const [open, setOpen] = useState(false);
+  const menu = useRef<HTMLDivElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const id = useId();
+  useLayoutEffect(() => {
+    const [element, from] = [menu.current, button.current];
+    if (!open || element === null || from === null) return undefined;
+    const onToggle = (event: Event): void => {
+      if ((event as ToggleEvent).newState === 'closed') setOpen(false);
+    };
+    const leave = (): void => element.hidePopover();
+    element.addEventListener('toggle', onToggle);
+    addEventListener('scroll', leave, { capture: true, passive: true });
+    element.showPopover();
+    place(from, element);
+    element.querySelector<HTMLElement>('[role^=menuitem]')?.focus({ preventScroll: true });
+    return () => {
+      element.removeEventListener('toggle', onToggle);
+      removeEventListener('scroll', leave, { capture: true });
+    };
+  }, [open]);
+  const choose = (entry: NonNullable<MenuEntry>): void => {
+    menu.current?.hidePopover();
+    button.current?.focus();
+    entry.onSelect?.();
+  };
+  return (
+    <>
+      <button
+        ref={button}
+        type="button"
+        class={name ?? 'button icon'}
+        aria-label={label}
+        title={children === undefined ? label : undefined}
+        aria-haspopup="menu"
+        aria-expanded={open}
+        aria-controls={open ? id : undefined}
+        tabIndex={tabIndex}
+        onClick={() => setOpen(!open)}
+      >
+        {children ?? <Sign />}
+      </button>
+      {open && (
+        <div
+          ref={menu}
+          id={id}
+          class="menu"
+          popover="auto"
+          role="menu"
+          tabIndex={-1}
+          aria-label={label}
+          onKeyDown={(event) => moveInMenu(event, event.currentTarget)}
+        >
+          {entries.map((entry, at) =>
+            entry === null ? <hr key={at} /> : <MenuItem key={at} entry={entry} onChoose={choose} />,
+          )}
+        </div>
+      )}
+    </>
+  );
+}
+
+function MenuItem({
+  entry,
+  onChoose,
+}: {
+  entry: NonNullable<MenuEntry>;
+  onChoose: (entry: NonNullable<MenuEntry>) => void;
+}) {
+  const { icon: Sign, checked } = entry;
+  const shared = {
+    role: checked === undefined ? ('menuitem' as const) : ('menuitemradio' as const),
+    class: entry.danger === true ? 'danger' : undefined,
+    tabIndex: -1,
+    'aria-checked': checked,
+    onClick: () => onChoose(entry),
+  };
+  const inside = (
+    <>
+      {Sign !== undefined && <Sign />}
+      <span class="grow">{entry.label}</span>
+      {checked === true && <Check />}
+    </>
+  );
+  if (entry.href === undefined)
+    return (
+      <button type="button" {...shared}>
+        {inside}
+      </button>
+    );
+  return (
+    <a
+      href={entry.href}
+      {...(entry.href.startsWith('#') ? {} : { target: '_blank', rel: 'noopener noreferrer' })}
+      {...shared}
+    >
+      {inside}
+    </a>
+  );
+}
+
+const NOTICE_ICONS = { info: Info, good: Check, warn: TriangleAlert, danger: CircleAlert } as const;
+
+/** Something to be said on the page, with what can be done about it. */
+export function Notice(props: {
+  readonly kind?: 'info' | 'good' | 'warn' | 'danger';
+  readonly title?: ComponentChildren;
+  readonly actions?: ComponentChildren;
+  readonly onDismiss?: () => void;
+  readonly children?: ComponentChildren;
+  /** Said aloud as soon as it appears. */
+  readonly live?: boolean;
+}): JSX.Element {
+  const { kind = 'info', title, actions, onDismiss, children } = props;
+  const Sign = NOTICE_ICONS[kind];
+  return (
+    <div class={classes('notice', kind !== 'info' && kind)} role={props.live === true ? 'alert' : undefined}>
+      <Sign />
+      <div class="grow">
+        {title !== undefined && <h3>{title}</h3>}
+        {children !== undefined && <div>{children}</div>}
+        {actions !== undefined && <div class="actions">{actions}</div>}
+      </div>
+      {onDismiss !== undefined && <Button kind="icon" icon={X} label={text.kit.dismiss} onClick={onDismiss} />}
+    </div>
+  );
+}
+
+interface ToastShown {
+  readonly id: number;
+  readonly message: string;
+  readonly action: { readonly label: string; readonly run: () => void } | null;
+}
+
+const TOASTS_MAX = 3;
+const TOAST_MS = 5_000;
+const toasts = signal<readonly ToastShown[]>([]);
+let lastToast = 0;
+
+/** Says something for a few seconds at the foot of the page; `action`: a way to answer. */
+export function toast(message: string, action: ToastShown['action'] = null): void {
+  const id = ++lastToast;
+  toasts.value = [...toasts.value.filter((one) => one.message !== message), { id, message, action }].slice(-TOASTS_MAX);
+  setTimeout(() => dropToast(id), action === null ? TOAST_MS : TOAST_MS + 3_000);
+}
+
+const dropToast = (id: number): void => void (toasts.value = toasts.value.filter((one) => one.id !== id));
+
+/** Where toasts appear; once in the app. */
+export function Toasts(): JSX.Element {
+  return (
+    <div class="toasts" role="status" aria-live="polite">
+      {toasts.value.map(({ id, message, action }) => (
+        <div class="toast" key={id}>
+          <span class="grow">{message}</span>
+          {action !== null && (
+            <Button
+              onClick={() => {
+                dropToast(id);
+                action.run();
+              }}
+            >
+              {action.label}
+            </Button>
+          )}
+        </div>
+      ))}
+    </div>
+  );
+}
+
+/** How far something is. `value` null: not known. */
+export function Progress({
+  label,
+  value,
+  max = 1,
+}: {
+  label: string;
+  value: number | null;
+  max?: number;
+}): JSX.Element {
+  return <progress aria-label={label} max={max} {...(value === null ? {} : { value })} />;
+}
+
+/** What is said where there is nothing to show. */
+export function EmptyState(props: {
+  readonly icon: Icon;
+  readonly title: string;
+  readonly children?: ComponentChildren;
+}): JSX.Element {
+  const Sign = props.icon;
+  return (
+    <div class="empty">
+      <Sign />
+      <h2>{props.title}</h2>
+      {props.children}
+    </div>
+  );
+}
+
+/** A device's or bin's picture: its emoji, else the first letter of its name, else an icon. */
+export function Glyph(props: {
+  readonly glyph?: string;
+  readonly name?: string;
+  readonly icon?: Icon;
+  readonly accent?: boolean;
+}): JSX.Element {
+  const Sign = props.icon;
+  const [first = '?'] = [...new Intl.Segmenter().segment((props.glyph ?? '') || (props.name ?? '').trim())].map(
+    ({ segment }) => segment,
+  );
+  return (
+    <span class={classes('glyph', props.accent === true && 'accent')} aria-hidden="true">
+      {Sign === undefined ? <bdi>{first.toUpperCase()}</bdi> : <Sign />}
+    </span>
+  );
+}
+
+/** Another's text on one line: isolated from what is around it, cut where it is too long. */
+export function OneLine({ value, class: name }: { value: string; class?: string }): JSX.Element {
+  return <bdi class={classes('clip', name)}>{value}</bdi>;
+}
+
+const MINUTE_MS = 60_000;
+/** The time, by the minute, so that "5 minutes ago" goes on. */
+const minute = signal(Date.now());
+let ticking = false;
+
+/** A moment, relative to now; the exact time is in its title. */
+export function When({ at }: { at: number }): JSX.Element {
+  useEffect(() => {
+    if (ticking) return;
+    ticking = true;
+    setInterval(() => (minute.value = Date.now()), MINUTE_MS);
+  }, []);
+  const time = new Date(at);
+  const valid = !Number.isNaN(time.getTime());
+  return (
+    <time dateTime={valid ? time.toISOString() : undefined} title={valid ? time.toLocaleString() : undefined}>
+      {valid ? text.time(at, Math.max(minute.value, Date.now() - MINUTE_MS)) : ''}
+    </time>
+  );
+}

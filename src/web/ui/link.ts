@@ -1,0 +1,62 @@
+/** The page's link to the engine, and what it watches as signals. */
+import { type ReadonlySignal, signal } from '@preact/signals';
+import { useEffect, useMemo } from 'preact/hooks';
+import { Link, LinkError } from '../link/client.js';
+import { failureOf, type CallName, type Calls, type Failure, type TopicName, type Topics } from '../link/messages.js';
+
+let current: Link | null = null;
+
+/** Begins to talk to the engine; once, after the page has seen that the browser has what it takes. */
+export function connect(): void {
+  current ??= new Link();
+}
+
+/** The link. Throws before `connect`. */
+export function link(): Link {
+  if (current === null) throw new Error('connect() comes first');
+  return current;
+}
+
+/** Calls a function of the engine. Rejects with `LinkError`. */
+export const call = <N extends CallName>(
+  name: N,
+  ...params: Parameters<Calls[N]>
+): Promise<Awaited<ReturnType<Calls[N]>>> => link().call(name, ...params);
+
+/** What went wrong, as data. */
+export const problemOf = (error: unknown): Failure => (error instanceof LinkError ? error.problem : failureOf(error));
+
+type PlainTopic = { [N in TopicName]: Topics[N]['params'] extends null ? N : never }[TopicName];
+
+/** A topic as a signal: watched while somebody looks at it, undefined until its first value. */
+function watched<N extends PlainTopic>(topic: N): ReadonlySignal<Topics[N]['value'] | undefined> {
+  let end: () => void = () => undefined;
+  const value = signal<Topics[N]['value'] | undefined>(undefined, {
+    watched: () => {
+      end = link().watch(topic, null as Topics[N]['params'], (next) => (value.value = next));
+    },
+    unwatched: () => end(),
+  });
+  return value;
+}
+
+export const phase = watched('phase');
+export const info = watched('info');
+export const bins = watched('bins');
+export const devices = watched('devices');
+export const uploads = watched('uploads');
+export const notices = watched('notices');
+export const enrolment = watched('enrolment');
+export const offer = watched('offer');
+export const shared = watched('shared');
+
+/** A topic with parameters, watched by one component. Undefined until its first value. */
+export function useTopic<N extends TopicName>(
+  topic: N,
+  params: Topics[N]['params'],
+): ReadonlySignal<Topics[N]['value'] | undefined> {
+  const key = JSON.stringify(params);
+  const value = useMemo(() => signal<Topics[N]['value'] | undefined>(undefined), [topic, key]);
+  useEffect(() => link().watch(topic, params, (next) => (value.value = next)), [topic, key]);
+  return value;
+}

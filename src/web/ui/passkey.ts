@@ -1,0 +1,90 @@
+/** A passkey that gives 32 secret bytes (WebAuthn, extension `prf`): they open this browser's identity. */
+import type { PasskeyRef } from '../link/messages.js';
+
+const SALT_BYTES = 32;
+const SECRET_BYTES = 32;
+const ES256 = -7;
+const RS256 = -257;
+const TIMEOUT_MS = 120_000;
+
+/** `cancelled`: the person or the system ended it; `unsupported`: the passkey cannot give a secret. */
+export class PasskeyError extends Error {
+  override readonly name = 'PasskeyError';
+  constructor(readonly code: 'cancelled' | 'unsupported') {
+    super(code);
+  }
+}
+
+/** False where it is sure that no passkey here can give a secret. */
+export async function passkeysWork(): Promise<boolean> {
+  if (typeof PublicKeyCredential === 'undefined' || !isSecureContext) return false;
+  // An address of numbers is no relying party's id.
+  if (/^[\d.]+$|^\[/.test(location.hostname)) return false;
+  const capabilities = await PublicKeyCredential.getClientCapabilities?.().catch(() => undefined);
+  return capabilities?.['extension:prf'] !== false;
+}
+
+const fresh = (length: number): Uint8Array<ArrayBuffer> => crypto.getRandomValues(new Uint8Array(length));
+
+function secretOf(credential: Credential | null): Uint8Array | undefined {
+  if (!(credential instanceof PublicKeyCredential)) throw new PasskeyError('cancelled');
+  const first = credential.getClientExtensionResults().prf?.results?.first;
+  if (first === undefined) return undefined;
+  const secret = first instanceof ArrayBuffer ? new Uint8Array(first) : new Uint8Array(first.buffer);
+  return secret.length === SECRET_BYTES ? secret : undefined;
+}
+
+/** The browser's own dialogs end in a `NotAllowedError` where somebody closes them. */
+async function asked<T>(dialog: Promise<T>): Promise<T> {
+  try {
+    return await dialog;
+  } catch (error) {
+    throw new PasskeyError(
+      error instanceof DOMException && error.name === 'NotSupportedError' ? 'unsupported' : 'cancelled',
+    );
+  }
+}
+
+/** Makes a passkey and asks it for its secret. Throws `PasskeyError`. */
+export async function makePasskey(
+  name: string,
+): Promise<{ readonly passkey: PasskeyRef; readonly secret: Uint8Array }> {
+  const salt = fresh(SALT_BYTES);
+  const made = await asked(
+    navigator.credentials.create({
+      publicKey: {
+        challenge: fresh(SALT_BYTES),
+        rp: { id: location.hostname, name: location.hostname },
+        user: { id: fresh(16), name, displayName: name },
+        pubKeyCredParams: [ES256, RS256].map((alg) => ({ type: 'public-key', alg })),
+        authenticatorSelection: { userVerification: 'required', residentKey: 'preferred' },
+        timeout: TIMEOUT_MS,
+        extensions: { prf: { eval: { first: salt } } },
+      },
+    }),
+  );
+  if (!(made instanceof PublicKeyCredential)) throw new PasskeyError('cancelled');
+  if (made.getClientExtensionResults().prf?.enabled === false) throw new PasskeyError('unsupported');
+  const passkey = { credentialId: new Uint8Array(made.rawId), salt };
+  // Many authenticators give the secret only when they are asked for it again.
+  return { passkey, secret: secretOf(made) ?? (await askPasskey(passkey)) };
+}
+
+/** The secret of a passkey that was made here. Throws `PasskeyError`. */
+export async function askPasskey({ credentialId, salt }: PasskeyRef): Promise<Uint8Array> {
+  const given = await asked(
+    navigator.credentials.get({
+      publicKey: {
+        challenge: fresh(SALT_BYTES),
+        rpId: location.hostname,
+        allowCredentials: [{ type: 'public-key', id: new Uint8Array(credentialId) }],
+        userVerification: 'required',
+        timeout: TIMEOUT_MS,
+        extensions: { prf: { eval: { first: new Uint8Array(salt) } } },
+      },
+    }),
+  );
+  const secret = secretOf(given);
+  if (secret === undefined) throw new PasskeyError('unsupported');
+  return secret;
+}

@@ -1,0 +1,19 @@
+/** The picture beside the six digits of a pairing: the same on both screens, and quicker to compare. */
+
+/** What a picture is made of: things that differ by outline, so that no colour is needed to tell them apart. */
+export const THINGS = ['anchor', 'bell', 'fish', 'heart', 'house', 'key', 'moon', 'star', 'tree', 'umbrella'] as const;
+export type Thing = (typeof THINGS)[number];
+
+const HALF = 1_000;
+const ROUNDS = [137, 419, 733, 911];
+
+/**
+ * Six digits as six things. A permutation of all digits (a Feistel network of two halves), so different digits always
+ * give another picture, and digits that differ in one place differ in most of the picture.
+ */
+export function pictureOf(digits: string): readonly Thing[] {
+  if (!/^\d{6}$/.test(digits)) throw new RangeError('a picture is made of six digits');
+  let [left, right] = [Number(digits.slice(0, 3)), Number(digits.slice(3))];
+  for (const round of ROUNDS) [left, right] = [right, (left + right * right * 7 + right * round + round) % HALF];
+  return [...`${left}`.padStart(3, '0'), ...`${right}`.padStart(3, '0')].map((digit) => THINGS[Number(digit)] as Thing);
+}

@@ -1,0 +1,500 @@
+/** Every text that a person reads in the web app, grouped by screen. */
+import type { Failure } from '../link/messages.js';
+
+const counted = (count: number, one: string, many = `${one}s`): string =>
+  `${count.toLocaleString()} ${count === 1 ? one : many}`;
+
+const UNITS = ['B', 'KB', 'MB', 'GB', 'TB'] as const;
+
+/** A size as people read it: 1.4 MB. */
+function size(bytes: number): string {
+  const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log10(bytes) / 3));
+  const value = bytes / 1000 ** power;
+  return `${value.toLocaleString(undefined, { maximumFractionDigits: power === 0 || value >= 100 ? 0 : 1 })} ${UNITS[power] ?? ''}`;
+}
+
+const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'auto', style: 'short' });
+const STEPS: readonly (readonly [Intl.RelativeTimeFormatUnit, number])[] = [
+  ['minute', 60_000],
+  ['hour', 3_600_000],
+  ['day', 86_400_000],
+];
+
+/** A moment, as people say it: just now, 5 min. ago, yesterday, 3 March. */
+function time(at: number, now: number): string {
+  const ago = now - at;
+  if (Math.abs(ago) < 60_000) return 'just now';
+  const [unit, ms] = STEPS.findLast(([, length]) => Math.abs(ago) >= length) ?? ['minute', 60_000];
+  if (Math.abs(ago) < 7 * 86_400_000) return relative.format(-Math.round(ago / ms), unit);
+  const sameYear = new Date(at).getFullYear() === new Date(now).getFullYear();
+  return new Date(at).toLocaleDateString(undefined, {
+    day: 'numeric',
+    month: 'short',
+    ...(sameYear ? {} : { year: 'numeric' }),
+  });
+}
+
+const kit = {
+  cancel: 'Cancel',
+  close: 'Close',
+  dismiss: 'Dismiss',
+  hide: 'Hide',
+  show: 'Show',
+  back: 'Back',
+  copied: 'Copied',
+  notCopied: 'Not copied: select it and copy it by hand',
+};
+
+/** Becoming a device. */
+const begin = {
+  deviceName: 'Name of this device',
+  deviceNameHint: 'Your other devices show it.',
+  browserOn: (browser: string, platform: string): string =>
+    [browser, platform].filter(Boolean).join(' on ') || 'Browser',
+  startOver: 'Start over',
+  asking: 'Asking the server whether it is claimed…',
+  noAnswer: 'The server does not answer',
+  askAgain: 'Ask again',
+  claim: {
+    title: 'Claim this server',
+    lead: 'Nobody has claimed this server yet. This browser becomes its first device, and you get twelve words.',
+    paper:
+      'The words are the only way back when all your devices are lost, so have pen and paper or a printer at hand.',
+    hasToken: 'I was given a claim token',
+    token: 'Claim token',
+    tokenHint: 'From whoever runs the server (BOOTSTRAP_TOKEN), or from the mail of your signup.',
+    go: 'Show my twelve words',
+  },
+  phrase: {
+    title: 'Write these twelve words down',
+    lead: 'They are shown once and kept nowhere. Whoever has them can read everything; without them and without a device nobody can, you neither.',
+    list: 'Your twelve words',
+    print: 'Print',
+    written: 'I have written them down',
+    paperTitle: 'Twelve words',
+    paperServer: (server: string, date: string): string => `For ${server}, ${date}.`,
+    paperUse:
+      'They bring everything back when all devices are lost: open the address above and choose “Recover with twelve words”. Keep this paper where you keep papers of worth. Nobody who helps you needs these words.',
+  },
+  ask: {
+    title: 'Two of the words, please',
+    lead: 'So that the paper is right before it is needed.',
+    word: (place: number): string => `Word ${place}`,
+    wrong: (place: number): string => `This is not word ${place} on your paper, or the paper has another word there.`,
+    again: 'Show the words again',
+    go: 'Finish',
+  },
+  join: {
+    title: 'Add this browser',
+    lead: 'On a device that is in already, choose “Pair a device” (or run service-device pair). It shows six words.',
+    words: 'Six words, or the link',
+    count: (count: number): string => (count === 0 ? 'Capitals and hyphens do not matter.' : `${count} of 6 words`),
+    elsewhere: (origin: string): string => `This link is for another server: ${origin}`,
+    elsewhereWhy: 'The words are right there only. Nothing was sent.',
+    openThere: 'Open it there',
+    go: 'Join',
+    noDevice: 'No other device left?',
+    recover: 'Recover with twelve words',
+  },
+  compare: {
+    title: 'Compare both screens',
+    lead: 'The other device must show these digits and this picture. If it does, choose “They match” there.',
+    differ: 'If they differ, choose “They differ” there: somebody stands between the two.',
+    waiting: 'Waiting for the other device…',
+  },
+  recover: {
+    title: 'Recover with twelve words',
+    lead: 'The words that were shown when this server was claimed. They bring everything back, and this browser becomes a device.',
+    words: 'Twelve words',
+    count: (count: number): string => (count === 0 ? 'In their order.' : `${count} of 12 words`),
+    go: 'Recover',
+    join: 'Join with six words instead',
+  },
+  password: {
+    title: 'Account password',
+    lead: 'This account has a password. New devices have to know it.',
+    label: 'Account password',
+    wrong: 'This is not the password.',
+    go: 'Continue',
+  },
+  working: { claim: 'Preparing…', join: 'Asking for the other device…', recover: 'Recovering…', other: 'One moment…' },
+  failed: 'That did not work',
+  undecided: 'Whether it arrived is not known. Trying again is safe: nothing is done twice.',
+  tryAgain: 'Try again',
+};
+
+/** The picture beside the digits. */
+const picture = {
+  digits: (digits: string): string => `Digits ${[...digits].join(' ')}`,
+  of: (things: readonly string[]): string => `Picture: ${things.join(', ')}`,
+};
+
+const pair = {
+  title: 'Pair a device',
+  working: 'Drawing six words…',
+  lead: 'On the new device, point the camera at the code or open this server’s address and type the words.',
+  qr: 'QR code of the link',
+  words: 'Six words',
+  copyLink: 'Copy link',
+  left: (ms: number): string =>
+    `Good for another ${Math.floor(ms / 60_000)}:${`${Math.floor((ms % 60_000) / 1000)}`.padStart(2, '0')}`,
+  secret: 'Show them to nobody else: they let one device in.',
+  compareTitle: 'The same on both screens?',
+  wants: (name: string): string => `“${name}” wants to join. Its screen must show exactly this:`,
+  match: 'They match',
+  differ: 'They differ',
+  joinedTitle: 'Paired',
+  joined: (name: string): string =>
+    `“${name}” is in. It reads new things at once; older ones as soon as their keys are added, so leave this open a moment.`,
+  failedTitle: 'Not paired',
+  again: 'New words',
+  done: 'Done',
+};
+
+const devices = {
+  title: 'Devices',
+  pair: 'Pair a device',
+  empty: 'The list comes when the server answers.',
+  own: 'This device',
+  online: 'Online',
+  lastSeen: 'Last seen ',
+  neverSeen: 'Not seen yet',
+  paired: 'Paired ',
+  menu: (name: string): string => `What to do with ${name}`,
+  rename: 'Rename',
+  name: 'Name',
+  save: 'Save',
+  revoke: 'Revoke',
+  revokeTitle: (name: string): string => `Revoke “${name}”?`,
+  revokeNow: 'It is signed out at once and gets nothing new. What it has not sent yet is lost.',
+  revokeKept: 'What it has read it keeps, and the key to all of it: nobody can make a device forget.',
+  revokeStolen:
+    'If it was stolen unlocked, change the passwords that are stored here. Whoever has it and the server could let it in again: only new words, with everything written anew under them, end that.',
+  revoked: (count: number): string => `Revoked (${count})`,
+  uncertified: 'Not certified',
+  uncertifiedTitle: (name: string): string => `The server lists “${name}”, and none of your devices has let it in`,
+  uncertifiedWhy: 'Nothing is written until you decide. If you do not know it, revoke it.',
+  isMine: 'It is mine',
+  certifyTitle: (name: string): string => `Is “${name}” yours?`,
+  certifyLead: 'Type the fingerprint that its own screen shows, under Settings, This device.',
+  fingerprint: 'Fingerprint',
+  certify: 'Certify',
+  notIt: 'This is not the fingerprint of the device that the server lists. Do not certify it: revoke it.',
+};
+
+const bins = {
+  create: 'New bin',
+  edit: 'Edit bin',
+  name: 'Name',
+  emoji: 'Emoji',
+  emojiHint: 'Optional',
+  save: 'Save',
+  make: 'Create',
+  remove: 'Remove bin',
+  removeTitle: (name: string): string => `Remove “${name}”?`,
+  removeItems: (count: number): string =>
+    count === 0
+      ? 'There is nothing in it.'
+      : `${counted(count, 'item')} in it ${count === 1 ? 'is' : 'are'} deleted on all devices. This cannot be undone.`,
+  noName: 'A bin needs a name.',
+  unnamed: 'Bin without a name',
+};
+
+const settings = {
+  title: 'Settings',
+  device: {
+    title: 'This device',
+    server: 'Server',
+    fingerprint: 'Fingerprint of this device',
+    fingerprintHint: 'Another device asks for it when it has to vouch for this one.',
+    master: 'Fingerprint of your vault',
+    masterHint: 'The same on all your devices. If one shows another, it is not in your vault.',
+  },
+  lock: {
+    title: 'Lock',
+    none: 'None',
+    passphrase: 'Passphrase',
+    passkey: 'Passkey',
+    is: {
+      none: 'Whoever can use this browser on this computer can open everything.',
+      passphrase: 'A passphrase opens this browser.',
+      passkey: 'A passkey opens this browser.',
+    },
+    kind: 'How this browser is locked',
+    noPasskey: 'This browser or address cannot use passkeys that give a secret.',
+    after: 'Lock after',
+    minutes: (count: number | null): string => (count === null ? 'Only at start' : counted(count, 'minute')),
+    now: 'Lock now',
+    setPassphrase: 'Set a passphrase',
+    passphraseLead:
+      'For this browser only. It is kept nowhere: without it this browser has to be paired again, and what it has not sent yet is lost.',
+    repeat: 'Once more',
+    short: 'At least 8 characters.',
+    differ: 'The two are not the same.',
+    set: 'Set',
+    setPasskey: 'Lock with a passkey',
+    passkeyLead:
+      'Your phone, security key or this computer asks for your finger, face or PIN, and gives the key that opens this browser. Without the passkey this browser has to be paired again.',
+    make: 'Make a passkey',
+    offTitle: 'Take the lock off?',
+    off: 'Take it off',
+    changed: 'The lock is changed.',
+    unsupported: 'This passkey cannot give a secret. Use a passphrase.',
+    cancelled: 'That was ended before the passkey answered.',
+  },
+  password: {
+    title: 'Account password',
+    lead: 'New devices have to know it, beside the six or the twelve words.',
+    unknown: 'Whether one is set is known when the server answers.',
+    exists: 'A password is set.',
+    none: 'No password is set.',
+    set: 'Set a password',
+    change: 'Change',
+    remove: 'Remove',
+    current: 'Password as it is now',
+    fresh: 'New password',
+    repeat: 'New password once more',
+    differ: 'The two are not the same.',
+    done: 'The password is set.',
+    removed: 'The password is removed.',
+    removeLead: 'Then the words alone let a device in.',
+  },
+  storage: {
+    title: 'Storage',
+    used: (used: number, cap: number): string => `${size(used)} of ${size(cap)} used`,
+    usedOnly: (used: number): string => `${size(used)} used`,
+    items: (count: number): string => counted(count, 'item'),
+    label: 'Storage used',
+    unknown: 'How much is used is known when the server answers.',
+    version: (page: string, server: string): string => `Page ${page}, server ${server}`,
+    page: (page: string): string => `Page ${page}`,
+  },
+  archive: {
+    title: 'Archive',
+    lead: 'Everything in one file that only your twelve words open, with all files. Readable without this service.',
+    export: 'Export',
+    import: 'Import',
+    exportTitle: 'Export everything',
+    exportLead: 'The words encrypt the file. They are not kept. Leave this page open until it is done.',
+    phrase: 'Your twelve words',
+    choose: 'Choose where to save',
+    file: 'Archive file',
+    importTitle: 'Import an archive',
+    importLead: 'What is here already stays or is skipped; nothing is deleted.',
+    phraseOfFile: 'The twelve words it was made with',
+    written: (bytes: number): string => `${size(bytes)} written…`,
+    reading: 'Reading and checking the file, then writing…',
+    exported: (bytes: number): string => `The archive is saved (${size(bytes)}).`,
+    imported: (items: number, bins: number, skipped: number): string =>
+      `${counted(items, 'item')} and ${counted(bins, 'bin')} brought in, ${skipped.toLocaleString()} here already.`,
+    stop: 'Stop',
+    noFile: 'Choose a file.',
+    words: 'That needs twelve words.',
+  },
+  repair: {
+    title: 'What is not shown',
+    none: 'Everything that came from the server is shown.',
+    hidden: (count: number): string =>
+      `${counted(count, 'item')} ${count === 1 ? 'is' : 'are'} not shown, because ${count === 1 ? 'it does' : 'they do'} not verify.`,
+    which: 'Which and why',
+    kept: 'Its last good state is kept.',
+    orphans: (count: number): string =>
+      `The server was restored to an older state and does not know ${counted(count, 'item')} that this device has.`,
+    republish: 'Write them again',
+    discard: 'Drop them',
+    discardTitle: 'Drop what the server lost?',
+    discardLead: 'They are removed from this device. Other devices that have them keep them until they decide.',
+    resync: 'Read everything again',
+    resyncLead: 'Reads all items anew from the server and checks each one. Nothing of yours is lost.',
+    resynced: 'Everything was read again.',
+    more: (count: number): string => `and ${count.toLocaleString()} more`,
+  },
+  leave: {
+    title: 'Sign out',
+    lead: 'Revokes this device, and removes its keys and everything that is stored in this browser.',
+    dialog: 'Sign out of this browser?',
+    does: 'This device is revoked, and its keys and all it has stored here are removed. Your other devices keep everything.',
+    offline: 'The server cannot be reached. Everything is removed here now; revoke this device on another one later.',
+    waiting: (count: number): string =>
+      `${counted(count, 'change')} ${count === 1 ? 'is' : 'are'} not with the server yet and will be lost.`,
+    only: 'Is this your last device? Then have the twelve words at hand: nothing else brings you back.',
+    lose: 'I know that they are lost',
+    go: 'Sign out',
+    forget: 'Remove from this browser',
+  },
+  trust: 'What this page can promise',
+};
+
+const lock = {
+  title: 'Locked',
+  passphrase: 'Passphrase',
+  open: 'Unlock',
+  usePasskey: 'Unlock with passkey',
+  wrong: 'That does not open this browser.',
+  cancelled: 'The passkey did not answer. Try again.',
+  shared: (count: number): string =>
+    `${counted(count, 'thing')} shared meanwhile ${count === 1 ? 'waits' : 'wait'} here, unencrypted, until you unlock.`,
+  lost: 'I cannot unlock it',
+  forgetTitle: 'Forget this browser?',
+  forget: 'Forget this browser',
+  forgetLead:
+    'Its keys and all it has stored are removed, and what it has not sent yet is lost. Then pair it again from another device, or recover with the twelve words.',
+  forgetRevoke: 'The server still lists it: revoke it on another device.',
+};
+
+const trust = {
+  title: 'What this page can promise',
+  can: 'What it can',
+  canItems: [
+    'What you put is encrypted in this browser before it is sent. The server gets ciphertext, and neither your words nor your keys.',
+    'Each item is checked when it comes back: one that was changed, or that none of your devices wrote, is not shown.',
+    'The page loads nothing from elsewhere, and its own rules forbid it to send anything to another server.',
+  ],
+  cannot: 'What no web page can',
+  cannotItems: [
+    'The server that keeps your ciphertext also serves this page. If it is taken over, it can serve another page that sends your keys away; you would not see it.',
+    'An extension of this browser that may read this page reads what you read.',
+    'A program that runs as you on this computer can use what an unlocked browser has.',
+  ],
+  stored: 'What is stored here',
+  storedItems: [
+    'Items as the server has them: encrypted. They open with your device’s key.',
+    'The device’s key: encrypted. Without a lock, under a key that scripts can use but not read, which keeps it from a copy of the files rather than from people at this computer.',
+    'With a lock, under your passphrase or passkey: a locked browser cannot be read without it.',
+    'What is shared into the app while it is locked waits unencrypted until you unlock.',
+  ],
+  check: 'How to check',
+  checkLead:
+    'From a computer that you trust, with a copy of the program that you built or got elsewhere, compare what the server serves with what it should:',
+  checkWhen:
+    'It looks at every file of the page. A server could show you one page and your browser another, so this finds a change for all, and not one for you alone.',
+  native:
+    'Where that is not enough, use service-device: a program on your computer that does not come anew from the server at each start.',
+  version: (version: string): string => `This page is version ${version}.`,
+  copy: 'Copy command',
+};
+
+const unable = {
+  insecureTitle: 'This address needs https',
+  insecure: 'Browsers give the encryption that this page needs to https addresses only.',
+  shortest: 'The shortest way, on the server’s machine, with Caddy:',
+  stopped: 'If Caddy runs there as a service already, stop it first: sudo systemctl disable --now caddy',
+  certificate:
+    'The certificate is Caddy’s own. Each device has to trust it once: this hands it out for as long as it runs,',
+  certificateThen: 'then open this on the device, install it, and stop the command:',
+  iphone:
+    'iPhone: then Settings, General, About, Certificate Trust Settings. Android: Settings, Security, Install a CA certificate.',
+  proxied:
+    'Something answers at port 80 already: give that proxy a certificate, as deploy/README.md of the server shows.',
+  then: 'Then open',
+  here: 'On the server’s machine itself, http://localhost works without.',
+  copy: 'Copy',
+  oldTitle: 'This browser is too old',
+  old: 'It lacks what this page is made of:',
+  oldWhat: 'A current Firefox, Chrome, Edge or Safari has it.',
+  parts: {
+    insecure: 'a secure address (https)',
+    wasm: 'WebAssembly',
+    workers: 'background workers',
+    storage: 'a database (IndexedDB); a private window may lack it',
+    locks: 'locks between tabs (Web Locks)',
+    channels: 'messages between tabs (BroadcastChannel)',
+    crypto: 'encryption (WebCrypto)',
+    streams: 'streams',
+  },
+  failedTitle: 'This browser’s store cannot be used',
+  retry: 'Try again',
+  forget: 'Forget this browser',
+  store: {
+    full: 'The disk or the room that the browser gives to this page is full. Free some, then try again. Nothing is lost.',
+    unsupported: 'The browser gives this page no store. In a private window that is so: use a normal one.',
+    io: 'The browser could not read or write its store. Restart the browser; if it stays, look at the disk.',
+    read_only:
+      'The browser does not let this page write. Look at the disk and at the browser’s settings for this site.',
+    newer_format:
+      'The store was written by a newer version of this page. Reload the page; if it stays, the server went back to an older version.',
+    locked: 'Another program of this browser holds the store. Close other windows of this page, then try again.',
+    damaged: 'The store is damaged. Forget this browser and pair it again; what was sent is with the server.',
+    other_owner: 'The store belongs to another device. Forget this browser and pair it again.',
+  } as Readonly<Record<string, string>>,
+  reload: 'Reload the page',
+  revokedTitle: 'This device was revoked',
+  revoked:
+    'Another of your devices took it out. It gets nothing new, and nothing that it does reaches the server any more. What it has not sent is not sent.',
+  revokedMay:
+    'What was stored here can still be saved: the archive holds every item whose content is on this device. Files that lie on the server only are out of reach.',
+  exportFirst: 'Export an archive',
+  revokedBack: 'To come back, forget this browser, then pair it anew or recover with the twelve words.',
+};
+
+/** What went wrong, by the code of a `Failure`. Where a code is not here, its own message is shown. */
+const PROBLEMS: Readonly<Record<string, string>> = {
+  // Answers of the server.
+  unauthorized: 'The server does not know this device any more.',
+  device_revoked: 'This device was revoked.',
+  forbidden: 'The server does not allow that: the token or the words are not the right ones for it.',
+  bootstrap_already_done: 'This server was claimed meanwhile. Join it with six words from a device that is in.',
+  device_limit: 'There are as many devices as the server allows. Revoke one that is not used any more.',
+  last_device: 'This is the last device, so it cannot be revoked. Pair another one first.',
+  device_not_found: 'The server does not know that device any more.',
+  tenant_suspended: 'The account is suspended: reading works, writing does not.',
+  payment_required: 'The account is inactive until it is paid.',
+  tenant_not_found: 'No account belongs to this address.',
+  rate_limited: 'Too many tries. Wait a minute, then try again.',
+  internal: 'Something failed. Try again.',
+  unavailable: 'The server is busy or its database is down. Try again in a moment.',
+  storage_unavailable: 'The server’s storage for files is out of reach. Try again in a moment.',
+  password_invalid: 'This is not the account password.',
+  password_required: 'This account has a password: it has to be given.',
+  // The way to the server.
+  network: 'The server cannot be reached. Look at the connection, then try again.',
+  timeout: 'The server did not answer in time. Try again.',
+  aborted: 'That was stopped.',
+  engine_lost: 'The tab that did this was closed. Look whether it was done, and do it again if not.',
+  // Pairing and words.
+  bad_words: 'These words do not fit: one is misspelt, missing, or in another place. Check each one.',
+  unknown_code: 'No device shows these words. They are good for five minutes and one try: take new ones.',
+  expired: 'The five minutes are over. Take new words.',
+  rejected: 'The other device said no.',
+  cancelled: 'That was stopped.',
+  no_code: 'The server gave no free words. Try again in a moment.',
+  bad_request: 'What the new device sent does not fit. Take new words; if it stays, do not trust this network.',
+  wrong_host: 'The new device used another address of the server than this one. Use the same on both.',
+  known_device: 'That device is here already.',
+  empty_password: 'Give the account password.',
+  bad_challenge: 'The server asked for something that no honest server asks for. Nothing was answered.',
+  bad_identity: 'That does not open this browser.',
+  fingerprint: 'This is the fingerprint of another device.',
+  uncertified_device: 'The server lists a device that none of yours has let in. Decide about it under Devices.',
+  // Archives.
+  not_archive: 'This file is no archive of this service.',
+  unsupported: 'This version cannot read it.',
+  wrong_words: 'These are not the words that the archive was made with, or its start is damaged.',
+  damaged: 'The archive is damaged: nothing of it was used. Try another copy.',
+  truncated: 'The archive is cut short: nothing of it was used. Try another copy.',
+  bad_record: 'The archive has a record that no export writes: nothing of it was used.',
+  // The local store.
+  full: 'The disk, or the room that the browser gives to this page, is full.',
+};
+
+/** What went wrong, in words for a person. */
+function problem(failure: Failure): string {
+  return PROBLEMS[failure.code] ?? (failure.message || 'Something went wrong.');
+}
+
+export const text = {
+  counted,
+  size,
+  time,
+  problem,
+  kit,
+  begin,
+  picture,
+  pair,
+  devices,
+  bins,
+  settings,
+  lock,
+  trust,
+  unable,
+};

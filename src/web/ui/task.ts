@@ -1,0 +1,32 @@
+/** Work that a button or form starts: busy while it lasts, and what went wrong after it. */
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { Failure } from '../link/messages.js';
+import { problemOf } from './link.js';
+
+export interface Task {
+  readonly busy: boolean;
+  readonly problem: Failure | null;
+  /** Runs `work`, unless something runs already. */
+  readonly run: (work: () => Promise<unknown>) => void;
+}
+
+export function useTask(): Task {
+  const [state, setState] = useState<{ busy: boolean; problem: Failure | null }>({ busy: false, problem: null });
+  const running = useRef(false);
+  const gone = useRef(false);
+  useEffect(() => () => void (gone.current = true), []);
+  const run = (work: () => Promise<unknown>): void => {
+    if (running.current) return;
+    running.current = true;
+    setState({ busy: true, problem: null });
+    const end = (problem: Failure | null): void => {
+      running.current = false;
+      if (!gone.current) setState({ busy: false, problem });
+    };
+    work().then(
+      () => end(null),
+      (error: unknown) => end(problemOf(error)),
+    );
+  };
+  return { ...state, run };
+}

@@ -1,0 +1,102 @@
+/** The build of the web app: the same bytes from the same sources, its sizes, and what is in which bundle. */
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import t from 'tap';
+import { webFileName } from '../src/protocol/web-app.js';
+import { PROJECT_ROOT, WEB_FOLDER } from '../src/root.js';
+import { buildWeb, FIRST_MAX, oversize, WHOLE_MAX } from '../src/web/bundle.js';
+import { temporaryFolder } from './support/postgres.js';
+
+const filesIn = async (folder: string): Promise<Map<string, string>> => {
+  const names = await readdir(folder, { recursive: true, withFileTypes: true });
+  const files = names.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+  const hashed = files.sort().map(async (path): Promise<[string, string]> => {
+    const hash = createHash('sha256')
+      .update(await readFile(path))
+      .digest('base64url');
+    return [path.slice(folder.length + 1), hash];
+  });
+  return new Map(await Promise.all(hashed));
+};
+
+const folder = await temporaryFolder(t);
+const { release, sizes, inputs } = await buildWeb(folder);
+const read = async (path: string): Promise<string> => readFile(join(folder, webFileName({ path })), 'utf8');
+
+t.test('WEB-11: the same sources give the same bytes, and names of files follow from them', async (t) => {
+  const first = await filesIn(folder);
+  t.same(first, await filesIn(WEB_FOLDER), 'what npm run build has made');
+  t.same(await buildWeb(folder), { release, sizes, inputs }, 'again, over what is there');
+  t.same(await filesIn(folder), first);
+  for (const { path, sha256, bytes } of release.assets) {
+    const file = await readFile(join(folder, webFileName({ path })));
+    t.same([first.get(webFileName({ path })), file.length], [sha256, bytes], path);
+    if (path.startsWith('/web/')) t.ok(path.includes(`.${sha256.slice(0, 20)}.`), path);
+    if (path.endsWith('.png')) continue;
+    t.same(gunzipSync(await readFile(join(folder, `${webFileName({ path })}.gz`))), file, path);
+    t.same(brotliDecompressSync(await readFile(join(folder, `${webFileName({ path })}.br`))), file, path);
+  }
+  const expected = release.assets.flatMap(({ path }) => {
+    const name = webFileName({ path });
+    return path.endsWith('.png') ? [name] : [name, `${name}.br`, `${name}.gz`];
+  });
+  t.same([...first.keys()].sort(), ['assets.json', ...expected].sort(), 'nothing else, and nothing of earlier builds');
+});
+
+t.test('WEB-12: the first view has at most 60 KB after gzip, all of it 350 KB', (t) => {
+  t.same(oversize(sizes), []);
+  t.ok(sizes.first > 1_000 && sizes.whole > sizes.first, `${sizes.first} and ${sizes.whole} bytes`);
+  t.match(oversize({ first: FIRST_MAX + 1, whole: WHOLE_MAX + 1 }), [/first view has 61441 bytes/, /358401 bytes/]);
+  t.same(oversize({ first: FIRST_MAX, whole: WHOLE_MAX }), []);
+  t.end();
+});
+
+t.test('WEB-13: secrets are the engine’s: page and service worker have none of its code', (t) => {
+  /** Of the client library only what describes data, and computes nothing with keys. */
+  const pure = /^build\/src\/(web|protocol)\/|^build\/src\/sdk\/(payloads\/shapes|query)\.js$/;
+  const interface_ = /node_modules\/(preact|@preact\/signals(-core)?|lucide-preact)\//;
+  const strays = (['page', 'worker'] as const).flatMap((bundle) =>
+    inputs[bundle].filter((path) => !pure.test(path) && !interface_.test(path)).map((path) => `${bundle}: ${path}`),
+  );
+  t.same(strays, []);
+  t.ok(
+    inputs.engine.some((path) => path.includes('libsodium')),
+    'the engine has libsodium',
+  );
+  t.same(
+    inputs.engine.filter((path) =>
+      /^build\/src\/(server|cli|mcp|terminal)\/|\/node-|node_modules\/preact\//.test(path),
+    ),
+    [],
+  );
+  t.end();
+});
+
+t.test('WEB-14: page, manifest and shell refer to files of the build, and to nothing elsewhere', async (t) => {
+  const paths = new Set(release.assets.map(({ path }) => path));
+  const index = await read('/');
+  const referred = [...index.matchAll(/(?:src|href|content)="(\/[^"]*)"/g)].map(([, path = '']) => path);
+  t.ok(referred.length >= 7, referred.join(' '));
+  const manifest = JSON.parse(await read('/manifest.webmanifest')) as {
+    readonly icons: readonly { readonly src: string; readonly sizes: string; readonly purpose: string }[];
+  };
+  t.same(
+    manifest.icons.map(({ sizes: size, purpose }) => `${size} ${purpose}`),
+    ['192x192 any', '512x512 any', '192x192 maskable', '512x512 maskable'],
+  );
+  t.match(manifest, { name: 'Service', display: 'standalone', start_url: '/', share_target: { action: '/web/share' } });
+  for (const path of [...referred, ...manifest.icons.map(({ src }) => src)]) t.ok(paths.has(path), path);
+  const worker = await read('/sw.js');
+  for (const name of ['page', 'style', 'engine', 'icon'])
+    t.match(worker, new RegExp(`"/web/${name}\\.[\\w-]{20}\\.`), `the shell has the ${name}`);
+  t.notMatch(worker, /__SHELL__|__VERSION__/);
+  t.notMatch(index, /https?:|<style|style=|<script>/);
+  const licences = release.assets.find(({ path }) => path.startsWith('/web/licences.'))?.path ?? '';
+  for (const name of ['preact', 'libsodium-wrappers-sumo']) t.ok((await read(licences)).includes(`${name}\n\n`), name);
+  const manifestOfPackage = JSON.parse(await readFile(join(PROJECT_ROOT, 'package.json'), 'utf8')) as {
+    readonly files: readonly string[];
+  };
+  t.ok(manifestOfPackage.files.includes('build/web'), 'and the package has them');
+});

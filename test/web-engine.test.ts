@@ -1,0 +1,255 @@
+/** The web app's engine without a browser: the sealed identity, deletions that can be taken back, uploads that wait. */
+import { setImmediate } from 'node:timers/promises';
+import t from 'tap';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import type { ContentType } from '../src/protocol/item.js';
+import type { ItemView } from '../src/sdk/events.js';
+import { NetworkError } from '../src/sdk/errors.js';
+import { SavableIdentity } from '../src/sdk/identity.js';
+import type { PutRequest } from '../src/sdk/writer.js';
+import { Removals, UNDO_MS } from '../src/web/engine/removals.js';
+import { rowOf, safeHref } from '../src/web/engine/rows.js';
+import { typeOfFile, Uploads } from '../src/web/engine/uploads.js';
+import { Vault } from '../src/web/engine/vault.js';
+import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
+
+/** The records of a browser: structured clones, as IndexedDB keeps them. */
+class Records {
+  readonly kept = new Map<string, unknown>();
+
+  get(key: string): Promise<unknown> {
+    return Promise.resolve(this.kept.get(key));
+  }
+
+  all(prefix: string): Promise<(readonly [string, unknown])[]> {
+    return Promise.resolve([...this.kept].filter(([key]) => key.startsWith(prefix)).sort());
+  }
+
+  put(key: string, value: unknown): Promise<void> {
+    // Node's `File` is no structured clone; a browser keeps it as it is.
+    this.kept.set(key, key.startsWith('upload:') ? value : structuredClone(value));
+    return Promise.resolve();
+  }
+
+  remove(key: string): Promise<void> {
+    this.kept.delete(key);
+    return Promise.resolve();
+  }
+}
+
+const identity = SavableIdentity.of({
+  serverUrl: 'https://sync.example.org',
+  tenantId: '01M82XKTMM8ZRB262RR1ZKK7GF',
+  deviceId: '01M82XM7NJJEYS048S5KHZXEF1',
+  name: 'Browser',
+  glyph: 'globe',
+  keys: nodeSodium.boxKeyPair(),
+  masterKey: nodeSodium.random(32),
+  token: { text: 'token-of-the-browser', expiresAt: null },
+});
+
+/** Every byte and text of a value. */
+function dumped(value: unknown): string {
+  if (value instanceof Uint8Array) return Buffer.from(value).toString('latin1');
+  if (typeof value === 'object' && value !== null && !(value instanceof CryptoKey))
+    return Object.values(value).map(dumped).join(' ');
+  return typeof value === 'string' ? value : '';
+}
+
+t.test(
+  'WEB-50: what lies in the browser holds no key as text, and no script can read the key that opens it',
+  async (t) => {
+    const records = new Records();
+    const vault = new Vault(records, nodeSodium);
+    await vault.create(identity);
+    const all = [...records.kept.values()].map(dumped).join(' ');
+    const saved = identity.toJSON();
+    for (const secret of [saved.secretKey, saved.masterKey, saved.token.text]) t.notOk(all.includes(secret));
+    t.notOk(all.includes(Buffer.from(identity.masterKey).toString('latin1')));
+    const { key } = records.kept.get('lock') as { key: CryptoKey };
+    t.equal(key.extractable, false);
+    await t.rejects(crypto.subtle.exportKey('raw', key));
+    t.same((await new Vault(records, nodeSodium).open()).toJSON(), saved, 'and it opens at the next start');
+  },
+);
+
+t.test('WEB-51: a passphrase opens what it locked, and nothing else does', async (t) => {
+  const records = new Records();
+  const vault = new Vault(records, nodeSodium);
+  await vault.create(identity);
+  await vault.setLock({ kind: 'passphrase', passphrase: 'correct horse' });
+  t.match(await vault.locked(), { kind: 'passphrase' });
+  vault.close();
+  await t.rejects(vault.remember([]), { code: 'bad_identity' }, 'a locked vault takes nothing');
+  const next = new Vault(records, nodeSodium);
+  const secret = new Uint8Array(32);
+  for (const opener of [undefined, { passphrase: 'correct horsf' }, { passphrase: '' }, { secret }])
+    await t.rejects(next.open(opener), { code: 'bad_identity' });
+  t.same((await next.open({ passphrase: 'correct horse' })).toJSON(), identity.toJSON());
+  await next.setLock({ kind: 'none' });
+  t.same((await new Vault(records, nodeSodium).open()).toJSON(), identity.toJSON(), 'the lock can be taken off');
+});
+
+t.test('WEB-51: a passkey opens what it locked, and another does not', async (t) => {
+  const records = new Records();
+  const vault = new Vault(records, nodeSodium);
+  await vault.create(identity);
+  const secret = nodeSodium.random(32);
+  const passkey = { credentialId: nodeSodium.random(16), salt: nodeSodium.random(32) };
+  await vault.setLock({ kind: 'passkey', passkey, secret });
+  const next = new Vault(records, nodeSodium);
+  t.same(await next.locked(), { kind: 'passkey', passkey });
+  await t.rejects(next.open({ secret: nodeSodium.random(32) }), { code: 'bad_identity' });
+  await t.rejects(next.open({ passphrase: 'x' }), { code: 'bad_identity' });
+  t.same((await next.open({ secret })).toJSON(), identity.toJSON());
+});
+
+function removals(records: Records, clock: TestClock) {
+  const removed: string[] = [];
+  const made = new Removals(records, clock, {
+    remove: (id) => {
+      removed.push(id);
+      return Promise.resolve();
+    },
+    changed: () => undefined,
+  });
+  return { made, removed };
+}
+
+t.test('WEB-52: a deletion can be taken back for eight seconds, and nothing is sent before', async (t) => {
+  const records = new Records();
+  const clock = new TestClock();
+  const { made, removed } = removals(records, clock);
+  await made.add(['one', 'two']);
+  t.equal(made.at('one'), clock.now() + UNDO_MS);
+  clock.advance(UNDO_MS - 1);
+  await made.keep(['one']);
+  t.same(removed, []);
+  t.equal(made.at('one'), null);
+  clock.advance(1);
+  t.same(removed, ['two']);
+  await until('nothing waits', () => records.kept.size === 0);
+});
+
+t.test('WEB-52: a deletion is carried out also where the tab was closed meanwhile', async (t) => {
+  const records = new Records();
+  const clock = new TestClock();
+  const first = removals(records, clock);
+  await first.made.add(['one', 'two']);
+  first.made.close();
+  clock.advance(UNDO_MS * 10);
+  t.same(first.removed, [], 'not by the closed tab');
+  const { made, removed } = removals(records, clock);
+  await made.load();
+  clock.advance(0);
+  t.same(removed, ['one', 'two']);
+  const past = new Records();
+  await past.put('removal:three', clock.now() + 10 * 24 * 3_600_000);
+  const later = removals(past, clock);
+  await later.made.load();
+  clock.advance(UNDO_MS);
+  t.same(later.removed, ['three'], 'a clock that was set back delays it by no more than that');
+});
+
+/** Uploads with a device whose answers are the test's. */
+function uploading(records: Records, put: (request: PutRequest) => Promise<unknown>) {
+  let ids = 0;
+  const requests: PutRequest[] = [];
+  const problems: Error[] = [];
+  const clock = new TestClock();
+  const made = new Uploads(records, {
+    device: {
+      put: async (request) => {
+        requests.push(request);
+        await put(request);
+        return { id: request.id ?? '', version: 1 };
+      },
+    },
+    clock,
+    newId: () => `id-${++ids}`,
+    onProblem: (error) => problems.push(error),
+  });
+  return { made, requests, problems, clock };
+}
+
+const file = (name: string, type: string): File => new File([new Uint8Array(10)], name, { type });
+
+t.test(
+  'WEB-53: a file waits in the browser until its item is written, and goes on after a crash under the same id',
+  async (t) => {
+    const records = new Records();
+    const first = uploading(records, () => new Promise(() => undefined));
+    await first.made.add('inbox', [file('a.pdf', 'application/pdf'), file('b.svg', 'image/svg+xml')]);
+    await until('the first is being sent', () => first.requests.length === 1);
+    t.equal(records.kept.size, 2);
+    const next = uploading(records, () => Promise.resolve());
+    await next.made.load();
+    await until('both are written', () => next.made.list.value.length === 0);
+    t.same(
+      next.requests.map(({ id, type, payload }) => ({ id, type, payload })),
+      [
+        { id: 'id-1', type: 'file', payload: { name: 'a.pdf', size: 10, mime: 'application/pdf' } },
+        { id: 'id-2', type: 'file', payload: { name: 'b.svg', size: 10, mime: 'image/svg+xml' } },
+      ],
+      'a drawing is a file: it may hold a program',
+    );
+    await until('nothing waits', () => records.kept.size === 0);
+    t.same([...first.problems, ...next.problems], []);
+  },
+);
+
+t.test(
+  'WEB-53: an upload that met no server is tried again when the line is back; a cancelled one is gone',
+  async (t) => {
+    const records = new Records();
+    let away = true;
+    const { made, requests, clock } = uploading(records, () =>
+      away ? Promise.reject(new NetworkError('network', 'no server')) : Promise.resolve(),
+    );
+    await made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
+    await until('both have failed', () => made.list.value.every(({ state }) => state === 'failed'));
+    t.match(made.list.value[0], { name: 'a.bin', size: 10, problem: { code: 'network' } });
+    t.equal(records.kept.size, 2, 'and are kept');
+    await made.cancel('id-2');
+    away = false;
+    clock.advance(60_000);
+    await until('the other is written', () => made.list.value.length === 0);
+    t.same(
+      requests.map(({ id }) => id),
+      ['id-1', 'id-2', 'id-1'],
+    );
+    await until('nothing waits', () => records.kept.size === 0);
+  },
+);
+
+t.test('WEB-53: where the browser has no room, none of the files is taken', async (t) => {
+  const records = new Records();
+  const put = records.put.bind(records);
+  records.put = (key, value) =>
+    records.kept.size > 0 ? Promise.reject(new DOMException('full', 'QuotaExceededError')) : put(key, value);
+  const { made, requests } = uploading(records, () => Promise.resolve());
+  await t.rejects(made.add('inbox', [file('a', ''), file('b', '')]), { name: 'QuotaExceededError' });
+  await setImmediate();
+  t.same([requests.length, records.kept.size, made.list.value.length], [0, 0, 0]);
+});
+
+const view = (type: ContentType, payload: ItemView['payload']): ItemView => ({
+  ...{ id: '01M82XM89B11MMAFFNRQZDK2KD', binId: 'inbox', type, ts: 1, senderDevice: 'x', version: 1 },
+  ...{ pending: false, payload, blob: null },
+});
+
+t.test('WEB-54: a row of a list holds no secret, and no address but http and https', (t) => {
+  const row = rowOf(view('password', { service: 'Bank', user: 'me', secret: 'hunter2' }), null);
+  t.notOk(JSON.stringify(row).includes('hunter2'));
+  t.match(row, { title: 'Bank (me)', copy: null });
+  for (const url of ['javascript:alert(1)', 'data:text/html,x', 'file:///etc/passwd', 'vbscript:x', ' ', 'blob:x'])
+    t.equal(safeHref(url), null, url);
+  t.equal(safeHref('https://example.org/a'), 'https://example.org/a');
+  t.equal(rowOf(view('link', { url: 'javascript:alert(1)' }), null).href, null);
+  const long = rowOf(view('text', { text: `${'x'.repeat(50_000)}\n${'y'.repeat(50_000)}` }), null);
+  t.ok(JSON.stringify(long).length < 2_000, 'nor a long text');
+  t.match(rowOf(view('file', { name: 7, size: -1, mime: {} }), null), { file: { mime: '', size: null } });
+  t.equal(typeOfFile('text/html'), 'file');
+  t.end();
+});

@@ -1,0 +1,141 @@
+/** `verify-web`, and the check of `doctor`: a server that shows another page than the release's is found out. */
+import { readFile } from 'node:fs/promises';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { join } from 'node:path';
+import t from 'tap';
+import { webFileName, type WebRelease } from '../src/protocol/web-app.js';
+import { SERVER_VERSION, WEB_FOLDER } from '../src/root.js';
+import { readRelease } from '../src/cli/web-check.js';
+import { EXIT } from '../src/terminal/terminal.js';
+import { machine, type Machine } from './support/cli.js';
+import { wiretap, world } from './support/client-world.js';
+import { examined, HttpProxy } from './support/doctor.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { runServer } from './support/server.js';
+
+const release = JSON.parse(await readFile(join(WEB_FOLDER, 'assets.json'), 'utf8')) as WebRelease;
+const engine = release.assets.find(({ path }) => path.startsWith('/web/engine.'))?.path ?? '';
+
+type Found = { readonly path: string; readonly found: string };
+type Answering = (request: IncomingMessage, response: ServerResponse) => boolean;
+
+/** The wire tap reads every answer as JSON, and here files come too. */
+const atHome = (t: WithTeardown): Promise<Machine> => {
+  const tap = wiretap();
+  return machine(t, { ...tap, platform: { ...tap.platform, fetch } });
+};
+
+/** Answers one path itself. */
+const instead =
+  (path: string, send: (response: ServerResponse) => void): Answering =>
+  (request, response) => {
+    if (request.url !== path) return false;
+    send(response);
+    return true;
+  };
+
+const policyOf = async (url: string): Promise<string> =>
+  (await fetch(url, { headers: { accept: 'text/html' } })).headers.get('content-security-policy') ?? '';
+
+t.test('WEB-15: of a server of this release verify-web says that all is the same', async (t) => {
+  const { port } = await runServer(t);
+  const home = await atHome(t);
+  const words = await home.call(['verify-web', `http://127.0.0.1:${port}`]);
+  t.equal(words.code, EXIT.ok, words.notes);
+  t.match(words.out, /^FOUND +FILE\nsame +\/\n/);
+  t.match(words.out, new RegExp(`The same\\..* ${release.assets.length} files`));
+  const json = await home.json(['verify-web', `127.0.0.1:${port}`]);
+  t.match(json, { version: SERVER_VERSION, same: true, reached: [] });
+  t.same(
+    (json['files'] as Found[]).map(({ path, found }) => `${found} ${path}`),
+    release.assets.map(({ path }) => `same ${path}`),
+  );
+});
+
+t.test('WEB-16: one altered byte, another policy, a missing file and a foreign script are named', async (t) => {
+  const { port } = await runServer(t);
+  const proxy = await HttpProxy.before(t, port);
+  const home = await atHome(t);
+  const found = async (answer: Answering, headers: Record<string, string> = {}): Promise<string[]> => {
+    proxy.answer = answer;
+    proxy.headers = () => headers;
+    const { code, data } = await home.call(['--json', 'verify-web', proxy.url]);
+    t.equal(code, EXIT.untrusted);
+    t.equal(data[0]?.['same'], false);
+    return (data[0]?.['files'] as Found[])
+      .filter((file) => file.found !== 'same')
+      .map((file) => `${file.found} ${file.path}`);
+  };
+  const script = await readFile(join(WEB_FOLDER, webFileName({ path: engine })));
+  const altered = Buffer.from(script);
+  altered[1_000] = (altered[1_000] ?? 0) ^ 1;
+  const policy = { 'content-security-policy': await policyOf(proxy.url) };
+  const sends = (bytes: Buffer | string, more = {}) =>
+    instead(engine, (response) => void response.writeHead(200, { ...policy, ...more }).end(bytes));
+  t.same(await found(sends(altered)), [`differs ${engine}`]);
+  t.same(await found(sends(script.subarray(0, -1))), [`differs ${engine}`], 'cut short');
+  t.same(await found(sends(Buffer.concat([script, Buffer.alloc(1 << 20)]))), [`differs ${engine}`], 'longer');
+  t.same(await found(sends(script, { 'content-security-policy': '' })), [`policy ${engine}`]);
+  t.same(await found(instead(engine, (response) => void response.writeHead(404).end())), [`missing ${engine}`]);
+  const index = await readFile(join(WEB_FOLDER, 'index.html'), 'utf8');
+  const page = index.replace(
+    '</head>',
+    '<script src="/web/more.js"></script><img src="https://evil.example/x"></head>',
+  );
+  const html = { 'content-type': 'text/html' };
+  t.same(await found(instead('/', (response) => void response.writeHead(200, { ...policy, ...html }).end(page))), [
+    'differs /',
+    'extra /web/more.js',
+    'extra https://evil.example/x',
+  ]);
+  const lax = { 'content-security-policy': `${policy['content-security-policy']}; script-src-attr 'unsafe-inline'` };
+  t.equal((await found(() => false, lax)).filter((file) => file.startsWith('policy ')).length, 4, 'page and scripts');
+  const words = await home.call(['verify-web', proxy.url]);
+  t.match(words.out, /OTHER POLICY +\/sw\.js[\s\S]*Not the same\. 4 files/);
+});
+
+t.test('WEB-17: an origin that the page may send to is told, and is no difference', async (t) => {
+  const { port } = await runServer(t);
+  const proxy = await HttpProxy.before(t, port);
+  const policy = (await policyOf(proxy.url)).replace(/connect-src [^;]*/, '$& https://files.example');
+  proxy.headers = () => ({ 'content-security-policy': policy });
+  const home = await atHome(t);
+  t.match(await home.json(['verify-web', proxy.url]), { same: true, reached: ['https://files.example'] });
+  t.match((await home.call(['verify-web', proxy.url])).out, /may also send to https:\/\/files\.example/);
+});
+
+t.test('WEB-18: no web app, another version, nothing to compare with: each is told as that', async (t) => {
+  const home = await atHome(t);
+  const refused = async (url: string): Promise<unknown[]> => {
+    const { code, error } = await home.call(['--json', 'verify-web', url]);
+    return [code, error?.['code']];
+  };
+  const off = await runServer(t, { env: { WEB_APP: 'off' } });
+  t.same(await refused(`http://127.0.0.1:${off.port}`), [EXIT.notFound, 'no_web_app']);
+  const proxy = await HttpProxy.before(t, off.port);
+  proxy.answer = instead('/api/health', (response) => void response.end('{"ok":true,"version":"9.0.0"}'));
+  t.same(await refused(proxy.url), [EXIT.failure, 'other_version']);
+  proxy.answer = instead('/api/health', (response) => void response.end('<p>It works!</p>'));
+  t.same(await refused(proxy.url), [EXIT.failure, 'bad_answer']);
+  t.same(await refused('http://127.0.0.1:1'), [EXIT.unavailable, 'network']);
+  t.same(await refused('not an address'), [EXIT.usage, 'usage']);
+  t.same((await home.call(['--json', 'verify-web'])).error?.['code'], 'no_device');
+  t.equal(await readRelease(await temporaryFolder(t)), undefined, 'nothing was built');
+});
+
+t.test('WEB-19 WEB-18: doctor says the same in one row; no web app, or another version, is no fault', async (t) => {
+  const made = await world(t);
+  const proxy = await HttpProxy.before(t, made.server.port);
+  const identity = { ...made.first.identity(), serverUrl: proxy.url };
+  const row = async (): Promise<unknown> => (await examined(t, { identity })).of('web');
+  t.match(await row(), [{ status: 'ok', what: /is that of version/ }]);
+  proxy.answer = instead(engine, (response) => void response.end('alert(1)'));
+  t.match(await row(), [{ status: 'problem', what: new RegExp(`1 of .*${engine}`), do: /verify-web/ }]);
+  proxy.answer = instead(
+    '/',
+    (response) => void response.writeHead(200, { 'content-type': 'text/plain' }).end('hello'),
+  );
+  t.match(await row(), [{ status: 'ok', what: /no web app/ }]);
+  proxy.answer = instead('/api/health', (response) => void response.end('{"ok":true,"version":"9.0.0"}'));
+  t.match(await row(), [{ status: 'ok', what: /9\.0\.0.*not compared/ }]);
+});
