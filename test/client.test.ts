@@ -207,7 +207,9 @@ t.test('devices are read once more for whoever asks during a reading: its answer
   const api = new DeviceApi(
     () => new Promise((resolve) => answers.push((devices) => resolve({ status: 200, body: { devices } }))),
   );
-  const roster = new DeviceList({ api, sodium: nodeSodium, identity: me, emit: () => undefined });
+  const roster = new DeviceList({
+    ...{ api, sodium: nodeSodium, identity: me, emit: () => undefined, clock: new TestClock() },
+  });
   const [first, known] = [roster.refresh(), roster.list()];
   await settle();
   t.equal(answers.length, 1);
