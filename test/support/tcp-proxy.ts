@@ -6,6 +6,8 @@ import type { WithTeardown } from './postgres.js';
 export class TcpProxy {
   private readonly pairs = new Set<readonly [Socket, Socket]>();
   private refusing = false;
+  private swallowing = false;
+  private readonly swallowed = new Set<Socket>();
   private readonly server: Server;
 
   private constructor(
@@ -38,6 +40,15 @@ export class TcpProxy {
       client.resetAndDestroy();
       return;
     }
+    if (this.swallowing) {
+      this.swallowed.add(
+        client
+          .on('error', () => undefined)
+          .on('close', () => this.swallowed.delete(client))
+          .pause(),
+      );
+      return;
+    }
     const server = connect(this.targetPort, this.host);
     const pair = [client, server] as const;
     this.pairs.add(pair);
@@ -62,8 +73,16 @@ export class TcpProxy {
     }
   }
 
+  /** From now on every connection, new ones too, is open and carries nothing; or all works again, for new ones. */
+  swallow(swallowing: boolean): void {
+    this.swallowing = swallowing;
+    if (swallowing) this.freeze();
+    else this.cut();
+  }
+
   /** Cuts every connection. */
   cut(): void {
+    for (const socket of this.swallowed) socket.destroy();
     for (const pair of this.pairs) for (const socket of pair) socket.destroy();
   }
 

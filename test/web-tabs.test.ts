@@ -1,0 +1,162 @@
+/** The web app on a real server, in a real browser: one device for all tabs, whatever happens to tabs and server. */
+import t from 'tap';
+import type { ItemRow } from '../src/web/link/messages.js';
+import { CHROMIUM, startBrowser } from './support/browser.js';
+import { until } from './support/events.js';
+import { runServer } from './support/server.js';
+import { TcpProxy } from './support/tcp-proxy.js';
+import { App } from './support/web.js';
+
+t.setTimeout(300_000);
+
+const skip = CHROMIUM === undefined && 'this machine has no Chromium';
+const text = (words: string) => ({ binId: 'inbox', type: 'text', payload: { text: words } }) as const;
+const titles = (items: readonly ItemRow[]): string[] => items.map(({ title }) => title);
+
+/** A claimed server behind a proxy, and a tab that claimed it. */
+async function scene(t: Tap.Test, env: Readonly<Record<string, string>> = {}) {
+  const server = await runServer(t, { env });
+  const proxy = await TcpProxy.before(t, `http://127.0.0.1:${server.port}`);
+  const url = proxy.through(`http://127.0.0.1:${server.port}/`);
+  const browser = await startBrowser(t, CHROMIUM ?? '');
+  const app = await App.open(browser, url);
+  await app.claim();
+  const versions = async () => (await server.sql('SELECT count(*)::int AS n FROM items'))[0]?.['n'];
+  return { server, proxy, url, browser, app, versions };
+}
+
+t.test(
+  'WEB-55: all tabs are one device with one socket, and go on when the leading one is closed',
+  { skip },
+  async (t) => {
+    const { app, browser, url, server } = await scene(t);
+    const second = await App.open(browser, url);
+    const third = await App.open(browser, url);
+    await Promise.all([second.ready(), third.ready()]);
+    const [row] = await server.sql('SELECT count(*)::int AS n FROM devices');
+    t.equal(row?.['n'], 1, 'one device');
+    await second.call('put', text('from the second tab'));
+    for (const tab of [app, third])
+      await tab.shows('list', ({ items }) => titles(items).includes('from the second tab'));
+    await app.page.close();
+    const { id } = (await second.call('put', text('after the first was closed'))) as { id?: string };
+    const lead = id === undefined ? 'lost with the tab that led' : 'kept';
+    if (id === undefined) await second.call('put', text('after the first was closed'));
+    for (const tab of [second, third])
+      await tab.shows('list', ({ items }) => items.some(({ title, pending }) => title.startsWith('after') && !pending));
+    t.comment(`the call during the change was ${lead}`);
+    await third.ready();
+    t.equal((await server.sql('SELECT count(*)::int AS n FROM devices'))[0]?.['n'], 1);
+    t.same([...second.faults, ...third.faults], []);
+  },
+);
+
+t.test('WEB-56: a tab that dies in the middle of an upload loses nothing', { skip }, async (t) => {
+  const { app, browser, url, proxy, versions } = await scene(t);
+  const second = await App.open(browser, url);
+  await second.ready();
+  proxy.swallow(true);
+  await second.page.evaluate(() => {
+    const { link } = (globalThis as unknown as { probe: { link: { call(...all: unknown[]): Promise<unknown> } } })
+      .probe;
+    return link.call('upload', { binId: 'inbox', files: [new File([new Uint8Array(700_000)], 'film.bin')] });
+  });
+  await second.shows('uploads', (uploads) => uploads[0]?.state === 'sending');
+  // Not a farewell, as closing a tab is: its process ends.
+  await app.page.goto('chrome://crash').catch(() => undefined);
+  proxy.swallow(false);
+  await second.shows('list', ({ items }) => items.some(({ title, pending }) => title === 'film.bin' && !pending));
+  await second.shows('uploads', (uploads) => uploads.length === 0);
+  t.equal(await versions(), 1, 'and it is there once');
+});
+
+t.test(
+  'WEB-57: without a server it opens, shows what it has, takes changes, and sends them once',
+  { skip },
+  async (t) => {
+    const { app, proxy, versions } = await scene(t);
+    await app.call('put', text('before'));
+    await app.call('binCreate', { name: 'Home', emoji: '' });
+    await app.shows('list', ({ items }) => items.some(({ pending }) => !pending));
+    await app.page.evaluate(() => navigator.serviceWorker.ready);
+    const ways: readonly (readonly [string, (away: boolean) => void])[] = [
+      ['refuses', (away) => (proxy.refuse(away), proxy.cut())],
+      ['swallows', (away) => proxy.swallow(away)],
+    ];
+    let written = 1;
+    for (const [how, away] of ways) {
+      away(true);
+      await app.reload();
+      await app.shows('list', ({ items }) => titles(items).includes('before'));
+      t.ok(
+        (await app.value('bins'))?.some(({ name }) => name === 'Home'),
+        `${how}: bins have their names`,
+      );
+      t.same(await app.call('put', text(how)).then((put) => 'id' in put), true, `${how}: a change is taken`);
+      const info = await app.shows('info', (info) => info?.waiting.count === 1);
+      t.type(info?.waiting.since, 'number', 'and said to wait since then');
+      await app.reload();
+      await app.shows('list', ({ items }) => items.some(({ title, pending }) => title === how && pending));
+      away(false);
+      await app.call('reconnect');
+      await app.shows('list', ({ items }) => items.some(({ title, pending }) => title === how && !pending));
+      t.equal(await versions(), ++written, `${how}: sent once`);
+    }
+    t.same(app.faults, []);
+  },
+);
+
+t.test('WEB-58: a browser that is revoked while it is open says so, and shows what it has', { skip }, async (t) => {
+  const { app, browser, url, server } = await scene(t);
+  await app.call('put', text('kept'));
+  const other = await App.open(await browser.createBrowserContext(), url);
+  await app.call('offer');
+  const offer = await app.shows('offer', ({ step }) => step === 'words');
+  await other.shows('phase', ({ phase }) => phase === 'empty');
+  await other.call('join', { name: 'Other', words: offer.step === 'words' ? offer.link : '' });
+  const digits = await other.shows('enrolment', ({ step }) => step === 'compare');
+  t.match(await app.shows('offer', ({ step }) => step === 'compare'), { name: 'Other', digits: /^\d{6}$/ });
+  t.equal((await app.value('offer'))?.step === 'compare' && digits.step === 'compare', true);
+  t.same(
+    [await app.value('offer'), digits].map((step) => step !== undefined && 'digits' in step && step.digits),
+    Array(2).fill(digits.step === 'compare' ? digits.digits : ''),
+    'the same digits on both',
+  );
+  await app.call('offerAnswer', true);
+  await other.shows('list', ({ items }) => titles(items).includes('kept'));
+  const devices = await app.shows('devices', (devices) => devices.some(({ name }) => name === 'Other'));
+  await app.call('deviceRevoke', devices.find(({ name }) => name === 'Other')?.id ?? '');
+  await other.shows('phase', ({ phase }) => phase === 'revoked');
+  t.ok(titles((await other.value('list'))?.items ?? []).includes('kept'));
+  await other.call('forget');
+  await other.shows('phase', ({ phase }) => phase === 'empty');
+  const left = await other.page.evaluate(async () => (await indexedDB.databases()).map(({ name }) => name));
+  t.notOk(
+    left.some((name) => name?.startsWith('service-device-')),
+    'nothing of the device is left',
+  );
+  await app.call('signOut').then((answer) => t.match(answer, { failed: 'last_device' }));
+  t.equal((await server.sql('SELECT count(*)::int AS n FROM devices'))[0]?.['n'], 2);
+});
+
+t.test('WEB-59: locked, no tab holds a device; what unlocks one unlocks all', { skip }, async (t) => {
+  const { app, browser, url } = await scene(t);
+  await app.call('put', text('under lock'));
+  await app.call('lockSet', { kind: 'passphrase', passphrase: 'correct horse' });
+  const second = await App.open(browser, url);
+  await second.ready();
+  await second.call('lock');
+  for (const tab of [app, second]) {
+    await tab.shows('phase', ({ phase }) => phase === 'locked');
+    await tab.shows('list', ({ total }) => total === 0);
+  }
+  t.match(await app.call('put', text('while locked')), { failed: 'closed' });
+  t.match(await app.call('unlock', { passphrase: 'battery staple' }), { failed: 'bad_identity' });
+  await app.call('unlock', { passphrase: 'correct horse' });
+  for (const tab of [app, second]) await tab.shows('list', ({ items }) => titles(items).includes('under lock'));
+  await app.page.close();
+  await until('it is locked again', async () => {
+    const phase = await second.value('phase');
+    return phase?.phase === 'locked';
+  });
+});
