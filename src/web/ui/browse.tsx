@@ -6,9 +6,9 @@ import type { ContentType } from '../../protocol/item.js';
 import { binName, move, toMove } from './actions.js';
 import { Composer } from './composer.js';
 import { Check, Inbox, MenuIcon, Search, X } from './icons.js';
-import { ItemView, NoItem } from './item.js';
 import { KIND_ICONS, KINDS } from './kinds.js';
-import { Button, Dialog } from './kit.js';
+import { Button, Dialog, EmptyState } from './kit.js';
+import { later } from './later.js';
 import { bins } from './link.js';
 import { List } from './list.js';
 import { Notices } from './notices.js';
@@ -23,7 +23,11 @@ const words = text.list;
 /** Time without a key press after which the search begins. */
 const SEARCH_REST_MS = 80;
 
+/** No part of the first view; it comes right after it. */
+const ItemView = later(async () => (await import('./item.js')).ItemView);
+
 export function Browse(): JSX.Element {
+  useEffect(ItemView.ahead, []);
   const name = binId.value === null ? text.frame.all : binName(binId.value);
   return (
     <div class="browse">
@@ -50,6 +54,15 @@ export function Browse(): JSX.Element {
       </section>
       {toMove.value !== null && <MoveDialog />}
     </div>
+  );
+}
+
+/** What is shown where no item is open and there is room for one. */
+function NoItem(): JSX.Element {
+  return (
+    <EmptyState icon={Inbox} title={text.item.choose}>
+      <p>{text.item.chooseHow}</p>
+    </EmptyState>
   );
 }
 

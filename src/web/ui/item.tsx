@@ -8,7 +8,7 @@ import { attempt, binName, keep, toEdit } from './actions.js';
 import { copyItem } from './clipboard.js';
 import { download } from './content.js';
 import { KindFields } from './fields.js';
-import { ArrowLeft, Copy, Download, Inbox, Pencil, Search, Undo2 } from './icons.js';
+import { ArrowLeft, Copy, Download, Pencil, Search, Undo2 } from './icons.js';
 import { ItemBody } from './item-body.js';
 import { draftOf, fieldOf, KIND_ICONS, payloadOf, type DraftErrors } from './kinds.js';
 import { Button, EmptyState, honest, Menu, Notice, OneLine } from './kit.js';
@@ -33,15 +33,6 @@ export function ItemView({ id }: { readonly id: string }): JSX.Element {
       </ItemFrame>
     );
   return <Known key={item.id} item={item} />;
-}
-
-/** What is shown where no item is open and there is room for one. */
-export function NoItem(): JSX.Element {
-  return (
-    <EmptyState icon={Inbox} title={words.choose}>
-      <p>{words.chooseHow}</p>
-    </EmptyState>
-  );
 }
 
 function ItemFrame(props: {
