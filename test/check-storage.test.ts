@@ -127,6 +127,11 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     const env = { S3_BUCKET: bucket, S3_ENDPOINT: ceph.endpoint, CORS_ORIGINS: ORIGIN };
     const without = await check(t, env);
     t.match(failure(without), { check: `CORS ${ORIGIN}`, reason: 'cors' }, without.stdout + without.stderr);
+    const app = { S3_BUCKET: bucket, S3_ENDPOINT: ceph.endpoint, PUBLIC_URL: `${ORIGIN}/` };
+    t.match(failure(await check(t, app)), { check: `CORS ${ORIGIN}`, reason: 'cors' }, 'the web app');
+    const hosted = { ...app, TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.example' };
+    t.match(failure(await check(t, hosted)), { check: 'CORS https://a-tenant.sync.example', reason: 'cors' });
+    t.equal((await check(t, { ...app, WEB_APP: 'off' })).code, EXIT.ok);
     const direct = new S3Client({
       endpoint: ceph.endpoint,
       region: 'us-east-1',

@@ -137,7 +137,7 @@ async function indexOf(values: Readonly<Record<string, string>>): Promise<File> 
 async function filesOf(): Promise<{ files: readonly File[]; first: readonly File[]; inputs: Built['inputs'] }> {
   const [page, engine, style, { icon, pngs }] = await Promise.all([
     bundle(join(COMPILED, 'ui', 'main.js'), { format: 'esm' }),
-    bundle(join(COMPILED, 'engine', 'main.js')),
+    bundle(join(COMPILED, 'engine', 'main.js'), { format: 'esm' }),
     bundle(join(SOURCE, 'ui', 'style.css')),
     icons(),
   ]);

@@ -88,11 +88,11 @@ const TEXT_HEADERS: Headers = [
 /** What the web app uses of the browser; whatever else a browser offers is off. */
 const USED = ['camera', 'clipboard-write', 'fullscreen', 'publickey-credentials-create', 'publickey-credentials-get'];
 const UNUSED = [
-  ...['accelerometer', 'autoplay', 'bluetooth', 'browsing-topics', 'clipboard-read', 'display-capture'],
-  ...['encrypted-media', 'gamepad', 'geolocation', 'gyroscope', 'hid', 'identity-credentials-get', 'idle-detection'],
-  ...['local-fonts', 'magnetometer', 'microphone', 'midi', 'otp-credentials', 'payment', 'picture-in-picture'],
-  ...['screen-wake-lock', 'serial', 'storage-access', 'sync-xhr', 'usb', 'web-share', 'window-management'],
-  'xr-spatial-tracking',
+  ...['accelerometer', 'autoplay', 'browsing-topics', 'clipboard-read', 'compute-pressure', 'digital-credentials-get'],
+  ...['display-capture', 'encrypted-media', 'gamepad', 'geolocation', 'gyroscope', 'hid', 'identity-credentials-get'],
+  ...['idle-detection', 'keyboard-map', 'local-fonts', 'magnetometer', 'microphone', 'midi', 'otp-credentials'],
+  ...['payment', 'picture-in-picture', 'private-state-token-issuance', 'private-state-token-redemption'],
+  ...['screen-wake-lock', 'serial', 'storage-access', 'sync-xhr', 'usb', 'window-management', 'xr-spatial-tracking'],
 ];
 /** Headers of the web app's files beside their policy. */
 const WEB_HEADERS: Headers = [

@@ -1,5 +1,5 @@
 /** What the screens outside of the app have in common: one column, one heading that takes the focus at each step. */
-import type { ComponentChildren, JSX } from 'preact';
+import { Fragment, type ComponentChildren, type JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
 import { Button, Notice } from './kit.js';
@@ -14,10 +14,16 @@ interface ScreenProps {
   readonly onSubmit?: () => void;
 }
 
-/** One step. Give it a `key` where steps follow each other, so that each one's heading is focused and read. */
+/**
+ * One step. Give it a `key` where steps follow each other: then each one's heading is focused and read, or what has
+ * `autoFocus`.
+ */
 export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps): JSX.Element {
   const heading = useRef<HTMLHeadingElement>(null);
-  useLayoutEffect(() => heading.current?.focus(), []);
+  useLayoutEffect(() => {
+    const asked = heading.current?.closest('main')?.querySelector<HTMLElement>('[autofocus]');
+    (asked ?? heading.current)?.focus();
+  }, []);
   const inside = (
     <>
       <header class="step-head no-print">
@@ -70,11 +76,25 @@ export function Problem({
   );
 }
 
+/** A line that breaks between its words, and within one only where that alone is too long. */
+function Command({ value }: { readonly value: string }) {
+  return (
+    <code dir="ltr">
+      {value.split(' ').map((word, at) => (
+        <Fragment key={at}>
+          {at > 0 && ' '}
+          <span>{word}</span>
+        </Fragment>
+      ))}
+    </code>
+  );
+}
+
 /** A text to be copied: a command, a fingerprint. */
 export function Copyable({ value, label }: { readonly value: string; readonly label: string }): JSX.Element {
   return (
     <div class="copyable">
-      <code dir="ltr">{value}</code>
+      <Command value={value} />
       <CopyButton value={value} label={label} />
     </div>
   );

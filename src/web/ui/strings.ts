@@ -38,9 +38,11 @@ const kit = {
   cancel: 'Cancel',
   close: 'Close',
   dismiss: 'Dismiss',
+  hidden: 'Hidden',
   hide: 'Hide',
   show: 'Show',
   back: 'Back',
+  copy: 'Copy',
   copied: 'Copied',
   notCopied: 'Not copied: select it and copy it by hand',
 };
@@ -132,6 +134,7 @@ const picture = {
 const pair = {
   title: 'Pair a device',
   working: 'Drawing six words…',
+  letting: 'Letting it in…',
   lead: 'On the new device, point the camera at the code or open this server’s address and type the words.',
   qr: 'QR code of the link',
   words: 'Six words',
@@ -266,8 +269,6 @@ const settings = {
     items: (count: number): string => counted(count, 'item'),
     label: 'Storage used',
     unknown: 'How much is used is known when the server answers.',
-    version: (page: string, server: string): string => `Page ${page}, server ${server}`,
-    page: (page: string): string => `Page ${page}`,
   },
   archive: {
     title: 'Archive',
@@ -290,6 +291,7 @@ const settings = {
     stop: 'Stop',
     noFile: 'Choose a file.',
     words: 'That needs twelve words.',
+    notThese: 'These are not the twelve words of this vault.',
   },
   repair: {
     title: 'What is not shown',
@@ -322,7 +324,12 @@ const settings = {
     go: 'Sign out',
     forget: 'Remove from this browser',
   },
-  trust: 'What this page can promise',
+  about: {
+    title: 'About',
+    version: (page: string, server: string): string => `Page ${page}, server ${server}`,
+    page: (page: string): string => `Page ${page}`,
+    trust: 'What this page can promise',
+  },
 };
 
 const lock = {
@@ -382,7 +389,7 @@ const unable = {
   certificate:
     'The certificate is Caddy’s own. Each device has to trust it once: this hands it out for as long as it runs,',
   certificateThen: 'then open this on the device, install it, and stop the command:',
-  iphone:
+  phones:
     'iPhone: then Settings, General, About, Certificate Trust Settings. Android: Settings, Security, Install a CA certificate.',
   proxied:
     'Something answers at port 80 already: give that proxy a certificate, as deploy/README.md of the server shows.',
@@ -427,6 +434,235 @@ const unable = {
   revokedBack: 'To come back, forget this browser, then pair it anew or recover with the twelve words.',
 };
 
+/** The frame around the screens: side bar, line of the connection, keys. */
+const frame = {
+  menu: 'Menu',
+  all: 'Everything',
+  bins: 'Bins',
+  newBin: 'New bin',
+  binMenu: (name: string): string => `More for ${name}`,
+  devices: 'Devices',
+  settings: 'Settings',
+  trust: 'Trust',
+  lock: 'Lock now',
+  keys: 'Keyboard shortcuts',
+  skip: 'To the list',
+  here: 'Everything is here',
+  known: 'Connected',
+  catchingUp: 'Catching up…',
+  connecting: 'Connecting…',
+  offline: 'Offline',
+  offlineWaiting: (count: number, since: string): string =>
+    `Offline: ${counted(count, 'change')} ${count === 1 ? 'waits' : 'wait'}, since ${since}`,
+  sending: (count: number): string => `Sending ${counted(count, 'change')}…`,
+  connect: 'Connect now',
+  halted: 'Stopped',
+  reload: 'Reload',
+  engineGone: 'What runs this page in the background has stopped',
+  engineGoneHow: 'Nothing that was kept is lost. Reload the page to go on.',
+  engineFailed: 'The page cannot start',
+  sharedWaiting: (count: number): string => `${counted(count, 'shared thing')} will be put once this device is open.`,
+};
+
+/** The list and its rows. */
+const list = {
+  label: 'Items',
+  search: 'Search',
+  searchIn: (bin: string): string => `Search ${bin}`,
+  clear: 'Clear the search',
+  kinds: 'Kinds',
+  allKinds: 'All',
+  kind: {
+    password: 'Password',
+    link: 'Link',
+    text: 'Text',
+    code: 'Code',
+    image: 'Picture',
+    file: 'File',
+    audio: 'Audio',
+    video: 'Video',
+    contact: 'Contact',
+    location: 'Location',
+  },
+  kindsOf: {
+    password: 'Passwords',
+    link: 'Links',
+    text: 'Texts',
+    code: 'Code',
+    image: 'Pictures',
+    file: 'Files',
+    audio: 'Audio',
+    video: 'Videos',
+    contact: 'Contacts',
+    location: 'Locations',
+  },
+  found: (count: number): string => counted(count, 'item'),
+  noneTitle: 'Nothing here yet',
+  none: 'Type or paste something, or drop files anywhere. It appears on all your devices.',
+  notFoundTitle: 'Nothing found',
+  notFound: 'No item fits. Secrets themselves are not searched.',
+  showAll: 'Show everything',
+  loading: 'Loading…',
+  pending: 'Not sent yet',
+  copy: 'Copy',
+  copySecret: 'Copy password',
+  open: 'Open link',
+  download: 'Download',
+  edit: 'Edit',
+  move: 'Move…',
+  moveTitle: 'Move to',
+  remove: 'Delete',
+  more: (title: string): string => `More for ${title}`,
+  removed: (seconds: number): string => `Deleted in ${seconds} s`,
+  undo: 'Undo',
+  moved: (bin: string): string => `Moved to ${bin}`,
+  namelessBin: 'Bin without a name',
+  cleared: 'The clipboard was cleared',
+  secretCopied: (seconds: number): string => `Copied. The clipboard is cleared in ${seconds} s.`,
+  clearNow: 'Clear now',
+  notCopied: (failure: Failure): string => `Not copied: ${problem(failure)}`,
+  newAbove: 'New above',
+};
+
+/** The field that takes everything. */
+const put = {
+  label: 'Put something',
+  placeholder: 'Type, paste or drop anything',
+  put: 'Put',
+  files: 'Choose files',
+  camera: 'Take a picture',
+  kind: (kind: string): string => `Kind: ${kind}`,
+  into: (bin: string): string => `Into ${bin}`,
+  details: 'Fields',
+  plain: 'Back to the text',
+  drop: 'Drop to put here',
+  dropInto: (bin: string): string => `Drop to put into ${bin}`,
+};
+
+/** The fields of the kinds. */
+const fields = {
+  labels: {
+    service: 'For',
+    user: 'User',
+    secret: 'Password',
+    url: 'Address',
+    title: 'Title',
+    desc: 'Description',
+    site: 'Site',
+    text: 'Text',
+    label: 'Name',
+    lang: 'Language',
+    name: 'Name',
+    role: 'Role',
+    email: 'E-mail',
+    phone: 'Phone',
+    addr: 'Postal address',
+    lat: 'Latitude',
+    lng: 'Longitude',
+    coordinates: 'Coordinates',
+  } as Readonly<Record<string, string>>,
+  missing: 'This is needed.',
+  notNumber: 'This is not a number.',
+  notAddress: 'This is not an address.',
+  bothNumbers: 'Latitude and longitude go together.',
+  latRange: 'From -90 to 90.',
+  lngRange: 'From -180 to 180.',
+  noPlace: 'A name, an address, or latitude and longitude.',
+};
+
+/** One item. */
+const item = {
+  label: 'Item',
+  choose: 'Nothing chosen',
+  chooseHow: 'What you choose in the list is shown here.',
+  goneTitle: 'This item is gone',
+  gone: 'It was deleted, here or on another device.',
+  back: 'Back to the list',
+  save: 'Save',
+  copyField: (field: string): string => `Copy ${field}`,
+  whole: 'Show the whole',
+  cut: 'This is the beginning.',
+  bin: 'Bin',
+  from: 'From',
+  thisDevice: 'this device',
+  otherDevice: 'a device that is gone',
+  when: 'When',
+  size: 'Size',
+  type: 'Type',
+  mapsOpen: 'Open on OpenStreetMap',
+  coordinates: 'Coordinates',
+  preview: 'Preview',
+  noPreview: 'No preview for this kind of file.',
+  showPreview: 'Show preview',
+  previewFailed: 'It cannot be shown here. Download it to open it with another program.',
+  textBegin: (size: string): string => `The first ${size}.`,
+  downloading: 'Preparing the download…',
+  tooLarge: 'This browser cannot stream it to disk before the page is reloaded once.',
+  removedTitle: 'This item is being deleted',
+};
+
+/** Files on their way. */
+const uploads = {
+  title: 'Uploads',
+  waiting: 'Waiting',
+  speed: (done: string, size: string, perSecond: string): string => `${done} of ${size}, ${perSecond}/s`,
+  progress: (name: string): string => `${name}: upload`,
+  cancel: (name: string): string => `Cancel ${name}`,
+  retry: 'Try again',
+  close: 'Hide',
+  summary: (count: number): string => `${counted(count, 'file')} on ${count === 1 ? 'its' : 'their'} way`,
+};
+
+/** What a person should know of. */
+const notices = {
+  label: 'Notices',
+  rejected: (title: string): string => `“${title}” was not taken by the server`,
+  untagged_delete: (title: string): string => `“${title}” was deleted by somebody who cannot prove it`,
+  repaired_store: 'What was stored in this browser was damaged and has been repaired',
+  missing: (title: string): string => `“${title}” is missing on the server`,
+  reset: 'The server was restored to an older state',
+  problem: 'Something went wrong',
+  nameless: 'An item',
+  overwrite: 'Write it anyway',
+  asCopy: 'Keep as a copy',
+  uncertified: (count: number): string =>
+    count === 1 ? 'A device nobody vouched for wants in' : `${count} devices nobody vouched for want in`,
+  uncertifiedText: 'Nothing is sent until you decide: let it in if it is yours, revoke it if not.',
+  toDevices: 'Look at devices',
+  orphaned: (count: number): string => `The server lost ${counted(count, 'item')} that this device still has`,
+  orphanedText: 'It was restored to an older state. Write them again, or let them go.',
+  republish: 'Write again',
+  discard: 'Let go',
+  discardTitle: 'Let these items go?',
+  discardText: 'They are removed from this device too. This cannot be undone.',
+  hidden: (count: number): string => `${counted(count, 'item')} cannot be shown`,
+  hiddenText: 'They do not verify: the server or the way altered them, or a newer version wrote them.',
+  hiddenShow: 'Details',
+  hiddenKept: 'an earlier version is shown',
+};
+
+/** The keys. */
+const keys = {
+  title: 'Keyboard shortcuts',
+  rows: [
+    ['/', 'Search'],
+    ['n', 'Put something new'],
+    ['j k', 'Down and up in the list'],
+    ['Enter', 'Open'],
+    ['c', 'Copy'],
+    ['o', 'Open link'],
+    ['e', 'Edit'],
+    ['m', 'Move'],
+    ['Del', 'Delete'],
+    ['Esc', 'Back'],
+    ['Ctrl Enter', 'Put what is typed'],
+    ['?', 'This list'],
+  ] as readonly (readonly [string, string])[],
+};
+
+const tampered =
+  'A key did not fit, so nothing was handed over. Take new words; if it happens twice, do not trust this network or server.';
+
 /** What went wrong, by the code of a `Failure`. Where a code is not here, its own message is shown. */
 const PROBLEMS: Readonly<Record<string, string>> = {
   // Answers of the server.
@@ -462,6 +698,12 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   wrong_host: 'The new device used another address of the server than this one. Use the same on both.',
   known_device: 'That device is here already.',
   empty_password: 'Give the account password.',
+  ...Object.fromEntries(
+    ['low_order', 'wrong_device', 'bad_attestation', 'bad_confirmation', 'bad_cert', 'bad_wrap'].map((code) => [
+      code,
+      tampered,
+    ]),
+  ),
   bad_challenge: 'The server asked for something that no honest server asks for. Nothing was answered.',
   bad_identity: 'That does not open this browser.',
   fingerprint: 'This is the fingerprint of another device.',
@@ -488,6 +730,14 @@ export const text = {
   time,
   problem,
   kit,
+  frame,
+  list,
+  put,
+  fields,
+  item,
+  uploads,
+  notices,
+  keys,
   begin,
   picture,
   pair,

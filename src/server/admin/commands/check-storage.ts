@@ -1,7 +1,7 @@
 /** `service-admin check-storage`: tries the blob store as clients and as the server. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Config } from '../../config/config.js';
+import { apexOf, type Config } from '../../config/config.js';
 import { keptSecret } from '../../config/secrets.js';
 import { publicUrl } from '../../config/variables.js';
 import { localStore, withStore } from '../../blobs/objects/open.js';
@@ -52,7 +52,17 @@ async function verdictsOf(
   if (config.storageKind === 'local') {
     return checkLocal({ store: localStore(config, await secretOf(config)), origins, origin: url, onVerdict });
   }
-  return withStore(config, (store) => checkBucket({ store, origins, onVerdict }));
+  const all = [...new Set([...origins, ...webOrigins(config)])];
+  return withStore(config, (store) => checkBucket({ store, origins: all, onVerdict }));
+}
+
+/** Where the web app is opened, as far as the configuration tells; of a hosted service a host that stands for them all. */
+function webOrigins(config: Config): readonly string[] {
+  const { webApp, publicUrl: url, domain, tenantMode } = config;
+  if (webApp === 'off') return [];
+  if (tenantMode === 'multi') return [`https://a-tenant.${apexOf(config)}`];
+  if (url !== null) return [new URL(url).origin];
+  return domain === null ? [] : [`https://${domain}`];
 }
 
 /** The server's secret. None is generated here: the file would belong to the user who runs this. */

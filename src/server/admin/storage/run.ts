@@ -52,7 +52,7 @@ const altered = (url: string): string =>
 /** What is checked. */
 export interface StoreCheck {
   readonly store: ObjectStore;
-  /** Of CORS_ORIGINS. */
+  /** Of CORS_ORIGINS, and of the web app. */
   readonly origins: readonly string[];
   /** Called with each verdict. */
   readonly onVerdict: (verdict: Verdict) => void;
@@ -228,7 +228,7 @@ export class StoreRun {
     const download = await this.download();
     const { origins } = this.check;
     if (origins.length === 0) {
-      throw new NotOk({ outcome: 'skipped', seen: 'CORS_ORIGINS is empty: no browser calls from elsewhere' });
+      throw new NotOk({ outcome: 'skipped', seen: 'neither CORS_ORIGINS nor the address of a web app is set' });
     }
     const verdicts: Verdict[] = [];
     for (const origin of origins) {

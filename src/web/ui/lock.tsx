@@ -1,0 +1,131 @@
+/** A locked browser: the passphrase or passkey that opens it, or the way out. */
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import type { Failure, Phase } from '../link/messages.js';
+import { Lock } from './icons.js';
+import { Button, Confirm, Field, Notice } from './kit.js';
+import { call, phase, shared } from './link.js';
+import { askPasskey, PasskeyError } from './passkey.js';
+import { Problem, Screen } from './screen.js';
+import { text } from './strings.js';
+import { useTask } from './task.js';
+
+const words = text.lock;
+
+/** Screen of the phase `locked`. */
+export function LockScreen(): JSX.Element | null {
+  const [lost, setLost] = useState(false);
+  const now = phase.value;
+  const waiting = shared.value?.count ?? 0;
+  if (now?.phase !== 'locked') return null;
+  return (
+    <>
+      {now.kind === 'passkey' ? (
+        <ByPasskey now={now} waiting={waiting} onLost={() => setLost(true)} />
+      ) : (
+        <ByPassphrase waiting={waiting} onLost={() => setLost(true)} />
+      )}
+      {lost && <ForgetDialog onClose={() => setLost(false)} />}
+    </>
+  );
+}
+
+interface LockProps {
+  readonly waiting: number;
+  readonly onLost: () => void;
+}
+
+/** What the engine says where the passphrase or passkey is not the one. */
+const isWrong = (problem: Failure | null): boolean => problem?.code === 'bad_identity';
+
+function ByPassphrase({ waiting, onLost }: LockProps) {
+  const [passphrase, setPassphrase] = useState('');
+  const task = useTask();
+  return (
+    <Screen
+      title={words.title}
+      icon={Lock}
+      onSubmit={() => {
+        if (passphrase !== '') task.run(() => call('unlock', { passphrase }));
+      }}
+    >
+      <Field
+        kind="secret"
+        label={words.passphrase}
+        value={passphrase}
+        onValue={setPassphrase}
+        autoComplete="current-password"
+        error={isWrong(task.problem) ? words.wrong : null}
+        autoFocus
+      />
+      <Problem problem={isWrong(task.problem) ? null : task.problem} />
+      <Waiting count={waiting} />
+      <div class="step-foot">
+        <Button kind="primary" submit wide busy={task.busy} disabled={passphrase === ''}>
+          {words.open}
+        </Button>
+        <Button kind="quiet" onClick={onLost}>
+          {words.lost}
+        </Button>
+      </div>
+    </Screen>
+  );
+}
+
+function ByPasskey({ now, waiting, onLost }: LockProps & { readonly now: Extract<Phase, { phase: 'locked' }> }) {
+  const [failed, setFailed] = useState<PasskeyError['code'] | null>(null);
+  const task = useTask();
+  const open = (): void => {
+    setFailed(null);
+    task.run(async () => {
+      if (now.passkey === null) return;
+      try {
+        await call('unlock', { secret: await askPasskey(now.passkey) });
+      } catch (error) {
+        if (!(error instanceof PasskeyError)) throw error;
+        setFailed(error.code);
+      }
+    });
+  };
+  return (
+    <Screen title={words.title} icon={Lock}>
+      {failed !== null && (
+        <Notice kind="warn" live>
+          {failed === 'cancelled' ? words.cancelled : text.settings.lock.unsupported}
+        </Notice>
+      )}
+      <Problem problem={task.problem} />
+      <Waiting count={waiting} />
+      <div class="step-foot">
+        <Button kind="primary" wide busy={task.busy} onClick={open} autoFocus>
+          {words.usePasskey}
+        </Button>
+        <Button kind="quiet" onClick={onLost}>
+          {words.lost}
+        </Button>
+      </div>
+    </Screen>
+  );
+}
+
+const Waiting = ({ count }: { readonly count: number }) =>
+  count === 0 ? null : <p class="quiet">{words.shared(count)}</p>;
+
+/** Removes everything from this browser, after saying what that means. */
+export function ForgetDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
+  const task = useTask();
+  return (
+    <Confirm
+      title={words.forgetTitle}
+      action={words.forget}
+      danger
+      busy={task.busy}
+      onYes={() => task.run(() => call('forget'))}
+      onClose={onClose}
+    >
+      <p>{words.forgetLead}</p>
+      <p class="quiet">{words.forgetRevoke}</p>
+      <Problem problem={task.problem} />
+    </Confirm>
+  );
+}

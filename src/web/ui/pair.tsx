@@ -1,0 +1,162 @@
+/** Pairing another device from this one. */
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { Offer } from '../link/messages.js';
+import { Compare, WordGrid } from './compare.js';
+import { Button, Dialog } from './kit.js';
+import { call, offer } from './link.js';
+import { qrPath } from './qr.js';
+import { CopyButton, Problem } from './screen.js';
+import { text } from './strings.js';
+import { useTask, type Task } from './task.js';
+import { wordsIn } from './typed.js';
+
+const { pair } = text;
+
+/** Draws the words when it opens, and ends the offer when it is closed before somebody joined. */
+export function PairDialog({ onClose }: { readonly onClose?: () => void }): JSX.Element {
+  const task = useTask();
+  const step: Offer = offer.value ?? { step: 'working' };
+  const decided = useRef(false);
+  if (step.step === 'compare') decided.current = true;
+  else if (step.step === 'words') decided.current = false;
+  useEffect(() => task.run(() => call('offer')), []);
+  const close = (): void => {
+    if (step.step !== 'idle') task.run(() => call('offerCancel'));
+    onClose?.();
+  };
+  if (task.problem !== null) {
+    return (
+      <Frame title={pair.failedTitle} onClose={close} actions={<Again task={task} />}>
+        <Problem problem={task.problem} />
+      </Frame>
+    );
+  }
+  return <Step step={step} task={task} onClose={close} decided={decided.current} />;
+}
+
+function Frame(props: {
+  readonly title: string;
+  readonly onClose: () => void;
+  readonly actions?: ComponentChildren;
+  readonly children: ComponentChildren;
+}) {
+  return (
+    <Dialog title={props.title} onClose={props.onClose} actions={props.actions}>
+      {props.children}
+    </Dialog>
+  );
+}
+
+function Again({ task }: { readonly task: Task }) {
+  return (
+    <Button kind="primary" busy={task.busy} onClick={() => task.run(() => call('offer'))}>
+      {pair.again}
+    </Button>
+  );
+}
+
+interface StepProps<S extends Offer = Offer> {
+  readonly step: S;
+  readonly task: Task;
+  readonly onClose: () => void;
+}
+
+function Step({ step, task, onClose, decided }: StepProps & { readonly decided: boolean }): JSX.Element {
+  switch (step.step) {
+    case 'idle':
+    case 'working':
+      return (
+        <Frame title={pair.title} onClose={onClose}>
+          <p class="waiting" role="status">
+            <span class="turning" aria-hidden="true" /> {decided ? pair.letting : pair.working}
+          </p>
+        </Frame>
+      );
+    case 'words':
+      return <Words step={step} task={task} onClose={onClose} />;
+    case 'compare':
+      return <Decide step={step} task={task} onClose={onClose} />;
+    case 'joined':
+      return (
+        <Frame
+          title={pair.joinedTitle}
+          onClose={onClose}
+          actions={
+            <Button kind="primary" onClick={onClose} autoFocus>
+              {pair.done}
+            </Button>
+          }
+        >
+          <p role="status">{pair.joined(step.name)}</p>
+        </Frame>
+      );
+    case 'failed':
+      return (
+        <Frame title={pair.failedTitle} onClose={onClose} actions={<Again task={task} />}>
+          <Problem problem={step.problem} />
+        </Frame>
+      );
+  }
+}
+
+function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) {
+  return (
+    <Frame title={pair.title} onClose={onClose} actions={<CopyButton value={step.link} label={pair.copyLink} plain />}>
+      <p>{pair.lead}</p>
+      <div class="offer">
+        <QrCode value={step.link} />
+        <WordGrid words={wordsIn(step.words)} label={pair.words} />
+      </div>
+      <p class="quiet small">{pair.secret}</p>
+      <TimeLeft until={step.expiresAt} />
+    </Frame>
+  );
+}
+
+function QrCode({ value }: { readonly value: string }) {
+  const { size, path } = useMemo(() => qrPath(value), [value]);
+  return (
+    <svg class="qr" viewBox={`0 0 ${size} ${size}`} shape-rendering="crispEdges" role="img" aria-label={pair.qr}>
+      <path d={path} />
+    </svg>
+  );
+}
+
+const SECOND_MS = 1_000;
+
+function TimeLeft({ until }: { readonly until: number }) {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), SECOND_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return (
+    <p class="quiet small numbers" role="timer">
+      {pair.left(Math.max(0, until - now))}
+    </p>
+  );
+}
+
+function Decide({ step, task, onClose }: StepProps<Extract<Offer, { step: 'compare' }>>) {
+  const answer = (same: boolean) => () => task.run(() => call('offerAnswer', same));
+  return (
+    <Frame
+      title={pair.compareTitle}
+      onClose={onClose}
+      actions={
+        <>
+          <Button kind="danger" busy={task.busy} onClick={answer(false)}>
+            {pair.differ}
+          </Button>
+          <Button kind="primary" busy={task.busy} onClick={answer(true)}>
+            {pair.match}
+          </Button>
+        </>
+      }
+    >
+      <p>{pair.wants(step.name)}</p>
+      <Compare digits={step.digits} />
+    </Frame>
+  );
+}

@@ -1,0 +1,26 @@
+/** A QR code as one path. */
+import { encode } from 'uqr';
+
+/** White modules around the code, without which cameras miss it. */
+const QUIET_ZONE = 4;
+
+export interface QrPath {
+  /** Side of the square, in modules. */
+  readonly size: number;
+  /** The dark modules, each one by one, for an SVG path. */
+  readonly path: string;
+}
+
+export function qrPath(value: string): QrPath {
+  const { data, size } = encode(value, { ecc: 'M', border: QUIET_ZONE });
+  const runs: string[] = [];
+  for (const [y, row] of data.entries()) {
+    for (let x = 0; x < size; x++) {
+      if (row[x] !== true) continue;
+      const from = x;
+      while (row[x] === true) x++;
+      runs.push(`M${from} ${y}h${x - from}v1h${from - x}z`);
+    }
+  }
+  return { size, path: runs.join('') };
+}

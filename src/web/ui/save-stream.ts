@@ -1,0 +1,84 @@
+/** Writes a stream of bytes to a file of the user's: straight to the disk where the browser can, else as a download. */
+
+/** Blobs lie outside of the page's memory, so what has come is gathered in them. */
+const PIECE_BYTES = 4 * 1024 * 1024;
+const FREE_AFTER_MS = 60_000;
+
+interface Target {
+  readonly write: (bytes: Uint8Array<ArrayBuffer>) => Promise<void>;
+  readonly close: () => Promise<void>;
+  readonly abort: () => Promise<void>;
+}
+
+interface Picker {
+  showSaveFilePicker?: (options: { suggestedName: string }) => Promise<FileSystemFileHandle>;
+}
+
+/** To be called in a click: browsers ask where to save only then. Null: the person changed their mind. */
+export async function chooseTarget(suggestedName: string): Promise<Target | null> {
+  const pick = (globalThis as Picker).showSaveFilePicker;
+  if (pick === undefined) return asDownload(suggestedName);
+  try {
+    const file = await pick({ suggestedName });
+    const stream = await file.createWritable();
+    return { write: (bytes) => stream.write(bytes), close: () => stream.close(), abort: () => stream.abort() };
+  } catch (error) {
+    if (error instanceof DOMException && error.name === 'AbortError') return null;
+    throw error;
+  }
+}
+
+function asDownload(name: string): Target {
+  const pieces: Blob[] = [];
+  let waiting: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
+  const gather = (): void => {
+    pieces.push(new Blob(waiting));
+    [waiting, size] = [[], 0];
+  };
+  return {
+    write: (bytes) => {
+      waiting.push(bytes);
+      size += bytes.length;
+      if (size >= PIECE_BYTES) gather();
+      return Promise.resolve();
+    },
+    close: () => {
+      gather();
+      const url = URL.createObjectURL(new Blob(pieces, { type: 'application/octet-stream' }));
+      const link = document.createElement('a');
+      [link.href, link.download] = [url, name];
+      link.click();
+      // The download has begun by then; it holds the bytes itself.
+      setTimeout(() => URL.revokeObjectURL(url), FREE_AFTER_MS);
+      return Promise.resolve();
+    },
+    abort: () => {
+      pieces.length = 0;
+      waiting = [];
+      return Promise.resolve();
+    },
+  };
+}
+
+/** Writes all of `source`. `onBytes` hears how many there are; a stop leaves no file. Returns their number. */
+export async function saveStream(
+  source: AsyncIterable<Uint8Array>,
+  target: Target,
+  { onBytes, stop }: { readonly onBytes: (written: number) => void; readonly stop: AbortSignal },
+): Promise<number> {
+  let written = 0;
+  try {
+    for await (const bytes of source) {
+      stop.throwIfAborted();
+      await target.write(new Uint8Array(bytes));
+      onBytes((written += bytes.length));
+    }
+    stop.throwIfAborted();
+  } catch (error) {
+    await target.abort();
+    throw error;
+  }
+  await target.close();
+  return written;
+}

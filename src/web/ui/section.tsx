@@ -1,0 +1,66 @@
+/** What the pages beside the list have in common. */
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import type { Failure } from '../link/messages.js';
+import { ArrowLeft } from './icons.js';
+import { Button } from './kit.js';
+import { info, problemOf } from './link.js';
+import { leave } from './route.js';
+import { text } from './strings.js';
+
+/** The head of a page beside the list: the way back where the side bar is not seen, the heading, what can be done. */
+export function PageHead({
+  title,
+  children,
+}: {
+  readonly title: string;
+  readonly children?: ComponentChildren;
+}): JSX.Element {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useLayoutEffect(() => heading.current?.focus(), []);
+  return (
+    <div class="page-head">
+      <Button kind="icon" icon={ArrowLeft} label={text.kit.back} onClick={leave} />
+      <h1 ref={heading} tabIndex={-1}>
+        {title}
+      </h1>
+      {children}
+    </div>
+  );
+}
+
+/** A group of settings with its heading. */
+export function Section({
+  title,
+  children,
+}: {
+  readonly title: string;
+  readonly children: ComponentChildren;
+}): JSX.Element {
+  const id = useId();
+  return (
+    <section class="card stack" aria-labelledby={id}>
+      <h2 id={id}>{title}</h2>
+      {children}
+    </section>
+  );
+}
+
+/** What the server says, asked once and again after each change of `turn`. Undefined: not known yet. */
+export function useAnswer<T>(ask: () => Promise<T>, turn: unknown): { value: T | undefined; problem: Failure | null } {
+  const [answer, setAnswer] = useState<{ value: T | undefined; problem: Failure | null }>({
+    value: undefined,
+    problem: null,
+  });
+  const line = info.value?.line.state;
+  useEffect(() => {
+    let stale = false;
+    ask().then(
+      (value) => stale || setAnswer({ value, problem: null }),
+      (error: unknown) => stale || setAnswer(({ value }) => ({ value, problem: problemOf(error) })),
+    );
+    return () => void (stale = true);
+    // Asked again when the server is back.
+  }, [turn, line]);
+  return answer;
+}

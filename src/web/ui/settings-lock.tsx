@@ -1,0 +1,173 @@
+/** How this browser is locked. */
+import type { JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import type { DeviceInfo, LockKind } from '../link/messages.js';
+import { Button, Confirm, Dialog, Field, Notice, Select, toast } from './kit.js';
+import { call } from './link.js';
+import { makePasskey, PasskeyError, passkeysWork } from './passkey.js';
+import { Problem } from './screen.js';
+import { Section } from './section.js';
+import { text } from './strings.js';
+import { useTask } from './task.js';
+
+const words = text.settings.lock;
+
+const MINUTES = [1, 5, 15, 60] as const;
+const NEVER = 'never';
+const PASSPHRASE_MIN = 8;
+
+/** `name`: of this device, for the passkey's label. */
+export function LockSection({ lock, name }: { readonly lock: DeviceInfo['lock']; readonly name: string }): JSX.Element {
+  const [asked, setAsked] = useState<LockKind | null>(null);
+  const [passkeys, setPasskeys] = useState(true);
+  useEffect(() => void passkeysWork().then(setPasskeys), []);
+  const task = useTask();
+  const kinds: readonly LockKind[] =
+    passkeys || lock.kind === 'passkey' ? ['none', 'passphrase', 'passkey'] : ['none', 'passphrase'];
+  const close = (): void => setAsked(null);
+  return (
+    <Section title={words.title}>
+      <p class="quiet">{words.is[lock.kind]}</p>
+      <Select
+        label={words.kind}
+        value={lock.kind}
+        options={kinds.map((kind) => ({ value: kind, label: words[kind] }))}
+        onValue={setAsked}
+        hint={passkeys ? undefined : words.noPasskey}
+      />
+      {lock.kind === 'passphrase' && (
+        <div>
+          <Button onClick={() => setAsked('passphrase')}>{words.setPassphrase}</Button>
+        </div>
+      )}
+      {lock.kind !== 'none' && (
+        <div class="lock-after">
+          <Select
+            label={words.after}
+            value={`${lock.afterMinutes ?? NEVER}`}
+            options={[...MINUTES, null].map((minutes) => ({
+              value: `${minutes ?? NEVER}`,
+              label: words.minutes(minutes),
+            }))}
+            onValue={(value) => task.run(() => call('lockAfter', value === NEVER ? null : Number(value)))}
+          />
+          <Button onClick={() => task.run(() => call('lock'))}>{words.now}</Button>
+        </div>
+      )}
+      <Problem problem={task.problem} />
+      {asked === 'none' && <UnlockDialog onClose={close} />}
+      {asked === 'passphrase' && <PassphraseDialog onClose={close} />}
+      {asked === 'passkey' && <PasskeyDialog name={name} onClose={close} />}
+    </Section>
+  );
+}
+
+interface AskProps {
+  readonly onClose: () => void;
+}
+
+const done = (onClose: () => void): void => {
+  toast(words.changed);
+  onClose();
+};
+
+function UnlockDialog({ onClose }: AskProps) {
+  const task = useTask();
+  const take = (): void =>
+    task.run(async () => {
+      await call('lockSet', { kind: 'none' });
+      done(onClose);
+    });
+  return (
+    <Confirm title={words.offTitle} action={words.off} danger busy={task.busy} onYes={take} onClose={onClose}>
+      <p>{words.is.none}</p>
+      <Problem problem={task.problem} />
+    </Confirm>
+  );
+}
+
+function PassphraseDialog({ onClose }: AskProps) {
+  const [passphrase, setPassphrase] = useState('');
+  const [again, setAgain] = useState('');
+  const [tried, setTried] = useState(false);
+  const task = useTask();
+  const short = [...passphrase].length < PASSPHRASE_MIN;
+  const differ = passphrase !== again;
+  const submit = (): void => {
+    setTried(true);
+    if (short || differ) return;
+    task.run(async () => {
+      await call('lockSet', { kind: 'passphrase', passphrase });
+      done(onClose);
+    });
+  };
+  return (
+    <Dialog
+      title={words.setPassphrase}
+      onClose={onClose}
+      onSubmit={submit}
+      actions={
+        <Button kind="primary" submit busy={task.busy}>
+          {words.set}
+        </Button>
+      }
+    >
+      <p>{words.passphraseLead}</p>
+      <Field
+        kind="secret"
+        label={words.passphrase}
+        value={passphrase}
+        onValue={setPassphrase}
+        autoComplete="new-password"
+        hint={words.short}
+        error={tried && short ? words.short : null}
+        autoFocus
+      />
+      <Field
+        kind="secret"
+        label={words.repeat}
+        value={again}
+        onValue={setAgain}
+        autoComplete="new-password"
+        error={tried && !short && differ ? words.differ : null}
+      />
+      <Problem problem={task.problem} />
+    </Dialog>
+  );
+}
+
+function PasskeyDialog({ name, onClose }: AskProps & { readonly name: string }) {
+  const [failed, setFailed] = useState<PasskeyError['code'] | null>(null);
+  const task = useTask();
+  const make = (): void => {
+    setFailed(null);
+    task.run(async () => {
+      try {
+        await call('lockSet', { kind: 'passkey', ...(await makePasskey(name)) });
+        done(onClose);
+      } catch (error) {
+        if (!(error instanceof PasskeyError)) throw error;
+        setFailed(error.code);
+      }
+    });
+  };
+  return (
+    <Dialog
+      title={words.setPasskey}
+      onClose={onClose}
+      actions={
+        <Button kind="primary" busy={task.busy} onClick={make} autoFocus>
+          {words.make}
+        </Button>
+      }
+    >
+      <p>{words.passkeyLead}</p>
+      {failed !== null && (
+        <Notice kind="warn" live>
+          {words[failed]}
+        </Notice>
+      )}
+      <Problem problem={task.problem} />
+    </Dialog>
+  );
+}

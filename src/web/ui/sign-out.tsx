@@ -1,0 +1,61 @@
+/** Signing out of this browser: what it does is said before it is done. */
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import { Button, CheckBox, Dialog } from './kit.js';
+import { call, info } from './link.js';
+import { Problem } from './screen.js';
+import { text } from './strings.js';
+import { useTask } from './task.js';
+
+const words = text.settings.leave;
+
+export function SignOutDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
+  const [knows, setKnows] = useState(false);
+  const task = useTask();
+  const waiting = info.value?.waiting.count ?? 0;
+  const connected = info.value?.line.state === 'connected';
+  const go = (how: 'signOut' | 'forget') => (): void =>
+    task.run(async () => {
+      await call(how);
+      onClose();
+    });
+  const barred = waiting > 0 && !knows;
+  return (
+    <Dialog
+      title={words.dialog}
+      onClose={onClose}
+      plain
+      actions={
+        <>
+          <Button onClick={onClose} autoFocus>
+            {text.kit.cancel}
+          </Button>
+          <Button kind="danger" busy={task.busy} disabled={barred} onClick={go(connected ? 'signOut' : 'forget')}>
+            {connected ? words.go : words.forget}
+          </Button>
+        </>
+      }
+    >
+      <p>{connected ? words.does : words.offline}</p>
+      <p>{words.only}</p>
+      {waiting > 0 && (
+        <div>
+          <p class="danger-text">{words.waiting(waiting)}</p>
+          <CheckBox checked={knows} onValue={setKnows}>
+            {words.lose}
+          </CheckBox>
+        </div>
+      )}
+      <Problem
+        problem={task.problem}
+        actions={
+          connected ? (
+            <Button kind="danger" disabled={barred} onClick={go('forget')}>
+              {words.forget}
+            </Button>
+          ) : undefined
+        }
+      />
+    </Dialog>
+  );
+}

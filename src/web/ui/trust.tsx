@@ -1,0 +1,42 @@
+/** What a web page can promise and what not, in plain words. */
+import type { JSX } from 'preact';
+import { Copyable } from './screen.js';
+import { PageHead } from './section.js';
+import { text } from './strings.js';
+
+const words = text.trust;
+
+export function TrustScreen(): JSX.Element {
+  const version = document.querySelector<HTMLMetaElement>('meta[name=version]')?.content ?? '';
+  return (
+    <div class="page">
+      <PageHead title={words.title} />
+      <article class="stack loose">
+        <Part title={words.can} points={words.canItems} />
+        <Part title={words.cannot} points={words.cannotItems} />
+        <Part title={words.stored} points={words.storedItems} />
+        <section class="card stack">
+          <h2>{words.check}</h2>
+          <p>{words.checkLead}</p>
+          <Copyable value={`service-device verify-web ${location.origin}`} label={words.copy} />
+          <p>{words.checkWhen}</p>
+          <p>{words.native}</p>
+          {version !== '' && <p class="quiet small">{words.version(version)}</p>}
+        </section>
+      </article>
+    </div>
+  );
+}
+
+function Part({ title, points }: { readonly title: string; readonly points: readonly string[] }) {
+  return (
+    <section class="card stack">
+      <h2>{title}</h2>
+      <ul class="points">
+        {points.map((point) => (
+          <li key={point}>{point}</li>
+        ))}
+      </ul>
+    </section>
+  );
+}
