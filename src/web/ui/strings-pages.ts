@@ -25,6 +25,8 @@ const pair = {
   joined: (name: string): string =>
     `“${name}” is in. It reads new things at once; older ones as soon as their keys are added, so leave this open a moment.`,
   failedTitle: 'Not paired',
+  differed:
+    'You said that they differ, so nothing was handed over. If it happens again, do not trust this network or server.',
   again: 'New words',
   done: 'Done',
 };
