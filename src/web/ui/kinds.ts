@@ -113,7 +113,8 @@ function linkErrors(payload: Record<string, unknown>, errors: Record<string, str
   const given = String(payload['url']).trim();
   const url = URL.canParse(given) || given === '' ? given : `https://${given}`;
   payload['url'] = url;
-  if (url !== '' && !URL.canParse(url)) errors['url'] = text.fields.notAddress;
+  // Some browsers take an address with spaces in its host.
+  if (url !== '' && (/\s/.test(url) || !URL.canParse(url))) errors['url'] = text.fields.notAddress;
   else if (url !== '') payload['site'] = new URL(url).hostname;
 }
 
