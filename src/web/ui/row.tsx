@@ -3,11 +3,11 @@ import { signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
-import { contentUrl, keep, remove, toEdit, toMove } from './actions.js';
+import { keep, remove, toEdit, toMove } from './actions.js';
 import { copyItem } from './clipboard.js';
 import { Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from './icons.js';
 import { KIND_ICONS } from './kinds.js';
-import { Button, honest, OneLine, When } from './kit.js';
+import { Button, OneLine, When } from './kit.js';
 import { Menu, type MenuEntry } from './menu.js';
 import { hashOf, binId, openItem } from './route.js';
 import { download } from './content.js';
@@ -127,24 +127,8 @@ export function Row({ item, open, reachable }: RowProps): JSX.Element {
 /** The one thing that a person most likely wants from an item. */
 function RowAct({ item, tabIndex }: { readonly item: ItemRow; readonly tabIndex: number }): JSX.Element {
   if (item.file !== null) {
-    const href = contentUrl(item.id, honest(item.file.name));
     const label = `${words.download}: ${item.title}`;
-    if (href === null)
-      return (
-        <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />
-      );
-    return (
-      <a
-        class="button icon"
-        href={href}
-        download={honest(item.file.name)}
-        aria-label={label}
-        title={words.download}
-        tabIndex={tabIndex}
-      >
-        <Download />
-      </a>
-    );
+    return <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />;
   }
   if (item.href !== null)
     return (
