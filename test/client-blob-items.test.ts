@@ -46,6 +46,7 @@ t.test('CBLOB-15: a file goes from one device to the other, and its store sees c
   t.match(seen, { type: 'file', payload: { name: 'a.bin', size: CONTENT.length }, blob: { holds: 'file' } });
   t.ok(isContent(await bytesOf(second.device, id)));
   const { url, size, expiresAt } = await second.device.blobUrl(id);
+  t.equal(await second.device.blobSize(id), CONTENT.length);
   const object = await fetch(url).then((response) => response.arrayBuffer());
   t.equal(object.byteLength, size);
   t.ok(expiresAt > Date.now());

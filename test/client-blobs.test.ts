@@ -131,6 +131,59 @@ void t.test(
   },
 );
 
+void t.test('CBLOB-33: a blob is read from any byte on, by as little as its chunks allow', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  const done = await upload(all);
+  const read = async (from: number, seen: BlobProgress[] = []): Promise<Uint8Array> => {
+    const decryptor = decryptorOf(done.draft, done.ref);
+    const parts: Uint8Array[] = [];
+    const options = { from, onProgress: (one: BlobProgress) => seen.push(one) };
+    for await (const part of downloadBlob(all.ports, { ref: done.ref, decryptor }, options)) parts.push(part);
+    t.ok(parts.every(({ length }) => length > 0));
+    return concat(parts);
+  };
+  const chunk = BLOB_CHUNK_BYTES;
+  const starts = [
+    0,
+    1,
+    chunk - 1,
+    chunk,
+    chunk + 1,
+    2 * chunk,
+    THREE.length - 1,
+    THREE.length,
+    THREE.length + 1,
+    2 ** 40,
+  ];
+  for (const from of starts) {
+    store.calls.length = 0;
+    const seen: BlobProgress[] = [];
+    t.ok(same(await read(from, seen), THREE.subarray(from)), `from ${from}`);
+    const first = Math.min(2, Math.floor(from / chunk));
+    const range = first === 0 ? undefined : `bytes=${first * SEALED_CHUNK_BYTES}-`;
+    t.strictSame(
+      store.calls.map(({ headers }) => headers.range),
+      [range],
+    );
+    t.match(seen.at(-1), { done: THREE.length, total: THREE.length });
+    t.ok((seen[0]?.done ?? 0) > first * chunk, 'what is left out counts as done');
+  }
+  store.tricks.push(cutAfter(store, 100));
+  t.ok(same(await read(chunk + 5), THREE.subarray(chunk + 5)), 'a cut one begins again at its chunk');
+  all.size = () => null;
+  t.ok(same(await read(chunk + 5), THREE.subarray(chunk + 5)), 'where no size is told it is read from the beginning');
+  t.equal((await read(THREE.length)).length, 0);
+  // Cut off at the end of a chunk, with a size that fits what is left.
+  const path = `/${done.ref}`;
+  store.objects.set(path, (store.objects.get(path) ?? Buffer.alloc(0)).subarray(0, 2 * SEALED_CHUNK_BYTES));
+  all.size = () => 2 * SEALED_CHUNK_BYTES;
+  for (const from of [chunk + 5, 2 * chunk, THREE.length]) {
+    await t.rejects(read(from), { name: 'CryptoRefusal', reason: 'bad_ct' }, `a blob that was cut, from ${from}`);
+  }
+  for (const from of [-1, 0.5, NaN]) await t.rejects(read(from), RangeError);
+});
+
 void t.test('CBLOB-05: an address that is refused or has under 60 s left is replaced by a fresh one', async (t) => {
   const store = await standInStore(t);
   const all = transfers(store);

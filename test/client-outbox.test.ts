@@ -6,13 +6,14 @@ import { Emitter, type DeviceEvents } from '../src/sdk/events.js';
 import type { Call, HttpReply, HttpRequest } from '../src/sdk/http.js';
 import type { Identity } from '../src/sdk/identity.js';
 import { Outbox } from '../src/sdk/outbox.js';
+import { Device } from '../src/sdk/device.js';
 import { DeviceList } from '../src/sdk/device-list.js';
 import { Sender } from '../src/sdk/sender.js';
 import { MemoryStore, type Batch, type Entry, type Pending } from '../src/sdk/store/store.js';
 import { Writer } from '../src/sdk/writer.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
-import { listed, newId, newIdentity, sealedRow, settle } from './support/client.js';
+import { fakeSockets, listed, newId, newIdentity, sealedRow, settle } from './support/client.js';
 import { noBlobs } from './support/sealed-blobs.js';
 import { TestClock } from './support/clock.js';
 import { note, refusal } from './support/client-world.js';
@@ -104,7 +105,7 @@ async function parts(store: MemoryStore, me: Identity = newIdentity()) {
   const sodium = nodeSodium;
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
-  const roster = new DeviceList({ api, sodium, identity: me, emit });
+  const roster = new DeviceList({ api, sodium, identity: me, emit, clock });
   const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random: () => 0, emit });
   const writer = new Writer({ identity: me, store, outbox, sender, roster, sodium, reader, clock, blobs: noBlobs });
   await roster.list();
@@ -318,4 +319,50 @@ t.test('a batch holds at most 1 MiB and 100 writes', async (t) => {
     [...big, ...small].map((pending) => pending.id),
     'in order, each once',
   );
+});
+
+t.test('SDK-32: what is made while the server answers nothing is shown before anything is answered', async (t) => {
+  const me = newIdentity();
+  const { publicKey: pubkey, cert } = listed(me);
+  const own = { id: me.deviceId, name: 'Test', glyph: 'laptop', pubkey, cert, pairedAt: 1 };
+  const remembered = [{ ...own, revokedAt: null, lastSeenAt: null, online: true, current: true }];
+  for (const devices of [remembered, undefined]) {
+    const clock = new TestClock();
+    let requests = 0;
+    const fetch = (_: string, { signal }: RequestInit) =>
+      new Promise<Response>((_, reject) => {
+        requests++;
+        signal?.addEventListener('abort', () => reject(new DOMException('ended', 'AbortError')));
+      });
+    const platform = { sodium: nodeSodium, fetch, sockets: fakeSockets().port, clock, random: () => 0 };
+    const store = new MemoryStore();
+    const [moved, gone] = [sealedRow(me, { version: 1 }), sealedRow(me, { version: 2 })];
+    const entries = [moved, gone].map((row): Entry => ({ id: row.id, version: row.version, state: 'live', row }));
+    await store.apply({ entries });
+    const device = await Device.open({ platform, identity: me, store, devices, onProblem: () => undefined });
+    const query = await device.query({}, () => undefined);
+    const binOf = (id: string) => query.current.find((item) => item.id === id)?.binId;
+    const made = [device.put(note('one')), device.put(note('two'))];
+    // The list of devices was never read: it is waited for, once and shortly.
+    if (devices === undefined) {
+      await settle();
+      clock.advance(1_000);
+    }
+    await settle();
+    const shown = query.current.filter(({ pending }) => pending).map(({ payload }) => payload?.['text']);
+    t.same(new Set(shown), new Set(['one', 'two']));
+    made.push(device.move(moved.id, 'work'), device.delete(gone.id), device.put({ ...note('three'), id: moved.id }));
+    await settle();
+    t.equal(query.current.length, 3);
+    t.equal(binOf(moved.id), 'inbox');
+    t.equal(binOf(gone.id), undefined);
+    t.ok(requests > 0, 'the server was asked');
+    device.close();
+    const outcomes = await Promise.allSettled(made);
+    t.ok(
+      outcomes.every(({ status }) => status === 'rejected'),
+      'and has answered nothing',
+    );
+    t.equal(clock.waiting, 0);
+  }
 });

@@ -178,6 +178,20 @@ t.test('CLIENT-47: what waits in the outbox is one request for each of the sende
   t.ok(world.clock.now() - from >= 64_000);
 });
 
+t.test('CLIENT-56: `reconnect` is one step more, and the waits go on', async (t) => {
+  const world = await device(t, 'http://127.0.0.1:1');
+  world.device.reconnect();
+  await world.pass(1);
+  t.equal(world.begun.length, 0, 'a device that is not to connect does not');
+  world.connect();
+  await world.pass(10);
+  world.device.reconnect();
+  await world.pass(20);
+  t.same(world.times('/ws-ticket'), [1, 2, 4, 8, 11, 27]);
+  world.device.close();
+  t.throws(() => world.device.reconnect(), { code: 'closed' });
+});
+
 t.test('CLIENT-48: a server that says when to come back is believed', async (t) => {
   const asks = { 'retry-after': '20' };
   const cases: readonly [string, Trouble][] = [

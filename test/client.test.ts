@@ -207,7 +207,9 @@ t.test('devices are read once more for whoever asks during a reading: its answer
   const api = new DeviceApi(
     () => new Promise((resolve) => answers.push((devices) => resolve({ status: 200, body: { devices } }))),
   );
-  const roster = new DeviceList({ api, sodium: nodeSodium, identity: me, emit: () => undefined });
+  const roster = new DeviceList({
+    ...{ api, sodium: nodeSodium, identity: me, emit: () => undefined, clock: new TestClock() },
+  });
   const [first, known] = [roster.refresh(), roster.list()];
   await settle();
   t.equal(answers.length, 1);
@@ -316,6 +318,86 @@ t.test('HEART: pings are answered, silence is asked about, then given up', async
   t.match(world.states.at(-1), { state: 'waiting' });
   world.line.stop();
 });
+
+t.test(
+  'CLIENT-56: a wait is cut short when it is asked for, once in 2 s, and not below what the server named',
+  async (t) => {
+    const world = line();
+    const attempts = (): number => world.states.filter(({ state }) => state === 'connecting').length;
+    world.line.hurry();
+    t.equal(attempts(), 0, 'a line that is not wanted is not opened');
+    world.line.start();
+    for (let failures = 0; failures < 5; failures++) {
+      (await world.open()).events.closed(1006, '');
+      world.clock.advance(500 * 2 ** failures);
+    }
+    (await world.open()).events.closed(1006, '');
+    t.match(world.states.at(-1), { state: 'waiting', retryInMs: 16_000 });
+    t.equal(attempts(), 6);
+    for (let asked = 0; asked < 100; asked++) world.line.hurry();
+    t.equal(attempts(), 6, 'not within 2 s of the last attempt');
+    t.match(world.states.at(-1), { state: 'waiting', retryInMs: 2_000 });
+    world.clock.advance(1_999);
+    world.line.hurry();
+    t.equal(attempts(), 6);
+    world.clock.advance(1);
+    t.equal(attempts(), 7, 'but then');
+    (await world.open()).events.closed(1006, '');
+    t.match(world.states.at(-1), { state: 'waiting', retryInMs: 30_000 }, 'the waits go on growing');
+    world.clock.advance(2_000);
+    world.line.hurry();
+    t.equal(attempts(), 8, 'at once where the last attempt is longer ago');
+    await settle();
+    world.clock.advance(2_000);
+    world.line.hurry();
+    t.equal(attempts(), 8, 'an attempt under way is let be');
+    world.connections.at(-1)?.events.closed(1006, '', 20);
+    t.match(world.states.at(-1), { state: 'waiting', retryInMs: 30_000 });
+    world.line.hurry();
+    t.match(world.states.at(-1), { state: 'waiting', retryInMs: 20_000 }, 'the server named 20 s');
+    world.clock.advance(19_999);
+    world.line.hurry();
+    t.equal(attempts(), 8);
+    world.clock.advance(1);
+    t.equal(attempts(), 9);
+    world.line.stop();
+    t.equal(world.clock.waiting, 0);
+    world.line.hurry();
+    t.equal(attempts(), 9);
+  },
+);
+
+t.test(
+  'CLIENT-57: an open connection is asked whether it lives, and given up after 5 s without an answer',
+  async (t) => {
+    const world = line();
+    world.line.start();
+    const connection = await world.open();
+    const pings = (): number => connection.sent.filter(({ type }) => type === 'ping').length;
+    world.line.hurry();
+    t.equal(pings(), 0, 'it has just been heard');
+    world.clock.advance(2_000);
+    for (let asked = 0; asked < 100; asked++) world.line.hurry();
+    t.equal(pings(), 1, 'one question');
+    connection.frame({ type: 'pong' });
+    world.clock.advance(60_000);
+    t.equal(connection.closed, null, 'an answer is life');
+    world.line.flow(false);
+    world.line.hurry();
+    t.equal(pings(), 1, 'while nothing is read silence says nothing');
+    world.line.flow(true);
+    world.clock.advance(2_000);
+    world.line.hurry();
+    t.equal(pings(), 2);
+    world.clock.advance(4_999);
+    t.equal(connection.closed, null);
+    world.clock.advance(1);
+    t.equal(connection.closed?.code, CLOSE.silent);
+    t.match(world.states.at(-1), { state: 'waiting', retryInMs: 500 });
+    world.line.stop();
+    t.equal(world.clock.waiting, 0);
+  },
+);
 
 t.test('close codes: 4401 renews the token first, 4403 ends, 1013 waits longer', async (t) => {
   const world = line();

@@ -37,7 +37,7 @@ export function plainBlobSize(size: number): number | undefined {
 }
 
 /** True for the `blobNonce` of a blob in chunks: its last five bytes are zero; `chunkNonce` fills them. */
-const isStreamNonce = (nonce: Uint8Array): boolean =>
+export const isStreamNonce = (nonce: Uint8Array): boolean =>
   nonce.length === NONCE_BYTES && nonce.subarray(PREFIX_BYTES).every((byte) => byte === 0);
 
 /** A fresh `blobNonce` of a blob in chunks. */
@@ -169,6 +169,8 @@ export class BlobDecryptor {
   private readonly pieces: Uint8Array[] = [];
   private held = 0;
   private chunk = 0;
+  /** True once a chunk has opened: its key is the blob's. */
+  private begun = false;
   /** True if the blob is in chunks; else it has 16 bytes more than its plaintext, whatever its size. */
   readonly inChunks: boolean;
 
@@ -180,7 +182,15 @@ export class BlobDecryptor {
     this.inChunks = isStreamNonce(secret.nonce);
   }
 
-  /** Stored bytes that need not be sent again. */
+  /**
+   * Starts at a chunk, before any byte came: the next bytes are those at `offset`. Each chunk has its number in its
+   * nonce, so what follows is known to be the blob's from there on.
+   */
+  startAt(chunk: number): void {
+    if (this.inChunks) this.chunk = chunk;
+  }
+
+  /** Stored bytes that need not be sent (again). */
   get offset(): number {
     return this.inChunks ? this.chunk * SEALED_CHUNK_BYTES : 0;
   }
@@ -232,10 +242,11 @@ export class BlobDecryptor {
       if (opened !== undefined) {
         for (const key of this.keys.splice(1)) this.sodium.memzero(key);
         this.chunk++;
+        this.begun = true;
         return opened;
       }
-      // The key that opened the first chunk is the blob's: no other may be tried for later chunks.
-      if (this.chunk > 0) break;
+      // No other key may be tried for later chunks.
+      if (this.begun) break;
       this.sodium.memzero(this.keys.shift() ?? new Uint8Array(0));
     }
     throw damaged();

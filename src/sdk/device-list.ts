@@ -8,6 +8,7 @@ import { certifyDevice, isCertified, type ListedDevice } from '../crypto/device.
 import { FINGERPRINT_BYTES, fingerprintText } from '../crypto/fingerprint.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
+import { delay } from '../protocol/clock.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes } from './api.js';
@@ -28,6 +29,9 @@ export function fingerprintOfDevice(
   return fingerprintText(sodium.blake2b(FINGERPRINT_BYTES, input));
 }
 
+/** How long a write waits for the first reading of the list: one that is silent must not keep it from being shown. */
+const FIRST_READ_MS = 1_000;
+
 /** Revoked devices that are remembered. A server that keeps adding to them is refused. */
 const REVOKED_MAX = 20_000;
 
@@ -40,10 +44,12 @@ export class DeviceList {
    */
   private readonly revoked = new Set<string>();
 
+  /** The first reading takes long: see `readInTime`. */
+  private late = false;
   private readonly subscriptions: ListSubscriptions<DeviceEntry>;
 
   constructor(
-    private readonly options: Pick<Core, 'api' | 'sodium' | 'identity' | 'emit'> & {
+    private readonly options: Pick<Core, 'api' | 'sodium' | 'identity' | 'emit' | 'clock'> & {
       /**
        * The list of an earlier run: used until the first reading, so that a device can write while its server is
        * unreachable.
@@ -115,17 +121,40 @@ export class DeviceList {
   }
 
   /**
-   * The devices to seal a new write for. As `recipients`; where the list was never read and the server is unreachable,
-   * only this device: the write waits in the outbox, and when it is sent the server names the devices that it misses
-   * (RETRY-08), which then get their keys as `recipients` allows.
+   * The devices to seal a new write for. As `recipients`; where the list was never read and the server is unreachable
+   * or silent, only this device: the write waits in the outbox, and when it is sent the server names the devices that
+   * it misses (RETRY-08), which then get their keys as `recipients` allows.
    */
   async sealFor(): Promise<readonly ListedDevice[]> {
     try {
+      if (this.known === undefined && !(await this.readInTime())) return [this.ownListed()];
       return await this.recipients();
     } catch (error) {
       if (this.known !== undefined || !isPassing(error)) throw error;
       return [this.ownListed()];
     }
+  }
+
+  /** Reads the list; false where that takes too long. Then it goes on, and nobody waits for it again. */
+  private async readInTime(): Promise<boolean> {
+    if (this.late) return false;
+    const stop = new AbortController();
+    const read = this.list();
+    const over = delay(this.options.clock, FIRST_READ_MS, stop.signal);
+    try {
+      await Promise.race([read, over]);
+    } finally {
+      stop.abort();
+    }
+    if (this.known !== undefined) return true;
+    this.late = true;
+    const settled = read.finally(() => {
+      this.late = false;
+    });
+    settled.catch((error: unknown) => {
+      if (!isPassing(error)) this.options.emit('problem', { error: asError(error) });
+    });
+    return false;
   }
 
   /** True for a device that was seen revoked. */

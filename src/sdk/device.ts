@@ -7,7 +7,7 @@ import { stretchPassword } from '../crypto/password.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { LiveItem } from '../protocol/item.js';
 import { Bins } from './bins.js';
-import type { TransferOptions } from './blobs/source.js';
+import type { BlobReadOptions, TransferOptions } from './blobs/source.js';
 import { ClientError, isRevoked, REVOKED, type ProtocolError } from './errors.js';
 import { Emitter, type EventName, type Listener } from './events.js';
 import { SavableIdentity, type Identity, type Token } from './identity.js';
@@ -155,6 +155,15 @@ export class Device {
     return connected;
   }
 
+  /**
+   * Tries now what would be tried later, for an event of the system (the network came back, the page is seen again) or
+   * a person; asks an open connection whether it still lives, and replaces it where it does not answer in 5 s. At most
+   * one attempt in 2 s; a wait that the server named is kept. No-op while disconnected.
+   */
+  reconnect(): void {
+    if (this.connecting !== undefined) this.open.socket.hurry();
+  }
+
   /** Ends the connection, not the device: `connect` resumes from the cursor, and `pull` still works. */
   disconnect(): void {
     this.endConnection(new ClientError('closed', 'the connection was closed'));
@@ -229,10 +238,10 @@ export class Device {
   readonly get: ItemReader['get'] = (id) => this.parts.items.get(id);
   readonly list: ItemReader['list'] = (filter) => this.parts.items.list(filter);
   /**
-   * The decrypted bytes of an item's blob, chunk by chunk. Each chunk is authenticated; the blob is complete when the
-   * generator ends without an error. Throws as `Blobs.read`, and `ClientError` `unknown_item`.
+   * The decrypted bytes of an item's blob, from `from` on, chunk by chunk. Each chunk is authenticated; what was asked
+   * for is complete when the generator ends without an error. Throws as `Blobs.read`, and `ClientError` `unknown_item`.
    */
-  async *blob(id: string, options?: TransferOptions): AsyncGenerator<Uint8Array, void, undefined> {
+  async *blob(id: string, options?: BlobReadOptions): AsyncGenerator<Uint8Array, void, undefined> {
     yield* this.open.blobs.read(await this.parts.items.row(id), options);
   }
 
@@ -241,6 +250,11 @@ export class Device {
     const row = await this.open.items.row(id);
     const cut = row.blob !== null && !holdsFile(row.type);
     return cut ? this.parts.blobs.payload(row, options) : this.parts.items.opened(row).payload;
+  }
+
+  /** Bytes of plaintext of an item's blob, as the server says; null: it does not say. See `Blobs.size`. */
+  async blobSize(id: string): Promise<number | null> {
+    return this.open.blobs.size(await this.parts.items.row(id));
   }
 
   /** A URL of the ciphertext of an item's blob, valid for some minutes, without a token. See `Blobs.url`. */

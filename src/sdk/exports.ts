@@ -64,7 +64,14 @@ export {
 export type { HiddenItem } from './item-reader.js';
 export type { PutRequest } from './writer.js';
 export type { DeviceEntry, DownloadUrl, Me, Stored } from './replies.js';
-export { bytesSource, fileSource, type BlobProgress, type BlobSource, type TransferOptions } from './blobs/source.js';
+export {
+  bytesSource,
+  fileSource,
+  type BlobProgress,
+  type BlobReadOptions,
+  type BlobSource,
+  type TransferOptions,
+} from './blobs/source.js';
 export { holdsFile, PAYLOAD_INLINE_MAX, PayloadError } from './payloads/shapes.js';
 export type { Fetch, OpenSocket, Platform, SendBody, SocketEvents, SocketPort, StreamedPut } from './platform.js';
 export {

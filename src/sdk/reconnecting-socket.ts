@@ -17,6 +17,10 @@ import { readFrame, type Frame } from './wire.js';
 const PING_AFTER_MS = 65_000;
 const GIVE_UP_AFTER_MS = 90_000;
 const CHECK_EVERY_MS = 5_000;
+/** A connection that is asked whether it still lives (`hurry`) has this long to answer. At most `CHECK_EVERY_MS`. */
+const PROBE_MS = 5_000;
+/** What came so recently shows that it lives; and least time between two attempts, whoever asks for them. */
+const HURRY_EVERY_MS = 2_000;
 /** Time-out of opening a connection. */
 const OPEN_WITHIN_MS = 20_000;
 /** Backoff against an overloaded server starts as if this many attempts had failed. */
@@ -55,6 +59,8 @@ interface Connection {
   caughtUpAt: number | null;
   heardAt: number;
   pinged: boolean;
+  /** Since when it is asked whether it lives; null: it is not. */
+  probedAt: number | null;
 }
 
 /** How a connection ended. `retryAfter`: seconds, from a refused upgrade. */
@@ -72,6 +78,12 @@ export class ReconnectingSocket {
   private running = false;
   private renewFirst = false;
   private reading = true;
+  /** When the last attempt began, and the earliest time of the next one that the server allows. */
+  private triedAt = -Infinity;
+  private allowedAt = -Infinity;
+  /** When the next attempt begins, and why there is a wait. */
+  private retryAt = Infinity;
+  private reason = '';
 
   constructor(private readonly options: LineOptions) {}
 
@@ -101,6 +113,26 @@ export class ReconnectingSocket {
     this.reconnectLater(reason);
   }
 
+  /**
+   * The network may have changed, or a person asks: cuts the present wait short, except one that the server named, and
+   * finds out within seconds whether an open connection still lives. May be called at any rate.
+   */
+  hurry(): void {
+    if (!this.running) return;
+    const connection = this.current;
+    const now = this.options.clock.now();
+    if (connection === undefined) {
+      const inMs = Math.max(this.triedAt + HURRY_EVERY_MS, this.allowedAt) - now;
+      if (inMs <= 0) this.connect();
+      else if (now + inMs < this.retryAt) this.retryIn(inMs);
+    } else if (connection.openedAt !== null && this.reading && connection.probedAt === null) {
+      if (now - connection.heardAt < HURRY_EVERY_MS) return;
+      connection.probedAt = now;
+      connection.socket?.send('{"type":"ping"}');
+      this.watch(connection, PROBE_MS);
+    }
+  }
+
   /** Resumes or pauses reading, so that frames do not pile up in memory. */
   flow(reading: boolean): void {
     if (reading === this.reading) return;
@@ -114,7 +146,12 @@ export class ReconnectingSocket {
 
   private connect(): void {
     const now = this.options.clock.now();
-    const connection: Connection = { socket: null, openedAt: null, caughtUpAt: null, heardAt: now, pinged: false };
+    this.timer?.cancel();
+    this.triedAt = now;
+    const connection: Connection = {
+      ...{ socket: null, openedAt: null, caughtUpAt: null, heardAt: now },
+      ...{ pinged: false, probedAt: null },
+    };
     this.current = connection;
     this.options.onState({ state: 'connecting' });
     this.open(connection).catch((error: unknown) => this.failed(connection, error));
@@ -160,6 +197,7 @@ export class ReconnectingSocket {
     if (this.current !== connection) return;
     connection.heardAt = this.options.clock.now();
     connection.pinged = false;
+    connection.probedAt = null;
     try {
       const frame = readFrame(text);
       if (frame.kind === 'ping') connection.socket?.send('{"type":"pong"}');
@@ -172,14 +210,19 @@ export class ReconnectingSocket {
   }
 
   /** Checks for silence at intervals: a connection without traffic is broken, whatever TCP reports. */
-  private watch(connection: Connection): void {
+  private watch(connection: Connection, ms = CHECK_EVERY_MS): void {
     this.timer?.cancel();
-    this.timer = this.options.clock.setTimer(CHECK_EVERY_MS, () => {
+    this.timer = this.options.clock.setTimer(ms, () => {
       if (this.current !== connection) return;
-      if (!this.reading) connection.heardAt = this.options.clock.now();
-      const silent = this.options.clock.now() - connection.heardAt;
+      const now = this.options.clock.now();
+      if (!this.reading) {
+        connection.heardAt = now;
+        connection.probedAt = null;
+      }
+      const silent = now - connection.heardAt;
       const opened = connection.openedAt !== null;
-      if (silent >= (opened ? GIVE_UP_AFTER_MS : OPEN_WITHIN_MS)) {
+      const unanswered = connection.probedAt !== null && now - connection.probedAt >= PROBE_MS;
+      if (unanswered || silent >= (opened ? GIVE_UP_AFTER_MS : OPEN_WITHIN_MS)) {
         this.drop(CLOSE.silent, 'server silent');
         this.reconnectLater(opened ? 'the server fell silent' : 'the connection did not open');
         return;
@@ -232,8 +275,15 @@ export class ReconnectingSocket {
   private reconnectLater(reason: string, leastMs = 0): void {
     if (!this.running) return;
     const backoff = backoffMs(this.attempt++, RECONNECT, this.options.random);
-    const retryInMs = Math.max(backoff, Math.min(leastMs, RETRY_AFTER_MAX_MS));
-    this.options.onState({ state: 'waiting', retryInMs, reason });
+    const asked = Math.min(leastMs, RETRY_AFTER_MAX_MS);
+    this.allowedAt = this.options.clock.now() + asked;
+    this.reason = reason;
+    this.retryIn(Math.max(backoff, asked));
+  }
+
+  private retryIn(retryInMs: number): void {
+    this.retryAt = this.options.clock.now() + retryInMs;
+    this.options.onState({ state: 'waiting', retryInMs, reason: this.reason });
     this.timer?.cancel();
     this.timer = this.options.clock.setTimer(retryInMs, () => {
       if (this.running) this.connect();

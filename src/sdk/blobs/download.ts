@@ -1,12 +1,12 @@
 /** Downloads: a blob is decrypted while it is received, and no byte is passed on before its chunk was authenticated. */
-import { plainBlobSize, type BlobDecryptor } from '../../crypto/blob-stream.js';
+import { BLOB_CHUNK_BYTES, isStreamNonce, plainBlobSize, type BlobDecryptor } from '../../crypto/blob-stream.js';
 import { AEAD_TAG_BYTES } from '../../protocol/limits.js';
 import type { Core } from '../core.js';
 import { ApiError, NetworkError, ProtocolError, ClientError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import type { DownloadUrl } from '../replies.js';
 import { blobAddress, Exchange, type ExchangePorts, expectNoRedirect, Retries, UNNAMED } from './exchange.js';
-import type { BlobProgress, TransferOptions, BlobSource } from './source.js';
+import type { BlobProgress, BlobReadOptions, BlobSource, TransferOptions } from './source.js';
 import { blobDecryptor, type BlobDraft } from '../../crypto/item.js';
 import { payloadObject, type JsonObject } from '../../crypto/payload.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
@@ -25,22 +25,27 @@ const REFRESH_BEFORE_MS = 60_000;
 /** The download of one blob. */
 class Download {
   private granted: DownloadUrl | undefined;
+  /** Bytes of plaintext up to which the blob was read, those before the first chunk included. */
   private done = 0;
+  private begun = false;
   private readonly retries: Retries;
 
   constructor(
     private readonly ports: DownloadPorts,
     private readonly blob: { readonly ref: string; readonly decryptor: BlobDecryptor },
-    private readonly options: TransferOptions,
+    private readonly options: BlobReadOptions,
   ) {
     this.retries = new Retries(ports, options.signal);
   }
 
   async *plaintext(): AsyncGenerator<Uint8Array, void, undefined> {
     const { decryptor } = this.blob;
+    const { from = 0 } = this.options;
     try {
+      if (!Number.isSafeInteger(from) || from < 0) throw new RangeError(`from must be 0 or more, got ${from}`);
       for (;;) {
         const grant = await this.grant();
+        this.begin(grant);
         const before = decryptor.offset;
         const exchange = new Exchange(this.ports, this.options.signal);
         try {
@@ -56,6 +61,22 @@ class Download {
     } finally {
       decryptor.end();
     }
+  }
+
+  /**
+   * Starts at the chunk of the first byte wanted, but not behind the last one: that one shows that the blob ends where
+   * the server says. Where the size is not known, at the beginning.
+   */
+  private begin(grant: DownloadUrl): void {
+    if (this.begun) return;
+    this.begun = true;
+    const { decryptor } = this.blob;
+    const plain = plainSizeOf(decryptor, grant);
+    if (plain === null || !decryptor.inChunks) return;
+    const last = Math.max(0, Math.ceil(plain / BLOB_CHUNK_BYTES) - 1);
+    const chunk = Math.min(last, Math.floor((this.options.from ?? 0) / BLOB_CHUNK_BYTES));
+    decryptor.startAt(chunk);
+    this.done = chunk * BLOB_CHUNK_BYTES;
   }
 
   private async again(error: Error): Promise<void> {
@@ -108,6 +129,7 @@ class Download {
     // A store without range requests starts at the beginning.
     let skip = from.offset - received;
     const { decryptor } = this.blob;
+    const total = plainSizeOf(decryptor, from.grant);
     try {
       for (;;) {
         pace.wait();
@@ -117,7 +139,7 @@ class Download {
         received += value.length;
         const skipped = Math.min(skip, value.length);
         skip -= skipped;
-        for (const plain of decryptor.push(value.subarray(skipped))) yield this.counted(plain, from.grant);
+        for (const plain of decryptor.push(value.subarray(skipped))) yield* this.given(plain, total);
       }
       // A body shorter than announced may be complete at the next attempt.
       if (received < (from.grant.size ?? 0) && !this.retries.exhausted)
@@ -131,21 +153,23 @@ class Download {
 
   private *last(): Generator<Uint8Array> {
     const plain = this.blob.decryptor.finish();
-    this.done += plain.length;
-    this.options.onProgress?.({ done: this.done, total: this.done });
-    if (plain.length > 0) yield plain;
+    yield* this.given(plain, this.done + plain.length);
   }
 
-  private counted(plain: Uint8Array, { size }: DownloadUrl): Uint8Array {
+  /** The part of a chunk that is wanted. */
+  private *given(plain: Uint8Array, total: BlobProgress['total']): Generator<Uint8Array> {
+    const start = this.done;
     this.done += plain.length;
-    const total = size === null ? null : this.plainSize(size);
     this.options.onProgress?.({ done: this.done, total });
-    return plain;
+    const wanted = plain.subarray(Math.max(0, (this.options.from ?? 0) - start));
+    if (wanted.length > 0) yield wanted;
   }
+}
 
-  private plainSize(size: number): BlobProgress['total'] {
-    return this.blob.decryptor.inChunks ? (plainBlobSize(size) ?? null) : size - AEAD_TAG_BYTES;
-  }
+/** Bytes of plaintext, as far as the server says; null: it does not, or there is no such blob. */
+function plainSizeOf({ inChunks }: Pick<BlobDecryptor, 'inChunks'>, { size }: DownloadUrl): number | null {
+  if (size === null) return null;
+  return inChunks ? (plainBlobSize(size) ?? null) : Math.max(0, size - AEAD_TAG_BYTES);
 }
 
 /** The offset of a body according to the answer: the requested one, or 0. */
@@ -168,12 +192,13 @@ async function refused(response: Response): Promise<ApiError> {
  * The plaintext of a blob, chunk by chunk, each authenticated; the blob is complete when the generator ends without an
  * error. Ends the decryptor. An expired or refused URL is replaced by a new one, and a broken connection is resumed at
  * the last chunk. Throws `CryptoRefusal` `bad_ct` where the bytes are not the blob's, `ApiError` `blob_not_found`
- * where the store has none, `NetworkError`, `ProtocolError` `bad_url`, `ClientError` `cancelled`.
+ * where the store has none, `NetworkError`, `ProtocolError` `bad_url`, `ClientError` `cancelled`, `RangeError` for a
+ * bad `from`.
  */
 export const downloadBlob = (
   ports: DownloadPorts,
   blob: { readonly ref: string; readonly decryptor: BlobDecryptor },
-  options: TransferOptions = {},
+  options: BlobReadOptions = {},
 ): AsyncGenerator<Uint8Array, void, undefined> => new Download(ports, blob, options).plaintext();
 
 /** Uploads and downloads of a device: content of files, and payloads too large for an item. */
@@ -189,7 +214,7 @@ export class Blobs {
    * The plaintext of an item's blob, chunk by chunk. Throws `CryptoRefusal` of the item, `ClientError` `no_blob` for
    * an inline one, and as `downloadBlob`.
    */
-  async *read(row: LiveItem, options?: TransferOptions): AsyncGenerator<Uint8Array, void, undefined> {
+  async *read(row: LiveItem, options?: BlobReadOptions): AsyncGenerator<Uint8Array, void, undefined> {
     const { ref } = blobOf(row);
     const decryptor = blobDecryptor(this.options.sodium, row, this.options.reader);
     yield* downloadBlob(this.options, { ref, decryptor }, options);
@@ -209,6 +234,12 @@ export class Blobs {
       parts.push(part);
     }
     return payloadObject(concat(parts));
+  }
+
+  /** Bytes of plaintext of an item's blob, as the server says; null: it does not say. Throws as `read`. */
+  async size(row: LiveItem): Promise<number | null> {
+    const { ref, nonce } = blobOf(row);
+    return plainSizeOf({ inChunks: isStreamNonce(nonce) }, await this.options.api.downloadUrl(ref));
   }
 
   /** A URL of the ciphertext that works without this device's token, for a few minutes. */

@@ -22,6 +22,15 @@ export interface TransferOptions {
   readonly onProgress?: (progress: BlobProgress) => void;
 }
 
+/** Options of reading a blob. */
+export interface BlobReadOptions extends TransferOptions {
+  /**
+   * Leaves out the plaintext before this byte, by default 0; progress counts it as done. At or beyond the end nothing
+   * is given. Bytes before it are not known to be what was written; the end is.
+   */
+  readonly from?: number;
+}
+
 /** A source of bytes in memory. */
 export const bytesSource = (bytes: Uint8Array): BlobSource => ({
   size: bytes.length,

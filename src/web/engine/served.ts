@@ -153,7 +153,7 @@ export function servedBy(engine: Engine, shared: SharedBox): Served {
       unlock: (opener) => engine.unlock(opener),
       touched: () => engine.touched(),
 
-      reconnect: () => engine.current.reconnect(),
+      reconnect: () => device().reconnect(),
       retry: () => engine.start(),
       signOut: () => engine.signOut(),
       forget: () => engine.forget(),

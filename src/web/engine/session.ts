@@ -345,13 +345,6 @@ export class Session {
     await this.count();
   }
 
-  /** Connects now, not after the wait. */
-  reconnect(): void {
-    if (this.line.state !== 'waiting') return;
-    this.device.disconnect();
-    this.device.connect().catch((error: unknown) => this.problem(asError(error)));
-  }
-
   /** The lock has changed. */
   relock(lock: { readonly kind: LockKind; readonly afterMinutes: number | null }): void {
     this.lock = lock;

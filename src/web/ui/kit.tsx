@@ -21,6 +21,7 @@ interface ButtonProps {
   readonly href?: string;
   readonly pressed?: boolean;
   readonly autoFocus?: boolean;
+  readonly tabIndex?: number;
   readonly onClick?: (event: MouseEvent) => void;
   readonly children?: ComponentChildren;
 }
@@ -49,6 +50,7 @@ export function Button(props: ButtonProps): JSX.Element {
       disabled={props.disabled === true}
       aria-disabled={busy ? 'true' : undefined}
       aria-pressed={props.pressed}
+      tabIndex={props.tabIndex}
       autoFocus={props.autoFocus === true}
       onClick={(event) => {
         if (busy) event.preventDefault();

@@ -639,7 +639,6 @@ const notices = {
   hiddenText: 'They do not verify: the server or the way altered them, or a newer version wrote them.',
   hiddenShow: 'Details',
   hiddenKept: 'an earlier version is shown',
-  revoked: 'This device was revoked',
 };
 
 /** The keys. */

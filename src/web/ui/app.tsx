@@ -1,0 +1,136 @@
+/** The whole page: which screen is shown follows from what this browser is, and from the address. */
+import { signal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { BeginScreen } from './begin.js';
+import { Browse } from './browse.js';
+import { clearClipboard, clearsAt } from './clipboard.js';
+import { DevicesScreen } from './devices.js';
+import { DropZone } from './drop.js';
+import { RefreshCw } from './icons.js';
+import { KeysDialog, useKeys } from './keys.js';
+import { Button, EmptyState, Toasts } from './kit.js';
+import { call, phase } from './link.js';
+import { LockScreen } from './lock.js';
+import { itemId, page } from './route.js';
+import { SecondsTo } from './row.js';
+import { SettingsScreen } from './settings.js';
+import { Drawer, Sidebar } from './sidebar.js';
+import { drawer, showingKeys } from './state.js';
+import { text } from './strings.js';
+import { TrustScreen } from './trust.js';
+import { RevokedNotice, StoreFailed } from './unable-screens.js';
+
+const words = text.frame;
+
+/** The worker that holds the device has died in this tab. */
+export const engineGone = signal(false);
+
+export function App(): JSX.Element {
+  return (
+    <>
+      {engineGone.value ? <EngineGone /> : <Screens />}
+      <Toasts />
+    </>
+  );
+}
+
+function Screens(): JSX.Element | null {
+  const now = phase.value;
+  switch (now?.phase) {
+    case undefined:
+    case 'starting':
+      // It takes less than a blink; a sign of it would only flicker.
+      return <main class="screen" aria-busy="true" />;
+    case 'empty':
+      return <BeginScreen />;
+    case 'locked':
+      return <LockScreen />;
+    case 'failed':
+      return <StoreFailed />;
+    case 'revoked':
+      return <Open revoked />;
+    case 'open':
+      return <Open />;
+  }
+}
+
+/** Activity of a person counts at most this often for the lock. */
+const TOUCH_MS = 20_000;
+
+/** Tells the engine that somebody is there, so that the lock waits. */
+function useTouch(): void {
+  useEffect(() => {
+    let last = 0;
+    const touch = (): void => {
+      if (Date.now() - last < TOUCH_MS) return;
+      last = Date.now();
+      call('touched').catch(() => undefined);
+    };
+    const names = ['pointerdown', 'keydown', 'wheel', 'touchmove'];
+    for (const name of names) addEventListener(name, touch, { passive: true });
+    touch();
+    return () => names.forEach((name) => removeEventListener(name, touch));
+  }, []);
+}
+
+function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element {
+  useKeys();
+  useTouch();
+  useEffect(() => void navigator.storage?.persist?.().catch(() => false), []);
+  return (
+    <div class={`app${itemId.value === null ? '' : ' with-item'}${page.value === null ? '' : ' with-page'}`}>
+      <aside class="side">
+        <Sidebar />
+      </aside>
+      <div class="main">
+        {revoked && <RevokedNotice />}
+        <Current />
+      </div>
+      {drawer.value && <Drawer />}
+      {showingKeys.value && <KeysDialog />}
+      <DropZone />
+      {clearsAt.value !== null && <ClipboardBar at={clearsAt.value} />}
+    </div>
+  );
+}
+
+function Current(): JSX.Element {
+  switch (page.value) {
+    case 'devices':
+      return <DevicesScreen />;
+    case 'settings':
+      return <SettingsScreen />;
+    case 'trust':
+      return <TrustScreen />;
+    case null:
+      return <Browse />;
+  }
+}
+
+/** Says that a secret is on the clipboard, and until when. */
+function ClipboardBar({ at }: { readonly at: number }): JSX.Element {
+  return (
+    <div class="toasts clipboard-bar">
+      <div class="toast">
+        <span class="grow">
+          <SecondsTo at={at}>{text.list.secretCopied}</SecondsTo>
+        </span>
+        <Button onClick={() => void clearClipboard()}>{text.list.clearNow}</Button>
+      </div>
+    </div>
+  );
+}
+
+function EngineGone(): JSX.Element {
+  return (
+    <main class="screen">
+      <EmptyState icon={RefreshCw} title={words.engineGone}>
+        <p>{words.engineGoneHow}</p>
+        <Button kind="primary" onClick={() => location.reload()}>
+          {words.reload}
+        </Button>
+      </EmptyState>
+    </main>
+  );
+}

@@ -1,0 +1,284 @@
+/** One field that takes what is typed or pasted, and shows what it will be. */
+import { batch, signal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useLayoutEffect, useRef } from 'preact/hooks';
+import { DEFAULT_BIN } from '../../protocol/limits.js';
+import { attempt, binName } from './actions.js';
+import { convert, detect, textOf, type TextKind } from './detect.js';
+import { KindFields } from './fields.js';
+import { Camera, ChevronDown, Inbox, Paperclip, Plus, Text, X } from './icons.js';
+import { draftOf, isTextKind, KIND_ICONS, payloadOf, TEXT_KINDS, type Draft, type DraftErrors } from './kinds.js';
+import { Button, Menu } from './kit.js';
+import { bins, call } from './link.js';
+import { binId } from './route.js';
+import { focusComposer, takeFiles } from './state.js';
+import { text } from './strings.js';
+
+const words = text.put;
+
+/** Longer texts are looked at when the typing rests, by their beginning only. */
+const LOOK_MAX = 50_000;
+
+/** What is typed. It outlives the field, so that nothing is lost by looking at another screen. */
+const typed = signal('');
+/** A kind chosen by hand; null: as it is detected. */
+const chosen = signal<TextKind | null>(null);
+/** The fields, once they are edited one by one; the text is not used then. */
+const draft = signal<Draft | null>(null);
+const errors = signal<DraftErrors>({});
+/** The bin chosen by hand; null: the one that is looked at. */
+const target = signal<string | null>(null);
+
+function clear(): void {
+  batch(() => {
+    typed.value = '';
+    chosen.value = null;
+    draft.value = null;
+    errors.value = {};
+  });
+}
+
+/** The bin that things are put into. */
+function into(): string {
+  const wanted = target.value ?? binId.value;
+  const known = bins.value ?? [];
+  if (wanted !== null && known.some(({ id }) => id === wanted)) return wanted;
+  return known.find(({ id }) => id === DEFAULT_BIN)?.id ?? known[0]?.id ?? DEFAULT_BIN;
+}
+
+/** Sends files to a bin, or to the one that things are put into now. */
+export function upload(files: readonly File[], bin: string = into()): void {
+  if (files.length === 0) return;
+  void attempt(call('upload', { binId: bin, files }));
+}
+
+const kindOf = (): TextKind => chosen.value ?? detect(typed.value.slice(0, LOOK_MAX)).type;
+
+/** Puts what is typed. The field is empty at once; it comes back where the engine does not take it. */
+async function put(): Promise<void> {
+  const type = kindOf();
+  const before = { typed: typed.value, chosen: chosen.value, draft: draft.value };
+  if (before.draft === null && before.typed.trim() === '') return;
+  const found = chosen.value === null ? detect(before.typed) : { type, payload: convert(before.typed, type) };
+  const checked =
+    before.draft === null ? payloadOf(found.type, draftOf(found.type, found.payload)) : payloadOf(type, before.draft);
+  if (Object.keys(checked.errors).length > 0) {
+    batch(() => {
+      chosen.value = type;
+      draft.value = before.draft ?? draftOf(type, found.payload);
+      errors.value = checked.errors;
+    });
+    return;
+  }
+  const bin = into();
+  clear();
+  focusComposer.current();
+  if (
+    await attempt(
+      call('put', { binId: bin, type: before.draft === null ? found.type : type, payload: checked.payload }),
+    )
+  )
+    return;
+  // Not over something that was typed meanwhile.
+  if (typed.value === '' && draft.value === null)
+    batch(() => {
+      typed.value = before.typed;
+      chosen.value = before.chosen;
+      draft.value = before.draft;
+    });
+}
+
+/** Another kind, chosen by hand: its fields, filled from the text. */
+function choose(type: TextKind): void {
+  const whole = draft.value === null ? typed.value : textOf(kindOf(), payloadOf(kindOf(), draft.value).payload);
+  batch(() => {
+    chosen.value = type;
+    errors.value = {};
+    typed.value = whole;
+    draft.value = type === 'text' ? null : draftOf(type, convert(whole, type));
+  });
+}
+
+/** Back from the fields to one text. */
+function toText(): void {
+  const type = kindOf();
+  const whole = draft.value === null ? typed.value : textOf(type, payloadOf(type, draft.value).payload);
+  batch(() => {
+    typed.value = whole;
+    draft.value = null;
+    chosen.value = null;
+    errors.value = {};
+  });
+  requestAnimationFrame(() => focusComposer.current());
+}
+
+export function Composer(): JSX.Element {
+  const field = useRef<HTMLTextAreaElement>(null);
+  focusComposer.current = () => field.current?.focus();
+  takeFiles.current = upload;
+  const filled = draft.value !== null || typed.value.trim() !== '';
+  return (
+    <form
+      class={`composer${filled ? ' filled' : ''}`}
+      aria-label={words.label}
+      onSubmit={(event) => {
+        event.preventDefault();
+        void put();
+      }}
+      onKeyDown={(event) => {
+        if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
+          event.preventDefault();
+          void put();
+        } else if (event.key === 'Escape') {
+          if (draft.value === null) (event.target as HTMLElement).blur();
+          else toText();
+        }
+      }}
+    >
+      {draft.value === null ? <TextField field={field} /> : <DraftFields draft={draft.value} />}
+      <div class="composer-bar">
+        {filled ? (
+          <>
+            <KindMenu />
+            <BinMenu />
+            <span class="grow" />
+            {draft.value === null && kindOf() !== 'text' && (
+              <Button kind="icon" icon={Text} label={words.details} onClick={() => choose(kindOf())} />
+            )}
+            {draft.value !== null && <Button kind="icon" icon={X} label={words.plain} onClick={toText} />}
+            <Button kind="primary" submit>
+              {words.put}
+            </Button>
+          </>
+        ) : (
+          <FileButtons />
+        )}
+      </div>
+    </form>
+  );
+}
+
+function TextField({ field }: { readonly field: { current: HTMLTextAreaElement | null } }): JSX.Element {
+  useGrowth(field, typed.value);
+  return (
+    <textarea
+      ref={field}
+      class="composer-text"
+      rows={1}
+      dir="auto"
+      autocomplete="off"
+      aria-label={words.label}
+      placeholder={words.placeholder}
+      value={typed.value}
+      onInput={(event) => (typed.value = event.currentTarget.value)}
+    />
+  );
+}
+
+/** A field as high as its text; for browsers that cannot do it by style. */
+function useGrowth(field: { current: HTMLTextAreaElement | null }, value: string): void {
+  useLayoutEffect(() => {
+    const element = field.current;
+    if (element === null || CSS.supports('field-sizing', 'content')) return;
+    element.style.setProperty('block-size', 'auto');
+    element.style.setProperty('block-size', `${element.scrollHeight}px`);
+  }, [value]);
+}
+
+function DraftFields({ draft: given }: { readonly draft: Draft }): JSX.Element {
+  return (
+    <KindFields
+      type={kindOf()}
+      draft={given}
+      errors={errors.value}
+      onDraft={(next) => (draft.value = next)}
+      autoFocus
+    />
+  );
+}
+
+function KindMenu(): JSX.Element {
+  const kind = kindOf();
+  const Sign = KIND_ICONS[kind];
+  return (
+    <Menu
+      label={words.kind(text.list.kind[kind])}
+      class="chip on"
+      entries={TEXT_KINDS.map((one) => ({
+        label: text.list.kind[one],
+        icon: KIND_ICONS[one],
+        checked: one === kind,
+        onSelect: () => isTextKind(one) && choose(one),
+      }))}
+    >
+      <Sign />
+      {text.list.kind[kind]}
+      <ChevronDown />
+    </Menu>
+  );
+}
+
+function BinMenu(): JSX.Element | null {
+  const known = bins.value ?? [];
+  const bin = into();
+  if (known.length < 2) return null;
+  return (
+    <Menu
+      label={words.into(binName(bin))}
+      class="chip bin-chip"
+      entries={known.map(({ id, emoji }) => ({
+        label: `${emoji} ${binName(id)}`.trim(),
+        checked: id === bin,
+        onSelect: () => (target.value = id),
+      }))}
+    >
+      <Inbox />
+      <bdi class="clip">{binName(bin)}</bdi>
+      <ChevronDown />
+    </Menu>
+  );
+}
+
+/** Files by the picker, and by the camera where there is one in hand. */
+function FileButtons(): JSX.Element {
+  const files = useRef<HTMLInputElement>(null);
+  const camera = useRef<HTMLInputElement>(null);
+  const taken = (input: HTMLInputElement): void => {
+    upload([...(input.files ?? [])]);
+    input.value = '';
+  };
+  return (
+    <>
+      <input
+        ref={files}
+        type="file"
+        multiple
+        hidden
+        aria-label={words.files}
+        onChange={(event) => taken(event.currentTarget)}
+      />
+      <input
+        ref={camera}
+        type="file"
+        accept="image/*"
+        capture="environment"
+        hidden
+        aria-label={words.camera}
+        onChange={(event) => taken(event.currentTarget)}
+      />
+      <span class="touch-only">
+        <Button kind="icon" icon={Camera} label={words.camera} onClick={() => camera.current?.click()} />
+      </span>
+      <Button kind="icon" icon={Paperclip} label={words.files} onClick={() => files.current?.click()} />
+    </>
+  );
+}
+
+/** The way to the field where it is not seen. */
+export function PutButton(): JSX.Element {
+  return (
+    <Button kind="primary" icon={Plus} wide onClick={() => focusComposer.current()}>
+      {words.label}
+    </Button>
+  );
+}

@@ -1,0 +1,92 @@
+/** The content of files: by the service worker, which streams, or gathered in the page where there is none. */
+import { useEffect, useState } from 'preact/hooks';
+import type { ItemRow } from '../link/messages.js';
+import { attempt, contentUrl } from './actions.js';
+import { toast } from './kit.js';
+import { link } from './link.js';
+import { text } from './strings.js';
+
+/** Largest content that is gathered in the page's memory. */
+const GATHER_MAX = 64 * 1024 * 1024;
+/** Bytes of a text file that are previewed. */
+export const TEXT_MAX = 64 * 1024;
+
+/** Throws `RangeError` for one that is too large. */
+async function gather(id: string, mime: string): Promise<Blob> {
+  const chunks: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
+  for await (const chunk of link().read('content', { id, from: 0 })) {
+    size += chunk.length;
+    if (size > GATHER_MAX) throw new RangeError(text.item.tooLarge);
+    chunks.push(Uint8Array.from(chunk));
+  }
+  return new Blob(chunks, { type: mime });
+}
+
+/** Saves a file to disk. */
+export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void> {
+  if (item.file === null) return;
+  const { name } = item.file;
+  const url = contentUrl(item.id, name);
+  if (url !== null) return save(url, name);
+  toast(text.item.downloading);
+  await attempt(
+    gather(item.id, 'application/octet-stream').then((blob) => {
+      const own = URL.createObjectURL(blob);
+      save(own, name);
+      // The browser reads it after the click.
+      setTimeout(() => URL.revokeObjectURL(own), 60_000);
+    }),
+  );
+}
+
+function save(url: string, name: string): void {
+  const anchor = document.createElement('a');
+  anchor.href = url;
+  anchor.download = name;
+  anchor.click();
+}
+
+/** The address of a content that can be shown: null while it is not there; `failed` where it cannot be had. */
+export function useContent(id: string, mime: string, wanted: boolean): { url: string | null; failed: boolean } {
+  const served = contentUrl(id);
+  const [own, setOwn] = useState<{ url: string | null; failed: boolean }>({ url: null, failed: false });
+  useEffect(() => {
+    if (served !== null || !wanted) return undefined;
+    let url: string | null = null;
+    let gone = false;
+    gather(id, mime).then(
+      (blob) => {
+        if (gone) return;
+        url = URL.createObjectURL(blob);
+        setOwn({ url, failed: false });
+      },
+      () => setOwn({ url: null, failed: true }),
+    );
+    return () => {
+      gone = true;
+      if (url !== null) URL.revokeObjectURL(url);
+    };
+  }, [id, served, wanted]);
+  return served === null ? own : { url: served, failed: false };
+}
+
+/** The first bytes of a text file; null: not UTF-8. */
+export async function beginning(id: string): Promise<{ text: string; whole: boolean } | null> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of link().read('content', { id, from: 0 })) {
+    parts.push(chunk);
+    size += chunk.length;
+    if (size > TEXT_MAX) break;
+  }
+  const decoder = new TextDecoder('utf-8', { fatal: true });
+  const bytes = new Uint8Array(await new Blob(parts.map((part) => Uint8Array.from(part))).arrayBuffer());
+  try {
+    // `stream`: a character that is cut in two at the end is no fault.
+    return { text: decoder.decode(bytes.subarray(0, TEXT_MAX), { stream: true }), whole: size <= TEXT_MAX };
+  } catch {
+    // Not UTF-8.
+    return null;
+  }
+}

@@ -1,0 +1,64 @@
+/** Files dropped anywhere in the window, and files and pictures pasted anywhere. */
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { Upload } from './icons.js';
+import { binName } from './actions.js';
+import { takeFiles } from './state.js';
+import { text } from './strings.js';
+
+const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') ?? false;
+
+/** The bin in the side bar that a file is held over. */
+const binUnder = (event: Event): string | undefined =>
+  (event.target instanceof Element ? event.target.closest<HTMLElement>('[data-bin]')?.dataset['bin'] : undefined) ||
+  undefined;
+
+/** What lies over the window while files are held over it. */
+export function DropZone(): JSX.Element | null {
+  const over = useSignal<{ readonly bin: string | undefined } | null>(null);
+  useEffect(() => {
+    const onOver = (event: DragEvent): void => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      const bin = binUnder(event);
+      if (over.value === null || over.value.bin !== bin) over.value = { bin };
+    };
+    const onLeave = (event: DragEvent): void => {
+      if (event.relatedTarget === null) over.value = null;
+    };
+    const onDrop = (event: DragEvent): void => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      over.value = null;
+      takeFiles.current([...(event.dataTransfer?.files ?? [])], binUnder(event));
+    };
+    const onPaste = (event: ClipboardEvent): void => {
+      const files = [...(event.clipboardData?.files ?? [])];
+      // Where the clipboard also has text, as an office program gives it, the text is meant.
+      if (files.length === 0 || event.clipboardData?.types.includes('text/plain') === true) return;
+      event.preventDefault();
+      takeFiles.current(files);
+    };
+    const pairs = [
+      ['dragover', onOver],
+      ['dragleave', onLeave],
+      ['drop', onDrop],
+      ['paste', onPaste],
+    ] as const;
+    for (const [name, listener] of pairs) addEventListener(name, listener as EventListener);
+    return () => {
+      for (const [name, listener] of pairs) removeEventListener(name, listener as EventListener);
+    };
+  }, []);
+  if (over.value === null) return null;
+  const { bin } = over.value;
+  return (
+    <div class="drop">
+      <div class="drop-inner">
+        <Upload />
+        <strong>{bin === undefined ? text.put.drop : text.put.dropInto(binName(bin))}</strong>
+      </div>
+    </div>
+  );
+}

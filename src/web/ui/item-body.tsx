@@ -1,0 +1,184 @@
+/** What an item holds, by its kind. Everything in it was written by others: it is shown as text. */
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import type { JsonObject } from '../../crypto/payload.js';
+import type { ItemDetail } from '../link/messages.js';
+import { copy, copyItem } from './clipboard.js';
+import { Copy, ExternalLink, Eye, EyeOff } from './icons.js';
+import { fieldOf } from './kinds.js';
+import { Button } from './kit.js';
+import { FilePreview } from './preview.js';
+import { text } from './strings.js';
+
+const words = text.item;
+
+interface BodyProps {
+  readonly item: ItemDetail;
+  readonly payload: JsonObject;
+}
+
+export function ItemBody({ item, payload }: BodyProps): JSX.Element {
+  const field = (name: string): string => fieldOf(payload, name);
+  switch (item.type) {
+    case 'password':
+      return (
+        <Values>
+          <Value name="service" value={field('service')} />
+          <Value name="user" value={field('user')} />
+          <Secret item={item} value={field('secret')} />
+        </Values>
+      );
+    case 'link':
+      return <LinkBody item={item} field={field} />;
+    case 'text':
+      return (
+        <p class="prose keep isolate" dir="auto">
+          {field('text')}
+        </p>
+      );
+    case 'code':
+      return (
+        <pre class="code isolate" dir="ltr" tabIndex={0} aria-label={text.list.kind.code}>
+          <code>{field('text')}</code>
+        </pre>
+      );
+    case 'contact':
+      return <ContactBody field={field} />;
+    case 'location':
+      return <PlaceBody field={field} />;
+    default:
+      return <FilePreview key={item.id} item={item} />;
+  }
+}
+
+type FieldReader = (name: string) => string;
+
+function Values({ children }: { readonly children: ComponentChildren }): JSX.Element {
+  return <dl class="values card flush">{children}</dl>;
+}
+
+/** A field with its name and a way to copy it; nothing for an empty one. `href`: where it leads. */
+function Value({
+  name,
+  value,
+  href,
+}: {
+  readonly name: string;
+  readonly value: string;
+  readonly href?: string;
+}): JSX.Element | null {
+  if (value === '') return null;
+  const label = text.fields.labels[name] ?? name;
+  return (
+    <div class="value">
+      <dt>{label}</dt>
+      <dd>
+        {href === undefined ? (
+          <bdi>{value}</bdi>
+        ) : (
+          <a href={href}>
+            <bdi>{value}</bdi>
+          </a>
+        )}
+      </dd>
+      <dd>
+        <Button kind="icon" icon={Copy} label={words.copyField(label)} onClick={() => void copy(value, false)} />
+      </dd>
+    </div>
+  );
+}
+
+/** A masked field. It hides itself again when the page is left. */
+function Secret({ item, value }: { readonly item: ItemDetail; readonly value: string }): JSX.Element {
+  const shown = useSignal(false);
+  useEffect(() => {
+    const hide = (): void => {
+      if (document.visibilityState === 'hidden') shown.value = false;
+    };
+    document.addEventListener('visibilitychange', hide);
+    return () => document.removeEventListener('visibilitychange', hide);
+  }, []);
+  const label = text.fields.labels['secret'] ?? '';
+  return (
+    <div class="value">
+      <dt>{label}</dt>
+      <dd>
+        {shown.value ? (
+          <bdi class="mono keep">{value}</bdi>
+        ) : (
+          <span class="masked" aria-label={text.kit.hidden}>
+            ••••••••••
+          </span>
+        )}
+      </dd>
+      <dd>
+        <Button
+          kind="icon"
+          icon={shown.value ? EyeOff : Eye}
+          label={shown.value ? text.kit.hide : text.kit.show}
+          pressed={shown.value}
+          onClick={() => (shown.value = !shown.value)}
+        />
+        <Button kind="icon" icon={Copy} label={words.copyField(label)} onClick={() => void copyItem(item)} />
+      </dd>
+    </div>
+  );
+}
+
+function LinkBody({ item, field }: { readonly item: ItemDetail; readonly field: FieldReader }): JSX.Element {
+  return (
+    <>
+      <Values>
+        <Value name="url" value={field('url')} />
+        <Value name="desc" value={field('desc')} />
+      </Values>
+      {item.href !== null && (
+        <p>
+          <a class="button primary" href={item.href} target="_blank" rel="noopener noreferrer">
+            <ExternalLink />
+            {text.list.open}
+          </a>
+        </p>
+      )}
+    </>
+  );
+}
+
+/** Only what such an address may hold: nothing that a program would take for a command. */
+const phoneHref = (phone: string): string => `tel:${phone.replace(/[^\d+]/g, '')}`;
+
+function ContactBody({ field }: { readonly field: FieldReader }): JSX.Element {
+  const email = field('email');
+  return (
+    <Values>
+      <Value name="name" value={field('name')} />
+      <Value name="role" value={field('role')} />
+      <Value name="email" value={email} href={`mailto:${encodeURIComponent(email).replace('%40', '@')}`} />
+      <Value name="phone" value={field('phone')} href={phoneHref(field('phone'))} />
+    </Values>
+  );
+}
+
+function PlaceBody({ field }: { readonly field: FieldReader }): JSX.Element {
+  const [lat, lng] = [field('lat'), field('lng')];
+  const there = lat !== '' && lng !== '' && Number.isFinite(Number(lat)) && Number.isFinite(Number(lng));
+  const place = `mlat=${Number(lat)}&mlon=${Number(lng)}#map=16/${Number(lat)}/${Number(lng)}`;
+  return (
+    <>
+      <Values>
+        <Value name="name" value={field('name')} />
+        <Value name="addr" value={field('addr')} />
+        {there && <Value name="coordinates" value={`${lat}, ${lng}`} />}
+      </Values>
+      {there && (
+        <p>
+          <a class="button" href={`https://www.openstreetmap.org/?${place}`} target="_blank" rel="noopener noreferrer">
+            <ExternalLink />
+            {words.mapsOpen}
+          </a>
+        </p>
+      )}
+    </>
+  );
+}

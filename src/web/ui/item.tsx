@@ -1,0 +1,226 @@
+/** One item: seen as a whole, and edited. */
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import type { JsonObject } from '../../crypto/payload.js';
+import type { ItemDetail } from '../link/messages.js';
+import { attempt, binName, keep, toEdit } from './actions.js';
+import { copyItem } from './clipboard.js';
+import { download } from './content.js';
+import { KindFields } from './fields.js';
+import { ArrowLeft, Copy, Download, Inbox, Pencil, Search, Undo2 } from './icons.js';
+import { ItemBody } from './item-body.js';
+import { draftOf, KIND_ICONS, payloadOf, type DraftErrors } from './kinds.js';
+import { Button, EmptyState, Menu, Notice, OneLine } from './kit.js';
+import { call, devices, info, useTopic } from './link.js';
+import { leave } from './route.js';
+import { entriesOf, SecondsTo } from './row.js';
+import { text } from './strings.js';
+
+const words = text.item;
+
+/** The item that is open. */
+export function ItemView({ id }: { readonly id: string }): JSX.Element {
+  const item = useTopic('item', { id }).value;
+  if (item === undefined) return <ItemFrame title="" />;
+  if (item === null)
+    return (
+      <ItemFrame title="">
+        <EmptyState icon={Search} title={words.goneTitle}>
+          <p>{words.gone}</p>
+          <Button onClick={leave}>{words.back}</Button>
+        </EmptyState>
+      </ItemFrame>
+    );
+  return <Known key={item.id} item={item} />;
+}
+
+/** What is shown where no item is open and there is room for one. */
+export function NoItem(): JSX.Element {
+  return (
+    <EmptyState icon={Inbox} title={words.choose}>
+      <p>{words.chooseHow}</p>
+    </EmptyState>
+  );
+}
+
+function ItemFrame(props: {
+  readonly title: string;
+  readonly actions?: ComponentChildren;
+  readonly children?: ComponentChildren;
+}): JSX.Element {
+  return (
+    <article class="item" aria-label={words.label}>
+      <header class="item-head">
+        <Button kind="icon" icon={ArrowLeft} label={words.back} onClick={leave} />
+        <span class="grow small quiet">{props.title}</span>
+        {props.actions}
+      </header>
+      <div class="item-body">{props.children}</div>
+    </article>
+  );
+}
+
+function Known({ item }: { readonly item: ItemDetail }): JSX.Element {
+  const editing = useSignal(false);
+  const whole = useSignal<JsonObject | null>(null);
+  const { id, type, cut, version } = item;
+  // What was read as a whole is of one version only.
+  useEffect(() => void (whole.value = null), [version]);
+  const readWhole = async (): Promise<boolean> =>
+    !cut || attempt(call('wholePayload', id).then((payload) => (whole.value = payload)));
+  const edit = (): void => void readWhole().then((done) => (editing.value = done));
+  useEffect(() => {
+    if (toEdit.value !== id) return;
+    toEdit.value = null;
+    edit();
+  }, [toEdit.value]);
+  const payload = whole.value ?? item.payload;
+  if (editing.value) return <Editing item={item} payload={payload} onEnd={() => (editing.value = false)} />;
+  return (
+    <ItemFrame title={text.list.kind[type]} actions={<HeadActions item={item} onEdit={edit} />}>
+      {item.removeAt !== null && <Removing item={item} at={item.removeAt} />}
+      <Title item={item} />
+      <ItemBody item={item} payload={payload} />
+      {cut && whole.value === null && (
+        <p class="line wrap">
+          <span class="quiet">{words.cut}</span>
+          <Button onClick={() => void readWhole()}>{words.whole}</Button>
+        </p>
+      )}
+      <Facts item={item} />
+    </ItemFrame>
+  );
+}
+
+function HeadActions({ item, onEdit }: { readonly item: ItemDetail; readonly onEdit: () => void }): JSX.Element {
+  const label = item.type === 'password' ? text.list.copySecret : text.list.copy;
+  return (
+    <>
+      {item.file === null ? (
+        <Button kind="icon" icon={Copy} label={label} onClick={() => void copyItem(item)} />
+      ) : (
+        <Button kind="icon" icon={Download} label={text.list.download} onClick={() => void download(item)} />
+      )}
+      <Button kind="icon" icon={Pencil} label={text.list.edit} onClick={onEdit} />
+      <Menu label={text.list.more(item.title)} entries={entriesOf(item)} />
+    </>
+  );
+}
+
+/** The heading takes the focus when the item is opened, so that it is read. */
+function Title({ item }: { readonly item: ItemDetail }): JSX.Element {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useLayoutEffect(() => {
+    // The keyboard stays in a list that is beside it.
+    if (document.activeElement?.closest('.list-box') == null) heading.current?.focus({ preventScroll: true });
+  }, []);
+  const Sign = KIND_ICONS[item.type];
+  return (
+    <div class="item-title">
+      <span class="glyph accent">
+        <Sign />
+      </span>
+      <h1 ref={heading} tabIndex={-1} title={item.title.length > 120 ? item.title.slice(0, 1_000) : undefined}>
+        <bdi>{item.title}</bdi>
+      </h1>
+    </div>
+  );
+}
+
+function Removing({ item, at }: { readonly item: ItemDetail; readonly at: number }): JSX.Element {
+  return (
+    <Notice
+      kind="warn"
+      live
+      title={words.removedTitle}
+      actions={
+        <Button icon={Undo2} onClick={() => void keep(item.id)}>
+          {text.list.undo}
+        </Button>
+      }
+    >
+      <SecondsTo at={at}>{text.list.removed}</SecondsTo>
+    </Notice>
+  );
+}
+
+/** Where it is, who sent it, when. */
+function Facts({ item }: { readonly item: ItemDetail }): JSX.Element {
+  const sender = devices.value?.find(({ id }) => id === item.sender);
+  const own = item.sender === info.value?.deviceId;
+  const rows: readonly (readonly [string, ComponentChildren])[] = [
+    [words.bin, <OneLine value={binName(item.binId)} />],
+    [words.from, own || item.pending ? words.thisDevice : <OneLine value={sender?.name ?? words.otherDevice} />],
+    [words.when, new Date(item.ts).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' })],
+    ...(item.file === null ? [] : ([[words.type, <OneLine value={item.file.mime} />]] as const)),
+    ...(item.file?.size == null ? [] : ([[words.size, text.size(item.file.size)]] as const)),
+  ];
+  return (
+    <dl class="facts">
+      {rows.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+interface EditingProps {
+  readonly item: ItemDetail;
+  readonly payload: JsonObject;
+  readonly onEnd: () => void;
+}
+
+function Editing({ item, payload, onEnd }: EditingProps): JSX.Element {
+  const draft = useSignal(draftOf(item.type, payload));
+  const errors = useSignal<DraftErrors>({});
+  const busy = useSignal(false);
+  const save = async (): Promise<void> => {
+    const checked = payloadOf(item.type, draft.value, payload);
+    errors.value = checked.errors;
+    if (Object.keys(checked.errors).length > 0 || busy.value) return;
+    busy.value = true;
+    const { id, binId, type } = item;
+    if (await attempt(call('put', { id, binId, type, payload: checked.payload }))) onEnd();
+    busy.value = false;
+  };
+  return (
+    <form
+      class="item"
+      noValidate
+      aria-label={text.list.edit}
+      onSubmit={(event) => {
+        event.preventDefault();
+        void save();
+      }}
+      onKeyDown={(event) => {
+        if (event.key === 'Escape') {
+          event.stopPropagation();
+          onEnd();
+        } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void save();
+      }}
+    >
+      <header class="item-head">
+        <Button kind="quiet" onClick={onEnd}>
+          {text.kit.cancel}
+        </Button>
+        <span class="grow" />
+        <Button kind="primary" submit busy={busy.value}>
+          {words.save}
+        </Button>
+      </header>
+      <div class="item-body">
+        <KindFields
+          type={item.type}
+          draft={draft.value}
+          errors={errors.value}
+          autoFocus
+          onDraft={(next) => (draft.value = next)}
+        />
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,91 @@
+/** Keys that work anywhere on the page. */
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import type { ItemRow } from '../link/messages.js';
+import { remove, toEdit, toMove } from './actions.js';
+import { copyItem } from './clipboard.js';
+import { Dialog } from './kit.js';
+import { link } from './link.js';
+import { itemId, leave, openItem, page } from './route.js';
+import { focusComposer, focusSearch, moveInList, showingKeys } from './state.js';
+import { text } from './strings.js';
+
+const isTyping = (target: EventTarget | null): boolean =>
+  target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+
+/** The item that the keyboard is at: the row with the focus, else the one that is open. */
+const currentId = (): string | null =>
+  document.activeElement?.closest('.row')?.querySelector<HTMLElement>('.row-open')?.dataset['id'] ?? itemId.value;
+
+/** Its newest state, asked of the engine once. */
+function withCurrent(act: (item: ItemRow) => void): void {
+  const id = currentId();
+  if (id === null) return;
+  const end = link().watch('item', { id }, (item) => {
+    end();
+    if (item !== null) act(item);
+  });
+}
+
+const open = (item: ItemRow): void => {
+  if (item.href !== null) window.open(item.href, '_blank', 'noopener,noreferrer');
+};
+
+function edit(item: ItemRow): void {
+  toEdit.value = item.id;
+  openItem(item.id);
+}
+
+const KEYS: Readonly<Record<string, () => void>> = {
+  '/': () => focusSearch.current(),
+  n: () => focusComposer.current(),
+  j: () => moveInList.current(1),
+  k: () => moveInList.current(-1),
+  ArrowDown: () => moveInList.current(1),
+  ArrowUp: () => moveInList.current(-1),
+  c: () => withCurrent((item) => item.file === null && void copyItem(item)),
+  o: () => withCurrent(open),
+  e: () => withCurrent(edit),
+  m: () => withCurrent((item) => (toMove.value = item)),
+  Delete: () => withCurrent((item) => void remove(item.id)),
+  '?': () => (showingKeys.value = true),
+  Escape: () => (itemId.value !== null || page.value !== null) && leave(),
+};
+
+/** Listens while it is rendered. Nothing happens while something is typed or a dialog is open. */
+export function useKeys(): void {
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+      if (document.querySelector('dialog[open], [popover]:popover-open') !== null) return;
+      const act = Object.hasOwn(KEYS, event.key) ? KEYS[event.key] : undefined;
+      // The arrows belong to whatever has the focus, as long as something has.
+      const elsewhere = event.key.startsWith('Arrow') && document.activeElement !== document.body;
+      if (act === undefined || elsewhere || (page.value !== null && event.key !== 'Escape' && event.key !== '?'))
+        return;
+      event.preventDefault();
+      act();
+    };
+    addEventListener('keydown', onKey);
+    return () => removeEventListener('keydown', onKey);
+  }, []);
+}
+
+export function KeysDialog(): JSX.Element {
+  return (
+    <Dialog title={text.keys.title} onClose={() => (showingKeys.value = false)}>
+      <dl class="keys">
+        {text.keys.rows.map(([key, what]) => (
+          <div key={key}>
+            <dt>
+              {key.split(' ').map((part) => (
+                <kbd key={part}>{part}</kbd>
+              ))}
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+    </Dialog>
+  );
+}

@@ -1,0 +1,70 @@
+/** The page's beginning: what the browser can do, the engine where this tab leads, and what is seen. */
+import { render } from 'preact';
+import { App, engineGone } from './app.js';
+import { takeFragment } from './begin.js';
+import { connect } from './link.js';
+import { whatIsMissing } from './unable.js';
+import { startRouting } from './route.js';
+import { UnableScreen } from './unable-screens.js';
+
+/** The tab that holds this lock runs the engine for all tabs of this origin. */
+const LEADER = 'service-web-leader';
+
+/** What a document with Trusted Types has; the standard library does not know it yet. */
+interface TrustedTypes {
+  createPolicy(
+    name: string,
+    rules: { createScriptURL: (url: string) => string },
+  ): { createScriptURL: (url: string) => string };
+}
+
+/** Scripts come from this server's own folder only, whatever calls for them. */
+function checkedScript(address: string): string {
+  const url = new URL(address, location.href);
+  if (url.origin !== location.origin || !/^\/(sw\.js|web\/[\w.-]+\.js)$/.test(url.pathname))
+    throw new TypeError('no script of this app');
+  return url.href;
+}
+
+const trusted = (globalThis as { readonly trustedTypes?: TrustedTypes }).trustedTypes;
+const policy = trusted?.createPolicy('service-web', { createScriptURL: checkedScript }) ?? {
+  createScriptURL: checkedScript,
+};
+
+/** The address of a script, from the page's head. */
+function scriptOf(name: 'engine' | 'sw'): string {
+  const content = document.querySelector<HTMLMetaElement>(`meta[name="${name}"]`)?.content ?? '';
+  return policy.createScriptURL(content);
+}
+
+/** Runs the engine as soon as no other tab does, and as long as this page lives. */
+function lead(): void {
+  const run = (): Promise<never> => {
+    const worker = new Worker(scriptOf('engine'), { type: 'module', name: 'engine' });
+    worker.addEventListener('error', (event) => {
+      event.preventDefault();
+      engineGone.value = true;
+    });
+    // Never given back: the browser does it when the page is gone.
+    return new Promise(() => undefined);
+  };
+  navigator.locks.request(LEADER, run).catch(() => (engineGone.value = true));
+}
+
+function start(): void {
+  takeFragment();
+  const root = document.getElementById('app');
+  if (root === null) throw new Error('no #app');
+  if (whatIsMissing(globalThis).length > 0) {
+    render(<UnableScreen />, root);
+    return;
+  }
+  startRouting();
+  connect();
+  lead();
+  // Without it (a private window, say) only the offline start and streamed downloads are missing.
+  if ('serviceWorker' in navigator) navigator.serviceWorker.register(scriptOf('sw')).catch(() => undefined);
+  render(<App />, root);
+}
+
+start();

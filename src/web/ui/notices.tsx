@@ -1,0 +1,150 @@
+/** What a person should know of, above the list. */
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import type { DeviceInfo, HiddenRow, Notice as Told } from '../link/messages.js';
+import { attempt } from './actions.js';
+import { Button, Confirm, Dialog, Notice, When } from './kit.js';
+import { call, info, notices } from './link.js';
+import { text } from './strings.js';
+
+const words = text.notices;
+/** Further notices are counted only; they come up as these are dismissed. */
+const SHOWN_MAX = 3;
+
+export function Notices(): JSX.Element {
+  const told = notices.value ?? [];
+  const about = info.value ?? null;
+  return (
+    <div class="notices" role="region" aria-label={words.label}>
+      {about !== null && <Standing about={about} />}
+      {told.slice(0, SHOWN_MAX).map((one) => (
+        <ToldNotice key={one.id} told={one} />
+      ))}
+    </div>
+  );
+}
+
+/** What holds as long as it is so. */
+function Standing({ about }: { readonly about: DeviceInfo }): JSX.Element {
+  const { uncertified, orphaned, hidden, halted } = about;
+  return (
+    <>
+      {halted !== null && (
+        <Notice kind="danger" title={text.frame.halted} live>
+          {text.problem(halted)}
+        </Notice>
+      )}
+      {uncertified.length > 0 && (
+        <Notice
+          kind="warn"
+          title={words.uncertified(uncertified.length)}
+          actions={<Button href="#/devices">{words.toDevices}</Button>}
+          live
+        >
+          {words.uncertifiedText}
+        </Notice>
+      )}
+      {orphaned > 0 && <Orphaned count={orphaned} />}
+      {hidden > 0 && <Hidden count={hidden} />}
+    </>
+  );
+}
+
+function Orphaned({ count }: { readonly count: number }): JSX.Element {
+  const asking = useSignal(false);
+  const answer = (how: 'republish' | 'discard'): void => {
+    asking.value = false;
+    void attempt(call('orphans', how));
+  };
+  return (
+    <Notice
+      kind="warn"
+      title={words.orphaned(count)}
+      live
+      actions={
+        <>
+          <Button onClick={() => answer('republish')}>{words.republish}</Button>
+          <Button kind="quiet" onClick={() => (asking.value = true)}>
+            {words.discard}
+          </Button>
+        </>
+      }
+    >
+      {words.orphanedText}
+      {asking.value && (
+        <Confirm
+          title={words.discardTitle}
+          action={words.discard}
+          danger
+          onYes={() => answer('discard')}
+          onClose={() => (asking.value = false)}
+        >
+          <p>{words.discardText}</p>
+        </Confirm>
+      )}
+    </Notice>
+  );
+}
+
+function Hidden({ count }: { readonly count: number }): JSX.Element {
+  const open = useSignal(false);
+  return (
+    <Notice
+      title={words.hidden(count)}
+      actions={
+        <Button kind="quiet" onClick={() => (open.value = true)}>
+          {words.hiddenShow}
+        </Button>
+      }
+    >
+      {words.hiddenText}
+      {open.value && <HiddenDialog onClose={() => (open.value = false)} />}
+    </Notice>
+  );
+}
+
+function HiddenDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
+  const rows = useSignal<readonly HiddenRow[]>([]);
+  useEffect(() => void attempt(call('hidden').then((all) => (rows.value = all))), []);
+  return (
+    <Dialog title={words.hidden(rows.value.length)} onClose={onClose}>
+      <ul class="stack tight">
+        {rows.value.map(({ id, reason, kept }) => (
+          <li key={id} class="small">
+            <code>{id}</code>: {reason.replaceAll('_', ' ')}
+            {kept && `, ${words.hiddenKept}`}
+          </li>
+        ))}
+      </ul>
+    </Dialog>
+  );
+}
+
+function ToldNotice({ told }: { readonly told: Told }): JSX.Element {
+  const { id, kind, problem, at, canResend } = told;
+  const title = told.title === '' ? words.nameless : told.title;
+  const say = words[kind];
+  const resend = (how: 'overwrite' | 'copy'): void => void attempt(call('resend', { noticeId: id, how }));
+  return (
+    <Notice
+      kind={kind === 'rejected' || kind === 'missing' || kind === 'problem' ? 'danger' : 'warn'}
+      title={<bdi>{typeof say === 'string' ? say : say(title.slice(0, 100))}</bdi>}
+      onDismiss={() => void attempt(call('dismiss', id))}
+      live
+      actions={
+        canResend ? (
+          <>
+            <Button onClick={() => resend('overwrite')}>{words.overwrite}</Button>
+            <Button onClick={() => resend('copy')}>{words.asCopy}</Button>
+          </>
+        ) : undefined
+      }
+    >
+      {problem !== null && <p>{text.problem(problem)}</p>}
+      <p class="small quiet">
+        <When at={at} />
+      </p>
+    </Notice>
+  );
+}

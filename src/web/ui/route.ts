@@ -1,0 +1,70 @@
+/** Where in the app a person is: the part of the address behind `#`, which never reaches the server. */
+import { computed, signal } from '@preact/signals';
+
+const PAGES = ['devices', 'settings', 'trust'] as const;
+export type Page = (typeof PAGES)[number];
+
+export interface Place {
+  /** Null: the list. */
+  readonly page: Page | null;
+  /** The bin of the list; null: all. */
+  readonly binId: string | null;
+  /** The item that is open beside or over the list. */
+  readonly itemId: string | null;
+}
+
+const decoded = (part: string | undefined): string | null => {
+  try {
+    return part === undefined || part === '' ? null : decodeURIComponent(part);
+  } catch {
+    // An address that somebody mangled: as if the part were not there.
+    return null;
+  }
+};
+
+/** Reads `#/devices`, `#/bin/ID`, `#/item/ID`, `#/bin/ID/item/ID`; anything else is the list of all. */
+export function readPlace(hash: string): Place {
+  const page = PAGES.find((one) => hash === `#/${one}`) ?? null;
+  const [, bin, item] = /^#(?:\/bin\/([^/]+))?(?:\/item\/([^/]+))?\/?$/.exec(hash) ?? [];
+  return { page, binId: decoded(bin), itemId: decoded(item) };
+}
+
+/** The address of a place. */
+export const hashOf = ({ page = null, binId = null, itemId = null }: Partial<Place>): string =>
+  page === null
+    ? `#${binId === null ? '' : `/bin/${encodeURIComponent(binId)}`}${itemId === null ? '' : `/item/${encodeURIComponent(itemId)}`}` ||
+      '#/'
+    : `#/${page}`;
+
+const place = signal<Place>({ page: null, binId: null, itemId: null });
+export const page = computed(() => place.value.page);
+export const binId = computed(() => place.value.binId);
+export const itemId = computed(() => place.value.itemId);
+
+/** What `history.state` says of an entry that this app made by opening something: going back closes it. */
+const OPENED = 'opened';
+
+const read = (): void => void (place.value = readPlace(location.hash));
+
+/** Follows the address from now on. */
+export function startRouting(): void {
+  addEventListener('popstate', read);
+  addEventListener('hashchange', read);
+  read();
+}
+
+/** Goes to a place; `replace`: the place before it cannot be gone back to. */
+export function go(to: Partial<Place>, replace = false): void {
+  if (replace) history.replaceState(history.state, '', hashOf(to));
+  else history.pushState(OPENED, '', hashOf(to));
+  read();
+}
+
+/** Opens an item; from one item to the next there is one step back. */
+export const openItem = (id: string): void => go({ binId: binId.value, itemId: id }, itemId.value !== null);
+
+/** One step up: from an item to its list, from a page to the list. */
+export function leave(): void {
+  if (history.state === OPENED) history.back();
+  else go({ binId: binId.value }, true);
+}

@@ -1,0 +1,186 @@
+/** One item in the list. */
+import { signal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import type { ItemRow } from '../link/messages.js';
+import { contentUrl, keep, remove, toEdit, toMove } from './actions.js';
+import { copyItem } from './clipboard.js';
+import { Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from './icons.js';
+import { KIND_ICONS } from './kinds.js';
+import { Button, Menu, OneLine, When, type MenuEntry } from './kit.js';
+import { hashOf, binId, openItem } from './route.js';
+import { download } from './content.js';
+import { text } from './strings.js';
+
+const words = text.list;
+
+/** The time by the second, while something counts down. */
+const second = signal(Date.now());
+let counting = 0;
+let ticker: ReturnType<typeof setInterval> | undefined;
+
+/** Seconds until a moment, counted down. */
+export function SecondsTo({ at, children }: { at: number; children: (seconds: number) => string }): JSX.Element {
+  useEffect(() => {
+    second.value = Date.now();
+    if (counting++ === 0) ticker = setInterval(() => (second.value = Date.now()), 500);
+    return () => {
+      if (--counting === 0) clearInterval(ticker);
+    };
+  }, []);
+  return (
+    <span class="numbers">
+      {children(Math.max(0, Math.ceil((at - Math.min(Date.now(), second.value + 500)) / 1_000)))}
+    </span>
+  );
+}
+
+/** What can be done with an item, for its menu. */
+export function entriesOf(item: ItemRow): readonly MenuEntry[] {
+  return [
+    ...(item.file === null
+      ? [
+          {
+            label: item.type === 'password' ? words.copySecret : words.copy,
+            icon: Copy,
+            onSelect: () => void copyItem(item),
+          },
+        ]
+      : [{ label: words.download, icon: Download, onSelect: () => void download(item) }]),
+    ...(item.href === null ? [] : [{ label: words.open, icon: ExternalLink, href: item.href }]),
+    {
+      label: words.edit,
+      icon: Pencil,
+      onSelect: () => {
+        toEdit.value = item.id;
+        openItem(item.id);
+      },
+    },
+    { label: words.move, icon: FolderInput, onSelect: () => (toMove.value = item) },
+    null,
+    { label: words.remove, icon: Trash2, danger: true, onSelect: () => void remove(item.id) },
+  ];
+}
+
+interface RowProps {
+  readonly item: ItemRow;
+  /** It is the one that is open beside the list. */
+  readonly open: boolean;
+  /** The one row that Tab reaches; the keyboard goes on from there. */
+  readonly reachable: boolean;
+}
+
+export function Row({ item, open, reachable }: RowProps): JSX.Element {
+  if (item.removeAt !== null) return <RemovedRow item={item} at={item.removeAt} />;
+  const Sign = KIND_ICONS[item.type];
+  const size = item.file?.size ?? null;
+  return (
+    <div class={`row${open ? ' open' : ''}`}>
+      <a
+        class="row-open"
+        href={hashOf({ binId: binId.value, itemId: item.id })}
+        data-id={item.id}
+        tabIndex={reachable ? 0 : -1}
+        aria-current={open ? 'true' : undefined}
+        onClick={(event) => {
+          if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+          event.preventDefault();
+          openItem(item.id);
+        }}
+      >
+        <span class="glyph row-kind">
+          <Sign />
+          <span class="sr">{words.kind[item.type]}</span>
+        </span>
+        <span class="row-words">
+          <OneLine value={item.title} class="row-title" />
+          <span class="row-detail">
+            {item.detail !== '' && <OneLine value={item.detail} />}
+            {size !== null && <span class="row-size numbers">{text.size(size)}</span>}
+          </span>
+        </span>
+        <span class="row-when">
+          {item.pending ? (
+            <span class="pending" title={words.pending}>
+              <Clock />
+              <span class="sr">{words.pending}</span>
+            </span>
+          ) : (
+            <When at={item.ts} />
+          )}
+        </span>
+      </a>
+      <span class="row-acts">
+        <RowAct item={item} tabIndex={reachable ? 0 : -1} />
+        <Menu label={words.more(item.title)} entries={entriesOf(item)} tabIndex={reachable ? 0 : -1} />
+      </span>
+    </div>
+  );
+}
+
+/** The one thing that a person most likely wants from an item. */
+function RowAct({ item, tabIndex }: { readonly item: ItemRow; readonly tabIndex: number }): JSX.Element {
+  if (item.file !== null) {
+    const href = contentUrl(item.id, item.file.name);
+    const label = `${words.download}: ${item.title}`;
+    if (href === null)
+      return (
+        <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />
+      );
+    return (
+      <a
+        class="button icon"
+        href={href}
+        download={item.file.name}
+        aria-label={label}
+        title={words.download}
+        tabIndex={tabIndex}
+      >
+        <Download />
+      </a>
+    );
+  }
+  if (item.href !== null)
+    return (
+      <a
+        class="button icon"
+        href={item.href}
+        target="_blank"
+        rel="noopener noreferrer"
+        aria-label={`${words.open}: ${item.title}`}
+        title={words.open}
+        tabIndex={tabIndex}
+      >
+        <ExternalLink />
+      </a>
+    );
+  const label = item.type === 'password' ? words.copySecret : words.copy;
+  return (
+    <Button
+      kind="icon"
+      icon={Copy}
+      label={`${label}: ${item.title}`}
+      tabIndex={tabIndex}
+      onClick={() => void copyItem(item)}
+    />
+  );
+}
+
+function RemovedRow({ item, at }: { readonly item: ItemRow; readonly at: number }): JSX.Element {
+  return (
+    <div class="row removed">
+      <span class="glyph row-kind">
+        <Trash2 />
+      </span>
+      <span class="row-words">
+        <OneLine value={item.title} class="row-title" />
+        <span class="row-detail">
+          <SecondsTo at={at}>{words.removed}</SecondsTo>
+        </span>
+      </span>
+      <Button kind="quiet" icon={Undo2} label={`${words.undo}: ${item.title}`} onClick={() => void keep(item.id)}>
+        {words.undo}
+      </Button>
+    </div>
+  );
+}

@@ -1,0 +1,174 @@
+/** Bins, and the ways to the other screens. */
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren, JSX } from 'preact';
+import type { BinRow } from '../link/messages.js';
+import { attempt, binName } from './actions.js';
+import { BinDialog } from './bins.js';
+import {
+  Inbox,
+  Keyboard,
+  Layers,
+  Lock,
+  MonitorSmartphone,
+  Pencil,
+  Plus,
+  Settings,
+  ShieldCheck,
+  X,
+  type Icon,
+} from './icons.js';
+import { Button, useModal } from './kit.js';
+import { bins, call, info } from './link.js';
+import { binId, go, hashOf, page, type Place } from './route.js';
+import { drawer, showingKeys } from './state.js';
+import { Status } from './status.js';
+import { text } from './strings.js';
+
+const words = text.frame;
+
+/** The side bar's own content; beside the list or in a drawer. */
+export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.Element {
+  const making = useSignal(false);
+  const editing = useSignal<BinRow | null>(null);
+  const known = bins.value ?? [];
+  const total = known.reduce((sum, { count }) => sum + count, 0);
+  return (
+    <div class="side-inner">
+      <div class="side-head">
+        <span class="side-brand">{document.title}</span>
+        {close}
+      </div>
+      <nav class="side-nav" aria-label={words.bins}>
+        <ul>
+          <NavItem
+            to={{}}
+            icon={Layers}
+            label={words.all}
+            count={total}
+            on={page.value === null && binId.value === null}
+          />
+        </ul>
+        <div class="side-title">
+          <h2>{words.bins}</h2>
+          <Button kind="icon" icon={Plus} label={words.newBin} onClick={() => (making.value = true)} />
+        </div>
+        <ul>
+          {known.map((bin) => (
+            <NavItem
+              key={bin.id}
+              to={{ binId: bin.id }}
+              icon={Inbox}
+              emoji={bin.emoji}
+              label={binName(bin.id)}
+              count={bin.count}
+              on={page.value === null && binId.value === bin.id}
+              bin={bin.id}
+              onEdit={() => (editing.value = bin)}
+            />
+          ))}
+        </ul>
+      </nav>
+      <nav class="side-foot" aria-label={words.menu}>
+        <ul>
+          <NavItem
+            to={{ page: 'devices' }}
+            icon={MonitorSmartphone}
+            label={words.devices}
+            on={page.value === 'devices'}
+          />
+          <NavItem to={{ page: 'settings' }} icon={Settings} label={words.settings} on={page.value === 'settings'} />
+          <NavItem to={{ page: 'trust' }} icon={ShieldCheck} label={words.trust} on={page.value === 'trust'} />
+          <SideActions />
+        </ul>
+      </nav>
+      <Status />
+      {making.value && <BinDialog onClose={() => (making.value = false)} onMade={(id) => go({ binId: id })} />}
+      {editing.value !== null && <BinDialog bin={editing.value} onClose={() => (editing.value = null)} />}
+    </div>
+  );
+}
+
+function SideActions(): JSX.Element {
+  const lockable = info.value != null && info.value.lock.kind !== 'none';
+  return (
+    <>
+      {lockable && (
+        <li class="nav">
+          <button type="button" class="nav-link" onClick={() => void attempt(call('lock'))}>
+            <Lock />
+            <span class="grow">{words.lock}</span>
+          </button>
+        </li>
+      )}
+      <li class="nav keys-entry">
+        <button
+          type="button"
+          class="nav-link"
+          onClick={() => {
+            drawer.value = false;
+            showingKeys.value = true;
+          }}
+        >
+          <Keyboard />
+          <span class="grow">{words.keys}</span>
+        </button>
+      </li>
+    </>
+  );
+}
+
+interface NavItemProps {
+  readonly to: Partial<Place>;
+  readonly icon: Icon;
+  readonly emoji?: string;
+  readonly label: string;
+  readonly count?: number;
+  readonly on: boolean;
+  /** Files can be dropped on it. */
+  readonly bin?: string;
+  readonly onEdit?: () => void;
+}
+
+function NavItem({ to, icon: Sign, emoji = '', label, count, on, bin, onEdit }: NavItemProps): JSX.Element {
+  return (
+    <li class={`nav${on ? ' on' : ''}`} data-bin={bin}>
+      <a
+        class="nav-link"
+        href={hashOf(to)}
+        aria-current={on ? 'page' : undefined}
+        onClick={(event) => {
+          if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+          event.preventDefault();
+          drawer.value = false;
+          go(to);
+        }}
+      >
+        {emoji === '' ? (
+          <Sign />
+        ) : (
+          <bdi class="nav-emoji" aria-hidden="true">
+            {emoji}
+          </bdi>
+        )}
+        <bdi class="grow clip">{label}</bdi>
+        {count !== undefined && <span class="nav-count numbers">{count.toLocaleString()}</span>}
+      </a>
+      {onEdit !== undefined && (
+        <span class="nav-edit">
+          <Button kind="icon" icon={Pencil} label={words.binMenu(label)} onClick={onEdit} />
+        </span>
+      )}
+    </li>
+  );
+}
+
+/** The side bar over the list, where there is no room beside it. */
+export function Drawer(): JSX.Element {
+  const close = (): void => void (drawer.value = false);
+  const dialog = useModal(close);
+  return (
+    <dialog ref={dialog} class="drawer" aria-label={words.menu}>
+      <Sidebar close={<Button kind="icon" icon={X} label={text.kit.close} onClick={close} />} />
+    </dialog>
+  );
+}

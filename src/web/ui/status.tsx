@@ -1,0 +1,60 @@
+/** The line that says honestly what is where. */
+import type { JSX } from 'preact';
+import type { DeviceInfo } from '../link/messages.js';
+import { attempt } from './actions.js';
+import { CircleCheck, CloudOff, RefreshCw, TriangleAlert } from './icons.js';
+import { Button } from './kit.js';
+import { call, info } from './link.js';
+import { text } from './strings.js';
+
+const words = text.frame;
+
+interface Said {
+  readonly mood: 'good' | 'busy' | 'away' | 'bad';
+  readonly says: string;
+}
+
+const clock = (at: number): string => {
+  const today = new Date(at).toDateString() === new Date().toDateString();
+  return new Date(at).toLocaleString(
+    undefined,
+    today ? { timeStyle: 'short' } : { dateStyle: 'short', timeStyle: 'short' },
+  );
+};
+
+/** What the line says of a device. */
+export function statusOf({ line, waiting, complete, halted }: DeviceInfo): Said {
+  if (halted !== null) return { mood: 'bad', says: words.halted };
+  const { count, since } = waiting;
+  if (line.state === 'waiting' || line.state === 'closed')
+    return {
+      mood: 'away',
+      says: count > 0 && since !== null ? words.offlineWaiting(count, clock(since)) : words.offline,
+    };
+  if (line.state === 'connecting') return { mood: 'busy', says: words.connecting };
+  if (count > 0) return { mood: 'busy', says: words.sending(count) };
+  if (complete === true) return { mood: 'good', says: words.here };
+  return { mood: 'busy', says: words.catchingUp };
+}
+
+const SIGNS = { good: CircleCheck, busy: RefreshCw, away: CloudOff, bad: TriangleAlert } as const;
+
+/** `short`: only where something is to be said, for the head of the list. */
+export function Status({ short = false }: { readonly short?: boolean }): JSX.Element {
+  const about = info.value ?? null;
+  const said = about === null ? null : statusOf(about);
+  const Sign = said === null ? null : SIGNS[said.mood];
+  return (
+    <div class={`status ${said?.mood ?? ''}${short ? ' short' : ''}`}>
+      <p role={short ? undefined : 'status'} class="line">
+        {Sign !== null && <Sign />}
+        <span>{said?.says ?? ''}</span>
+      </p>
+      {said?.mood === 'away' && (
+        <Button kind="quiet" onClick={() => void attempt(call('reconnect'))}>
+          {words.connect}
+        </Button>
+      )}
+    </div>
+  );
+}

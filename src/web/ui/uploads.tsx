@@ -1,0 +1,58 @@
+/** Files on their way to the server. */
+import type { JSX } from 'preact';
+import type { Upload } from '../link/messages.js';
+import { attempt } from './actions.js';
+import { X } from './icons.js';
+import { Button, OneLine, Progress } from './kit.js';
+import { call, uploads } from './link.js';
+import { text } from './strings.js';
+
+const words = text.uploads;
+
+export function Uploads(): JSX.Element | null {
+  const all = uploads.value ?? [];
+  if (all.length === 0) return null;
+  return (
+    <section class="uploads" aria-label={words.title}>
+      {all.length > 1 && <p class="uploads-sum small quiet">{words.summary(all.length)}</p>}
+      <ul class="uploads-rows">
+        {all.map((one) => (
+          <UploadRow key={one.id} upload={one} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function UploadRow({
+  upload: { id, name, size, done, speed, state, problem },
+}: {
+  readonly upload: Upload;
+}): JSX.Element {
+  return (
+    <li class="upload">
+      <div class="grow">
+        <div class="line">
+          <OneLine value={name} class="grow" />
+          <span class={`small numbers ${state === 'failed' ? 'danger-text' : 'quiet'}`}>
+            {state === 'waiting' && words.waiting}
+            {state === 'sending' && words.speed(text.size(done), text.size(size), text.size(speed))}
+          </span>
+        </div>
+        {state === 'failed' ? (
+          <p class="small danger-text" role="alert">
+            {problem === null ? text.notices.problem : text.problem(problem)}
+          </p>
+        ) : (
+          <Progress label={words.progress(name)} value={state === 'waiting' ? 0 : done} max={Math.max(size, 1)} />
+        )}
+      </div>
+      {state === 'failed' && (
+        <Button kind="quiet" onClick={() => void attempt(call('uploadRetry', id))}>
+          {words.retry}
+        </Button>
+      )}
+      <Button kind="icon" icon={X} label={words.cancel(name)} onClick={() => void attempt(call('uploadCancel', id))} />
+    </li>
+  );
+}
