@@ -4,10 +4,10 @@
  */
 import { createHash } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, gzip } from 'node:zlib';
-import { build, type BuildOptions } from 'esbuild';
+import { build, type BuildOptions, type Metafile } from 'esbuild';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { webFileName, type WebAsset, type WebRelease } from '../protocol/web-app.js';
 import { PROJECT_ROOT, SERVER_VERSION } from '../root.js';
@@ -19,6 +19,8 @@ export const FIRST_MAX = 60 * 1024;
 export const WHOLE_MAX = 350 * 1024;
 const TITLE = `${SERVICE_NAME.charAt(0).toUpperCase()}${SERVICE_NAME.slice(1)}`;
 const HASH_CHARACTERS = 20;
+/** The page's script among the outputs of its bundle. */
+const ENTRY = 'web/page.js';
 
 /** What was built, and what tests look at. */
 export interface Built {
@@ -39,6 +41,16 @@ interface Bundle {
   readonly inputs: readonly string[];
 }
 
+/** The page's script, in the parts that it is loaded in. */
+interface Page {
+  readonly script: File;
+  /** What the script cannot begin without. */
+  readonly early: readonly File[];
+  /** What is loaded when it is needed (`import()`). */
+  readonly late: readonly File[];
+  readonly inputs: readonly string[];
+}
+
 const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');
 const isText = (path: string): boolean => !path.endsWith('.png');
 
@@ -47,28 +59,72 @@ function named(name: string, type: string, bytes: Buffer): File {
   return { path: `/web/${name}.${hashOf(bytes).slice(0, HASH_CHARACTERS)}.${type}`, bytes };
 }
 
-async function bundle(entry: string, options: BuildOptions = {}): Promise<Bundle> {
-  const { outputFiles, metafile } = await build({
-    absWorkingDir: PROJECT_ROOT,
-    entryPoints: [entry],
-    bundle: true,
-    minify: true,
-    format: 'iife',
-    platform: 'browser',
-    target: 'es2022',
-    charset: 'utf8',
-    // Licences are a file of their own.
-    legalComments: 'none',
-    metafile: true,
-    logLevel: 'warning',
-    ...options,
-    write: false,
-  });
+const OPTIONS = {
+  absWorkingDir: PROJECT_ROOT,
+  bundle: true,
+  minify: true,
+  platform: 'browser',
+  target: 'es2022',
+  charset: 'utf8',
+  // Licences are a file of their own.
+  legalComments: 'none',
+  metafile: true,
+  logLevel: 'warning',
+  write: false,
+} as const satisfies BuildOptions;
+
+/** Without what `define` is listed as. */
+const inputsOf = ({ inputs }: Metafile): string[] => Object.keys(inputs).filter((path) => !path.startsWith('<'));
+
+async function bundle(entry: string, options: BuildOptions): Promise<Bundle> {
+  const { outputFiles, metafile } = await build({ ...options, ...OPTIONS, entryPoints: [entry] });
   const [file] = outputFiles;
   if (file === undefined || outputFiles.length > 1) throw new Error(`${entry}: not one file`);
-  // Not what `define` is listed as.
-  const inputs = Object.keys(metafile?.inputs ?? {}).filter((path) => !path.startsWith('<'));
-  return { bytes: Buffer.from(file.contents), inputs };
+  return { bytes: Buffer.from(file.contents), inputs: inputsOf(metafile) };
+}
+
+/** The output `name`, and those that it imports before it runs. */
+function closureOf({ outputs }: Metafile, name: string, found = new Set<string>()): ReadonlySet<string> {
+  if (found.has(name)) return found;
+  found.add(name);
+  for (const { path, kind } of outputs[name]?.imports ?? [])
+    if (kind === 'import-statement') closureOf({ inputs: {}, outputs }, path, found);
+  return found;
+}
+
+/**
+ * Parts may import each other in a circle, so that no hash of a part's own bytes can stand in its name: all have the
+ * hash of all.
+ */
+async function pageOf(): Promise<Page> {
+  const { outputFiles, metafile } = await build({
+    ...OPTIONS,
+    entryPoints: [join(COMPILED, 'ui', 'main.js')],
+    format: 'esm',
+    splitting: true,
+    outdir: 'web',
+    entryNames: 'page',
+    chunkNames: 'part-[hash]',
+  });
+  const outputs = outputFiles
+    .map(({ path, text }) => ({ name: relative(PROJECT_ROOT, path), text }))
+    .sort((one, other) => (one.name < other.name ? -1 : 1));
+  const hash = hashOf(Buffer.from(outputs.map(({ text }) => text).join('\0'))).slice(0, HASH_CHARACTERS);
+  const parts = outputs.filter(({ name }) => name !== ENTRY);
+  const names = new Map(parts.map(({ name }, at) => [basename(name), `part-${at}.${hash}.js`]));
+  const renamed = (text: string): Buffer =>
+    Buffer.from(text.replace(/\bpart-[A-Z0-9]{8}\.js\b/g, (name) => names.get(name) ?? name));
+  const early = closureOf(metafile, ENTRY);
+  const files = parts.map(({ name, text }) => ({
+    early: early.has(name),
+    file: { path: `/web/${names.get(basename(name)) ?? ''}`, bytes: renamed(text) },
+  }));
+  return {
+    script: named('page', 'js', renamed(outputs.find(({ name }) => name === ENTRY)?.text ?? '')),
+    early: files.filter((part) => part.early).map(({ file }) => file),
+    late: files.filter((part) => !part.early).map(({ file }) => file),
+    inputs: inputsOf(metafile),
+  };
 }
 
 /** The licences of the packages that are part of the bundles. */
@@ -122,31 +178,32 @@ function manifestOf(pngs: readonly File[]): File {
   return { path: '/manifest.webmanifest', bytes: Buffer.from(`${JSON.stringify(manifest)}\n`) };
 }
 
-/** index.html; a name in braces of the template becomes its value. Throws for one that has none. */
-async function indexOf(values: Readonly<Record<string, string>>): Promise<File> {
+/** index.html; a name in braces of the template becomes its value. Throws for one that has none. `early`: see `Page`. */
+async function indexOf(early: readonly File[], values: Readonly<Record<string, string>>): Promise<File> {
   const template = await readFile(join(SOURCE, 'index.html'), 'utf8');
   const filled = template.replace(/\{([a-z]+)\}/g, (_, name: string) => {
     const value = values[name];
     if (value === undefined) throw new Error(`index.html: what is {${name}}?`);
     return value;
   });
-  return { path: '/', bytes: Buffer.from(filled.replace(/^\s+/gm, '')) };
+  const preloads = early.map(({ path }) => `<link rel="modulepreload" href="${path}" />\n`).join('');
+  return { path: '/', bytes: Buffer.from(filled.replace(/^\s+/gm, '').replace('<script ', `${preloads}<script `)) };
 }
 
 /** All files. The service worker comes last: it knows the others. */
 async function filesOf(): Promise<{ files: readonly File[]; first: readonly File[]; inputs: Built['inputs'] }> {
   const [page, engine, style, { icon, pngs }] = await Promise.all([
-    bundle(join(COMPILED, 'ui', 'main.js'), { format: 'esm' }),
+    pageOf(),
     bundle(join(COMPILED, 'engine', 'main.js'), { format: 'esm' }),
-    bundle(join(SOURCE, 'ui', 'style.css')),
+    bundle(join(SOURCE, 'ui', 'style.css'), {}),
     icons(),
   ]);
-  const script = named('page', 'js', page.bytes);
+  const { script, early, late } = page;
   const sheet = named('style', 'css', style.bytes);
   const machine = named('engine', 'js', engine.bytes);
   const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.inputs]));
   const manifest = manifestOf(pngs);
-  const index = await indexOf({
+  const index = await indexOf(early, {
     title: TITLE,
     version: SERVER_VERSION,
     engine: machine.path,
@@ -156,9 +213,10 @@ async function filesOf(): Promise<{ files: readonly File[]; first: readonly File
     touch: pngs[0]?.path ?? '',
     licences: licences.path,
   });
-  const shell = [index, script, sheet, machine, icon, manifest];
+  const shell = [index, script, ...early, ...late, sheet, machine, icon, manifest];
   const state = hashOf(Buffer.concat(shell.map(({ bytes }) => bytes))).slice(0, HASH_CHARACTERS);
   const worker = await bundle(join(COMPILED, 'worker', 'main.js'), {
+    format: 'iife',
     define: {
       __SHELL__: JSON.stringify(shell.map(({ path }) => path)),
       __VERSION__: JSON.stringify(`${SERVER_VERSION}-${state}`),
@@ -166,7 +224,7 @@ async function filesOf(): Promise<{ files: readonly File[]; first: readonly File
   });
   return {
     files: [...shell, ...pngs, licences, { path: '/sw.js', bytes: worker.bytes }],
-    first: [index, script, sheet],
+    first: [index, script, ...early, sheet],
     inputs: { page: page.inputs, engine: engine.inputs, worker: worker.inputs },
   };
 }
