@@ -10,6 +10,7 @@ import { brotliCompress, gzip } from 'node:zlib';
 import { build, type BuildOptions, type Metafile } from 'esbuild';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { webFileName, type WebAsset, type WebRelease } from '../protocol/web-app.js';
+import { separateSodium } from './sodium-plugin.js';
 import { PROJECT_ROOT, SERVER_VERSION } from '../root.js';
 
 const SOURCE = join(PROJECT_ROOT, 'src', 'web');
@@ -127,6 +128,16 @@ async function pageOf(): Promise<Page> {
   };
 }
 
+/** The engine's script, and libsodium's WebAssembly, which it loads. */
+async function engineOf() {
+  let sodium: File | undefined;
+  const place = (wasm: Buffer): string => (sodium = named('sodium', 'wasm', wasm)).path;
+  const entry = join(COMPILED, 'engine', 'main.js');
+  const { bytes, inputs } = await bundle(entry, { format: 'esm', plugins: [separateSodium(place)] });
+  if (sodium === undefined) throw new Error('the engine has no libsodium');
+  return { machine: named('engine', 'js', bytes), sodium, inputs };
+}
+
 /** The licences of the packages that are part of the bundles. */
 async function licencesOf(inputs: readonly string[]): Promise<Buffer> {
   const folders = inputs.flatMap((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(path) ?? []);
@@ -194,13 +205,13 @@ async function indexOf(early: readonly File[], values: Readonly<Record<string, s
 async function filesOf(): Promise<{ files: readonly File[]; first: readonly File[]; inputs: Built['inputs'] }> {
   const [page, engine, style, { icon, pngs }] = await Promise.all([
     pageOf(),
-    bundle(join(COMPILED, 'engine', 'main.js'), { format: 'esm' }),
+    engineOf(),
     bundle(join(SOURCE, 'ui', 'style.css'), {}),
     icons(),
   ]);
   const { script, early, late } = page;
   const sheet = named('style', 'css', style.bytes);
-  const machine = named('engine', 'js', engine.bytes);
+  const { machine, sodium } = engine;
   const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.inputs]));
   const manifest = manifestOf(pngs);
   const index = await indexOf(early, {
@@ -213,7 +224,7 @@ async function filesOf(): Promise<{ files: readonly File[]; first: readonly File
     touch: pngs[0]?.path ?? '',
     licences: licences.path,
   });
-  const shell = [index, script, ...early, ...late, sheet, machine, icon, manifest];
+  const shell = [index, script, ...early, ...late, sheet, machine, sodium, icon, manifest];
   const state = hashOf(Buffer.concat(shell.map(({ bytes }) => bytes))).slice(0, HASH_CHARACTERS);
   const worker = await bundle(join(COMPILED, 'worker', 'main.js'), {
     format: 'iife',
