@@ -74,6 +74,11 @@ t.test('WEB-13: secrets are the engine’s: page and service worker have none of
   t.ok((await read('/sw.js')).includes(sodium?.path ?? '?'), 'which is there without a network');
   const engine = release.assets.find(({ path }) => path.startsWith('/web/engine.'))?.path ?? '';
   t.ok((await read(engine)).includes(`fetch("${sodium?.path ?? ''}")`));
+  const sodium = release.assets.find(({ path }) => /^\/web\/sodium\.[\w-]{20}\.wasm$/.test(path));
+  t.ok(sodium, 'whose WebAssembly is a file of its own');
+  t.ok((await read('/sw.js')).includes(sodium?.path ?? '?'), 'which is there without a network');
+  const engine = release.assets.find(({ path }) => path.startsWith('/web/engine.'))?.path ?? '';
+  t.ok((await read(engine)).includes(`fetch("${sodium?.path ?? ''}")`));
   t.same(
     inputs.engine.filter((path) =>
       /^build\/src\/(server|cli|mcp|terminal)\/|\/node-|node_modules\/preact\//.test(path),
@@ -99,6 +104,13 @@ t.test('WEB-14: page, manifest and shell refer to files of the build, and to not
   const worker = await read('/sw.js');
   for (const name of ['page', 'style', 'engine', 'icon'])
     t.match(worker, new RegExp(`"/web/${name}\\.[\\w-]{20}\\.`), `the shell has the ${name}`);
+  const parts = release.assets.map(({ path }) => path).filter((path) => /^\/web\/(page|part)\./.test(path));
+  t.ok(parts.length >= 3, 'what the first view does not need is a part of its own');
+  for (const path of parts) {
+    t.ok(worker.includes(JSON.stringify(path)), `the shell has ${path}`);
+    for (const [, other = ''] of (await read(path)).matchAll(/(?:from|import\(?)\s*"\.\/([^"]+)"/g))
+      t.ok(paths.has(`/web/${other}`), `${path} imports ${other}`);
+  }
   t.notMatch(worker, /__SHELL__|__VERSION__/);
   t.notMatch(index, /https?:|<style|style=|<script>/);
   const licences = release.assets.find(({ path }) => path.startsWith('/web/licences.'))?.path ?? '';

@@ -1,5 +1,5 @@
 /** The web app on a real server, in a real browser: one device for all tabs, whatever happens to tabs and server. */
-import t from 'tap';
+import t, { type Test } from 'tap';
 import type { ItemRow } from '../src/web/link/messages.js';
 import { CHROMIUM, startBrowser } from './support/browser.js';
 import { until } from './support/events.js';
@@ -14,7 +14,7 @@ const text = (words: string) => ({ binId: 'inbox', type: 'text', payload: { text
 const titles = (items: readonly ItemRow[]): string[] => items.map(({ title }) => title);
 
 /** A claimed server behind a proxy, and a tab that claimed it. */
-async function scene(t: Tap.Test, env: Readonly<Record<string, string>> = {}) {
+async function scene(t: Test, env: Readonly<Record<string, string>> = {}) {
   const server = await runServer(t, { env });
   const proxy = await TcpProxy.before(t, `http://127.0.0.1:${server.port}`);
   const url = proxy.through(`http://127.0.0.1:${server.port}/`);

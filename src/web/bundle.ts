@@ -7,7 +7,7 @@ import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promise
 import { basename, dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, gzip } from 'node:zlib';
-import { build, type BuildOptions, type Metafile } from 'esbuild';
+import { build, type BuildOptions } from 'esbuild';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { webFileName, type WebAsset, type WebRelease } from '../protocol/web-app.js';
 import { separateSodium } from './sodium-plugin.js';
@@ -20,8 +20,6 @@ export const FIRST_MAX = 60 * 1024;
 export const WHOLE_MAX = 350 * 1024;
 const TITLE = `${SERVICE_NAME.charAt(0).toUpperCase()}${SERVICE_NAME.slice(1)}`;
 const HASH_CHARACTERS = 20;
-/** The page's script among the outputs of its bundle. */
-const ENTRY = 'web/page.js';
 
 /** What was built, and what tests look at. */
 export interface Built {
@@ -42,16 +40,6 @@ interface Bundle {
   readonly inputs: readonly string[];
 }
 
-/** The page's script, in the parts that it is loaded in. */
-interface Page {
-  readonly script: File;
-  /** What the script cannot begin without. */
-  readonly early: readonly File[];
-  /** What is loaded when it is needed (`import()`). */
-  readonly late: readonly File[];
-  readonly inputs: readonly string[];
-}
-
 const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');
 const isText = (path: string): boolean => !path.endsWith('.png');
 
@@ -60,7 +48,8 @@ function named(name: string, type: string, bytes: Buffer): File {
   return { path: `/web/${name}.${hashOf(bytes).slice(0, HASH_CHARACTERS)}.${type}`, bytes };
 }
 
-const OPTIONS = {
+/** How each bundle is made. */
+const COMMON = {
   absWorkingDir: PROJECT_ROOT,
   bundle: true,
   minify: true,
@@ -69,63 +58,75 @@ const OPTIONS = {
   charset: 'utf8',
   // Licences are a file of their own.
   legalComments: 'none',
-  metafile: true,
   logLevel: 'warning',
-  write: false,
 } as const satisfies BuildOptions;
 
-/** Without what `define` is listed as. */
-const inputsOf = ({ inputs }: Metafile): string[] => Object.keys(inputs).filter((path) => !path.startsWith('<'));
+/** The page's beginning among what is made of it. */
+const PAGE = join('page', 'page.js');
 
-async function bundle(entry: string, options: BuildOptions): Promise<Bundle> {
-  const { outputFiles, metafile } = await build({ ...options, ...OPTIONS, entryPoints: [entry] });
+async function bundle(entry: string, options: BuildOptions = {}): Promise<Bundle> {
+  const { outputFiles, metafile } = await build({
+    ...{ ...COMMON, entryPoints: [entry], format: 'iife', metafile: true },
+    ...options,
+    write: false,
+  });
   const [file] = outputFiles;
   if (file === undefined || outputFiles.length > 1) throw new Error(`${entry}: not one file`);
-  return { bytes: Buffer.from(file.contents), inputs: inputsOf(metafile) };
+  // Not what `define` is listed as.
+  const inputs = Object.keys(metafile?.inputs ?? {}).filter((path) => !path.startsWith('<'));
+  return { bytes: Buffer.from(file.contents), inputs };
 }
 
-/** The output `name`, and those that it imports before it runs. */
-function closureOf({ outputs }: Metafile, name: string, found = new Set<string>()): ReadonlySet<string> {
-  if (found.has(name)) return found;
-  found.add(name);
-  for (const { path, kind } of outputs[name]?.imports ?? [])
-    if (kind === 'import-statement') closureOf({ inputs: {}, outputs }, path, found);
-  return found;
+/** The page's script: what the first view needs, its beginning first, and what is loaded later. */
+interface PageParts {
+  readonly first: readonly [File, ...File[]];
+  readonly later: readonly File[];
+  readonly inputs: readonly string[];
 }
 
-/**
- * Parts may import each other in a circle, so that no hash of a part's own bytes can stand in its name: all have the
- * hash of all.
- */
-async function pageOf(): Promise<Page> {
+/** In parts: what is imported by `import()` alone, and what it shares with the rest, are files of their own. */
+async function pageParts(entry: string): Promise<PageParts> {
   const { outputFiles, metafile } = await build({
-    ...OPTIONS,
-    entryPoints: [join(COMPILED, 'ui', 'main.js')],
-    format: 'esm',
-    splitting: true,
-    outdir: 'web',
-    entryNames: 'page',
-    chunkNames: 'part-[hash]',
+    ...{
+      ...COMMON,
+      entryPoints: [entry],
+      format: 'esm',
+      splitting: true,
+      outdir: 'page',
+      write: false,
+      metafile: true,
+    },
+    ...{ entryNames: 'page', chunkNames: 'part-[hash]' },
   });
-  const outputs = outputFiles
-    .map(({ path, text }) => ({ name: relative(PROJECT_ROOT, path), text }))
-    .sort((one, other) => (one.name < other.name ? -1 : 1));
-  const hash = hashOf(Buffer.from(outputs.map(({ text }) => text).join('\0'))).slice(0, HASH_CHARACTERS);
-  const parts = outputs.filter(({ name }) => name !== ENTRY);
-  const names = new Map(parts.map(({ name }, at) => [basename(name), `part-${at}.${hash}.js`]));
-  const renamed = (text: string): Buffer =>
-    Buffer.from(text.replace(/\bpart-[A-Z0-9]{8}\.js\b/g, (name) => names.get(name) ?? name));
-  const early = closureOf(metafile, ENTRY);
-  const files = parts.map(({ name, text }) => ({
-    early: early.has(name),
-    file: { path: `/web/${names.get(basename(name)) ?? ''}`, bytes: renamed(text) },
-  }));
-  return {
-    script: named('page', 'js', renamed(outputs.find(({ name }) => name === ENTRY)?.text ?? '')),
-    early: files.filter((part) => part.early).map(({ file }) => file),
-    late: files.filter((part) => !part.early).map(({ file }) => file),
-    inputs: inputsOf(metafile),
+  const texts = new Map(outputFiles.map(({ path, text }) => [relative(PROJECT_ROOT, path), text]));
+  const files = new Map<string, File>();
+  const open = new Set<string>();
+  // A part's name follows from its bytes, in which are the names of those that it imports: so these come first.
+  const fileOf = (path: string): File => {
+    const known = files.get(path);
+    if (known !== undefined) return known;
+    if (open.has(path)) throw new Error(`${path}: parts of the page import each other in a circle`);
+    open.add(path);
+    const imported = metafile.outputs[path]?.imports ?? [];
+    const text = imported.reduce(
+      (code, { path: other }) => code.replaceAll(basename(other), basename(fileOf(other).path)),
+      texts.get(path) ?? '',
+    );
+    const file = named(path === PAGE ? 'page' : 'part', 'js', Buffer.from(text));
+    files.set(path, file);
+    return file;
   };
+  const beginning = fileOf(PAGE);
+  const needed = new Set<File>();
+  const need = (path: string): void => {
+    needed.add(fileOf(path));
+    for (const { path: other, kind } of metafile.outputs[path]?.imports ?? [])
+      if (kind === 'import-statement') need(other);
+  };
+  need(PAGE);
+  needed.delete(beginning);
+  const later = [...texts.keys()].map(fileOf).filter((file) => file !== beginning && !needed.has(file));
+  return { first: [beginning, ...needed], later, inputs: Object.keys(metafile.inputs) };
 }
 
 /** The engine's script, and libsodium's WebAssembly, which it loads. */
@@ -189,45 +190,45 @@ function manifestOf(pngs: readonly File[]): File {
   return { path: '/manifest.webmanifest', bytes: Buffer.from(`${JSON.stringify(manifest)}\n`) };
 }
 
-/** index.html; a name in braces of the template becomes its value. Throws for one that has none. `early`: see `Page`. */
-async function indexOf(early: readonly File[], values: Readonly<Record<string, string>>): Promise<File> {
+/** index.html; a name in braces of the template becomes its value. Throws for one that has none. */
+async function indexOf(values: Readonly<Record<string, string>>): Promise<File> {
   const template = await readFile(join(SOURCE, 'index.html'), 'utf8');
   const filled = template.replace(/\{([a-z]+)\}/g, (_, name: string) => {
     const value = values[name];
     if (value === undefined) throw new Error(`index.html: what is {${name}}?`);
     return value;
   });
-  const preloads = early.map(({ path }) => `<link rel="modulepreload" href="${path}" />\n`).join('');
-  return { path: '/', bytes: Buffer.from(filled.replace(/^\s+/gm, '').replace('<script ', `${preloads}<script `)) };
+  return { path: '/', bytes: Buffer.from(filled.replace(/^\s+/gm, '')) };
 }
 
 /** All files. The service worker comes last: it knows the others. */
 async function filesOf(): Promise<{ files: readonly File[]; first: readonly File[]; inputs: Built['inputs'] }> {
   const [page, engine, style, { icon, pngs }] = await Promise.all([
-    pageOf(),
+    pageParts(join(COMPILED, 'ui', 'main.js')),
     engineOf(),
-    bundle(join(SOURCE, 'ui', 'style.css'), {}),
+    bundle(join(SOURCE, 'ui', 'style.css')),
     icons(),
   ]);
-  const { script, early, late } = page;
+  const [script, ...shared] = page.first;
   const sheet = named('style', 'css', style.bytes);
   const { machine, sodium } = engine;
   const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.inputs]));
   const manifest = manifestOf(pngs);
-  const index = await indexOf(early, {
+  const index = await indexOf({
     title: TITLE,
     version: SERVER_VERSION,
     engine: machine.path,
     page: script.path,
+    // Asked for at once, and not only when the page's script has come.
+    shared: shared.map(({ path }) => `<link rel="modulepreload" href="${path}" />`).join('\n'),
     style: sheet.path,
     icon: icon.path,
     touch: pngs[0]?.path ?? '',
     licences: licences.path,
   });
-  const shell = [index, script, ...early, ...late, sheet, machine, sodium, icon, manifest];
+  const shell = [index, ...page.first, ...page.later, sheet, machine, sodium, icon, manifest];
   const state = hashOf(Buffer.concat(shell.map(({ bytes }) => bytes))).slice(0, HASH_CHARACTERS);
   const worker = await bundle(join(COMPILED, 'worker', 'main.js'), {
-    format: 'iife',
     define: {
       __SHELL__: JSON.stringify(shell.map(({ path }) => path)),
       __VERSION__: JSON.stringify(`${SERVER_VERSION}-${state}`),
@@ -235,7 +236,7 @@ async function filesOf(): Promise<{ files: readonly File[]; first: readonly File
   });
   return {
     files: [...shell, ...pngs, licences, { path: '/sw.js', bytes: worker.bytes }],
-    first: [index, script, ...early, sheet],
+    first: [index, ...page.first, sheet],
     inputs: { page: page.inputs, engine: engine.inputs, worker: worker.inputs },
   };
 }

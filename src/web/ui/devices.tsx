@@ -11,10 +11,10 @@ import { PairDialog } from './pair.js';
 import { Problem } from './screen.js';
 import { PageHead } from './section.js';
 import { SignOutDialog } from './sign-out.js';
-import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
 
-const words = text.devices;
+const words = pagesText.devices;
 
 /** What is asked about a device. */
 interface Open {
@@ -105,7 +105,7 @@ function Row({
         entries={[
           { label: words.rename, onSelect: () => onOpen({ about: 'rename', device }) },
           device.own
-            ? { label: text.settings.leave.title, danger: true, onSelect: onLeave }
+            ? { label: pagesText.settings.leave.title, danger: true, onSelect: onLeave }
             : { label: words.revoke, danger: true, onSelect: () => onOpen({ about: 'revoke', device }) },
         ]}
       />

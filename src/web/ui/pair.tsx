@@ -7,11 +7,11 @@ import { Button, Dialog } from './kit.js';
 import { call, offer } from './link.js';
 import { qrPath } from './qr.js';
 import { CopyButton, Problem } from './screen.js';
-import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 import { useTask, type Task } from './task.js';
 import { wordsIn } from './typed.js';
 
-const { pair } = text;
+const { pair } = pagesText;
 
 /** Draws the words when it opens, and ends the offer when it is closed before somebody joined. */
 export function PairDialog({ onClose }: { readonly onClose?: () => void }): JSX.Element {
