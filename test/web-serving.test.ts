@@ -91,6 +91,18 @@ t.test('WEB-02: each file comes whole in every encoding that a client takes, wit
   }
 });
 
+t.test('WEB-02: a file is whole also where its connection is closed behind it', async (t) => {
+  const port = await serving(t);
+  const file = await readFile(join(WEB_FOLDER, 'sw.js'), 'latin1');
+  const connection = await raw(
+    t,
+    port,
+    'GET /sw.js HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+  );
+  await connection.until(() => connection.closed);
+  t.equal(connection.got.slice(connection.got.indexOf('\r\n\r\n') + 4), file);
+});
+
 t.test('WEB-03: what has a hash in its name is cached for a year, the rest is asked for again', async (t) => {
   const port = await serving(t);
   for (const { path, bytes } of release.assets) {
