@@ -11,6 +11,7 @@ import { WEB_FOLDER } from '../src/root.js';
 import { openWebApp } from '../src/server/app/web.js';
 import { openBucket } from '../src/server/blobs/objects/open.js';
 import type { WebApp } from '../src/server/http/ports.js';
+import { CHROMIUM, startBrowser } from './support/browser.js';
 import { until } from './support/events.js';
 import { raw } from './support/front-sockets.js';
 import { frontOf } from './support/front.js';
@@ -273,3 +274,21 @@ t.test('WEB-10: whoever takes nothing of a file is charged for it, and cut off a
   test.clock.advance(30_000);
   await until('an empty house', () => held() === 0);
 });
+
+t.test(
+  'WEB-04 WEB-14: a browser loads the page without a complaint, and finds that it can be installed',
+  { skip: CHROMIUM === undefined && 'this machine has no Chromium' },
+  async (t) => {
+    const { port } = await runServer(t);
+    const browser = await startBrowser(t, CHROMIUM ?? '');
+    const page = await browser.newPage();
+    const said: string[] = [];
+    page.on('console', (message) => said.push(message.text()));
+    page.on('pageerror', (error) => said.push(String(error)));
+    await page.goto(`http://localhost:${port}/`, { waitUntil: 'networkidle0' });
+    const session = await page.createCDPSession();
+    t.same((await session.send('Page.getAppManifest')).errors, []);
+    t.same((await session.send('Page.getInstallabilityErrors')).installabilityErrors, []);
+    t.same(said, [], 'nothing in the console');
+  },
+);
