@@ -92,10 +92,10 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
       <aside class="side">
         <Sidebar />
       </aside>
-      <div class="main">
+      <main class="main">
         {revoked && <Page page="revoked" />}
         <Current />
-      </div>
+      </main>
       {drawer.value && <Drawer />}
       {showingKeys.value && <KeysDialog />}
       <DropZone />

@@ -1,5 +1,5 @@
 /** Becoming a device: claim a server, join with six words, recover with twelve. */
-import type { JSX } from 'preact';
+import type { JSX, TargetedKeyboardEvent } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
@@ -115,7 +115,7 @@ function Step({ step, way }: { readonly step: Exclude<Enrolment, { step: 'idle' 
     case 'working':
       return (
         <Screen key="working" title={begin.working[way ?? 'other']}>
-          <p class="waiting">
+          <p class="step-waiting">
             <span class="turning" aria-hidden="true" />
           </p>
           <div class="step-foot">
@@ -234,7 +234,7 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
 }
 
 /** In a field of several lines: Enter sends, as words need no second line. */
-function sendOnEnter(event: JSX.TargetedKeyboardEvent<HTMLElement>): void {
+function sendOnEnter(event: TargetedKeyboardEvent<HTMLElement>): void {
   if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   event.currentTarget.closest('form')?.requestSubmit();

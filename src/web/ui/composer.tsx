@@ -165,7 +165,7 @@ function TextField({ field }: { readonly field: { current: HTMLTextAreaElement |
       ref={field}
       class="composer-text"
       rows={1}
-      dir="auto"
+      dir={typed.value === '' ? undefined : 'auto'}
       autocomplete="off"
       aria-label={words.label}
       placeholder={words.placeholder}

@@ -2,7 +2,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { attempt, contentUrl } from './actions.js';
-import { toast } from './kit.js';
+import { honest, toast } from './kit.js';
 import { link } from './link.js';
 import { text } from './strings.js';
 
@@ -26,7 +26,7 @@ async function gather(id: string, mime: string): Promise<Blob> {
 /** Saves a file to disk. */
 export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void> {
   if (item.file === null) return;
-  const { name } = item.file;
+  const name = honest(item.file.name);
   const url = contentUrl(item.id, name);
   if (url !== null) return save(url, name);
   toast(text.item.downloading);

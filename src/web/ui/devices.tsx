@@ -90,7 +90,7 @@ function Row({
         <p class="line">
           <OneLine value={device.name} class="strong" />
         </p>
-        <p class="quiet small line wrap facts">
+        <p class="quiet small line wrap device-facts">
           {device.own && <span class="badge good">{words.own}</span>}
           {!device.certified && <span class="badge warn">{words.uncertified}</span>}
           <Seen device={device} />

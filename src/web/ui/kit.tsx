@@ -98,7 +98,8 @@ export function Field(props: FieldProps): JSX.Element {
     autofocus: props.autoFocus,
     required: props.required,
     maxLength: props.maxLength,
-    dir: 'auto' as const,
+    // An empty field goes the way of the page, so that its placeholder does.
+    dir: props.value === '' ? undefined : ('auto' as const),
     'aria-invalid': error === null ? undefined : true,
     'aria-describedby': notes === '' ? undefined : notes,
     onInput: (event: { readonly currentTarget: { readonly value: string } }) =>
@@ -375,7 +376,8 @@ function place(button: HTMLElement, menu: HTMLElement): void {
   const from = button.getBoundingClientRect();
   const size = menu.getBoundingClientRect();
   const rightToLeft = getComputedStyle(button).direction === 'rtl';
-  const left = rightToLeft ? from.left : from.right - size.width;
+  // Under an icon it ends where the icon does, under words it begins with them.
+  const left = rightToLeft !== button.classList.contains('chip') ? from.left : from.right - size.width;
   const below = from.bottom + 4;
   const top = below + size.height + 8 <= innerHeight ? below : Math.max(8, from.top - size.height - 4);
   menu.style.setProperty('--menu-top', `${top}px`);
@@ -522,7 +524,7 @@ export function Notice(props: {
     <div class={classes('notice', kind !== 'info' && kind)} role={props.live === true ? 'alert' : undefined}>
       <Sign />
       <div class="grow">
-        {title !== undefined && <h3>{title}</h3>}
+        {title !== undefined && <p class="notice-title">{title}</p>}
         {children !== undefined && <div>{children}</div>}
         {actions !== undefined && <div class="actions">{actions}</div>}
       </div>
@@ -621,9 +623,14 @@ export function Glyph(props: {
   );
 }
 
+/** Marks that turn the direction of what follows: a name may show another ending than it has. And controls. */
+const TURNING = /[\u202a-\u202e\u2066-\u2069\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g;
+/** Another's text without marks that make it look like another one. */
+export const honest = (value: string): string => value.replace(TURNING, '\ufffd');
+
 /** Another's text on one line: isolated from what is around it, cut where it is too long. */
 export function OneLine({ value, class: name }: { value: string; class?: string }): JSX.Element {
-  return <bdi class={classes('clip', name)}>{value}</bdi>;
+  return <bdi class={classes('clip', name)}>{honest(value)}</bdi>;
 }
 
 const MINUTE_MS = 60_000;
@@ -641,7 +648,11 @@ export function When({ at }: { at: number }): JSX.Element {
   const time = new Date(at);
   const valid = !Number.isNaN(time.getTime());
   return (
-    <time dateTime={valid ? time.toISOString() : undefined} title={valid ? time.toLocaleString() : undefined}>
+    <time
+      dir="auto"
+      dateTime={valid ? time.toISOString() : undefined}
+      title={valid ? time.toLocaleString() : undefined}
+    >
       {valid ? text.time(at, Math.max(minute.value, Date.now() - MINUTE_MS)) : ''}
     </time>
   );

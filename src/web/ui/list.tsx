@@ -154,8 +154,16 @@ function useCurrent(of: { box: RefObject<HTMLDivElement>; page: ListPage; first:
   const { box, page, first, view } = of;
   const at = useRef<{ id: string; at: number } | null>(null);
   const focusNext = useRef(false);
-  const known = at.current === null ? -1 : page.items.findIndex(({ id }) => id === at.current?.id);
-  if (known >= 0 && at.current !== null) at.current = { id: at.current.id, at: page.offset + known };
+  let known = at.current === null ? -1 : page.items.findIndex(({ id }) => id === at.current?.id);
+  if (known >= 0) at.current = { id: at.current?.id ?? '', at: page.offset + known };
+  // Gone, or not there before: what is in its place now.
+  else if (at.current !== null) {
+    const there = page.items[Math.min(at.current.at, page.total - 1) - page.offset];
+    if (there !== undefined) {
+      at.current = { id: there.id, at: Math.min(at.current.at, page.total - 1) };
+      known = at.current.at - page.offset;
+    }
+  }
   const top = Math.max(first, Math.ceil(view.value.top / view.value.row));
   const seen = at.current !== null && known >= 0 && at.current.at >= first;
   const id = seen ? at.current?.id : page.items[top - page.offset]?.id;

@@ -68,7 +68,7 @@ function Step({ step, task, onClose, decided }: StepProps & { readonly decided: 
     case 'working':
       return (
         <Frame title={pair.title} onClose={onClose}>
-          <p class="waiting" role="status">
+          <p class="step-waiting" role="status">
             <span class="turning" aria-hidden="true" /> {decided ? pair.letting : pair.working}
           </p>
         </Frame>

@@ -91,7 +91,7 @@ function PassphraseDialog({ onClose }: AskProps) {
   const [again, setAgain] = useState('');
   const [tried, setTried] = useState(false);
   const task = useTask();
-  const short = [...passphrase].length < PASSPHRASE_MIN;
+  const short = passphrase.length < PASSPHRASE_MIN;
   const differ = passphrase !== again;
   const submit = (): void => {
     setTried(true);

@@ -224,10 +224,10 @@ const trust = {
 /** A device that was taken out. */
 const revoked = {
   title: 'This device was revoked',
-  what: 'Another of your devices took it out. It gets nothing new, and nothing that it does reaches the server any more. What it has not sent is not sent.',
-  may: 'What was stored here can still be saved: the archive holds every item whose content is on this device. Files that lie on the server only are out of reach.',
+  what: 'Another of your devices took it out. Nothing new comes, and nothing goes out any more, also what was not sent yet. What is here can still be read.',
+  may: 'What is stored here can still be saved. Files that lie on the server only are out of reach.',
   exportFirst: 'Export an archive',
-  back: 'To come back, forget this browser, then pair it anew or recover with the twelve words.',
+  back: 'To take part again, forget this browser, then pair it or recover.',
   forget: 'Forget this browser',
 };
 

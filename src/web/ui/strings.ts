@@ -20,18 +20,16 @@ const STEPS: readonly (readonly [Intl.RelativeTimeFormatUnit, number])[] = [
   ['day', 86_400_000],
 ];
 
+const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+const dayAndYear = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
+
 /** A moment, as people say it: just now, 5 min. ago, yesterday, 3 March. */
 function time(at: number, now: number): string {
   const ago = now - at;
   if (Math.abs(ago) < 60_000) return 'just now';
   const [unit, ms] = STEPS.findLast(([, length]) => Math.abs(ago) >= length) ?? ['minute', 60_000];
   if (Math.abs(ago) < 7 * 86_400_000) return relative.format(-Math.round(ago / ms), unit);
-  const sameYear = new Date(at).getFullYear() === new Date(now).getFullYear();
-  return new Date(at).toLocaleDateString(undefined, {
-    day: 'numeric',
-    month: 'short',
-    ...(sameYear ? {} : { year: 'numeric' }),
-  });
+  return (new Date(at).getFullYear() === new Date(now).getFullYear() ? day : dayAndYear).format(at);
 }
 
 const kit = {
@@ -127,7 +125,7 @@ const begin = {
 
 /** The picture beside the digits. */
 const picture = {
-  digits: (digits: string): string => `Digits ${[...digits].join(' ')}`,
+  digits: (digits: string): string => `Digits ${Array.from(digits).join(' ')}`,
   of: (things: readonly string[]): string => `Picture: ${things.join(', ')}`,
 };
 
@@ -307,7 +305,7 @@ const list = {
 /** The field that takes everything. */
 const put = {
   label: 'Put something',
-  placeholder: 'Type, paste or drop anything',
+  placeholder: 'Put anything here',
   put: 'Put',
   files: 'Choose files',
   camera: 'Take a picture',
