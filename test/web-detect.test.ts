@@ -1,4 +1,4 @@
-import { test } from 'tap';
+import { test, type Test } from 'tap';
 import { convert, detect, strength, textOf, type TextKind } from '../src/web/ui/detect.js';
 import { shapedPayload } from '../src/sdk/payloads/shapes.js';
 
@@ -121,7 +121,7 @@ const TEXTS: readonly Case[] = [
   ['  indented stays  ', 'text', { text: '  indented stays  ' }],
 ];
 
-const check = (cases: readonly Case[]) => (t: Parameters<Parameters<typeof test>[1]>[0]) => {
+const check = (cases: readonly Case[]) => (t: Test) => {
   for (const [given, type, expected = {}] of cases) {
     const found = detect(given);
     t.equal(found.type, type, JSON.stringify(given));
