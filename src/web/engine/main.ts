@@ -14,8 +14,9 @@ import { brokenBy, servedBy } from './served.js';
 try {
   const [platform, records] = await Promise.all([browserPlatform(), KeyValue.open(`${SERVICE_NAME}-web`)]);
   const engine = new Engine(platform, records, self.location.origin);
+  const started = engine.start();
   serve(servedBy(engine, { waiting: new Cell({ count: 0 }) }));
-  await engine.start();
+  await started;
 } catch (error) {
   // No WebAssembly, or no storage: every tab is told why.
   serve(brokenBy(failureOf(error)));

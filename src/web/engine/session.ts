@@ -194,7 +194,7 @@ export class Session {
   }
 
   /** Resolves when the change is kept here and shown; a later refusal is a notice. */
-  async put({ id = this.newId(), binId, type, payload }: PutParams): Promise<{ readonly id: string }> {
+  async put({ id, binId, type, payload }: PutParams): Promise<{ readonly id: string }> {
     const request = { id, binId, type, payload };
     await this.kept(id, () => this.device.put(request), {
       title: titleOf(type, payload),

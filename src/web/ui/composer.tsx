@@ -10,6 +10,7 @@ import { Camera, ChevronDown, Inbox, Paperclip, Plus, Text, X } from './icons.js
 import { draftOf, isTextKind, KIND_ICONS, payloadOf, TEXT_KINDS, type Draft, type DraftErrors } from './kinds.js';
 import { Button, Menu } from './kit.js';
 import { bins, call } from './link.js';
+import { newItemId } from '../link/client.js';
 import { binId } from './route.js';
 import { focusComposer, takeFiles } from './state.js';
 import { text } from './strings.js';
@@ -75,7 +76,12 @@ async function put(): Promise<void> {
   focusComposer.current();
   if (
     await attempt(
-      call('put', { binId: bin, type: before.draft === null ? found.type : type, payload: checked.payload }),
+      call('put', {
+        id: newItemId(),
+        binId: bin,
+        type: before.draft === null ? found.type : type,
+        payload: checked.payload,
+      }),
     )
   )
     return;
