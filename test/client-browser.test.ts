@@ -114,6 +114,16 @@ t.test('a device in a browser', { skip: CHROMIUM === undefined && 'this machine 
     t.equal(await device('close'), undefined);
     t.match(await device('open', identity), { repair: null, held: { itemCount: 4 } });
   });
+
+  await t.test('STORE-23: so it is in a dedicated worker', async (t) => {
+    await fresh(page, origin);
+    const inWorker = (name: string, ...args: unknown[]): Promise<unknown> => page.evaluate(callWorker, name, args);
+    t.match(await inWorker('open', identity), { repair: null, held: { itemCount: 4, versionSum: 10 } });
+    t.equal(await inWorker('connect'), undefined);
+    t.match(await inWorker('put', 'five'), { version: 5 });
+    t.equal(((await inWorker('list')) as unknown[]).length, 5);
+    t.equal(await inWorker('close'), undefined);
+  });
   t.same(told, [], 'nothing was thrown in the page');
 });
 
@@ -138,4 +148,15 @@ async function damage(): Promise<boolean> {
     return true;
   }
   return false;
+}
+
+/** Runs in the page: calls one of the functions in a worker of it. */
+function callWorker(name: string, args: unknown[]): Promise<unknown> {
+  const kept = globalThis as unknown as { worker?: Worker };
+  const worker = (kept.worker ??= new Worker('/page.js', { type: 'module' }));
+  return new Promise((resolve, reject) => {
+    worker.onerror = ({ message }) => reject(new Error(message));
+    worker.onmessage = ({ data }: MessageEvent<{ value: unknown }>) => resolve(data.value);
+    worker.postMessage({ name, args });
+  });
 }

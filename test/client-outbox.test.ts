@@ -321,7 +321,7 @@ t.test('a batch holds at most 1 MiB and 100 writes', async (t) => {
   );
 });
 
-t.test('SDK-32: what is made while the server answers nothing is shown before anything is answered', async (t) => {
+t.test('SDK-33: what is made while the server answers nothing is shown before anything is answered', async (t) => {
   const me = newIdentity();
   const { publicKey: pubkey, cert } = listed(me);
   const own = { id: me.deviceId, name: 'Test', glyph: 'laptop', pubkey, cert, pairedAt: 1 };

@@ -9,7 +9,6 @@ import {
   Matches,
   newestFirst,
   planOf,
-  type Head,
   type QueryUpdate,
   found,
   fold,
@@ -19,7 +18,7 @@ import {
 } from '../src/sdk/query.js';
 import { Replica } from '../src/sdk/replica.js';
 import { QUERIES_MAX, LiveQueryIndex } from '../src/sdk/live-query-index.js';
-import { MemoryStore, type Pending } from '../src/sdk/store/store.js';
+import { MemoryStore, type Head, type Pending } from '../src/sdk/store/store.js';
 import type { Change } from '../src/sdk/wire.js';
 import { moveTag } from '../src/crypto/item.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

@@ -28,12 +28,12 @@ import {
   sameTag,
   searchedText,
   windowOf,
-  type Head,
   type QueryFilter,
   type QueryUpdate,
   type QueryWindow,
 } from './query.js';
 import { viewOf } from './merge-rules.js';
+import type { Head } from './store/store.js';
 import type { Core } from './core.js';
 
 /** Most open queries of a device. */
@@ -243,18 +243,15 @@ export class LiveQueryIndex {
 
   private async allHeads(): Promise<Map<string, Head>> {
     const { outbox, store } = this.options;
-    const heads = new Map<string, Head>();
+    const own = outbox.ids();
+    const heads = (await store.heads?.()) ?? new Map<string, Head>();
     const put = (id: string, seen: Seen): void => {
       const head = headOf(rowSeen(seen));
       if (head === undefined) heads.delete(id);
       else heads.set(id, head);
     };
-    if (store.heads === undefined) {
-      for await (const seen of outbox.everything()) put(seen.id, seen);
-      return heads;
-    }
-    for (const [id, head] of await store.heads()) heads.set(id, { ...head, pending: false });
-    for (const id of outbox.ids()) put(id, await outbox.look(id));
+    if (store.heads === undefined) for await (const seen of outbox.everything()) put(seen.id, seen);
+    else for (const id of own) put(id, await outbox.look(id));
     return heads;
   }
 

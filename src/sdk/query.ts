@@ -6,7 +6,7 @@ import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { fieldsOf, isSecretField, kindOf } from './payloads/shapes.js';
 import type { ItemView } from './events.js';
 import type { JsonObject } from '../crypto/payload.js';
-import type { EntryHead } from './store/store.js';
+import type { Head } from './store/store.js';
 
 /** The filter of a live query. Absent fields do not restrict. */
 export interface QueryFilter {
@@ -46,11 +46,6 @@ export interface QueryUpdate {
   readonly total: number;
   /** Steps from the previous result; of the first result, from an empty list. */
   readonly changes: readonly QueryChange[];
-}
-
-/** The fields of an item that need no decryption. */
-export interface Head extends EntryHead {
-  readonly pending: boolean;
 }
 
 /** Longest limit, and the default. */

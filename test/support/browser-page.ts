@@ -72,3 +72,14 @@ const page = {
 export type Page = typeof page;
 
 Object.assign(globalThis, { page });
+
+/** The same in a dedicated worker, for a page that starts this script as one. */
+if (typeof document === 'undefined') {
+  self.onmessage = ({ data }: MessageEvent<{ readonly name: Exclude<keyof Page, 'problems'>; args: never[] }>) => {
+    const work = page[data.name] as (...args: never[]) => Promise<unknown>;
+    work(...data.args).then(
+      (value) => self.postMessage({ value }),
+      (error: unknown) => self.postMessage({ value: String(error) }),
+    );
+  };
+}

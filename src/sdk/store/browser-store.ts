@@ -26,7 +26,7 @@ export interface OpenedBrowserStore extends OpenedStore {
  */
 export async function openBrowserStore(name: string, owner: StoreOwner): Promise<OpenedBrowserStore> {
   try {
-    const persistent = (await navigator.storage?.persist?.()) ?? false;
+    const persistent = await persisted();
     const release = await locked(`${PREFIX}${name}`);
     try {
       const index = await opened(`${PREFIX}${name}`);
@@ -38,6 +38,12 @@ export async function openBrowserStore(name: string, owner: StoreOwner): Promise
   } catch (error) {
     throw storeErrorOf(error);
   }
+}
+
+/** A worker cannot ask for it, only its page can: it looks whether it was granted. */
+async function persisted(): Promise<boolean> {
+  const storage = (navigator as Partial<Navigator>).storage as Partial<StorageManager> | undefined;
+  return (await (storage?.persist ?? storage?.persisted)?.call(storage)) ?? false;
 }
 
 /** Two pages with one store would overwrite each other's state. The lock ends with the page. */

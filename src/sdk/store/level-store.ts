@@ -11,7 +11,7 @@ import {
   type Cursor,
   type Batch,
   type Entry,
-  type EntryHead,
+  type Head,
   type Held,
   type Pending,
   type Store,
@@ -66,7 +66,7 @@ export class LevelStore implements Store {
   private failed: { readonly undo: Operation[] } | undefined;
   private readonly seed: number;
   /** The heads that the check at opening has read, kept up to date until they are asked for: nothing is read twice. */
-  private known: Map<string, EntryHead> | undefined;
+  private known: Map<string, Head> | undefined;
   private closing: Promise<void> | undefined;
 
   private constructor(
@@ -139,7 +139,7 @@ export class LevelStore implements Store {
     return scan.call(this);
   }
 
-  heads(): Promise<Map<string, EntryHead>> {
+  heads(): Promise<Map<string, Head>> {
     return this.reading(async () => {
       const { known } = this;
       this.known = undefined;
@@ -279,7 +279,7 @@ async function counted(level: Level, { owner, generation }: StoreState) {
   const bins = new Map<string, string>();
   const shared = (text: string): string => bins.get(text) ?? (bins.set(text, text), text);
   const at = { owner: ownerSeed(owner), generation, shared };
-  const heads = new Map<string, EntryHead>();
+  const heads = new Map<string, Head>();
   let sums = NO_SUMS;
   const count = (key: string, record: Uint8Array): void => {
     if (key === STATE_KEY) return;

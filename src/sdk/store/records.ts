@@ -6,7 +6,7 @@
  */
 import { byteText, text } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, type ContentType, type LiveItem, type SealedKeys } from '../../protocol/item.js';
-import type { Cursor, Entry, EntryHead, Held, Pending, QuarantineReason } from './store.js';
+import type { Cursor, Entry, Head, Held, Pending, QuarantineReason } from './store.js';
 import { storeError } from './error.js';
 
 /** To be raised with every change of the records; older formats must still be read. */
@@ -182,7 +182,7 @@ function readRow(read: RecordReader, ownId: string): LiveItem {
 /** What a scan reads of an entry: the version that counts (see `countedVersion`), and the head of a live one. */
 export interface ScannedEntry {
   readonly counts: number;
-  readonly head: EntryHead | undefined;
+  readonly head: Head | undefined;
 }
 
 /**
@@ -210,7 +210,15 @@ export function scanEntry(
   const sig = skipPayload(read, row.flags);
   read.done();
   const { id, type, ts } = row;
-  const head = { id, binId: at.shared(row.binId), type, ts, version, tag: sig === null ? null : byteText(sig) };
+  const head = {
+    id,
+    binId: at.shared(row.binId),
+    type,
+    ts,
+    version,
+    pending: false,
+    tag: sig === null ? null : byteText(sig),
+  };
   return { counts: version, head };
 }
 

@@ -51,19 +51,21 @@ export interface DeletedEntry extends Known {
 export type Entry = LiveEntry | QuarantinedEntry | DeletedEntry;
 
 /**
- * What lists need of a live entry. It holds none of the entry's bytes, so that those of all entries fit in memory.
+ * What lists need of an item. It holds none of the item's bytes, so that those of all items fit in memory.
  * `tag`: the item's tag (`byteText`), which covers all content: the same tag means the same content.
  */
-export interface EntryHead extends Pick<LiveItem, 'id' | 'binId' | 'type' | 'ts'> {
+export interface Head extends Pick<LiveItem, 'id' | 'binId' | 'type' | 'ts'> {
   readonly version: number;
+  /** False for an entry; lists put pending changes beside them. */
+  readonly pending: boolean;
   readonly tag: string | null;
 }
 
 /** The head of an entry; undefined: it is not live. */
-export function headOfEntry(entry: Entry): EntryHead | undefined {
+export function headOfEntry(entry: Entry): Head | undefined {
   if (entry.state !== 'live') return undefined;
   const { id, binId, type, ts, sig } = entry.row;
-  return { id, binId, type, ts, version: entry.version, tag: sig === null ? null : byteText(sig) };
+  return { id, binId, type, ts, version: entry.version, pending: false, tag: sig === null ? null : byteText(sig) };
 }
 
 interface PendingBase {
@@ -129,7 +131,7 @@ export interface Store {
   /** Of the entries with a version that are not deleted. */
   held(): Promise<Held>;
   /** The heads of all live entries by id, if a store knows them without decoding every entry. The caller owns the map. */
-  heads?(): Promise<Map<string, EntryHead>>;
+  heads?(): Promise<Map<string, Head>>;
   /** The bins of live entries, if a store knows them without decoding every entry. */
   binIds?(): Promise<ReadonlySet<string>>;
   /**

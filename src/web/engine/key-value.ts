@@ -48,6 +48,10 @@ export class KeyValue {
     return this.write((records) => records.clear());
   }
 
+  close(): void {
+    this.db.close();
+  }
+
   private records(mode: IDBTransactionMode): IDBObjectStore {
     return this.db.transaction([RECORDS], mode, { durability: 'strict' }).objectStore(RECORDS);
   }

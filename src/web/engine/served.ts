@@ -103,6 +103,7 @@ export function servedBy(engine: Engine, shared: SharedBox): Served {
         return copyOf({ type: view.type, payload }) ?? '';
       },
       wholePayload: async (id) => (await device().payload(id)) ?? {},
+      contentSize: (id) => device().blobSize(id),
       upload: ({ binId, files }) => engine.current.uploads.add(binId, files),
       uploadCancel: (id) => engine.current.uploads.cancel(id),
       uploadRetry: (id) => engine.current.uploads.retry(id),

@@ -123,10 +123,14 @@ export class Link {
   }
 
   /**
-   * The bytes of a stream. The next chunk is asked for when the last one was taken. Throws `LinkError`; whole where it
-   * ends without.
+   * The bytes of a stream. The next chunk is asked for when the last one was taken. `signal` ends it at once. Throws
+   * `LinkError`; whole where it ends without.
    */
-  async *read<N extends StreamName>(stream: N, params: Streams[N]): AsyncGenerator<Uint8Array, void, undefined> {
+  async *read<N extends StreamName>(
+    stream: N,
+    params: Streams[N],
+    signal?: AbortSignal,
+  ): AsyncGenerator<Uint8Array, void, undefined> {
     const id = ++this.last;
     let arrived: (message: ToClient) => void = () => undefined;
     let broken: (error: LinkError) => void = () => undefined;
@@ -142,6 +146,14 @@ export class Link {
       receive: (message) => arrived(message),
       fail: (error) => broken(error),
     });
+    const end = (): void => {
+      if (this.open.delete(id)) this.post({ kind: 'end', id });
+    };
+    const stop = (): void => {
+      end();
+      broken(new LinkError({ name: 'LinkError', code: 'cancelled', message: 'the stream was stopped' }));
+    };
+    signal?.addEventListener('abort', stop, { once: true });
     try {
       for (;;) {
         const message = await answer;
@@ -152,7 +164,8 @@ export class Link {
         this.post({ kind: 'pull', id });
       }
     } finally {
-      if (this.open.delete(id)) this.post({ kind: 'end', id });
+      signal?.removeEventListener('abort', stop);
+      end();
     }
   }
 

@@ -267,6 +267,8 @@ export interface Calls {
   /** The text that copying an item gives: a password's secret, a whole text. */
   copyText(id: string): string;
   wholePayload(id: string): JsonObject;
+  /** Bytes of a file's content, as the store has it; null: the server does not say. */
+  contentSize(id: string): number | null;
   /** Content of a file item is read by the stream `content`. */
   upload(params: { readonly binId: string; readonly files: readonly File[] }): void;
   uploadCancel(id: string): void;

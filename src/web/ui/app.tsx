@@ -9,13 +9,13 @@ import { DropZone } from './drop.js';
 import { RefreshCw } from './icons.js';
 import { KeysDialog, useKeys } from './keys.js';
 import { Button, EmptyState, Toasts } from './kit.js';
-import { call, phase } from './link.js';
+import { call, phase, shared } from './link.js';
 import { later } from './later.js';
 import { LockScreen } from './lock.js';
 import { itemId, page } from './route.js';
 import { SecondsTo } from './row.js';
 import { Drawer, Sidebar } from './sidebar.js';
-import { drawer, showingKeys } from './state.js';
+import { drawer, focusList, showingKeys } from './state.js';
 import { text } from './strings.js';
 import { StoreFailed } from './unable-screens.js';
 
@@ -31,8 +31,20 @@ export function App(): JSX.Element {
   return (
     <>
       {engineGone.value ? <EngineGone /> : <Screens />}
+      <SharedWaiting />
       <Toasts />
     </>
+  );
+}
+
+/** What was shared into the app before it could be put. */
+function SharedWaiting(): JSX.Element | null {
+  const count = shared.value?.count ?? 0;
+  if (count === 0 || phase.value?.phase === 'open') return null;
+  return (
+    <p class="screen-foot small quiet" role="status">
+      {words.sharedWaiting(count)}
+    </p>
   );
 }
 
@@ -89,6 +101,11 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
   }, []);
   return (
     <div class={`app${itemId.value === null ? '' : ' with-item'}${page.value === null ? '' : ' with-page'}`}>
+      {page.value === null && (
+        <button type="button" class="button skip" onClick={() => focusList.current()}>
+          {words.skip}
+        </button>
+      )}
       <aside class="side">
         <Sidebar />
       </aside>

@@ -226,7 +226,6 @@ const frame = {
   keys: 'Keyboard shortcuts',
   skip: 'To the list',
   here: 'Everything is here',
-  known: 'Connected',
   catchingUp: 'Catching up…',
   connecting: 'Connecting…',
   offline: 'Offline',
@@ -238,7 +237,6 @@ const frame = {
   reload: 'Reload',
   engineGone: 'What runs this page in the background has stopped',
   engineGoneHow: 'Nothing that was kept is lost. Reload the page to go on.',
-  engineFailed: 'The page cannot start',
   sharedWaiting: (count: number): string => `${counted(count, 'shared thing')} will be put once this device is open.`,
 };
 
@@ -280,7 +278,6 @@ const list = {
   notFoundTitle: 'Nothing found',
   notFound: 'No item fits. Secrets themselves are not searched.',
   showAll: 'Show everything',
-  loading: 'Loading…',
   pending: 'Not sent yet',
   copy: 'Copy',
   copySecret: 'Copy password',
@@ -294,12 +291,12 @@ const list = {
   removed: (seconds: number): string => `Deleted in ${seconds} s`,
   undo: 'Undo',
   moved: (bin: string): string => `Moved to ${bin}`,
+  defaultBin: 'Inbox',
   namelessBin: 'Bin without a name',
   cleared: 'The clipboard was cleared',
   secretCopied: (seconds: number): string => `Copied. The clipboard is cleared in ${seconds} s.`,
   clearNow: 'Clear now',
   notCopied: (failure: Failure): string => `Not copied: ${problem(failure)}`,
-  newAbove: 'New above',
 };
 
 /** The field that takes everything. */
@@ -368,10 +365,8 @@ const item = {
   size: 'Size',
   type: 'Type',
   mapsOpen: 'Open on OpenStreetMap',
-  coordinates: 'Coordinates',
   preview: 'Preview',
   noPreview: 'No preview for this kind of file.',
-  showPreview: 'Show preview',
   previewFailed: 'It cannot be shown here. Download it to open it with another program.',
   textBegin: (size: string): string => `The first ${size}.`,
   downloading: 'Preparing the download…',
@@ -387,7 +382,6 @@ const uploads = {
   progress: (name: string): string => `${name}: upload`,
   cancel: (name: string): string => `Cancel ${name}`,
   retry: 'Try again',
-  close: 'Hide',
   summary: (count: number): string => `${counted(count, 'file')} on ${count === 1 ? 'its' : 'their'} way`,
 };
 
@@ -416,7 +410,18 @@ const notices = {
   hidden: (count: number): string => `${counted(count, 'item')} cannot be shown`,
   hiddenText: 'They do not verify: the server or the way altered them, or a newer version wrote them.',
   hiddenShow: 'Details',
-  hiddenKept: 'an earlier version is shown',
+  hiddenKept: 'The last good state is shown.',
+  reasons: {
+    no_sig: 'Nobody can tell who wrote it.',
+    bad_sig: 'It was altered, or not written by your devices.',
+    no_key: 'This device lacks its key: open another device of yours.',
+    bad_ct: 'It does not decrypt.',
+    bad_payload: 'It has no form that items have.',
+    bad_row: 'The server sent something else in its place.',
+    rolled_back: 'The server gave an older state as if it were new.',
+    resurrected: 'The server brought it back after it was deleted.',
+    untagged_delete: 'It was deleted by somebody who did not prove to be you.',
+  } as Readonly<Record<string, string>>,
 };
 
 /** The keys. */
@@ -460,6 +465,20 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   storage_unavailable: 'The server’s storage for files is out of reach. Try again in a moment.',
   password_invalid: 'This is not the account password.',
   password_required: 'This account has a password: it has to be given.',
+  conflict: 'Another device changed it meanwhile.',
+  bin_not_found: 'The bin is gone.',
+  item_not_found: 'The item is gone.',
+  unknown_item: 'The item is gone.',
+  deleted_item: 'The item was deleted.',
+  damaged_item: 'What is stored of it here is damaged. Settings, Read everything again, brings it back.',
+  blob_not_found: 'The file is not on the server (any more).',
+  blob_too_large: 'The file is larger than the server takes.',
+  storage_cap_exceeded: 'The storage is used up. Delete something, or ask for more.',
+  item_too_large: 'This is too long for an item. Put it as a file.',
+  too_large: 'This is too long for an item. Put it as a file.',
+  bad_payload: 'Its fields do not fit its kind.',
+  source_changed: 'The file was changed while it was sent. Put it again.',
+  reset: 'The server was restored meanwhile. Look at the item, and make the change again.',
   // The way to the server.
   network: 'The server cannot be reached. Look at the connection, then try again.',
   timeout: 'The server did not answer in time. Try again.',

@@ -1,0 +1,161 @@
+/**
+ * `/web/content/<id>`: the plaintext of a file as a stream, for `<img>`, `<video>`, a frame or a download. It comes from
+ * the engine chunk by chunk, as it is asked for; nothing of it is kept.
+ */
+import { isUlid } from '../../protocol/ids.js';
+import { LinkError, type Link } from '../link/client.js';
+import type { ItemDetail, Phase } from '../link/messages.js';
+import { contentHeaders, spanOf, type Span } from './headers.js';
+
+/** How long a device may take to open, and an item to be found in it. */
+const ENGINE_MS = 5_000;
+const ITEM_MS = 1_000;
+/** Sizes that are remembered: a player asks for one file again and again. */
+const SIZES_MAX = 100;
+
+/** An answer, and when its body has ended, was broken off or has failed. */
+export interface Answer {
+  readonly response: Response;
+  readonly over: Promise<void>;
+}
+
+type File = NonNullable<ItemDetail['file']>;
+
+const refusal = (status: number, why: string, headers: Record<string, string> = {}): Answer => ({
+  response: new Response(`${why}\n`, {
+    status,
+    headers: { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store', ...headers },
+  }),
+  over: Promise.resolve(),
+});
+
+/** Answers for content, over the link that `open` gives. */
+export class Content {
+  private readonly sizes = new Map<string, number>();
+
+  constructor(private readonly open: () => Link) {}
+
+  async answer(request: Request): Promise<Answer> {
+    const url = new URL(request.url);
+    const id = url.pathname.slice(url.pathname.lastIndexOf('/') + 1);
+    if (!isUlid(id)) return refusal(404, 'This is the id of no item.');
+    const link = this.open();
+    const item = await itemOf(link, id);
+    if (item === undefined) return refusal(503, 'No device is open in this browser.');
+    if (item?.file == null) return refusal(404, 'There is no such file on this device.');
+    try {
+      return await this.opened(link, { item, file: item.file, url, request });
+    } catch (error) {
+      if (!(error instanceof LinkError)) throw error;
+      return refusal(502, `The file cannot be read: ${error.problem.message} (${error.problem.code})`);
+    }
+  }
+
+  private async opened(
+    link: Link,
+    { item, file, url, request }: { item: ItemDetail; file: File; url: URL; request: Request },
+  ): Promise<Answer> {
+    const download = url.searchParams.get('download');
+    const tag = `"${item.id}-${item.version}"`;
+    const size = await this.size(link, item.id, tag);
+    // Of another version than the one whose part it has: the whole.
+    const since = request.headers.get('if-range');
+    const span = since === null || since === tag ? spanOf(request.headers.get('range'), size) : undefined;
+    if (span === null) return refusal(416, 'The file is shorter.', { 'content-range': `bytes */${size}` });
+    const headers: Record<string, string> = {
+      ...contentHeaders({
+        mime: url.searchParams.get('type') ?? file.mime,
+        name: download !== null && download !== '' ? download : file.name,
+        download: download !== null,
+      }),
+      'accept-ranges': size === null ? 'none' : 'bytes',
+      etag: tag,
+    };
+    if (size !== null) headers['content-length'] = String(span === undefined ? size : span.to - span.from);
+    if (span !== undefined) headers['content-range'] = `bytes ${span.from}-${span.to - 1}/${size}`;
+    const { body, over } = await streamOf(link, { id: item.id, span, size });
+    return { response: new Response(body, { status: span === undefined ? 200 : 206, headers }), over };
+  }
+
+  /** Exact, as the store has it: what a file's description says may be wrong. */
+  private async size(link: Link, id: string, tag: string): Promise<number | null> {
+    const known = this.sizes.get(tag);
+    if (known !== undefined) return known;
+    const size = await link.call('contentSize', id);
+    for (const oldest of this.sizes.size >= SIZES_MAX ? [...this.sizes.keys()].slice(0, 1) : [])
+      this.sizes.delete(oldest);
+    if (size !== null) this.sizes.set(tag, size);
+    return size;
+  }
+}
+
+/** The item; null: there is none; undefined: no device is open, or not soon enough. */
+function itemOf(link: Link, id: string): Promise<ItemDetail | null | undefined> {
+  return new Promise((resolve) => {
+    let phase: Phase['phase'] = 'starting';
+    let absent: ReturnType<typeof setTimeout> | undefined;
+    const end = (found: ItemDetail | null | undefined): void => {
+      clearTimeout(timer);
+      clearTimeout(absent);
+      for (const stop of stops) stop();
+      resolve(found);
+    };
+    const timer = setTimeout(() => end(phase === 'open' ? null : undefined), ENGINE_MS);
+    const stops = [
+      link.watch('item', { id }, (item) => {
+        if (item !== null) end(item);
+      }),
+      link.watch('phase', null, (now) => {
+        ({ phase } = now);
+        if (phase === 'locked' || phase === 'empty' || phase === 'failed') end(undefined);
+        // A device that has just opened tells its items after its phase.
+        else if (phase === 'open' || phase === 'revoked') absent ??= setTimeout(() => end(null), ITEM_MS);
+      }),
+    ];
+  });
+}
+
+/**
+ * The bytes of a span, or of all. It begins when the first chunk is there, so that what cannot be read is an answer and
+ * no broken stream; and it fails where there are more or fewer bytes than announced.
+ */
+async function streamOf(link: Link, { id, span, size }: { id: string; span: Span | undefined; size: number | null }) {
+  const stop = new AbortController();
+  const chunks = link.read('content', { id, from: span?.from ?? 0 }, stop.signal);
+  const toEnd = span === undefined || span.to === size;
+  let left = span === undefined ? (size ?? Infinity) : span.to - span.from;
+  let first: IteratorResult<Uint8Array, void> | undefined = await chunks.next();
+  let over: () => void = () => undefined;
+  const ended = new Promise<void>((resolve) => {
+    over = resolve;
+  });
+  const end = (): void => {
+    stop.abort();
+    over();
+  };
+  const pull = async (controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
+    try {
+      const { done, value } = first ?? (await chunks.next());
+      first = undefined;
+      if (done === true) {
+        if (left > 0 && left < Infinity) throw new Error('the content ends too early');
+        controller.close();
+        end();
+        return;
+      }
+      if (toEnd && value.length > left) throw new Error('the content is longer than it should be');
+      const part = value.subarray(0, Math.min(left, value.length));
+      left -= part.length;
+      controller.enqueue(part);
+      if (left > 0 || toEnd) return;
+      controller.close();
+      end();
+    } catch (error) {
+      controller.error(error);
+      end();
+    }
+  };
+  // Nothing is read ahead: what the reader does not take is not asked for.
+  const body = new ReadableStream({ pull, cancel: end }, { highWaterMark: 0 });
+  return { body, over: ended };
+}

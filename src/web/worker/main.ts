@@ -1,0 +1,67 @@
+/**
+ * The service worker: opens the app without a network, gives the page the content of files as a stream, and takes what
+ * other apps share. It holds no keys and no device; what it decrypts nothing of comes from the engine (`link`).
+ */
+import { Link } from '../link/client.js';
+import { Content, type Answer } from './content.js';
+import type { FetchEvent, WorkerScope } from './scope.js';
+import { takeShare } from './share.js';
+import { fill, prune, shellFile } from './shell.js';
+
+const scope = self as unknown as WorkerScope;
+const SHARE = '/web/share';
+const CONTENT = '/web/content/';
+/** A browser ends a service worker after half a minute without events, and with it the streams. */
+const STAY_MS = 15_000;
+
+let link: Link | undefined;
+const content = new Content(() => (link ??= new Link()));
+let streams = 0;
+let asking: ReturnType<typeof setInterval> | undefined;
+
+/** While content is read the pages are asked to send a message now and then, which is an event. */
+async function lasting({ over }: Answer): Promise<void> {
+  streams++;
+  asking ??= setInterval(() => {
+    scope.clients
+      .matchAll({ includeUncontrolled: true, type: 'window' })
+      .then((tabs) => {
+        for (const tab of tabs) tab.postMessage({ kind: 'stay' });
+      })
+      .catch(() => undefined);
+  }, STAY_MS);
+  await over;
+  if (--streams > 0) return;
+  clearInterval(asking);
+  asking = undefined;
+}
+
+/** The answer; undefined: the browser asks the server, as if there were no service worker. */
+function answered(event: FetchEvent): Promise<Response> | undefined {
+  const { request } = event;
+  const { origin, pathname } = new URL(request.url);
+  if (origin !== scope.location.origin) return undefined;
+  if (request.method === 'POST') return pathname === SHARE ? takeShare(request) : undefined;
+  if (request.method !== 'GET') return undefined;
+  if (pathname.startsWith(CONTENT)) {
+    const answer = content.answer(request);
+    event.waitUntil(answer.then(lasting));
+    return answer.then(({ response }) => response);
+  }
+  // The browser itself looks for a newer service worker at each navigation, so the page need not be asked for again.
+  if (pathname === '/' ? request.mode === 'navigate' : /^\/(?:web\/[^/]+|manifest\.webmanifest)$/.test(pathname))
+    return shellFile(pathname, request);
+  return undefined;
+}
+
+scope.addEventListener('install', (event) => event.waitUntil(fill()));
+scope.addEventListener('activate', (event) => event.waitUntil(prune().then(() => scope.clients.claim())));
+scope.addEventListener('message', (event) => {
+  const { data } = event;
+  const update = typeof data === 'object' && data !== null && 'kind' in data && data.kind === 'update';
+  if (update) event.waitUntil(scope.skipWaiting());
+});
+scope.addEventListener('fetch', (event) => {
+  const answer = answered(event);
+  if (answer !== undefined) event.respondWith(answer);
+});

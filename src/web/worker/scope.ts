@@ -1,0 +1,35 @@
+/** What the service worker uses of its global scope: the compiler's library for workers cannot stand beside that for pages. */
+
+/** An event that is not over before its work is. */
+export interface LongEvent extends Event {
+  waitUntil(work: Promise<unknown>): void;
+}
+
+/** A request of a page. Without `respondWith` the browser does what it would do without a service worker. */
+export interface FetchEvent extends LongEvent {
+  readonly request: Request;
+  respondWith(response: Promise<Response>): void;
+}
+
+interface Events {
+  readonly install: LongEvent;
+  readonly activate: LongEvent;
+  readonly fetch: FetchEvent;
+  readonly message: LongEvent & MessageEvent<unknown>;
+}
+
+/** A tab. */
+interface Client {
+  postMessage(message: unknown): void;
+}
+
+/** The global scope. */
+export interface WorkerScope {
+  readonly location: { readonly origin: string };
+  readonly clients: {
+    claim(): Promise<void>;
+    matchAll(options: { readonly includeUncontrolled: boolean; readonly type: 'window' }): Promise<readonly Client[]>;
+  };
+  skipWaiting(): Promise<void>;
+  addEventListener<N extends keyof Events>(name: N, listener: (event: Events[N]) => void): void;
+}

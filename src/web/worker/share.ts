@@ -1,0 +1,36 @@
+/**
+ * What another app shares into this one (Web Share Target) comes as a form. It is kept in this browser and never goes to
+ * the server as it is: the engine puts it when a device is open.
+ */
+import { Shared, type NewShare, type ShareRefusal } from '../engine/shared.js';
+
+const textOf = (form: FormData, name: string): string => {
+  const value = form.get(name);
+  return typeof value === 'string' ? value.trim() : '';
+};
+
+async function shareIn(request: Request): Promise<NewShare> {
+  const form = await request.formData();
+  const files = form.getAll('files').filter((part): part is File => typeof part !== 'string');
+  // An app that shares no file may send an empty one without a name.
+  return {
+    ...{ title: textOf(form, 'title'), text: textOf(form, 'text'), url: textOf(form, 'url') },
+    files: files.filter(({ name, size }) => size > 0 || name !== ''),
+  };
+}
+
+/** Keeps the share, and leads to the page that shows what waits; or says there why it was not kept. */
+export async function takeShare(request: Request): Promise<Response> {
+  let refused: ShareRefusal | null;
+  try {
+    const shared = await Shared.open();
+    try {
+      refused = await shared.add(await shareIn(request));
+    } finally {
+      shared.close();
+    }
+  } catch {
+    refused = 'unreadable';
+  }
+  return Response.redirect(refused === null ? '/#/shared' : `/#/shared?refused=${refused}`, 303);
+}

@@ -1,0 +1,43 @@
+/** The app's own files, kept so that it opens without a network, and at once. */
+
+declare const __SHELL__: readonly string[];
+declare const __VERSION__: string;
+
+const PREFIX = 'service-web-shell-';
+const NAME = `${PREFIX}${__VERSION__}`;
+
+const isHashed = (path: string): boolean => path.startsWith('/web/');
+
+/** Keeps all files, or rejects: then the browser tries again later, and the version before stays in charge. */
+export async function fill(): Promise<void> {
+  const files = await Promise.all(__SHELL__.map(async (path) => [path, await read(path)] as const));
+  const index = await files
+    .find(([path]) => path === '/')?.[1]
+    .clone()
+    .text();
+  // The server was updated in between: its page names the files of another version.
+  const strays = __SHELL__.filter((path) => isHashed(path) && index?.includes(`"${path}"`) !== true);
+  if (strays.length > 0) throw new Error(`the page does not name ${strays.join(', ')}`);
+  const cache = await caches.open(NAME);
+  await Promise.all(files.map(([path, file]) => cache.put(path, file)));
+}
+
+async function read(path: string): Promise<Response> {
+  // `/` is the page only for a client that reads HTML.
+  const headers = path === '/' ? { accept: 'text/html' } : undefined;
+  const file = await fetch(path, { headers, cache: isHashed(path) ? 'default' : 'reload' });
+  if (!file.ok || file.redirected) throw new Error(`${path} answers with ${file.status}`);
+  return file;
+}
+
+/** Removes what other versions have kept. */
+export async function prune(): Promise<void> {
+  const others = (await caches.keys()).filter((name) => name.startsWith(PREFIX) && name !== NAME);
+  await Promise.all(others.map((name) => caches.delete(name)));
+}
+
+/** The kept file, else the server's: a browser may have removed it. */
+export async function shellFile(path: string, request: Request): Promise<Response> {
+  const cache = await caches.open(NAME);
+  return (await cache.match(path, { ignoreVary: true })) ?? fetch(request);
+}
