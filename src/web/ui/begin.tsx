@@ -69,6 +69,13 @@ export function BeginScreen(): JSX.Element {
   const failed = step.step === 'failed' && !step.undecided ? step.problem : null;
   const ask = (): void => void call('askClaimed').catch((error: unknown) => setRefused(problemOf(error)));
   useEffect(ask, []);
+  useEffect(
+    () => () => {
+      // Used, or of no use any more.
+      if (phase.peek()?.phase === 'open') fragment = null;
+    },
+    [],
+  );
   useEffect(() => {
     // Somebody else was faster: from here on it is a matter of joining.
     if (failed?.code !== 'bootstrap_already_done') return;

@@ -94,7 +94,7 @@ function Step({ step, task, onClose, decided }: StepProps & { readonly decided: 
     case 'failed':
       return (
         <Frame title={pair.failedTitle} onClose={onClose} actions={<Again task={task} />}>
-          <Problem problem={step.problem} />
+          {step.problem.code === 'rejected' ? <p role="alert">{pair.differed}</p> : <Problem problem={step.problem} />}
         </Frame>
       );
   }

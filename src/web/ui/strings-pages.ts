@@ -25,6 +25,8 @@ const pair = {
   joined: (name: string): string =>
     `“${name}” is in. It reads new things at once; older ones as soon as their keys are added, so leave this open a moment.`,
   failedTitle: 'Not paired',
+  differed:
+    'You said that they differ, so nothing was handed over. If it happens again, do not trust this network or server.',
   again: 'New words',
   done: 'Done',
 };
@@ -195,7 +197,7 @@ const trust = {
   canItems: [
     'What you put is encrypted in this browser before it is sent. The server gets ciphertext, and neither your words nor your keys.',
     'Each item is checked when it comes back: one that was changed, or that none of your devices wrote, is not shown.',
-    'The page loads nothing from elsewhere, and its own rules forbid it to send anything to another server.',
+    'The page loads nothing from elsewhere, and its rules let it talk to this server only, and to the bucket where this server keeps files.',
   ],
   cannot: 'What no web page can',
   cannotItems: [
@@ -208,7 +210,7 @@ const trust = {
     'Items as the server has them: encrypted. They open with your device’s key.',
     'The device’s key: encrypted. Without a lock, under a key that scripts can use but not read, which keeps it from a copy of the files rather than from people at this computer.',
     'With a lock, under your passphrase or passkey: a locked browser cannot be read without it.',
-    'What is shared into the app while it is locked waits unencrypted until you unlock.',
+    'Two things wait unencrypted: a file until it is with the server, and what is shared into the app until you unlock.',
   ],
   check: 'How to check',
   checkLead:
