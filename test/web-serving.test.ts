@@ -276,7 +276,7 @@ t.test('WEB-10: whoever takes nothing of a file is charged for it, and cut off a
 });
 
 t.test(
-  'WEB-04 WEB-14: a browser loads the page without a complaint, and finds that it can be installed',
+  'WEB-04 WEB-14: a browser loads the page without a complaint, keeps it, and finds that it can be installed',
   { skip: CHROMIUM === undefined && 'this machine has no Chromium' },
   async (t) => {
     const { port } = await runServer(t);
@@ -289,6 +289,18 @@ t.test(
     const session = await page.createCDPSession();
     t.same((await session.send('Page.getAppManifest')).errors, []);
     t.same((await session.send('Page.getInstallabilityErrors')).installabilityErrors, []);
+    const kept = (): Promise<string[]> =>
+      page.evaluate(async () => {
+        const registration = await navigator.serviceWorker.getRegistration();
+        const [name] = await caches.keys();
+        if (registration?.active?.state !== 'activated' || name === undefined) return [];
+        return (await (await caches.open(name)).keys()).map(({ url }) => new URL(url).pathname);
+      });
+    await until('the service worker', async () => (await kept()).length > 0);
+    const shell = release.assets.map(({ path }) => path).filter((path) => /^\/$|\.(js|css|wasm|svg)$/.test(path));
+    const missing = new Set(shell.filter((path) => path !== '/sw.js'));
+    for (const path of await kept()) missing.delete(path);
+    t.same([...missing], [], 'the service worker has kept what the app is made of');
     t.same(said, [], 'nothing in the console');
   },
 );
