@@ -15,11 +15,10 @@ export async function fill(): Promise<void> {
     .find(([path]) => path === '/')?.[1]
     .clone()
     .text();
-  // The server was updated in between: its page names the files of another version. Not every file of this one is named
-  // by the page: some are loaded later.
-  const named = [...(index ?? '').matchAll(/"(\/web\/[^"]+\.(?:js|css))"/g)].map(([, path = '']) => path);
+  // The server was updated in between: its page names the files of another version.
+  const named = index?.match(/\/web\/[^"]+\.(?:js|css)(?=")/g) ?? [];
   const strays = named.filter((path) => !__SHELL__.includes(path));
-  if (named.length === 0 || strays.length > 0) throw new Error(`the page is of another version: ${strays.join(', ')}`);
+  if (named.length === 0 || strays.length > 0) throw new Error(`the page names ${strays.join(', ') || 'nothing'}`);
   const cache = await caches.open(NAME);
   await Promise.all(files.map(([path, file]) => cache.put(path, file)));
 }
