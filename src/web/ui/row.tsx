@@ -96,7 +96,7 @@ export function Row({ item, open, reachable }: RowProps): JSX.Element {
         <span class="row-words">
           <OneLine value={item.title} class="row-title" />
           <span class="row-detail">
-            {item.detail !== '' && <OneLine value={item.detail} />}
+            {item.detail !== '' && item.file === null && <OneLine value={item.detail} />}
             {size !== null && <span class="row-size numbers">{text.size(size)}</span>}
             <span class="row-when-below">
               <When at={item.ts} />
