@@ -115,8 +115,6 @@ function itemOf(link: Link, id: string): Promise<ItemDetail | null | undefined> 
   });
 }
 
-const NO_MORE = { done: true, value: undefined } as const;
-
 /**
  * The bytes of a span, or of all. It begins when the first chunk is there, so that what cannot be read is an answer and
  * no broken stream; and it fails where there are more or fewer bytes than announced.
@@ -131,14 +129,15 @@ async function streamOf(link: Link, { id, span, size }: { id: string; span: Span
   const ended = new Promise<void>((resolve) => {
     over = resolve;
   });
-  const end = (): void => {
-    stop.abort();
-    over();
-  };
+  // Not while the browser is calling: Chromium (156) comes to a standstill where a stream's callback aborts something.
+  const end = (): void =>
+    queueMicrotask(() => {
+      stop.abort();
+      over();
+    });
   const pull = async (controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
     try {
-      // Not together with the last bytes: Chromium's reader then never comes to rest (150).
-      const { done, value } = left === 0 && !toEnd ? NO_MORE : (first ?? (await chunks.next()));
+      const { done, value } = await (first ?? chunks.next());
       first = undefined;
       if (done === true) {
         if (left > 0 && left < Infinity) throw new Error('the content ends too early');
@@ -150,6 +149,9 @@ async function streamOf(link: Link, { id, span, size }: { id: string; span: Span
       const part = value.subarray(0, Math.min(left, value.length));
       left -= part.length;
       controller.enqueue(part);
+      if (left > 0 || toEnd) return;
+      controller.close();
+      end();
     } catch (error) {
       controller.error(error);
       end();
