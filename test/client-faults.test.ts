@@ -165,6 +165,30 @@ t.test('a revoked device stops', async (t) => {
   t.same(sealed, [first.device.id]);
 });
 
+t.test(
+  'SDK-34: a device that signs out has signed out, also where its socket tells of it before the reply',
+  async (t) => {
+    const all = await world(t);
+    const tap = wiretap();
+    const { fetch } = tap.platform;
+    let told: Promise<unknown> = Promise.resolve();
+    const platform: typeof tap.platform = {
+      ...tap.platform,
+      fetch: async (url, init) => {
+        const reply = await fetch(url, init);
+        if (url.endsWith('/revoke')) await told;
+        init.signal?.throwIfAborted();
+        return reply;
+      },
+    };
+    const second = await all.pair('Second', { ...tap, platform });
+    await second.device.connect();
+    told = next(second, 'revoked');
+    await second.device.revoke(second.device.id);
+    t.equal((await refusal(second.device.put(note('no')))).code, 'revoked');
+  },
+);
+
 t.test('SDK-26: a device that was closed in the middle of a frame tells of no failure', async (t) => {
   const all = await world(t);
   await all.first.device.connect();

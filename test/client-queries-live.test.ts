@@ -86,7 +86,7 @@ t.test('live queries on two devices', async (t) => {
   });
 
   await t.test(
-    'SDK-32: the items of each bin are counted, at once and after each change on either device',
+    'SDK-35: the items of each bin are counted, at once and after each change on either device',
     async (t) => {
       const told: Record<string, number>[] = [];
       const counting = await second.device.counts((counts) => told.push(Object.fromEntries(counts)));

@@ -45,8 +45,8 @@ t.test(
   async (t) => {
     const visit = (hash: string): string[] => {
       const replaced: string[] = [];
-      t.intercept(globalThis, 'location' as never, { value: { hash, pathname: '/', search: '?a=1' } as never });
-      t.intercept(globalThis, 'history' as never, {
+      t.intercept(globalThis, 'location', { value: { hash, pathname: '/', search: '?a=1' } as never });
+      t.intercept(globalThis, 'history', {
         value: { replaceState: (...[, , url]: unknown[]) => replaced.push(String(url)) } as never,
       });
       takeFragment();

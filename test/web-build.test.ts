@@ -55,8 +55,8 @@ t.test('WEB-12: the first view has at most 60 KB after gzip, all of it 350 KB', 
 
 t.test('WEB-13: secrets are the engine’s: page and service worker have none of its code', (t) => {
   /** Of the client library only what describes data, and computes nothing with keys. */
-  const pure = /^build\/src\/(web|protocol)\/|^build\/src\/sdk\/(payloads\/shapes|query|ulid)\.js$/;
-  const interface_ = /node_modules\/(preact|@preact\/signals(-core)?|lucide-preact)\//;
+  const pure = /^build\/src\/(web|protocol)\/|^build\/src\/sdk\/(payloads\/shapes|query|reasons|ulid)\.js$/;
+  const interface_ = /node_modules\/(preact|@preact\/signals(-core)?|lucide-preact|uqr)\//;
   const strays = (['page', 'worker'] as const).flatMap((bundle) =>
     inputs[bundle].filter((path) => !pure.test(path) && !interface_.test(path)).map((path) => `${bundle}: ${path}`),
   );
@@ -91,6 +91,13 @@ t.test('WEB-14: page, manifest and shell refer to files of the build, and to not
   const worker = await read('/sw.js');
   for (const name of ['page', 'style', 'engine', 'icon'])
     t.match(worker, new RegExp(`"/web/${name}\\.[\\w-]{20}\\.`), `the shell has the ${name}`);
+  const parts = release.assets.map(({ path }) => path).filter((path) => /^\/web\/(page|part)\./.test(path));
+  t.ok(parts.length >= 3, 'what the first view does not need is a part of its own');
+  for (const path of parts) {
+    t.ok(worker.includes(JSON.stringify(path)), `the shell has ${path}`);
+    for (const [, other = ''] of (await read(path)).matchAll(/(?:from|import\(?)\s*"\.\/([^"]+)"/g))
+      t.ok(paths.has(`/web/${other}`), `${path} imports ${other}`);
+  }
   t.notMatch(worker, /__SHELL__|__VERSION__/);
   t.notMatch(index, /https?:|<style|style=|<script>/);
   const licences = release.assets.find(({ path }) => path.startsWith('/web/licences.'))?.path ?? '';

@@ -1,4 +1,5 @@
-import { test } from 'tap';
+/** What a typed text becomes (src/web/ui/detect.ts). */
+import t, { type Test } from 'tap';
 import { convert, detect, strength, textOf, type TextKind } from '../src/web/ui/detect.js';
 import { shapedPayload } from '../src/sdk/payloads/shapes.js';
 
@@ -121,7 +122,7 @@ const TEXTS: readonly Case[] = [
   ['  indented stays  ', 'text', { text: '  indented stays  ' }],
 ];
 
-const check = (cases: readonly Case[]) => (t: Parameters<Parameters<typeof test>[1]>[0]) => {
+const check = (cases: readonly Case[]) => (t: Test) => {
   for (const [given, type, expected = {}] of cases) {
     const found = detect(given);
     t.equal(found.type, type, JSON.stringify(given));
@@ -132,14 +133,14 @@ const check = (cases: readonly Case[]) => (t: Parameters<Parameters<typeof test>
   t.end();
 };
 
-test('WEB-20: an address alone, or a title with one, becomes a link', check(LINKS));
-test('WEB-21: user and password, labelled lines, tokens and one-time secrets become a password', check(SECRETS));
-test('WEB-22: mail, phone, a signature and a vCard become a contact', check(CONTACTS));
-test('WEB-23: coordinates and links to maps become a location', check(PLACES));
-test('WEB-24: fenced, structured and typical source becomes code of its language', check(CODES));
-test('WEB-25: everything else stays a text, unchanged', check(TEXTS));
+t.test('WEB-20: an address alone, or a title with one, becomes a link', check(LINKS));
+t.test('WEB-21: user and password, labelled lines, tokens and one-time secrets become a password', check(SECRETS));
+t.test('WEB-22: mail, phone, a signature and a vCard become a contact', check(CONTACTS));
+t.test('WEB-23: coordinates and links to maps become a location', check(PLACES));
+t.test('WEB-24: fenced, structured and typical source becomes code of its language', check(CODES));
+t.test('WEB-25: everything else stays a text, unchanged', check(TEXTS));
 
-test('WEB-26: a kind chosen by hand gets what the text gives, and nothing of the text is lost', (t) => {
+t.test('WEB-26: a kind chosen by hand gets what the text gives, and nothing of the text is lost', (t) => {
   const kinds: readonly TextKind[] = ['password', 'link', 'text', 'code', 'contact', 'location'];
   for (const [given] of [...LINKS, ...SECRETS, ...CONTACTS, ...TEXTS].filter(([one]) => one.trim() !== ''))
     for (const kind of kinds) {
@@ -154,7 +155,7 @@ test('WEB-26: a kind chosen by hand gets what the text gives, and nothing of the
   t.end();
 });
 
-test('WEB-27: no text takes long, whatever is in it', (t) => {
+t.test('WEB-27: no text takes long, whatever is in it', (t) => {
   const long = 200_000;
   const hostile = [
     'a',

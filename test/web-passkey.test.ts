@@ -2,6 +2,7 @@
 import type { Page } from 'puppeteer-core';
 import t from 'tap';
 import { bundled, CHROMIUM, servePage, startBrowser } from './support/browser.js';
+import type * as Passkey from '../src/web/ui/passkey.js';
 import type { WithTeardown } from './support/postgres.js';
 
 t.setTimeout(300_000);
@@ -33,7 +34,7 @@ async function scene(t: WithTeardown) {
 const secrets = (page: Page): Promise<readonly string[] | string> =>
   page.evaluate(async () => {
     const script = '/page.js';
-    const { makePasskey, askPasskey } = (await import(script)) as typeof import('../src/web/ui/passkey.js');
+    const { makePasskey, askPasskey } = (await import(script)) as typeof Passkey;
     const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
     try {
       const { passkey, secret } = await makePasskey('Test');
@@ -46,7 +47,7 @@ const secrets = (page: Page): Promise<readonly string[] | string> =>
 const work = (page: Page): Promise<boolean> =>
   page.evaluate(async () => {
     const script = '/page.js';
-    const { passkeysWork } = (await import(script)) as typeof import('../src/web/ui/passkey.js');
+    const { passkeysWork } = (await import(script)) as typeof Passkey;
     return passkeysWork();
   });
 

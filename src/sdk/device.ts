@@ -280,8 +280,9 @@ export class Device {
     try {
       await this.parts.core.api.revoke(id);
     } catch (error) {
-      // A lost reply and a repeat that found the device revoked: signed out all the same.
-      if (!(id === this.id && isRevoked(error))) throw error;
+      // Signed out all the same: a lost reply and a repeat that found the device revoked, or the socket told of it before
+      // the reply came, and that was waited for no longer.
+      if (!(id === this.id && (isRevoked(error) || this.state === 'revoked'))) throw error;
     }
     if (id === this.id) this.parts.session.endRevoked();
     else await this.roster.refresh();

@@ -113,6 +113,8 @@ export interface DeviceEvents {
    * drops them.
    */
   readonly orphaned: { readonly ids: readonly string[] };
+  /** A change of this device is durable in its store, and is sent next: from now on nothing that happens here loses it. */
+  readonly kept: { readonly id: string };
   /** A change that waited in the outbox was acknowledged. */
   readonly sent: { readonly id: string; readonly version: number };
   /** A change that waited in the outbox was refused permanently and dropped; `row` is what it would have written. */

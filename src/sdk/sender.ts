@@ -117,6 +117,7 @@ export class Sender {
       this.forget(seq);
       throw error;
     }
+    if (!isRewrap(pending)) this.options.emit('kept', { id });
     if (!gather) this.kick();
     return { outcome };
   }

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, gzip } from 'node:zlib';
 import { build, type BuildOptions } from 'esbuild';
@@ -47,20 +47,25 @@ function named(name: string, type: string, bytes: Buffer): File {
   return { path: `/web/${name}.${hashOf(bytes).slice(0, HASH_CHARACTERS)}.${type}`, bytes };
 }
 
+/** How each bundle is made. */
+const COMMON = {
+  absWorkingDir: PROJECT_ROOT,
+  bundle: true,
+  minify: true,
+  platform: 'browser',
+  target: 'es2022',
+  charset: 'utf8',
+  // Licences are a file of their own.
+  legalComments: 'none',
+  logLevel: 'warning',
+} as const satisfies BuildOptions;
+
+/** The page's beginning among what is made of it. */
+const PAGE = join('page', 'page.js');
+
 async function bundle(entry: string, options: BuildOptions = {}): Promise<Bundle> {
   const { outputFiles, metafile } = await build({
-    absWorkingDir: PROJECT_ROOT,
-    entryPoints: [entry],
-    bundle: true,
-    minify: true,
-    format: 'iife',
-    platform: 'browser',
-    target: 'es2022',
-    charset: 'utf8',
-    // Licences are a file of their own.
-    legalComments: 'none',
-    metafile: true,
-    logLevel: 'warning',
+    ...{ ...COMMON, entryPoints: [entry], format: 'iife', metafile: true },
     ...options,
     write: false,
   });
@@ -69,6 +74,86 @@ async function bundle(entry: string, options: BuildOptions = {}): Promise<Bundle
   // Not what `define` is listed as.
   const inputs = Object.keys(metafile?.inputs ?? {}).filter((path) => !path.startsWith('<'));
   return { bytes: Buffer.from(file.contents), inputs };
+}
+
+/** The page's script: what the first view needs, its beginning first, and what is loaded later. */
+interface PageParts {
+  readonly first: readonly [File, ...File[]];
+  readonly later: readonly File[];
+  readonly inputs: readonly string[];
+}
+
+/** In parts: what is imported by `import()` alone, and what it shares with the rest, are files of their own. */
+async function pageParts(entry: string): Promise<PageParts> {
+  const { outputFiles, metafile } = await build({
+    ...{
+      ...COMMON,
+      entryPoints: [entry],
+      format: 'esm',
+      splitting: true,
+      outdir: 'page',
+      write: false,
+      metafile: true,
+    },
+    ...{ entryNames: 'page', chunkNames: 'part-[hash]' },
+  });
+  const texts = new Map(outputFiles.map(({ path, text }) => [relative(PROJECT_ROOT, path), text]));
+  const files = new Map<string, File>();
+  // A part's name follows from its bytes, in which are the names of those that it imports: so these come first.
+  const fileOf = (path: string): File => {
+    const known = files.get(path);
+    if (known !== undefined) return known;
+    const imported = metafile.outputs[path]?.imports ?? [];
+    const text = imported.reduce(
+      (code, { path: other }) => code.replaceAll(basename(other), basename(fileOf(other).path)),
+      texts.get(path) ?? '',
+    );
+    const file = named(path === PAGE ? 'page' : 'part', 'js', Buffer.from(text));
+    files.set(path, file);
+    return file;
+  };
+  const beginning = fileOf(PAGE);
+  const needed = new Set<File>();
+  const need = (path: string): void => {
+    needed.add(fileOf(path));
+    for (const { path: other, kind } of metafile.outputs[path]?.imports ?? [])
+      if (kind === 'import-statement') need(other);
+  };
+  need(PAGE);
+  needed.delete(beginning);
+  const later = [...texts.keys()].map(fileOf).filter((file) => file !== beginning && !needed.has(file));
+  return { first: [beginning, ...needed], later, inputs: Object.keys(metafile.inputs) };
+}
+
+const SODIUM = /libsodium-sumo\.mjs$/;
+/** Where the library decodes its WebAssembly module out of a text in itself: the variable, and the text. */
+const SODIUM_MODULE = /(\w+)\?\?=\(\w+=>\{for\([^"]*"="==[^"]*"="==[^"]*\}\)\("(AGFzbQ[A-Za-z0-9+/]+=*)"\)/;
+
+/**
+ * The engine, and libsodium's WebAssembly as a file of its own: as text in the script it would be 40 KB more after
+ * gzip, and had to be decoded at each start. Throws where the library's form has changed.
+ */
+async function engineParts(entry: string): Promise<{ script: Bundle; wasm: File }> {
+  let wasm: File | undefined;
+  const script = await bundle(entry, {
+    format: 'esm',
+    plugins: [
+      {
+        name: 'sodium',
+        setup: ({ onLoad }) =>
+          onLoad({ filter: SODIUM }, async ({ path }) => {
+            const source = await readFile(path, 'utf8');
+            const [whole, variable, text = ''] = SODIUM_MODULE.exec(source) ?? [];
+            if (whole === undefined) throw new Error(`${path}: its WebAssembly was not found`);
+            wasm = named('sodium', 'wasm', Buffer.from(text, 'base64'));
+            const read = `new Uint8Array(await (await fetch(${JSON.stringify(wasm.path)})).arrayBuffer())`;
+            return { contents: `const sodiumWasm=${read};${source.replace(whole, () => `${variable}??=sodiumWasm`)}` };
+          }),
+      },
+    ],
+  });
+  if (wasm === undefined) throw new Error(`${entry}: without libsodium`);
+  return { script, wasm };
 }
 
 /** The licences of the packages that are part of the bundles. */
@@ -136,27 +221,29 @@ async function indexOf(values: Readonly<Record<string, string>>): Promise<File> 
 /** All files. The service worker comes last: it knows the others. */
 async function filesOf(): Promise<{ files: readonly File[]; first: readonly File[]; inputs: Built['inputs'] }> {
   const [page, engine, style, { icon, pngs }] = await Promise.all([
-    bundle(join(COMPILED, 'ui', 'main.js'), { format: 'esm' }),
-    bundle(join(COMPILED, 'engine', 'main.js'), { format: 'esm' }),
+    pageParts(join(COMPILED, 'ui', 'main.js')),
+    engineParts(join(COMPILED, 'engine', 'main.js')),
     bundle(join(SOURCE, 'ui', 'style.css')),
     icons(),
   ]);
-  const script = named('page', 'js', page.bytes);
+  const [script, ...shared] = page.first;
   const sheet = named('style', 'css', style.bytes);
-  const machine = named('engine', 'js', engine.bytes);
-  const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.inputs]));
+  const machine = named('engine', 'js', engine.script.bytes);
+  const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.script.inputs]));
   const manifest = manifestOf(pngs);
   const index = await indexOf({
     title: TITLE,
     version: SERVER_VERSION,
     engine: machine.path,
     page: script.path,
+    // Asked for at once, and not only when the page's script has come.
+    shared: shared.map(({ path }) => `<link rel="modulepreload" href="${path}" />`).join('\n'),
     style: sheet.path,
     icon: icon.path,
     touch: pngs[0]?.path ?? '',
     licences: licences.path,
   });
-  const shell = [index, script, sheet, machine, icon, manifest];
+  const shell = [index, ...page.first, ...page.later, sheet, machine, engine.wasm, icon, manifest];
   const state = hashOf(Buffer.concat(shell.map(({ bytes }) => bytes))).slice(0, HASH_CHARACTERS);
   const worker = await bundle(join(COMPILED, 'worker', 'main.js'), {
     define: {
@@ -166,8 +253,8 @@ async function filesOf(): Promise<{ files: readonly File[]; first: readonly File
   });
   return {
     files: [...shell, ...pngs, licences, { path: '/sw.js', bytes: worker.bytes }],
-    first: [index, script, sheet],
-    inputs: { page: page.inputs, engine: engine.inputs, worker: worker.inputs },
+    first: [index, ...page.first, sheet],
+    inputs: { page: page.inputs, engine: engine.script.inputs, worker: worker.inputs },
   };
 }
 

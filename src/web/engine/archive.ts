@@ -50,9 +50,14 @@ async function spooled(sodium: Sodium, input: AsyncIterable<Uint8Array>): Promis
   };
 }
 
-/** A file that the server does not have, or not as it was written, is left out of an export; anything else ends it. */
+/**
+ * A file that the server does not have, not as it was written, or does not give to a device that was revoked is left out
+ * of an export; anything else ends it.
+ */
 const isLacking = (error: unknown): boolean =>
-  error instanceof CryptoRefusal || (error instanceof ApiError && error.code === 'blob_not_found');
+  error instanceof CryptoRefusal ||
+  (error instanceof ApiError && error.code === 'blob_not_found') ||
+  (error instanceof ClientError && error.code === 'revoked');
 
 /** The archive of everything that this browser shows, encrypted under the vault's twelve words. */
 export async function* archiveOf(

@@ -4,7 +4,7 @@
  */
 import { asError } from '../../protocol/error-code.js';
 import { PublicApi } from '../../sdk/api.js';
-import { ClientError } from '../../sdk/errors.js';
+import { ClientError, isPassing } from '../../sdk/errors.js';
 import { Http } from '../../sdk/http.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
@@ -20,6 +20,9 @@ import { Vault, type NewLock, type Opener } from './vault.js';
 /** A lock's time is looked at this often, ms. */
 const LOCK_EVERY_MS = 5_000;
 
+/** A server that does not say whether it is claimed is asked again, ms. */
+const ASK_AGAIN_MS = 5_000;
+
 /** The engine of one browser. */
 export class Engine {
   readonly phase = new Cell<Phase>({ phase: 'starting' });
@@ -27,6 +30,8 @@ export class Engine {
   readonly session = new Cell<Session | null>(null);
   readonly enrolment: Enrolment;
   readonly offers = new Offers();
+  /** Resolves when `start` has found out what this browser is. Never rejects. */
+  settled: Promise<void> = Promise.resolve();
   private readonly vault: Vault;
   private lockAfterMinutes: number | null = null;
   private touchedAt = 0;
@@ -43,7 +48,12 @@ export class Engine {
   }
 
   /** Opens what is here: a device without a lock at once. */
-  async start(): Promise<void> {
+  start(): Promise<void> {
+    this.settled = this.begin();
+    return this.settled;
+  }
+
+  private async begin(): Promise<void> {
     this.phase.set({ phase: 'starting' });
     try {
       const lock = await this.vault.locked();
@@ -67,8 +77,16 @@ export class Engine {
     };
     api.status().then(
       ({ claimed }) => tell(claimed),
-      (error: unknown) => tell(null, error),
+      (error: unknown) => {
+        tell(null, error);
+        if (isPassing(error)) this.platform.clock.setTimer(ASK_AGAIN_MS, () => this.askAgain());
+      },
     );
+  }
+
+  private askAgain(): void {
+    const { phase } = this;
+    if (phase.value.phase === 'empty' && phase.value.claimed === null) this.askClaimed();
   }
 
   /** The open device. Throws `ClientError` `closed` while there is none. */

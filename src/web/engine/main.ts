@@ -6,16 +6,18 @@ import { browserPlatform } from '../../sdk/browser-platform.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import { serve } from '../link/host.js';
 import { failureOf } from '../link/messages.js';
-import { Cell } from './cell.js';
 import { Engine } from './engine.js';
 import { KeyValue } from './key-value.js';
 import { brokenBy, servedBy } from './served.js';
+import { SharedInbox } from './shared-inbox.js';
 
 try {
   const [platform, records] = await Promise.all([browserPlatform(), KeyValue.open(`${SERVICE_NAME}-web`)]);
   const engine = new Engine(platform, records, self.location.origin);
-  serve(servedBy(engine, { waiting: new Cell({ count: 0 }) }));
-  await engine.start();
+  const started = engine.start();
+  const inbox = await SharedInbox.open(engine);
+  serve(servedBy(engine, inbox));
+  await started;
 } catch (error) {
   // No WebAssembly, or no storage: every tab is told why.
   serve(brokenBy(failureOf(error)));

@@ -43,6 +43,7 @@ export interface SharedBox {
 export function servedBy(engine: Engine, shared: SharedBox): Served {
   const device = () => engine.current.device;
   return {
+    settled: () => engine.settled,
     topics: {
       phase: engine.phase.watch,
       info: ofSession(
@@ -177,7 +178,7 @@ export function brokenBy(problem: Failure): Served {
   const topics = new Proxy({} as Served['topics'], {
     get: (_, name) => (name === 'phase' ? phase.watch : silent),
   });
-  return { calls, topics, streams };
+  return { settled: () => Promise.resolve(), calls, topics, streams };
 }
 
 function expectName(name: string): string {

@@ -194,10 +194,9 @@ export class Session {
   }
 
   /** Resolves when the change is kept here and shown; a later refusal is a notice. */
-  async put({ id = this.newId(), binId, type, payload }: PutParams): Promise<{ readonly id: string }> {
+  async put({ id, binId, type, payload }: PutParams): Promise<{ readonly id: string }> {
     const request = { id, binId, type, payload };
-    const stored = this.device.put(request);
-    await this.kept(stored, {
+    await this.kept(id, () => this.device.put(request), {
       title: titleOf(type, payload),
       again: (how) =>
         this.device.put(how === 'copy' ? { ...request, id: this.newId() } : { ...request, onConflict: 'overwrite' }),
@@ -206,43 +205,44 @@ export class Session {
   }
 
   async move(ids: readonly string[], binId: string): Promise<void> {
-    await Promise.all(ids.map((id) => this.kept(this.device.move(id, binId), { title: '' })));
+    await Promise.all(ids.map((id) => this.kept(id, () => this.device.move(id, binId))));
   }
 
   /**
-   * Waits until a change is answered, or durable here: a server that is away does not keep anybody waiting. What comes
-   * later is told as a notice.
+   * Makes a change of an item, and waits until it is durable here, or refused: a server that is away does not keep
+   * anybody waiting. A later refusal is told as a notice.
    */
   private async kept(
-    change: Promise<unknown>,
-    about: { readonly title: string; readonly again?: (how: 'overwrite' | 'copy') => Promise<unknown> },
+    id: string,
+    change: () => Promise<unknown>,
+    about: { readonly title?: string; readonly again?: (how: 'overwrite' | 'copy') => Promise<unknown> } = {},
   ): Promise<void> {
-    let answered = false;
-    const outcome = change.then(
-      () => undefined,
-      (error: unknown) => {
-        if (error instanceof QueuedError) return;
-        if (!answered) throw asError(error);
-        this.notices.add('rejected', { ...about, error });
-      },
-    );
-    const before = this.device.waiting().count;
-    const durable = async (): Promise<void> => {
-      // A change is in the outbox before it is sent; where it never comes there, `outcome` says why.
-      while (!answered && this.device.waiting().count <= before) await pause(10);
-    };
-    await Promise.race([outcome, durable()]);
-    answered = true;
+    let isKept = false;
+    await new Promise<void>((resolve, reject) => {
+      const unlisten = this.device.on('kept', (one) => {
+        if (one.id !== id) return;
+        isKept = true;
+        resolve();
+      });
+      change()
+        .catch((error: unknown) => {
+          if (error instanceof QueuedError) return;
+          if (!isKept) reject(asError(error));
+          else this.notices.add('rejected', { ...about, error });
+        })
+        .finally(() => {
+          unlisten();
+          // A change that changes nothing is answered without being kept.
+          resolve();
+          this.tellSoon();
+        });
+    });
     this.tellSoon();
-    void outcome.then(
-      () => this.tellSoon(),
-      () => undefined,
-    );
   }
 
   private async remove(id: string): Promise<void> {
     try {
-      await this.kept(this.device.delete(id), { title: '' });
+      await this.kept(id, () => this.device.delete(id));
     } catch (error) {
       // Deleted by another device meanwhile: it is gone, as it should be.
       if (error instanceof ClientError && (error.code === 'unknown_item' || error.code === 'deleted_item')) return;

@@ -103,11 +103,15 @@ export class Uploads {
 
   /** Keeps the files, then sends them. Rejects where this browser has no room for them: nothing was taken then. */
   async add(binId: string, files: readonly File[]): Promise<void> {
+    await this.addAll(files.map((file) => ({ id: this.ports.newId(), binId, file })));
+  }
+
+  /** As `add`, under ids of the caller's. */
+  async addAll(files: readonly Waiting[]): Promise<void> {
     if (this.all.size + files.length > UPLOADS_MAX) throw new RangeError(`more than ${UPLOADS_MAX} files at once`);
     const kept: Waiting[] = [];
     try {
-      for (const file of files) {
-        const waiting = { id: this.ports.newId(), binId, file };
+      for (const waiting of files) {
         await this.records.put(PREFIX + waiting.id, waiting);
         kept.push(waiting);
       }

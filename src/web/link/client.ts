@@ -1,8 +1,10 @@
 /** The client's side of the link: a page, or the service worker. */
+import { ulid } from '../../sdk/ulid.js';
 import {
   channelOf,
   DOOR,
   failureOf,
+  REPEATABLE,
   type AtDoor,
   type CallName,
   type Calls,
@@ -23,6 +25,9 @@ export class LinkError extends Error {
   }
 }
 
+/** The id of a new item. */
+export const newItemId = (): string => ulid(Date.now(), (length) => crypto.getRandomValues(new Uint8Array(length)));
+
 const lost = (): LinkError =>
   new LinkError({
     name: 'LinkError',
@@ -40,7 +45,8 @@ interface Open {
 
 /**
  * Talks to whichever engine leads. A client may start before there is one: what it asks waits. Where the leading tab
- * is closed, watches go on with the next engine, and calls and streams under way fail with `engine_lost`.
+ * is closed, watches and repeatable calls go on with the next engine; other calls and streams under way fail with
+ * `engine_lost`.
  */
 export class Link {
   private readonly client = crypto.randomUUID();
@@ -85,7 +91,7 @@ export class Link {
       const id = ++this.last;
       this.send({
         message: { kind: 'call', id, name, params: params[0] ?? null },
-        again: false,
+        again: REPEATABLE.has(name),
         receive: (answer) => {
           this.open.delete(id);
           if (answer.kind === 'failed') reject(new LinkError(answer.problem));

@@ -13,6 +13,8 @@ import {
 
 /** What the engine offers. A watch pushes the value it has at once, and returns what ends it. */
 export interface Served {
+  /** Resolves when the engine knows what this browser is. Calls wait for it. */
+  readonly settled: () => Promise<void>;
   readonly calls: {
     readonly [N in keyof Calls]: (
       params: Parameters<Calls[N]> extends [] ? null : Parameters<Calls[N]>[0],
@@ -83,6 +85,7 @@ class Guest {
 
   private async called({ name, params }: ToEngine & { readonly kind: 'call' }): Promise<unknown> {
     // The names of both sides come from one build, and the channel is this origin's own.
+    await this.served.settled();
     const run = this.served.calls[name] as (params: unknown) => unknown;
     return (await run(params)) ?? null;
   }
@@ -106,6 +109,7 @@ class Guest {
       asked();
     });
     try {
+      await this.served.settled();
       for await (const bytes of open(params, stop.signal)) {
         if (stop.signal.aborted) return;
         const pulled = new Promise<void>((resolve) => {

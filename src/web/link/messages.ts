@@ -229,7 +229,8 @@ export interface Topics {
 
 /** A new item, or new content of one. */
 export interface PutParams {
-  readonly id?: string;
+  /** Of a new item: `newItemId`. The client draws it, so that the call can be repeated. */
+  readonly id: string;
   readonly binId: string;
   readonly type: ContentType;
   readonly payload: JsonObject;
@@ -327,6 +328,12 @@ export interface Calls {
   /** Removes everything from this browser, without a word to the server. */
   forget(): void;
 }
+
+/** Calls that may be made twice: the next engine gets those that the last one did not answer. */
+export const REPEATABLE: ReadonlySet<keyof Calls> = new Set<keyof Calls>([
+  ...(['put', 'move', 'remove', 'keep', 'copyText', 'wholePayload', 'hidden', 'deviceRename'] as const),
+  ...(['passwordExists', 'storage', 'dismiss', 'touched', 'askClaimed', 'reconnect', 'lock', 'lockAfter'] as const),
+]);
 
 /** Bytes, pulled by their reader chunk by chunk. */
 export interface Streams {

@@ -1,7 +1,8 @@
 /** What a person does with items, from a list, a menu or the keyboard. */
 import { signal } from '@preact/signals';
+import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { ItemRow } from '../link/messages.js';
-import { toast } from './kit.js';
+import { honest, toast } from './kit.js';
 import { bins, call, problemOf } from './link.js';
 import { text } from './strings.js';
 
@@ -30,8 +31,9 @@ export async function move(item: Pick<ItemRow, 'id' | 'binId'>, binId: string): 
 
 /** A bin's name as it is shown; a bin without a readable one is named by what it is. */
 export function binName(id: string): string {
-  const bin = bins.value?.find((one) => one.id === id);
-  return bin === undefined || bin.name === '' ? text.list.namelessBin : bin.name;
+  const name = bins.value?.find((one) => one.id === id)?.name ?? '';
+  if (name !== '') return honest(name);
+  return id === DEFAULT_BIN ? text.list.defaultBin : text.list.namelessBin;
 }
 
 /** An item whose fields are to be edited as soon as its view is there. */

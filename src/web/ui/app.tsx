@@ -5,23 +5,24 @@ import { useEffect } from 'preact/hooks';
 import { BeginScreen } from './begin.js';
 import { Browse } from './browse.js';
 import { clearClipboard, clearsAt } from './clipboard.js';
-import { DevicesScreen } from './devices.js';
 import { DropZone } from './drop.js';
 import { RefreshCw } from './icons.js';
 import { KeysDialog, useKeys } from './keys.js';
 import { Button, EmptyState, Toasts } from './kit.js';
-import { call, phase } from './link.js';
+import { call, phase, shared } from './link.js';
+import { later } from './later.js';
 import { LockScreen } from './lock.js';
 import { itemId, page } from './route.js';
 import { SecondsTo } from './row.js';
-import { SettingsScreen } from './settings.js';
 import { Drawer, Sidebar } from './sidebar.js';
-import { drawer, showingKeys } from './state.js';
+import { drawer, focusList, showingKeys } from './state.js';
 import { text } from './strings.js';
-import { TrustScreen } from './trust.js';
-import { RevokedNotice, StoreFailed } from './unable-screens.js';
+import { StoreFailed } from './unable-screens.js';
 
 const words = text.frame;
+
+/** The pages beside the list. */
+const Page = later(async () => (await import('./pages.js')).Page);
 
 /** The worker that holds the device has died in this tab. */
 export const engineGone = signal(false);
@@ -30,8 +31,20 @@ export function App(): JSX.Element {
   return (
     <>
       {engineGone.value ? <EngineGone /> : <Screens />}
+      <SharedWaiting />
       <Toasts />
     </>
+  );
+}
+
+/** What was shared into the app before it could be put. */
+function SharedWaiting(): JSX.Element | null {
+  const count = shared.value?.count ?? 0;
+  if (count === 0 || phase.value?.phase === 'open') return null;
+  return (
+    <p class="screen-foot small quiet" role="status">
+      {words.sharedWaiting(count)}
+    </p>
   );
 }
 
@@ -54,6 +67,9 @@ function Screens(): JSX.Element | null {
       return <Open />;
   }
 }
+
+/** When the list is there, the pages beside it are loaded too. */
+const PAGES_AFTER_MS = 2_000;
 
 /** Activity of a person counts at most this often for the lock. */
 const TOUCH_MS = 20_000;
@@ -78,15 +94,25 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
   useKeys();
   useTouch();
   useEffect(() => void navigator.storage?.persist?.().catch(() => false), []);
+  // So that they are there at once, and without a network.
+  useEffect(() => {
+    const timer = setTimeout(Page.ahead, PAGES_AFTER_MS);
+    return () => clearTimeout(timer);
+  }, []);
   return (
     <div class={`app${itemId.value === null ? '' : ' with-item'}${page.value === null ? '' : ' with-page'}`}>
+      {page.value === null && (
+        <button type="button" class="button skip" onClick={() => focusList.current()}>
+          {words.skip}
+        </button>
+      )}
       <aside class="side">
         <Sidebar />
       </aside>
-      <div class="main">
-        {revoked && <RevokedNotice />}
+      <main class="main">
+        {revoked && <Page page="revoked" />}
         <Current />
-      </div>
+      </main>
       {drawer.value && <Drawer />}
       {showingKeys.value && <KeysDialog />}
       <DropZone />
@@ -95,18 +121,7 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
   );
 }
 
-function Current(): JSX.Element {
-  switch (page.value) {
-    case 'devices':
-      return <DevicesScreen />;
-    case 'settings':
-      return <SettingsScreen />;
-    case 'trust':
-      return <TrustScreen />;
-    case null:
-      return <Browse />;
-  }
-}
+const Current = (): JSX.Element => (page.value === null ? <Browse /> : <Page page={page.value} />);
 
 /** Says that a secret is on the clipboard, and until when. */
 function ClipboardBar({ at }: { readonly at: number }): JSX.Element {

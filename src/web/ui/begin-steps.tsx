@@ -102,7 +102,7 @@ export function CompareStep({ digits }: { readonly digits: string }): JSX.Elemen
       <Compare digits={digits} />
       <p class="quiet">{begin.compare.differ}</p>
       <div class="step-foot">
-        <p class="waiting" role="status">
+        <p class="step-waiting" role="status">
           <span class="turning" aria-hidden="true" /> {begin.compare.waiting}
         </p>
         <StartOver />

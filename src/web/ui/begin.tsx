@@ -1,5 +1,5 @@
 /** Becoming a device: claim a server, join with six words, recover with twelve. */
-import type { JSX } from 'preact';
+import type { JSX, TargetedKeyboardEvent } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
@@ -69,6 +69,13 @@ export function BeginScreen(): JSX.Element {
   const failed = step.step === 'failed' && !step.undecided ? step.problem : null;
   const ask = (): void => void call('askClaimed').catch((error: unknown) => setRefused(problemOf(error)));
   useEffect(ask, []);
+  useEffect(
+    () => () => {
+      // Used, or of no use any more.
+      if (phase.peek()?.phase === 'open') fragment = null;
+    },
+    [],
+  );
   useEffect(() => {
     // Somebody else was faster: from here on it is a matter of joining.
     if (failed?.code !== 'bootstrap_already_done') return;
@@ -115,7 +122,7 @@ function Step({ step, way }: { readonly step: Exclude<Enrolment, { step: 'idle' 
     case 'working':
       return (
         <Screen key="working" title={begin.working[way ?? 'other']}>
-          <p class="waiting">
+          <p class="step-waiting">
             <span class="turning" aria-hidden="true" />
           </p>
           <div class="step-foot">
@@ -234,7 +241,7 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
 }
 
 /** In a field of several lines: Enter sends, as words need no second line. */
-function sendOnEnter(event: JSX.TargetedKeyboardEvent<HTMLElement>): void {
+function sendOnEnter(event: TargetedKeyboardEvent<HTMLElement>): void {
   if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   event.currentTarget.closest('form')?.requestSubmit();

@@ -6,9 +6,9 @@ import type { ContentType } from '../../protocol/item.js';
 import { binName, move, toMove } from './actions.js';
 import { Composer } from './composer.js';
 import { Check, Inbox, MenuIcon, Search, X } from './icons.js';
-import { ItemView, NoItem } from './item.js';
 import { KIND_ICONS, KINDS } from './kinds.js';
-import { Button, Dialog } from './kit.js';
+import { Button, Dialog, EmptyState } from './kit.js';
+import { later } from './later.js';
 import { bins } from './link.js';
 import { List } from './list.js';
 import { Notices } from './notices.js';
@@ -23,23 +23,28 @@ const words = text.list;
 /** Time without a key press after which the search begins. */
 const SEARCH_REST_MS = 80;
 
+/** No part of the first view; it comes right after it. */
+const ItemView = later(async () => (await import('./item.js')).ItemView);
+
 export function Browse(): JSX.Element {
+  useEffect(ItemView.ahead, []);
   const name = binId.value === null ? text.frame.all : binName(binId.value);
   return (
-    <main class="browse">
+    <div class="browse">
       <section class="pane-list" aria-label={name}>
         <header class="list-head">
           <span class="drawer-button">
             <Button kind="icon" icon={MenuIcon} label={text.frame.menu} onClick={() => (drawer.value = true)} />
           </span>
-          <h1 class={`clip${searching.value ? ' under-search' : ''}`}>
+          <h1 class="clip">
             <bdi>{name}</bdi>
           </h1>
-          <Status short />
-          <SearchField name={name} />
+          <SearchButton />
         </header>
-        <Chips />
+        <Status short />
         <Composer />
+        <SearchField name={name} />
+        <Chips />
         <Uploads />
         <Notices />
         <List />
@@ -48,7 +53,16 @@ export function Browse(): JSX.Element {
         {itemId.value === null ? <NoItem /> : <ItemView key={itemId.value} id={itemId.value} />}
       </section>
       {toMove.value !== null && <MoveDialog />}
-    </main>
+    </div>
+  );
+}
+
+/** What is shown where no item is open and there is room for one. */
+function NoItem(): JSX.Element {
+  return (
+    <EmptyState icon={Inbox} title={text.item.choose}>
+      <p>{text.item.chooseHow}</p>
+    </EmptyState>
   );
 }
 
@@ -71,40 +85,43 @@ function SearchField({ name }: { readonly name: string }): JSX.Element {
     searching.value = false;
   };
   return (
-    <>
-      <div class={`search${searching.value ? ' shown' : ''}`} role="search">
-        <Search />
-        <input
-          ref={field}
-          type="search"
-          dir="auto"
-          autocomplete="off"
-          enterkeyhint="search"
-          aria-label={words.searchIn(name)}
-          placeholder={words.searchIn(name)}
-          value={typed.value}
-          onInput={(event) => (typed.value = event.currentTarget.value)}
-          onKeyDown={(event) => {
-            if (event.key === 'Escape') {
-              event.preventDefault();
-              event.stopPropagation();
-              end();
-              focusList.current();
-            } else if (event.key === 'ArrowDown' || event.key === 'Enter') {
-              event.preventDefault();
-              query.value = typed.value;
-              focusList.current();
-            }
-          }}
-        />
-        {(typed.value !== '' || searching.value) && <Button kind="icon" icon={X} label={words.clear} onClick={end} />}
-      </div>
-      {!searching.value && (
-        <span class="search-button">
-          <Button kind="icon" icon={Search} label={words.search} onClick={() => focusSearch.current()} />
-        </span>
-      )}
-    </>
+    <div class={`search${searching.value ? ' shown' : ''}`} role="search">
+      <Search />
+      <input
+        ref={field}
+        type="search"
+        dir={typed.value === '' ? undefined : 'auto'}
+        autocomplete="off"
+        enterkeyhint="search"
+        aria-label={words.searchIn(name)}
+        placeholder={words.searchIn(name)}
+        value={typed.value}
+        onInput={(event) => (typed.value = event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === 'Escape') {
+            event.preventDefault();
+            event.stopPropagation();
+            end();
+            focusList.current();
+          } else if (event.key === 'ArrowDown' || event.key === 'Enter') {
+            event.preventDefault();
+            query.value = typed.value;
+            focusList.current();
+          }
+        }}
+      />
+      {(typed.value !== '' || searching.value) && <Button kind="icon" icon={X} label={words.clear} onClick={end} />}
+    </div>
+  );
+}
+
+/** The way to the search where it is not shown yet. */
+function SearchButton(): JSX.Element | null {
+  if (searching.value) return null;
+  return (
+    <span class="search-button">
+      <Button kind="icon" icon={Search} label={words.search} onClick={() => focusSearch.current()} />
+    </span>
   );
 }
 

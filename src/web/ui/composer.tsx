@@ -8,8 +8,10 @@ import { convert, detect, textOf, type TextKind } from './detect.js';
 import { KindFields } from './fields.js';
 import { Camera, ChevronDown, Inbox, Paperclip, Plus, Text, X } from './icons.js';
 import { draftOf, isTextKind, KIND_ICONS, payloadOf, TEXT_KINDS, type Draft, type DraftErrors } from './kinds.js';
-import { Button, Menu } from './kit.js';
+import { Button } from './kit.js';
+import { Menu } from './menu.js';
 import { bins, call } from './link.js';
+import { newItemId } from '../link/client.js';
 import { binId } from './route.js';
 import { focusComposer, takeFiles } from './state.js';
 import { text } from './strings.js';
@@ -75,7 +77,12 @@ async function put(): Promise<void> {
   focusComposer.current();
   if (
     await attempt(
-      call('put', { binId: bin, type: before.draft === null ? found.type : type, payload: checked.payload }),
+      call('put', {
+        id: newItemId(),
+        binId: bin,
+        type: before.draft === null ? found.type : type,
+        payload: checked.payload,
+      }),
     )
   )
     return;
@@ -165,7 +172,7 @@ function TextField({ field }: { readonly field: { current: HTMLTextAreaElement |
       ref={field}
       class="composer-text"
       rows={1}
-      dir="auto"
+      dir={typed.value === '' ? undefined : 'auto'}
       autocomplete="off"
       aria-label={words.label}
       placeholder={words.placeholder}

@@ -2,7 +2,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { attempt, contentUrl } from './actions.js';
-import { toast } from './kit.js';
+import { honest, toast } from './kit.js';
 import { link } from './link.js';
 import { text } from './strings.js';
 
@@ -26,7 +26,7 @@ async function gather(id: string, mime: string): Promise<Blob> {
 /** Saves a file to disk. */
 export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void> {
   if (item.file === null) return;
-  const { name } = item.file;
+  const name = honest(item.file.name);
   const url = contentUrl(item.id, name);
   if (url !== null) return save(url, name);
   toast(text.item.downloading);
@@ -47,12 +47,23 @@ function save(url: string, name: string): void {
   anchor.click();
 }
 
-/** The address of a content that can be shown: null while it is not there; `failed` where it cannot be had. */
-export function useContent(id: string, mime: string, wanted: boolean): { url: string | null; failed: boolean } {
+/**
+ * The address of a content that can be shown; null while it is not there. `onBroken`: it could not be shown, so it is
+ * gathered instead, where the service worker was to serve it. `failed`: that does not help either.
+ */
+export function useContent(
+  id: string,
+  mime: string,
+): { readonly url: string | null; readonly failed: boolean; readonly onBroken: () => void } {
   const served = contentUrl(id);
+  const [serving, setServing] = useState(served !== null);
   const [own, setOwn] = useState<{ url: string | null; failed: boolean }>({ url: null, failed: false });
+  const onBroken = (): void => {
+    if (serving) setServing(false);
+    else setOwn({ url: null, failed: true });
+  };
   useEffect(() => {
-    if (served !== null || !wanted) return undefined;
+    if (serving) return undefined;
     let url: string | null = null;
     let gone = false;
     gather(id, mime).then(
@@ -61,14 +72,14 @@ export function useContent(id: string, mime: string, wanted: boolean): { url: st
         url = URL.createObjectURL(blob);
         setOwn({ url, failed: false });
       },
-      () => setOwn({ url: null, failed: true }),
+      () => gone || setOwn({ url: null, failed: true }),
     );
     return () => {
       gone = true;
       if (url !== null) URL.revokeObjectURL(url);
     };
-  }, [id, served, wanted]);
-  return served === null ? own : { url: served, failed: false };
+  }, [id, serving]);
+  return serving ? { url: served, failed: false, onBroken } : { ...own, onBroken };
 }
 
 /** The first bytes of a text file; null: not UTF-8. */

@@ -58,7 +58,7 @@ export function textOf(type: TextKind, payload: JsonObject): string {
     location: [
       field('name'),
       field('addr'),
-      [payload['lat'], payload['lng']].filter((part) => part !== undefined).join(', '),
+      [payload['lat'], payload['lng']].filter((part) => typeof part === 'number').join(', '),
     ],
   };
   return lines[type].filter((line) => line !== '').join('\n');
@@ -285,6 +285,14 @@ function labelledIn(text: string): Detection | undefined {
   return fields['secret'] === undefined ? undefined : secret(fields);
 }
 
+/** Marks that are in names, paths and sentences count as none of their own. */
+const SIGNS: readonly (readonly [string, RegExp])[] = [
+  ['a', /[a-z]/],
+  ['A', /[A-Z]/],
+  ['0', /\d/],
+  ['-', /[-_.,:;()[\]{}<>/\\'"`]/],
+];
+
 /**
  * How much a word looks like a secret: 0 not, 1 perhaps, 2 surely. Names in code have few changes between letters,
  * digits and marks; secrets have many. Ids (hex, uuid) and file names are none.
@@ -292,17 +300,7 @@ function labelledIn(text: string): Detection | undefined {
 export function strength(word: string): 0 | 1 | 2 {
   if (word.length < 8 || word.length > 200 || /\s/.test(word) || /[^\x21-\x7e]/.test(word)) return 0;
   if (/^[\da-f-]+$/i.test(word) || MAIL.test(word) || /^[\w.@-]*[/\\][\w./\\@-]*$/.test(word)) return 0;
-  const kinds = [...word].map((letter) =>
-    /[a-z]/.test(letter)
-      ? 'a'
-      : /[A-Z]/.test(letter)
-        ? 'A'
-        : /\d/.test(letter)
-          ? '0'
-          : /[-_.,:;()[\]{}<>/\\'"`]/.test(letter)
-            ? '-'
-            : '!',
-  );
+  const kinds = Array.from(word, (letter) => SIGNS.find(([, sign]) => sign.test(letter))?.[0] ?? '!');
   const classes = new Set(kinds.filter((kind) => kind !== '-')).size;
   if (classes === 4) return 2;
   const changes = kinds.filter(

@@ -5,16 +5,17 @@ import { NAME_MAX } from '../../protocol/limits.js';
 import type { DeviceRow } from '../link/messages.js';
 import { deviceIcon } from './device-icons.js';
 import { Plus } from './icons.js';
-import { Button, Confirm, Dialog, Field, Glyph, Menu, Notice, OneLine, When } from './kit.js';
+import { Button, Confirm, Dialog, Field, Glyph, Notice, OneLine, When } from './kit.js';
+import { Menu } from './menu.js';
 import { call, devices } from './link.js';
 import { PairDialog } from './pair.js';
 import { Problem } from './screen.js';
 import { PageHead } from './section.js';
 import { SignOutDialog } from './sign-out.js';
-import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
 
-const words = text.devices;
+const words = pagesText.devices;
 
 /** What is asked about a device. */
 interface Open {
@@ -90,7 +91,7 @@ function Row({
         <p class="line">
           <OneLine value={device.name} class="strong" />
         </p>
-        <p class="quiet small line wrap facts">
+        <p class="quiet small line wrap device-facts">
           {device.own && <span class="badge good">{words.own}</span>}
           {!device.certified && <span class="badge warn">{words.uncertified}</span>}
           <Seen device={device} />
@@ -105,7 +106,7 @@ function Row({
         entries={[
           { label: words.rename, onSelect: () => onOpen({ about: 'rename', device }) },
           device.own
-            ? { label: text.settings.leave.title, danger: true, onSelect: onLeave }
+            ? { label: pagesText.settings.leave.title, danger: true, onSelect: onLeave }
             : { label: words.revoke, danger: true, onSelect: () => onOpen({ about: 'revoke', device }) },
         ]}
       />

@@ -5,9 +5,9 @@ import { useEffect } from 'preact/hooks';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ItemDetail } from '../link/messages.js';
 import { copy, copyItem } from './clipboard.js';
-import { Copy, ExternalLink, Eye, EyeOff } from './icons.js';
+import { Copy, ExternalLink } from './icons.js';
 import { fieldOf } from './kinds.js';
-import { Button } from './kit.js';
+import { Button, honest, ShowButton } from './kit.js';
 import { FilePreview } from './preview.js';
 import { text } from './strings.js';
 
@@ -34,13 +34,13 @@ export function ItemBody({ item, payload }: BodyProps): JSX.Element {
     case 'text':
       return (
         <p class="prose keep isolate" dir="auto">
-          {field('text')}
+          {honest(field('text'))}
         </p>
       );
     case 'code':
       return (
         <pre class="code isolate" dir="ltr" tabIndex={0} aria-label={text.list.kind.code}>
-          <code>{field('text')}</code>
+          <code>{honest(field('text'))}</code>
         </pre>
       );
     case 'contact':
@@ -75,10 +75,10 @@ function Value({
       <dt>{label}</dt>
       <dd>
         {href === undefined ? (
-          <bdi>{value}</bdi>
+          <bdi>{honest(value)}</bdi>
         ) : (
           <a href={href}>
-            <bdi>{value}</bdi>
+            <bdi>{honest(value)}</bdi>
           </a>
         )}
       </dd>
@@ -113,13 +113,7 @@ function Secret({ item, value }: { readonly item: ItemDetail; readonly value: st
         )}
       </dd>
       <dd>
-        <Button
-          kind="icon"
-          icon={shown.value ? EyeOff : Eye}
-          label={shown.value ? text.kit.hide : text.kit.show}
-          pressed={shown.value}
-          onClick={() => (shown.value = !shown.value)}
-        />
+        <ShowButton shown={shown.value} onShown={(next) => (shown.value = next)} />
         <Button kind="icon" icon={Copy} label={words.copyField(label)} onClick={() => void copyItem(item)} />
       </dd>
     </div>

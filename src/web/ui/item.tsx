@@ -8,10 +8,11 @@ import { attempt, binName, keep, toEdit } from './actions.js';
 import { copyItem } from './clipboard.js';
 import { download } from './content.js';
 import { KindFields } from './fields.js';
-import { ArrowLeft, Copy, Download, Inbox, Pencil, Search, Undo2 } from './icons.js';
+import { ArrowLeft, Copy, Download, Pencil, Search, Undo2 } from './icons.js';
 import { ItemBody } from './item-body.js';
-import { draftOf, KIND_ICONS, payloadOf, type DraftErrors } from './kinds.js';
-import { Button, EmptyState, Menu, Notice, OneLine } from './kit.js';
+import { draftOf, fieldOf, KIND_ICONS, payloadOf, type DraftErrors } from './kinds.js';
+import { Button, EmptyState, honest, Notice, OneLine } from './kit.js';
+import { Menu } from './menu.js';
 import { call, devices, info, useTopic } from './link.js';
 import { leave } from './route.js';
 import { entriesOf, SecondsTo } from './row.js';
@@ -33,15 +34,6 @@ export function ItemView({ id }: { readonly id: string }): JSX.Element {
       </ItemFrame>
     );
   return <Known key={item.id} item={item} />;
-}
-
-/** What is shown where no item is open and there is room for one. */
-export function NoItem(): JSX.Element {
-  return (
-    <EmptyState icon={Inbox} title={words.choose}>
-      <p>{words.chooseHow}</p>
-    </EmptyState>
-  );
 }
 
 function ItemFrame(props: {
@@ -116,13 +108,15 @@ function Title({ item }: { readonly item: ItemDetail }): JSX.Element {
     if (document.activeElement?.closest('.list-box') == null) heading.current?.focus({ preventScroll: true });
   }, []);
   const Sign = KIND_ICONS[item.type];
+  // A note begins with its title: it would be there twice.
+  const repeated = item.type === 'text' || (item.type === 'code' && fieldOf(item.payload, 'label') === '');
   return (
-    <div class="item-title">
+    <div class={repeated ? 'sr' : 'item-title'}>
       <span class="glyph accent">
         <Sign />
       </span>
       <h1 ref={heading} tabIndex={-1} title={item.title.length > 120 ? item.title.slice(0, 1_000) : undefined}>
-        <bdi>{item.title}</bdi>
+        <bdi>{honest(item.title)}</bdi>
       </h1>
     </div>
   );

@@ -89,13 +89,16 @@ export function payloadOf(
   draft: Draft,
   over: JsonObject = {},
 ): { payload: JsonObject; errors: DraftErrors } {
-  const payload: Record<string, unknown> = { ...over };
+  // A number that is empty now is no field at all.
+  const numbers = FIELDS[type].filter(({ number }) => number === true).map(({ name }) => name);
+  const payload: Record<string, unknown> = Object.fromEntries(
+    Object.entries(over).filter(([name]) => !numbers.includes(name)),
+  );
   const errors: Record<string, string> = {};
   for (const { name, number, required } of FIELDS[type]) {
     const value = draft[name] ?? '';
     if (number === true) {
       const parsed = Number(value.trim().replace(',', '.'));
-      delete payload[name];
       if (value.trim() !== '' && Number.isFinite(parsed)) payload[name] = parsed;
       else if (value.trim() !== '') errors[name] = text.fields.notNumber;
     } else payload[name] = value;
@@ -110,7 +113,8 @@ function linkErrors(payload: Record<string, unknown>, errors: Record<string, str
   const given = String(payload['url']).trim();
   const url = URL.canParse(given) || given === '' ? given : `https://${given}`;
   payload['url'] = url;
-  if (url !== '' && !URL.canParse(url)) errors['url'] = text.fields.notAddress;
+  // Some browsers take an address with spaces in its host.
+  if (url !== '' && (/\s/.test(url) || !URL.canParse(url))) errors['url'] = text.fields.notAddress;
   else if (url !== '') payload['site'] = new URL(url).hostname;
 }
 

@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { Check, CircleAlert, EllipsisVertical, Eye, EyeOff, Info, TriangleAlert, X, type Icon } from './icons.js';
+import { Check, CircleAlert, Eye, EyeOff, Info, TriangleAlert, X, type Icon } from './icons.js';
 import { text } from './strings.js';
 
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
@@ -84,13 +84,12 @@ interface FieldProps {
   readonly inputMode?: 'text' | 'numeric' | 'decimal' | 'email' | 'tel' | 'url' | 'search';
 }
 
-/** A labelled input or text area with its hint and error. */
-export function Field(props: FieldProps): JSX.Element {
-  const { label, hint, error = null, kind = 'text', bare = false } = props;
-  const id = useId();
-  const [shown, setShown] = useState(false);
-  const notes = [error !== null && `${id}e`, hint !== undefined && `${id}h`].filter(Boolean).join(' ');
-  const shared = {
+/** What an input and a text area have in common. */
+function inputProps(props: FieldProps, id: string, notes: string) {
+  const { kind = 'text', error = null } = props;
+  // Words and secrets must not reach a browser's spelling service, nor be "corrected".
+  const prose = (kind === 'text' || kind === 'lines') && props.mono !== true;
+  return {
     id,
     value: props.value,
     placeholder: props.placeholder,
@@ -98,42 +97,45 @@ export function Field(props: FieldProps): JSX.Element {
     autofocus: props.autoFocus,
     required: props.required,
     maxLength: props.maxLength,
-    dir: 'auto' as const,
+    inputMode: props.inputMode,
+    // An empty field goes the way of the page, so that its placeholder does.
+    dir: props.value === '' ? undefined : ('auto' as const),
     'aria-invalid': error === null ? undefined : true,
     'aria-describedby': notes === '' ? undefined : notes,
     onInput: (event: { readonly currentTarget: { readonly value: string } }) =>
       props.onValue(event.currentTarget.value),
+    ...(prose ? {} : ({ autocapitalize: 'off', autocorrect: 'off', spellcheck: false } as const)),
   };
-  // Words and secrets must not reach a browser's spelling service, nor be "corrected".
-  const prose = (kind === 'text' || kind === 'lines') && props.mono !== true;
-  const plain = prose ? {} : ({ autocapitalize: 'off', autocorrect: 'off', spellcheck: false } as const);
-  const type = kind === 'secret' ? (shown ? 'text' : 'password') : kind === 'lines' ? 'text' : kind;
+}
+
+/** A labelled input or text area with its hint and error. */
+export function Field(props: FieldProps): JSX.Element {
+  const { label, hint, error = null, kind = 'text', bare = false, autoFocus = false } = props;
+  const id = useId();
+  const box = useRef<HTMLDivElement>(null);
+  const [shown, setShown] = useState(false);
+  const notes = [error !== null && `${id}e`, hint !== undefined && `${id}h`].filter(Boolean).join(' ');
+  const shared = inputProps(props, id, notes);
+  const type = kind === 'secret' ? (shown ? 'text' : 'password') : kind;
+  // A browser looks at `autofocus` once for a page; a dialog does so each time.
+  useLayoutEffect(() => {
+    if (autoFocus) box.current?.querySelector<HTMLElement>('input, textarea')?.focus();
+  }, []);
   return (
     <div class="field">
       <label for={id} class={bare ? 'sr' : undefined}>
         {label}
       </label>
-      <div class={classes('input', error !== null && 'wrong', (props.mono === true || kind === 'secret') && 'mono')}>
+      <div
+        ref={box}
+        class={classes('input', error !== null && 'wrong', (props.mono === true || kind === 'secret') && 'mono')}
+      >
         {kind === 'lines' ? (
-          <textarea {...shared} {...plain} rows={3} />
+          <textarea {...shared} rows={3} />
         ) : (
-          <input
-            {...shared}
-            {...plain}
-            type={type}
-            inputMode={props.inputMode}
-            step={type === 'number' ? 'any' : undefined}
-          />
+          <input {...shared} type={type} step={type === 'number' ? 'any' : undefined} />
         )}
-        {kind === 'secret' && (
-          <Button
-            kind="icon"
-            icon={shown ? EyeOff : Eye}
-            label={shown ? text.kit.hide : text.kit.show}
-            pressed={shown}
-            onClick={() => setShown(!shown)}
-          />
-        )}
+        {kind === 'secret' && <ShowButton shown={shown} onShown={setShown} />}
         {props.after}
       </div>
       {error !== null && (
@@ -147,6 +149,23 @@ export function Field(props: FieldProps): JSX.Element {
         </p>
       )}
     </div>
+  );
+}
+
+/** Shows what is masked, and hides it again. */
+export function ShowButton(props: {
+  readonly shown: boolean;
+  readonly onShown: (shown: boolean) => void;
+}): JSX.Element {
+  const { shown, onShown } = props;
+  return (
+    <Button
+      kind="icon"
+      icon={shown ? EyeOff : Eye}
+      label={shown ? text.kit.hide : text.kit.show}
+      pressed={shown}
+      onClick={() => onShown(!shown)}
+    />
   );
 }
 
@@ -348,162 +367,6 @@ export function Confirm({
   );
 }
 
-/** One entry of a menu; null: a line between groups. */
-export type MenuEntry = {
-  readonly label: string;
-  readonly icon?: Icon;
-  readonly danger?: boolean;
-  readonly href?: string;
-  /** Set: one of several, this one chosen or not. */
-  readonly checked?: boolean;
-  readonly onSelect?: () => void;
-} | null;
-
-interface MenuProps {
-  /** What the button is for. */
-  readonly label: string;
-  readonly entries: readonly MenuEntry[];
-  readonly icon?: Icon;
-  readonly class?: string;
-  /** Instead of an icon alone. */
-  readonly children?: ComponentChildren;
-  readonly tabIndex?: number;
-}
-
-/** Puts a popover under its button, or above where there is no room below; by script, as anchors are too new. */
-function place(button: HTMLElement, menu: HTMLElement): void {
-  const from = button.getBoundingClientRect();
-  const size = menu.getBoundingClientRect();
-  const rightToLeft = getComputedStyle(button).direction === 'rtl';
-  const left = rightToLeft ? from.left : from.right - size.width;
-  const below = from.bottom + 4;
-  const top = below + size.height + 8 <= innerHeight ? below : Math.max(8, from.top - size.height - 4);
-  menu.style.setProperty('--menu-top', `${top}px`);
-  menu.style.setProperty('--menu-left', `${Math.max(8, Math.min(left, innerWidth - size.width - 8))}px`);
-}
-
-/** Moves the focus among the entries of a menu by the keyboard. */
-function moveInMenu(event: KeyboardEvent, menu: HTMLElement): void {
-  const entries = [...menu.querySelectorAll<HTMLElement>('[role^=menuitem]')];
-  const at = entries.findIndex((entry) => entry === document.activeElement);
-  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: entries.length - 1 }[event.key];
-  if (event.key === 'Tab') menu.hidePopover();
-  event.stopPropagation();
-  if (to === undefined) return;
-  event.preventDefault();
-  entries[(to + entries.length) % entries.length]?.focus();
-}
-
-/** A button that opens a menu. Its entries are rendered while it is open. */
-export function Menu({
-  label,
-  entries,
-  icon: Sign = EllipsisVertical,
-  class: name,
-  children,
-  tabIndex,
-}: MenuProps): JSX.Element {
-  const [open, setOpen] = useState(false);
-  const menu = useRef<HTMLDivElement>(null);
-  const button = useRef<HTMLButtonElement>(null);
-  const id = useId();
-  useLayoutEffect(() => {
-    const [element, from] = [menu.current, button.current];
-    if (!open || element === null || from === null) return undefined;
-    const onToggle = (event: Event): void => {
-      if ((event as ToggleEvent).newState === 'closed') setOpen(false);
-    };
-    const leave = (): void => element.hidePopover();
-    element.addEventListener('toggle', onToggle);
-    addEventListener('scroll', leave, { capture: true, passive: true });
-    element.showPopover();
-    place(from, element);
-    element.querySelector<HTMLElement>('[role^=menuitem]')?.focus({ preventScroll: true });
-    return () => {
-      element.removeEventListener('toggle', onToggle);
-      removeEventListener('scroll', leave, { capture: true });
-    };
-  }, [open]);
-  const choose = (entry: NonNullable<MenuEntry>): void => {
-    menu.current?.hidePopover();
-    button.current?.focus();
-    entry.onSelect?.();
-  };
-  return (
-    <>
-      <button
-        ref={button}
-        type="button"
-        class={name ?? 'button icon'}
-        aria-label={label}
-        title={children === undefined ? label : undefined}
-        aria-haspopup="menu"
-        aria-expanded={open}
-        aria-controls={open ? id : undefined}
-        tabIndex={tabIndex}
-        onClick={() => setOpen(!open)}
-      >
-        {children ?? <Sign />}
-      </button>
-      {open && (
-        <div
-          ref={menu}
-          id={id}
-          class="menu"
-          popover="auto"
-          role="menu"
-          tabIndex={-1}
-          aria-label={label}
-          onKeyDown={(event) => moveInMenu(event, event.currentTarget)}
-        >
-          {entries.map((entry, at) =>
-            entry === null ? <hr key={at} /> : <MenuItem key={at} entry={entry} onChoose={choose} />,
-          )}
-        </div>
-      )}
-    </>
-  );
-}
-
-function MenuItem({
-  entry,
-  onChoose,
-}: {
-  entry: NonNullable<MenuEntry>;
-  onChoose: (entry: NonNullable<MenuEntry>) => void;
-}) {
-  const { icon: Sign, checked } = entry;
-  const shared = {
-    role: checked === undefined ? ('menuitem' as const) : ('menuitemradio' as const),
-    class: entry.danger === true ? 'danger' : undefined,
-    tabIndex: -1,
-    'aria-checked': checked,
-    onClick: () => onChoose(entry),
-  };
-  const inside = (
-    <>
-      {Sign !== undefined && <Sign />}
-      <span class="grow">{entry.label}</span>
-      {checked === true && <Check />}
-    </>
-  );
-  if (entry.href === undefined)
-    return (
-      <button type="button" {...shared}>
-        {inside}
-      </button>
-    );
-  return (
-    <a
-      href={entry.href}
-      {...(entry.href.startsWith('#') ? {} : { target: '_blank', rel: 'noopener noreferrer' })}
-      {...shared}
-    >
-      {inside}
-    </a>
-  );
-}
-
 const NOTICE_ICONS = { info: Info, good: Check, warn: TriangleAlert, danger: CircleAlert } as const;
 
 /** Something to be said on the page, with what can be done about it. */
@@ -522,7 +385,7 @@ export function Notice(props: {
     <div class={classes('notice', kind !== 'info' && kind)} role={props.live === true ? 'alert' : undefined}>
       <Sign />
       <div class="grow">
-        {title !== undefined && <h3>{title}</h3>}
+        {title !== undefined && <p class="notice-title">{title}</p>}
         {children !== undefined && <div>{children}</div>}
         {actions !== undefined && <div class="actions">{actions}</div>}
       </div>
@@ -621,9 +484,14 @@ export function Glyph(props: {
   );
 }
 
+/** Marks that turn the direction of what follows: a name may show another ending than it has. And controls. */
+const TURNING = /[\u202a-\u202e\u2066-\u2069\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g;
+/** Another's text without marks that make it look like another one. */
+export const honest = (value: string): string => value.replace(TURNING, '\ufffd');
+
 /** Another's text on one line: isolated from what is around it, cut where it is too long. */
 export function OneLine({ value, class: name }: { value: string; class?: string }): JSX.Element {
-  return <bdi class={classes('clip', name)}>{value}</bdi>;
+  return <bdi class={classes('clip', name)}>{honest(value)}</bdi>;
 }
 
 const MINUTE_MS = 60_000;
@@ -641,7 +509,11 @@ export function When({ at }: { at: number }): JSX.Element {
   const time = new Date(at);
   const valid = !Number.isNaN(time.getTime());
   return (
-    <time dateTime={valid ? time.toISOString() : undefined} title={valid ? time.toLocaleString() : undefined}>
+    <time
+      dir="auto"
+      dateTime={valid ? time.toISOString() : undefined}
+      title={valid ? time.toLocaleString() : undefined}
+    >
       {valid ? text.time(at, Math.max(minute.value, Date.now() - MINUTE_MS)) : ''}
     </time>
   );

@@ -33,7 +33,7 @@ function watched<N extends PlainTopic>(topic: N): ReadonlySignal<Topics[N]['valu
   let end: () => void = () => undefined;
   const value = signal<Topics[N]['value'] | undefined>(undefined, {
     watched: () => {
-      end = link().watch(topic, null as Topics[N]['params'], (next) => (value.value = next));
+      end = link().watch(topic, null, (next) => (value.value = next));
     },
     unwatched: () => end(),
   });

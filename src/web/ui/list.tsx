@@ -1,10 +1,9 @@
 /** The list: what is seen of it is in the page, the rest is asked of the engine when it comes near. */
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import type { JSX, RefObject } from 'preact';
-import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
 import type { ContentType } from '../../protocol/item.js';
-import type { ItemRow, ListPage } from '../link/messages.js';
-import { bins } from './link.js';
+import type { ListPage } from '../link/messages.js';
 import { link } from './link.js';
 import { Button, EmptyState } from './kit.js';
 import { Inbox, Search } from './icons.js';
@@ -149,58 +148,77 @@ function useStandStill(of: { box: RefObject<HTMLDivElement>; page: ListPage; fil
   }, [page, view.value]);
 }
 
-/** The row that the keyboard is at. It is by its place where its item is gone. */
+interface At {
+  readonly id: string;
+  readonly at: number;
+}
+
+/** Where a row is in a page; of one that is gone, or was not there before, what is in its place now. */
+function placeIn(page: ListPage, row: At | null): At | null {
+  if (row === null) return null;
+  const found = page.items.findIndex(({ id }) => id === row.id);
+  if (found >= 0) return { id: row.id, at: page.offset + found };
+  const at = Math.min(row.at, page.total - 1);
+  const there = page.items[at - page.offset];
+  return there === undefined ? row : { id: there.id, at };
+}
+
+/** Scrolls just so far that a row is seen as a whole. */
+function reveal(element: HTMLElement, at: number, { row, height }: View['value']): void {
+  if (at * row < element.scrollTop) element.scrollTop = at * row;
+  else if ((at + 1) * row > element.scrollTop + height) element.scrollTop = (at + 1) * row - height;
+}
+
+const STEPS: Readonly<Record<string, (rows: number, total: number) => number>> = {
+  ArrowDown: () => 1,
+  ArrowUp: () => -1,
+  PageDown: (rows) => rows,
+  PageUp: (rows) => -rows,
+  Home: (_, total) => -total,
+  End: (_, total) => total,
+};
+
+/** The row that the keyboard is at: one is reached by Tab, the others from there. */
 function useCurrent(of: { box: RefObject<HTMLDivElement>; page: ListPage; first: number; view: View }) {
   const { box, page, first, view } = of;
-  const at = useRef<{ id: string; at: number } | null>(null);
+  const current = useRef<At | null>(null);
   const focusNext = useRef(false);
-  const known = at.current === null ? -1 : page.items.findIndex(({ id }) => id === at.current?.id);
-  if (known >= 0 && at.current !== null) at.current = { id: at.current.id, at: page.offset + known };
+  const [, render] = useReducer((turn: number) => turn + 1, 0);
+  current.current = placeIn(page, current.current);
   const top = Math.max(first, Math.ceil(view.value.top / view.value.row));
-  const seen = at.current !== null && known >= 0 && at.current.at >= first;
-  const id = seen ? at.current?.id : page.items[top - page.offset]?.id;
-  const step = (by: number, focus: boolean): void => {
-    const before =
-      at.current?.at ??
-      (itemId.value === null ? top - 1 : page.offset + page.items.findIndex((one) => one.id === itemId.value));
-    const next = Math.max(0, Math.min(page.total - 1, before + by));
-    const item: ItemRow | undefined = page.items[next - page.offset];
+  const seen = current.current !== null && current.current.at >= first;
+  const id = seen ? current.current?.id : page.items[top - page.offset]?.id;
+  const step = (by: number): void => {
     const element = box.current;
     if (element === null || page.total === 0) return;
-    const { row, height } = view.value;
-    const [above, below] = [next * row, (next + 1) * row];
-    if (above < element.scrollTop) element.scrollTop = above;
-    else if (below > element.scrollTop + height) element.scrollTop = below - height;
-    at.current = { id: item?.id ?? '', at: next };
-    focusNext.current = focus;
+    const open = page.items.findIndex((one) => one.id === itemId.value);
+    const before = current.current?.at ?? (open < 0 ? top - 1 : page.offset + open);
+    const at = Math.max(0, Math.min(page.total - 1, before + by));
+    const item = page.items[at - page.offset];
+    reveal(element, at, view.value);
+    current.current = { id: item?.id ?? '', at };
+    focusNext.current = true;
     if (item !== undefined && itemId.value !== null) openItem(item.id);
-    moved.value += 1;
+    render(undefined);
   };
-  const moved = useSignal(0);
+  // A row far away comes into the page first.
   useLayoutEffect(() => {
-    if (!focusNext.current) return;
-    const row = box.current?.querySelector<HTMLElement>('.row-open[tabindex="0"]');
-    if (row == null || at.current === null || row.dataset['id'] !== at.current.id) return;
+    const row = focusNext.current ? box.current?.querySelector<HTMLElement>('.row-open[tabindex="0"]') : null;
+    if (row == null || row.dataset['id'] !== current.current?.id) return;
     focusNext.current = false;
     row.focus({ preventScroll: true });
   });
-  void moved.value;
-  moveInList.current = (by) => step(by, true);
-  focusList.current = () => step(0, true);
+  moveInList.current = step;
+  focusList.current = () => step(0);
   const onKeyDown = (event: KeyboardEvent): void => {
-    const focused = (event.target as HTMLElement).closest<HTMLElement>('.row-open')?.dataset['id'];
-    if (focused !== undefined && focused !== at.current?.id) {
-      const index = page.items.findIndex((one) => one.id === focused);
-      if (index >= 0) at.current = { id: focused, at: page.offset + index };
-    }
-    const rows = Math.max(1, Math.floor(view.value.height / view.value.row) - 1);
-    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: rows, PageUp: -rows, Home: -page.total, End: page.total }[
-      event.key
-    ];
+    const by = Object.hasOwn(STEPS, event.key) ? STEPS[event.key] : undefined;
     if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    const focused = (event.target as HTMLElement).closest('.row')?.querySelector<HTMLElement>('.row-open');
+    const at = page.items.findIndex((one) => one.id === focused?.dataset['id']);
+    if (at >= 0) current.current = { id: page.items[at]?.id ?? '', at: page.offset + at };
     event.preventDefault();
     event.stopPropagation();
-    step(by, true);
+    step(by(Math.max(1, Math.floor(view.value.height / view.value.row) - 1), page.total));
   };
   return { id, onKeyDown };
 }
@@ -224,7 +242,6 @@ function NothingHere({ filtered }: { readonly filtered: boolean }): JSX.Element 
   return (
     <EmptyState icon={Inbox} title={text.list.noneTitle}>
       <p>{text.list.none}</p>
-      {bins.value === undefined && null}
     </EmptyState>
   );
 }

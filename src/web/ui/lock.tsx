@@ -91,7 +91,7 @@ function ByPasskey({ now, waiting, onLost }: LockProps & { readonly now: Extract
     <Screen title={words.title} icon={Lock}>
       {failed !== null && (
         <Notice kind="warn" live>
-          {failed === 'cancelled' ? words.cancelled : text.settings.lock.unsupported}
+          {words[failed]}
         </Notice>
       )}
       <Problem problem={task.problem} />

@@ -112,8 +112,9 @@ function HiddenDialog({ onClose }: { readonly onClose: () => void }): JSX.Elemen
       <ul class="stack tight">
         {rows.value.map(({ id, reason, kept }) => (
           <li key={id} class="small">
-            <code>{id}</code>: {reason.replaceAll('_', ' ')}
-            {kept && `, ${words.hiddenKept}`}
+            <code>{id}</code>
+            <br />
+            {words.reasons[reason] ?? reason.replaceAll('_', ' ')} {kept && words.hiddenKept}
           </li>
         ))}
       </ul>

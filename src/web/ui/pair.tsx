@@ -7,11 +7,11 @@ import { Button, Dialog } from './kit.js';
 import { call, offer } from './link.js';
 import { qrPath } from './qr.js';
 import { CopyButton, Problem } from './screen.js';
-import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 import { useTask, type Task } from './task.js';
 import { wordsIn } from './typed.js';
 
-const { pair } = text;
+const { pair } = pagesText;
 
 /** Draws the words when it opens, and ends the offer when it is closed before somebody joined. */
 export function PairDialog({ onClose }: { readonly onClose?: () => void }): JSX.Element {
@@ -68,7 +68,7 @@ function Step({ step, task, onClose, decided }: StepProps & { readonly decided: 
     case 'working':
       return (
         <Frame title={pair.title} onClose={onClose}>
-          <p class="waiting" role="status">
+          <p class="step-waiting" role="status">
             <span class="turning" aria-hidden="true" /> {decided ? pair.letting : pair.working}
           </p>
         </Frame>
@@ -94,7 +94,7 @@ function Step({ step, task, onClose, decided }: StepProps & { readonly decided: 
     case 'failed':
       return (
         <Frame title={pair.failedTitle} onClose={onClose} actions={<Again task={task} />}>
-          <Problem problem={step.problem} />
+          {step.problem.code === 'rejected' ? <p role="alert">{pair.differed}</p> : <Problem problem={step.problem} />}
         </Frame>
       );
   }

@@ -15,5 +15,6 @@ export function pictureOf(digits: string): readonly Thing[] {
   if (!/^\d{6}$/.test(digits)) throw new RangeError('a picture is made of six digits');
   let [left, right] = [Number(digits.slice(0, 3)), Number(digits.slice(3))];
   for (const round of ROUNDS) [left, right] = [right, (left + right * right * 7 + right * round + round) % HALF];
-  return [...`${left}`.padStart(3, '0'), ...`${right}`.padStart(3, '0')].map((digit) => THINGS[Number(digit)] as Thing);
+  const shown = `${left * HALF + right}`.padStart(6, '0');
+  return Array.from(shown, (digit) => THINGS[Number(digit)] as Thing);
 }

@@ -53,16 +53,14 @@ interface MediaProps {
 }
 
 function MediaPreview({ id, mime, name, kind }: MediaProps): JSX.Element {
-  const broken = useSignal(false);
-  const { url, failed } = useContent(id, mime, true);
-  const fail = (): void => void (broken.value = true);
-  if (failed || broken.value) return <Notice kind="warn">{words.previewFailed}</Notice>;
+  const { url, failed, onBroken } = useContent(id, mime);
+  if (failed) return <Notice kind="warn">{words.previewFailed}</Notice>;
   if (url === null) return <div class={`preview ${kind} waiting`} aria-busy="true" />;
   switch (kind) {
     case 'image':
-      return <img class="preview image" src={url} alt={name} onError={fail} />;
+      return <img class="preview image" src={url} alt={name} onError={onBroken} />;
     case 'audio':
-      return <audio class="preview audio" controls preload="metadata" src={url} aria-label={name} onError={fail} />;
+      return <audio class="preview audio" controls preload="metadata" src={url} aria-label={name} onError={onBroken} />;
     case 'video':
       return (
         <video
@@ -72,7 +70,7 @@ function MediaPreview({ id, mime, name, kind }: MediaProps): JSX.Element {
           preload="metadata"
           src={url}
           aria-label={name}
-          onError={fail}
+          onError={onBroken}
         />
       );
     case 'pdf':

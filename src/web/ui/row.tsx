@@ -7,7 +7,8 @@ import { contentUrl, keep, remove, toEdit, toMove } from './actions.js';
 import { copyItem } from './clipboard.js';
 import { Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from './icons.js';
 import { KIND_ICONS } from './kinds.js';
-import { Button, Menu, OneLine, When, type MenuEntry } from './kit.js';
+import { Button, honest, OneLine, When } from './kit.js';
+import { Menu, type MenuEntry } from './menu.js';
 import { hashOf, binId, openItem } from './route.js';
 import { download } from './content.js';
 import { text } from './strings.js';
@@ -97,6 +98,9 @@ export function Row({ item, open, reachable }: RowProps): JSX.Element {
           <span class="row-detail">
             {item.detail !== '' && <OneLine value={item.detail} />}
             {size !== null && <span class="row-size numbers">{text.size(size)}</span>}
+            <span class="row-when-below">
+              <When at={item.ts} />
+            </span>
           </span>
         </span>
         <span class="row-when">
@@ -106,7 +110,9 @@ export function Row({ item, open, reachable }: RowProps): JSX.Element {
               <span class="sr">{words.pending}</span>
             </span>
           ) : (
-            <When at={item.ts} />
+            <span class="row-when-beside">
+              <When at={item.ts} />
+            </span>
           )}
         </span>
       </a>
@@ -121,7 +127,7 @@ export function Row({ item, open, reachable }: RowProps): JSX.Element {
 /** The one thing that a person most likely wants from an item. */
 function RowAct({ item, tabIndex }: { readonly item: ItemRow; readonly tabIndex: number }): JSX.Element {
   if (item.file !== null) {
-    const href = contentUrl(item.id, item.file.name);
+    const href = contentUrl(item.id, honest(item.file.name));
     const label = `${words.download}: ${item.title}`;
     if (href === null)
       return (
@@ -131,7 +137,7 @@ function RowAct({ item, tabIndex }: { readonly item: ItemRow; readonly tabIndex:
       <a
         class="button icon"
         href={href}
-        download={item.file.name}
+        download={honest(item.file.name)}
         aria-label={label}
         title={words.download}
         tabIndex={tabIndex}

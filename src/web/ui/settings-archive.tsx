@@ -7,10 +7,11 @@ import { chooseTarget, saveStream } from './save-stream.js';
 import { Problem } from './screen.js';
 import { Section } from './section.js';
 import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
 import { PHRASE_WORDS, wordsIn } from './typed.js';
 
-const words = text.settings.archive;
+const words = pagesText.settings.archive;
 
 export function ArchiveSection(): JSX.Element {
   const [asked, setAsked] = useState<'export' | 'import' | null>(null);

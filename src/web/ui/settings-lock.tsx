@@ -7,10 +7,10 @@ import { call } from './link.js';
 import { makePasskey, PasskeyError, passkeysWork } from './passkey.js';
 import { Problem } from './screen.js';
 import { Section } from './section.js';
-import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
 
-const words = text.settings.lock;
+const words = pagesText.settings.lock;
 
 const MINUTES = [1, 5, 15, 60] as const;
 const NEVER = 'never';
@@ -91,7 +91,7 @@ function PassphraseDialog({ onClose }: AskProps) {
   const [again, setAgain] = useState('');
   const [tried, setTried] = useState(false);
   const task = useTask();
-  const short = [...passphrase].length < PASSPHRASE_MIN;
+  const short = passphrase.length < PASSPHRASE_MIN;
   const differ = passphrase !== again;
   const submit = (): void => {
     setTried(true);

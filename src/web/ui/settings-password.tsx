@@ -5,10 +5,10 @@ import { Button, Dialog, Field, toast } from './kit.js';
 import { call } from './link.js';
 import { Problem } from './screen.js';
 import { Section, useAnswer } from './section.js';
-import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
 
-const words = text.settings.password;
+const words = pagesText.settings.password;
 
 export function PasswordSection(): JSX.Element {
   const [asked, setAsked] = useState<'set' | 'remove' | null>(null);
@@ -63,7 +63,7 @@ function SetDialog({ exists, onDone, onClose }: AskProps & { readonly exists: bo
       onSubmit={submit}
       actions={
         <Button kind="primary" submit busy={task.busy}>
-          {text.settings.lock.set}
+          {pagesText.settings.lock.set}
         </Button>
       }
     >

@@ -7,10 +7,10 @@ import { Button, Confirm, Notice, toast } from './kit.js';
 import { call } from './link.js';
 import { Problem } from './screen.js';
 import { Section, useAnswer } from './section.js';
-import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
 
-const words = text.settings.repair;
+const words = pagesText.settings.repair;
 
 /** Rows of hidden items that are listed; a hostile server can make very many. */
 const ROWS_MAX = 100;

@@ -13,9 +13,10 @@ import { PasswordSection } from './settings-password.js';
 import { RepairSection } from './settings-repair.js';
 import { SignOutDialog } from './sign-out.js';
 import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
 
-const words = text.settings;
+const words = pagesText.settings;
 
 export function SettingsScreen(): JSX.Element {
   const now = info.value;
@@ -63,14 +64,14 @@ function DeviceSection({
         }}
       >
         <Field
-          label={text.devices.name}
+          label={pagesText.devices.name}
           value={shown}
           onValue={setTyped}
           maxLength={NAME_MAX}
           after={
             changed ? (
               <Button kind="quiet" submit busy={task.busy}>
-                {text.devices.save}
+                {pagesText.devices.save}
               </Button>
             ) : undefined
           }

@@ -5,9 +5,10 @@ import { Button, CheckBox, Dialog } from './kit.js';
 import { call, info } from './link.js';
 import { Problem } from './screen.js';
 import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
 
-const words = text.settings.leave;
+const words = pagesText.settings.leave;
 
 export function SignOutDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
   const [knows, setKnows] = useState(false);

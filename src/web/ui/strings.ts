@@ -1,4 +1,4 @@
-/** Every text that a person reads in the web app, grouped by screen. */
+/** Every text that a person reads in the web app, grouped by screen; those of the pages that come later are in `strings-pages.ts`. */
 import type { Failure } from '../link/messages.js';
 
 const counted = (count: number, one: string, many = `${one}s`): string =>
@@ -20,18 +20,16 @@ const STEPS: readonly (readonly [Intl.RelativeTimeFormatUnit, number])[] = [
   ['day', 86_400_000],
 ];
 
+const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+const dayAndYear = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
+
 /** A moment, as people say it: just now, 5 min. ago, yesterday, 3 March. */
 function time(at: number, now: number): string {
   const ago = now - at;
   if (Math.abs(ago) < 60_000) return 'just now';
   const [unit, ms] = STEPS.findLast(([, length]) => Math.abs(ago) >= length) ?? ['minute', 60_000];
   if (Math.abs(ago) < 7 * 86_400_000) return relative.format(-Math.round(ago / ms), unit);
-  const sameYear = new Date(at).getFullYear() === new Date(now).getFullYear();
-  return new Date(at).toLocaleDateString(undefined, {
-    day: 'numeric',
-    month: 'short',
-    ...(sameYear ? {} : { year: 'numeric' }),
-  });
+  return (new Date(at).getFullYear() === new Date(now).getFullYear() ? day : dayAndYear).format(at);
 }
 
 const kit = {
@@ -127,62 +125,8 @@ const begin = {
 
 /** The picture beside the digits. */
 const picture = {
-  digits: (digits: string): string => `Digits ${[...digits].join(' ')}`,
+  digits: (digits: string): string => `Digits ${Array.from(digits).join(' ')}`,
   of: (things: readonly string[]): string => `Picture: ${things.join(', ')}`,
-};
-
-const pair = {
-  title: 'Pair a device',
-  working: 'Drawing six words…',
-  letting: 'Letting it in…',
-  lead: 'On the new device, point the camera at the code or open this server’s address and type the words.',
-  qr: 'QR code of the link',
-  words: 'Six words',
-  copyLink: 'Copy link',
-  left: (ms: number): string =>
-    `Good for another ${Math.floor(ms / 60_000)}:${`${Math.floor((ms % 60_000) / 1000)}`.padStart(2, '0')}`,
-  secret: 'Show them to nobody else: they let one device in.',
-  compareTitle: 'The same on both screens?',
-  wants: (name: string): string => `“${name}” wants to join. Its screen must show exactly this:`,
-  match: 'They match',
-  differ: 'They differ',
-  joinedTitle: 'Paired',
-  joined: (name: string): string =>
-    `“${name}” is in. It reads new things at once; older ones as soon as their keys are added, so leave this open a moment.`,
-  failedTitle: 'Not paired',
-  again: 'New words',
-  done: 'Done',
-};
-
-const devices = {
-  title: 'Devices',
-  pair: 'Pair a device',
-  empty: 'The list comes when the server answers.',
-  own: 'This device',
-  online: 'Online',
-  lastSeen: 'Last seen ',
-  neverSeen: 'Not seen yet',
-  paired: 'Paired ',
-  menu: (name: string): string => `What to do with ${name}`,
-  rename: 'Rename',
-  name: 'Name',
-  save: 'Save',
-  revoke: 'Revoke',
-  revokeTitle: (name: string): string => `Revoke “${name}”?`,
-  revokeNow: 'It is signed out at once and gets nothing new. What it has not sent yet is lost.',
-  revokeKept: 'What it has read it keeps, and the key to all of it: nobody can make a device forget.',
-  revokeStolen:
-    'If it was stolen unlocked, change the passwords that are stored here. Whoever has it and the server could let it in again: only new words, with everything written anew under them, end that.',
-  revoked: (count: number): string => `Revoked (${count})`,
-  uncertified: 'Not certified',
-  uncertifiedTitle: (name: string): string => `The server lists “${name}”, and none of your devices has let it in`,
-  uncertifiedWhy: 'Nothing is written until you decide. If you do not know it, revoke it.',
-  isMine: 'It is mine',
-  certifyTitle: (name: string): string => `Is “${name}” yours?`,
-  certifyLead: 'Type the fingerprint that its own screen shows, under Settings, This device.',
-  fingerprint: 'Fingerprint',
-  certify: 'Certify',
-  notIt: 'This is not the fingerprint of the device that the server lists. Do not certify it: revoke it.',
 };
 
 const bins = {
@@ -203,135 +147,6 @@ const bins = {
   unnamed: 'Bin without a name',
 };
 
-const settings = {
-  title: 'Settings',
-  device: {
-    title: 'This device',
-    server: 'Server',
-    fingerprint: 'Fingerprint of this device',
-    fingerprintHint: 'Another device asks for it when it has to vouch for this one.',
-    master: 'Fingerprint of your vault',
-    masterHint: 'The same on all your devices. If one shows another, it is not in your vault.',
-  },
-  lock: {
-    title: 'Lock',
-    none: 'None',
-    passphrase: 'Passphrase',
-    passkey: 'Passkey',
-    is: {
-      none: 'Whoever can use this browser on this computer can open everything.',
-      passphrase: 'A passphrase opens this browser.',
-      passkey: 'A passkey opens this browser.',
-    },
-    kind: 'How this browser is locked',
-    noPasskey: 'This browser or address cannot use passkeys that give a secret.',
-    after: 'Lock after',
-    minutes: (count: number | null): string => (count === null ? 'Only at start' : counted(count, 'minute')),
-    now: 'Lock now',
-    setPassphrase: 'Set a passphrase',
-    passphraseLead:
-      'For this browser only. It is kept nowhere: without it this browser has to be paired again, and what it has not sent yet is lost.',
-    repeat: 'Once more',
-    short: 'At least 8 characters.',
-    differ: 'The two are not the same.',
-    set: 'Set',
-    setPasskey: 'Lock with a passkey',
-    passkeyLead:
-      'Your phone, security key or this computer asks for your finger, face or PIN, and gives the key that opens this browser. Without the passkey this browser has to be paired again.',
-    make: 'Make a passkey',
-    offTitle: 'Take the lock off?',
-    off: 'Take it off',
-    changed: 'The lock is changed.',
-    unsupported: 'This passkey cannot give a secret. Use a passphrase.',
-    cancelled: 'That was ended before the passkey answered.',
-  },
-  password: {
-    title: 'Account password',
-    lead: 'New devices have to know it, beside the six or the twelve words.',
-    unknown: 'Whether one is set is known when the server answers.',
-    exists: 'A password is set.',
-    none: 'No password is set.',
-    set: 'Set a password',
-    change: 'Change',
-    remove: 'Remove',
-    current: 'Password as it is now',
-    fresh: 'New password',
-    repeat: 'New password once more',
-    differ: 'The two are not the same.',
-    done: 'The password is set.',
-    removed: 'The password is removed.',
-    removeLead: 'Then the words alone let a device in.',
-  },
-  storage: {
-    title: 'Storage',
-    used: (used: number, cap: number): string => `${size(used)} of ${size(cap)} used`,
-    usedOnly: (used: number): string => `${size(used)} used`,
-    items: (count: number): string => counted(count, 'item'),
-    label: 'Storage used',
-    unknown: 'How much is used is known when the server answers.',
-  },
-  archive: {
-    title: 'Archive',
-    lead: 'Everything in one file that only your twelve words open, with all files. Readable without this service.',
-    export: 'Export',
-    import: 'Import',
-    exportTitle: 'Export everything',
-    exportLead: 'The words encrypt the file. They are not kept. Leave this page open until it is done.',
-    phrase: 'Your twelve words',
-    choose: 'Choose where to save',
-    file: 'Archive file',
-    importTitle: 'Import an archive',
-    importLead: 'What is here already stays or is skipped; nothing is deleted.',
-    phraseOfFile: 'The twelve words it was made with',
-    written: (bytes: number): string => `${size(bytes)} written…`,
-    reading: 'Reading and checking the file, then writing…',
-    exported: (bytes: number): string => `The archive is saved (${size(bytes)}).`,
-    imported: (items: number, bins: number, skipped: number): string =>
-      `${counted(items, 'item')} and ${counted(bins, 'bin')} brought in, ${skipped.toLocaleString()} here already.`,
-    stop: 'Stop',
-    noFile: 'Choose a file.',
-    words: 'That needs twelve words.',
-    notThese: 'These are not the twelve words of this vault.',
-  },
-  repair: {
-    title: 'What is not shown',
-    none: 'Everything that came from the server is shown.',
-    hidden: (count: number): string =>
-      `${counted(count, 'item')} ${count === 1 ? 'is' : 'are'} not shown, because ${count === 1 ? 'it does' : 'they do'} not verify.`,
-    which: 'Which and why',
-    kept: 'Its last good state is kept.',
-    orphans: (count: number): string =>
-      `The server was restored to an older state and does not know ${counted(count, 'item')} that this device has.`,
-    republish: 'Write them again',
-    discard: 'Drop them',
-    discardTitle: 'Drop what the server lost?',
-    discardLead: 'They are removed from this device. Other devices that have them keep them until they decide.',
-    resync: 'Read everything again',
-    resyncLead: 'Reads all items anew from the server and checks each one. Nothing of yours is lost.',
-    resynced: 'Everything was read again.',
-    more: (count: number): string => `and ${count.toLocaleString()} more`,
-  },
-  leave: {
-    title: 'Sign out',
-    lead: 'Revokes this device, and removes its keys and everything that is stored in this browser.',
-    dialog: 'Sign out of this browser?',
-    does: 'This device is revoked, and its keys and all it has stored here are removed. Your other devices keep everything.',
-    offline: 'The server cannot be reached. Everything is removed here now; revoke this device on another one later.',
-    waiting: (count: number): string =>
-      `${counted(count, 'change')} ${count === 1 ? 'is' : 'are'} not with the server yet and will be lost.`,
-    only: 'Is this your last device? Then have the twelve words at hand: nothing else brings you back.',
-    lose: 'I know that they are lost',
-    go: 'Sign out',
-    forget: 'Remove from this browser',
-  },
-  about: {
-    title: 'About',
-    version: (page: string, server: string): string => `Page ${page}, server ${server}`,
-    page: (page: string): string => `Page ${page}`,
-    trust: 'What this page can promise',
-  },
-};
-
 const lock = {
   title: 'Locked',
   passphrase: 'Passphrase',
@@ -339,6 +154,7 @@ const lock = {
   usePasskey: 'Unlock with passkey',
   wrong: 'That does not open this browser.',
   cancelled: 'The passkey did not answer. Try again.',
+  unsupported: 'This passkey cannot give its secret here.',
   shared: (count: number): string =>
     `${counted(count, 'thing')} shared meanwhile ${count === 1 ? 'waits' : 'wait'} here, unencrypted, until you unlock.`,
   lost: 'I cannot unlock it',
@@ -347,38 +163,6 @@ const lock = {
   forgetLead:
     'Its keys and all it has stored are removed, and what it has not sent yet is lost. Then pair it again from another device, or recover with the twelve words.',
   forgetRevoke: 'The server still lists it: revoke it on another device.',
-};
-
-const trust = {
-  title: 'What this page can promise',
-  can: 'What it can',
-  canItems: [
-    'What you put is encrypted in this browser before it is sent. The server gets ciphertext, and neither your words nor your keys.',
-    'Each item is checked when it comes back: one that was changed, or that none of your devices wrote, is not shown.',
-    'The page loads nothing from elsewhere, and its own rules forbid it to send anything to another server.',
-  ],
-  cannot: 'What no web page can',
-  cannotItems: [
-    'The server that keeps your ciphertext also serves this page. If it is taken over, it can serve another page that sends your keys away; you would not see it.',
-    'An extension of this browser that may read this page reads what you read.',
-    'A program that runs as you on this computer can use what an unlocked browser has.',
-  ],
-  stored: 'What is stored here',
-  storedItems: [
-    'Items as the server has them: encrypted. They open with your device’s key.',
-    'The device’s key: encrypted. Without a lock, under a key that scripts can use but not read, which keeps it from a copy of the files rather than from people at this computer.',
-    'With a lock, under your passphrase or passkey: a locked browser cannot be read without it.',
-    'What is shared into the app while it is locked waits unencrypted until you unlock.',
-  ],
-  check: 'How to check',
-  checkLead:
-    'From a computer that you trust, with a copy of the program that you built or got elsewhere, compare what the server serves with what it should:',
-  checkWhen:
-    'It looks at every file of the page. A server could show you one page and your browser another, so this finds a change for all, and not one for you alone.',
-  native:
-    'Where that is not enough, use service-device: a program on your computer that does not come anew from the server at each start.',
-  version: (version: string): string => `This page is version ${version}.`,
-  copy: 'Copy command',
 };
 
 const unable = {
@@ -410,6 +194,7 @@ const unable = {
     streams: 'streams',
   },
   failedTitle: 'This browser’s store cannot be used',
+  part: 'This part of the page has not come. Without a network it comes once it was here before.',
   retry: 'Try again',
   forget: 'Forget this browser',
   store: {
@@ -425,13 +210,6 @@ const unable = {
     other_owner: 'The store belongs to another device. Forget this browser and pair it again.',
   } as Readonly<Record<string, string>>,
   reload: 'Reload the page',
-  revokedTitle: 'This device was revoked',
-  revoked:
-    'Another of your devices took it out. It gets nothing new, and nothing that it does reaches the server any more. What it has not sent is not sent.',
-  revokedMay:
-    'What was stored here can still be saved: the archive holds every item whose content is on this device. Files that lie on the server only are out of reach.',
-  exportFirst: 'Export an archive',
-  revokedBack: 'To come back, forget this browser, then pair it anew or recover with the twelve words.',
 };
 
 /** The frame around the screens: side bar, line of the connection, keys. */
@@ -448,7 +226,6 @@ const frame = {
   keys: 'Keyboard shortcuts',
   skip: 'To the list',
   here: 'Everything is here',
-  known: 'Connected',
   catchingUp: 'Catching up…',
   connecting: 'Connecting…',
   offline: 'Offline',
@@ -460,7 +237,6 @@ const frame = {
   reload: 'Reload',
   engineGone: 'What runs this page in the background has stopped',
   engineGoneHow: 'Nothing that was kept is lost. Reload the page to go on.',
-  engineFailed: 'The page cannot start',
   sharedWaiting: (count: number): string => `${counted(count, 'shared thing')} will be put once this device is open.`,
 };
 
@@ -502,7 +278,6 @@ const list = {
   notFoundTitle: 'Nothing found',
   notFound: 'No item fits. Secrets themselves are not searched.',
   showAll: 'Show everything',
-  loading: 'Loading…',
   pending: 'Not sent yet',
   copy: 'Copy',
   copySecret: 'Copy password',
@@ -516,18 +291,18 @@ const list = {
   removed: (seconds: number): string => `Deleted in ${seconds} s`,
   undo: 'Undo',
   moved: (bin: string): string => `Moved to ${bin}`,
+  defaultBin: 'Inbox',
   namelessBin: 'Bin without a name',
   cleared: 'The clipboard was cleared',
   secretCopied: (seconds: number): string => `Copied. The clipboard is cleared in ${seconds} s.`,
   clearNow: 'Clear now',
   notCopied: (failure: Failure): string => `Not copied: ${problem(failure)}`,
-  newAbove: 'New above',
 };
 
 /** The field that takes everything. */
 const put = {
   label: 'Put something',
-  placeholder: 'Type, paste or drop anything',
+  placeholder: 'Put anything here',
   put: 'Put',
   files: 'Choose files',
   camera: 'Take a picture',
@@ -590,10 +365,8 @@ const item = {
   size: 'Size',
   type: 'Type',
   mapsOpen: 'Open on OpenStreetMap',
-  coordinates: 'Coordinates',
   preview: 'Preview',
   noPreview: 'No preview for this kind of file.',
-  showPreview: 'Show preview',
   previewFailed: 'It cannot be shown here. Download it to open it with another program.',
   textBegin: (size: string): string => `The first ${size}.`,
   downloading: 'Preparing the download…',
@@ -609,7 +382,6 @@ const uploads = {
   progress: (name: string): string => `${name}: upload`,
   cancel: (name: string): string => `Cancel ${name}`,
   retry: 'Try again',
-  close: 'Hide',
   summary: (count: number): string => `${counted(count, 'file')} on ${count === 1 ? 'its' : 'their'} way`,
 };
 
@@ -638,7 +410,18 @@ const notices = {
   hidden: (count: number): string => `${counted(count, 'item')} cannot be shown`,
   hiddenText: 'They do not verify: the server or the way altered them, or a newer version wrote them.',
   hiddenShow: 'Details',
-  hiddenKept: 'an earlier version is shown',
+  hiddenKept: 'The last good state is shown.',
+  reasons: {
+    no_sig: 'Nobody can tell who wrote it.',
+    bad_sig: 'It was altered, or not written by your devices.',
+    no_key: 'This device lacks its key: open another device of yours.',
+    bad_ct: 'It does not decrypt.',
+    bad_payload: 'It has no form that items have.',
+    bad_row: 'The server sent something else in its place.',
+    rolled_back: 'The server gave an older state as if it were new.',
+    resurrected: 'The server brought it back after it was deleted.',
+    untagged_delete: 'It was deleted by somebody who did not prove to be you.',
+  } as Readonly<Record<string, string>>,
 };
 
 /** The keys. */
@@ -682,6 +465,20 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   storage_unavailable: 'The server’s storage for files is out of reach. Try again in a moment.',
   password_invalid: 'This is not the account password.',
   password_required: 'This account has a password: it has to be given.',
+  conflict: 'Another device changed it meanwhile.',
+  bin_not_found: 'The bin is gone.',
+  item_not_found: 'The item is gone.',
+  unknown_item: 'The item is gone.',
+  deleted_item: 'The item was deleted.',
+  damaged_item: 'What is stored of it here is damaged. Settings, Read everything again, brings it back.',
+  blob_not_found: 'The file is not on the server (any more).',
+  blob_too_large: 'The file is larger than the server takes.',
+  storage_cap_exceeded: 'The storage is used up. Delete something, or ask for more.',
+  item_too_large: 'This is too long for an item. Put it as a file.',
+  too_large: 'This is too long for an item. Put it as a file.',
+  bad_payload: 'Its fields do not fit its kind.',
+  source_changed: 'The file was changed while it was sent. Put it again.',
+  reset: 'The server was restored meanwhile. Look at the item, and make the change again.',
   // The way to the server.
   network: 'The server cannot be reached. Look at the connection, then try again.',
   timeout: 'The server did not answer in time. Try again.',
@@ -740,11 +537,7 @@ export const text = {
   keys,
   begin,
   picture,
-  pair,
-  devices,
   bins,
-  settings,
   lock,
-  trust,
   unable,
 };

@@ -2,9 +2,9 @@
 import type { JSX } from 'preact';
 import { Copyable } from './screen.js';
 import { PageHead } from './section.js';
-import { text } from './strings.js';
+import { pagesText } from './strings-pages.js';
 
-const words = text.trust;
+const words = pagesText.trust;
 
 export function TrustScreen(): JSX.Element {
   const version = document.querySelector<HTMLMetaElement>('meta[name=version]')?.content ?? '';

@@ -6,7 +6,6 @@ import { call, phase } from './link.js';
 import { ForgetDialog } from './lock.js';
 import { wayToHttps, whatIsMissing, type Missing } from './unable.js';
 import { Copyable, Problem, Screen } from './screen.js';
-import { ExportDialog } from './settings-archive.js';
 import { text } from './strings.js';
 import { useTask } from './task.js';
 
@@ -106,33 +105,5 @@ export function StoreFailed(): JSX.Element | null {
       </Screen>
       {forgetting && <ForgetDialog onClose={() => setForgetting(false)} />}
     </>
-  );
-}
-
-/** Above what a revoked device still has (phase `revoked`): what happened, and the ways on. */
-export function RevokedNotice(): JSX.Element {
-  const [asked, setAsked] = useState<'export' | 'forget' | null>(null);
-  const close = (): void => setAsked(null);
-  return (
-    <div class="revoked">
-      <Notice
-        kind="danger"
-        title={words.revokedTitle}
-        live
-        actions={
-          <>
-            <Button onClick={() => setAsked('export')}>{words.exportFirst}</Button>
-            <Button kind="danger" onClick={() => setAsked('forget')}>
-              {words.forget}
-            </Button>
-          </>
-        }
-      >
-        <p>{words.revoked}</p>
-        <p>{words.revokedBack}</p>
-      </Notice>
-      {asked === 'export' && <ExportDialog onClose={close} lead={words.revokedMay} />}
-      {asked === 'forget' && <ForgetDialog onClose={close} />}
-    </div>
   );
 }
