@@ -81,7 +81,8 @@ async function* content({ id, from }: { id: string; from: number }, signal: Abor
 const notHere = (): never => {
   throw new Error('not here');
 };
-const served = {
+const served: Served = {
+  settled: () => Promise.resolve(),
   calls: new Proxy({} as Served['calls'], {
     get: (_, name) => (name === 'contentSize' ? (id: string) => named(id)?.size ?? null : notHere),
   }),

@@ -28,7 +28,8 @@ export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void
   if (item.file === null) return;
   const name = honest(item.file.name);
   const url = contentUrl(item.id, name);
-  if (url !== null) return save(url, name);
+  // A link with `download` goes past the service worker, which names the file itself.
+  if (url !== null) return save(url);
   toast(text.item.downloading);
   await attempt(
     gather(item.id, 'application/octet-stream').then((blob) => {
@@ -40,10 +41,10 @@ export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void
   );
 }
 
-function save(url: string, name: string): void {
+function save(url: string, name?: string): void {
   const anchor = document.createElement('a');
   anchor.href = url;
-  anchor.download = name;
+  if (name !== undefined) anchor.download = name;
   anchor.click();
 }
 

@@ -134,14 +134,7 @@ function RowAct({ item, tabIndex }: { readonly item: ItemRow; readonly tabIndex:
         <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />
       );
     return (
-      <a
-        class="button icon"
-        href={href}
-        download={honest(item.file.name)}
-        aria-label={label}
-        title={words.download}
-        tabIndex={tabIndex}
-      >
+      <a class="button icon" href={href} aria-label={label} title={words.download} tabIndex={tabIndex}>
         <Download />
       </a>
     );

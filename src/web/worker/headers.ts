@@ -41,8 +41,8 @@ export function disposition(how: 'inline' | 'attachment', name: string): string 
 }
 
 const POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'";
-/** The browser's viewer of PDFs is a page with a plug-in: neither starts in a sandbox. */
-const PDF_POLICY = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'";
+/** Viewers of PDFs do not start in a sandbox everywhere. */
+const PDF_POLICY = "default-src 'none'; frame-ancestors 'self'";
 
 /** What content is named and may do. */
 export function contentHeaders({ mime, name, download }: { mime: string; name: string; download: boolean }) {
