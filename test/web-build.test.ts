@@ -53,7 +53,7 @@ t.test('WEB-12: the first view has at most 60 KB after gzip, all of it 350 KB', 
   t.end();
 });
 
-t.test('WEB-13: secrets are the engine’s: page and service worker have none of its code', (t) => {
+t.test('WEB-13: secrets are the engine’s: page and service worker have none of its code', async (t) => {
   /** Of the client library only what describes data, and computes nothing with keys. */
   const pure = /^build\/src\/(web|protocol)\/|^build\/src\/sdk\/(payloads\/shapes|query|reasons|ulid)\.js$/;
   const interface_ = /node_modules\/(preact|@preact\/signals(-core)?|lucide-preact|uqr)\//;
@@ -65,13 +65,17 @@ t.test('WEB-13: secrets are the engine’s: page and service worker have none of
     inputs.engine.some((path) => path.includes('libsodium')),
     'the engine has libsodium',
   );
+  const sodium = release.assets.find(({ path }) => /^\/web\/sodium\.[\w-]{20}\.wasm$/.test(path));
+  t.ok(sodium, 'whose WebAssembly is a file of its own');
+  t.ok((await read('/sw.js')).includes(sodium?.path ?? '?'), 'which is there without a network');
+  const engine = release.assets.find(({ path }) => path.startsWith('/web/engine.'))?.path ?? '';
+  t.ok((await read(engine)).includes(`fetch("${sodium?.path ?? ''}")`));
   t.same(
     inputs.engine.filter((path) =>
       /^build\/src\/(server|cli|mcp|terminal)\/|\/node-|node_modules\/preact\//.test(path),
     ),
     [],
   );
-  t.end();
 });
 
 t.test('WEB-14: page, manifest and shell refer to files of the build, and to nothing elsewhere', async (t) => {

@@ -11,6 +11,7 @@ import { WEB_FOLDER } from '../src/root.js';
 import { openWebApp } from '../src/server/app/web.js';
 import { openBucket } from '../src/server/blobs/objects/open.js';
 import type { WebApp } from '../src/server/http/ports.js';
+import { CHROMIUM, startBrowser } from './support/browser.js';
 import { until } from './support/events.js';
 import { raw } from './support/front-sockets.js';
 import { frontOf } from './support/front.js';
@@ -89,6 +90,18 @@ t.test('WEB-02: each file comes whole in every encoding that a client takes, wit
     for (const refused of ['identity', 'br;q=0, *;q=0', 'zstd'])
       t.equal((await get(port, path, { ...HTML, 'accept-encoding': refused })).headers['content-encoding'], undefined);
   }
+});
+
+t.test('WEB-02: a file is whole also where its connection is closed behind it', async (t) => {
+  const port = await serving(t);
+  const file = await readFile(join(WEB_FOLDER, 'sw.js'), 'latin1');
+  const connection = await raw(
+    t,
+    port,
+    'GET /sw.js HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+  );
+  await connection.until(() => connection.closed);
+  t.equal(connection.got.slice(connection.got.indexOf('\r\n\r\n') + 4), file);
 });
 
 t.test('WEB-03: what has a hash in its name is cached for a year, the rest is asked for again', async (t) => {
@@ -261,3 +274,33 @@ t.test('WEB-10: whoever takes nothing of a file is charged for it, and cut off a
   test.clock.advance(30_000);
   await until('an empty house', () => held() === 0);
 });
+
+t.test(
+  'WEB-04 WEB-14: a browser loads the page without a complaint, keeps it, and finds that it can be installed',
+  { skip: CHROMIUM === undefined && 'this machine has no Chromium' },
+  async (t) => {
+    const { port } = await runServer(t);
+    const browser = await startBrowser(t, CHROMIUM ?? '');
+    const page = await browser.newPage();
+    const said: string[] = [];
+    page.on('console', (message) => said.push(message.text()));
+    page.on('pageerror', (error) => said.push(String(error)));
+    await page.goto(`http://localhost:${port}/`, { waitUntil: 'networkidle0' });
+    const session = await page.createCDPSession();
+    t.same((await session.send('Page.getAppManifest')).errors, []);
+    t.same((await session.send('Page.getInstallabilityErrors')).installabilityErrors, []);
+    const kept = (): Promise<string[]> =>
+      page.evaluate(async () => {
+        const registration = await navigator.serviceWorker.getRegistration();
+        const [name] = await caches.keys();
+        if (registration?.active?.state !== 'activated' || name === undefined) return [];
+        return (await (await caches.open(name)).keys()).map(({ url }) => new URL(url).pathname);
+      });
+    await until('the service worker', async () => (await kept()).length > 0);
+    const shell = release.assets.map(({ path }) => path).filter((path) => /^\/$|\.(js|css|wasm|svg)$/.test(path));
+    const missing = new Set(shell.filter((path) => path !== '/sw.js'));
+    for (const path of await kept()) missing.delete(path);
+    t.same([...missing], [], 'the service worker has kept what the app is made of');
+    t.same(said, [], 'nothing in the console');
+  },
+);

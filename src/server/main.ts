@@ -4,7 +4,7 @@ import { pino, type Logger } from 'pino';
 import { INSTANCE_FLAG, startInstances, type Listening } from './app/instances.js';
 import { preflight, StartError } from './app/preflight.js';
 import { startServer, type Server } from './app/server.js';
-import { apexOf, ConfigError, readConfig } from './config/config.js';
+import { apexOf, type Config, ConfigError, readConfig } from './config/config.js';
 import { describe } from './http/fail.js';
 import { DataDirInUseError } from './storage/embedded/embedded.js';
 import { ClusterVersionError } from './storage/embedded/version.js';
@@ -34,7 +34,7 @@ async function main(): Promise<void> {
     return;
   }
   for (const warning of [...warnings, ...server.warnings]) log.warn(warning);
-  if (!stop.requested) await greet({ server, log, stop }, apexOf(config));
+  if (!stop.requested) await greet({ server, log, stop }, config);
 }
 
 interface Greeting {
@@ -44,11 +44,11 @@ interface Greeting {
 }
 
 /** Prints the greeting. A failure is logged only. */
-async function greet({ server, log, stop }: Greeting, apex: string): Promise<void> {
+async function greet({ server, log, stop }: Greeting, config: Config): Promise<void> {
   const base = `http://localhost:${server.port}`;
   say('', `  service is listening on ${base}`);
   if (server.tenantId === null) {
-    say(`  It hosts tenants under ${apex}; they sign up there.`, '');
+    say(`  It hosts tenants under ${apexOf(config)}; they sign up there.`, '');
     return;
   }
   let claimed: boolean;
@@ -60,12 +60,15 @@ async function greet({ server, log, stop }: Greeting, apex: string): Promise<voi
     return;
   }
   if (claimed) {
-    say('  It is claimed: your devices can connect.', '', `  How it stands:  curl ${base}/api/service/status`, '');
+    say('  It is claimed: your devices can connect.', '');
+    if (config.webApp === 'on') say(`  In a browser:   ${base}`);
+    say(`  How it stands:  curl ${base}/api/service/status`, '');
     return;
   }
   say(
     '  It is unclaimed: the first device that claims it owns it.',
     '',
+    ...(config.webApp === 'on' ? [`  Claim it in a browser on this machine:             ${base}`] : []),
     `  Claim it from this machine (in another terminal):  npm run --silent device -- claim ${base}`,
     '  See the whole story, on a server of its own:       npm run demo',
     `  How this one stands:                               curl ${base}/api/service/status`,

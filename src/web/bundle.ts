@@ -10,6 +10,7 @@ import { brotliCompress, gzip } from 'node:zlib';
 import { build, type BuildOptions } from 'esbuild';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { webFileName, type WebAsset, type WebRelease } from '../protocol/web-app.js';
+import { separateSodium } from './sodium-plugin.js';
 import { PROJECT_ROOT, SERVER_VERSION } from '../root.js';
 
 const SOURCE = join(PROJECT_ROOT, 'src', 'web');
@@ -99,10 +100,13 @@ async function pageParts(entry: string): Promise<PageParts> {
   });
   const texts = new Map(outputFiles.map(({ path, text }) => [relative(PROJECT_ROOT, path), text]));
   const files = new Map<string, File>();
+  const open = new Set<string>();
   // A part's name follows from its bytes, in which are the names of those that it imports: so these come first.
   const fileOf = (path: string): File => {
     const known = files.get(path);
     if (known !== undefined) return known;
+    if (open.has(path)) throw new Error(`${path}: parts of the page import each other in a circle`);
+    open.add(path);
     const imported = metafile.outputs[path]?.imports ?? [];
     const text = imported.reduce(
       (code, { path: other }) => code.replaceAll(basename(other), basename(fileOf(other).path)),
@@ -125,35 +129,14 @@ async function pageParts(entry: string): Promise<PageParts> {
   return { first: [beginning, ...needed], later, inputs: Object.keys(metafile.inputs) };
 }
 
-const SODIUM = /libsodium-sumo\.mjs$/;
-/** Where the library decodes its WebAssembly module out of a text in itself: the variable, and the text. */
-const SODIUM_MODULE = /(\w+)\?\?=\(\w+=>\{for\([^"]*"="==[^"]*"="==[^"]*\}\)\("(AGFzbQ[A-Za-z0-9+/]+=*)"\)/;
-
-/**
- * The engine, and libsodium's WebAssembly as a file of its own: as text in the script it would be 40 KB more after
- * gzip, and had to be decoded at each start. Throws where the library's form has changed.
- */
-async function engineParts(entry: string): Promise<{ script: Bundle; wasm: File }> {
-  let wasm: File | undefined;
-  const script = await bundle(entry, {
-    format: 'esm',
-    plugins: [
-      {
-        name: 'sodium',
-        setup: ({ onLoad }) =>
-          onLoad({ filter: SODIUM }, async ({ path }) => {
-            const source = await readFile(path, 'utf8');
-            const [whole, variable, text = ''] = SODIUM_MODULE.exec(source) ?? [];
-            if (whole === undefined) throw new Error(`${path}: its WebAssembly was not found`);
-            wasm = named('sodium', 'wasm', Buffer.from(text, 'base64'));
-            const read = `new Uint8Array(await (await fetch(${JSON.stringify(wasm.path)})).arrayBuffer())`;
-            return { contents: `const sodiumWasm=${read};${source.replace(whole, () => `${variable}??=sodiumWasm`)}` };
-          }),
-      },
-    ],
-  });
-  if (wasm === undefined) throw new Error(`${entry}: without libsodium`);
-  return { script, wasm };
+/** The engine's script, and libsodium's WebAssembly, which it loads. */
+async function engineOf() {
+  let sodium: File | undefined;
+  const place = (wasm: Buffer): string => (sodium = named('sodium', 'wasm', wasm)).path;
+  const entry = join(COMPILED, 'engine', 'main.js');
+  const { bytes, inputs } = await bundle(entry, { format: 'esm', plugins: [separateSodium(place)] });
+  if (sodium === undefined) throw new Error('the engine has no libsodium');
+  return { machine: named('engine', 'js', bytes), sodium, inputs };
 }
 
 /** The licences of the packages that are part of the bundles. */
@@ -222,14 +205,14 @@ async function indexOf(values: Readonly<Record<string, string>>): Promise<File> 
 async function filesOf(): Promise<{ files: readonly File[]; first: readonly File[]; inputs: Built['inputs'] }> {
   const [page, engine, style, { icon, pngs }] = await Promise.all([
     pageParts(join(COMPILED, 'ui', 'main.js')),
-    engineParts(join(COMPILED, 'engine', 'main.js')),
+    engineOf(),
     bundle(join(SOURCE, 'ui', 'style.css')),
     icons(),
   ]);
   const [script, ...shared] = page.first;
   const sheet = named('style', 'css', style.bytes);
-  const machine = named('engine', 'js', engine.script.bytes);
-  const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.script.inputs]));
+  const { machine, sodium } = engine;
+  const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.inputs]));
   const manifest = manifestOf(pngs);
   const index = await indexOf({
     title: TITLE,
@@ -243,7 +226,7 @@ async function filesOf(): Promise<{ files: readonly File[]; first: readonly File
     touch: pngs[0]?.path ?? '',
     licences: licences.path,
   });
-  const shell = [index, ...page.first, ...page.later, sheet, machine, engine.wasm, icon, manifest];
+  const shell = [index, ...page.first, ...page.later, sheet, machine, sodium, icon, manifest];
   const state = hashOf(Buffer.concat(shell.map(({ bytes }) => bytes))).slice(0, HASH_CHARACTERS);
   const worker = await bundle(join(COMPILED, 'worker', 'main.js'), {
     define: {
@@ -254,7 +237,7 @@ async function filesOf(): Promise<{ files: readonly File[]; first: readonly File
   return {
     files: [...shell, ...pngs, licences, { path: '/sw.js', bytes: worker.bytes }],
     first: [index, ...page.first, sheet],
-    inputs: { page: page.inputs, engine: engine.script.inputs, worker: worker.inputs },
+    inputs: { page: page.inputs, engine: engine.inputs, worker: worker.inputs },
   };
 }
 

@@ -22,6 +22,7 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   'The local store': CLIENTS,
   "Live queries and the library's surface": CLIENTS,
   'Command line': CLIENTS,
+  'The web app': "speaks of a page that another server need not have; this project's own tests prove it",
   Doctor: CLIENTS,
   Archive: CLIENTS,
   'Secrets of a device in the terminal': CLIENTS,

@@ -23,9 +23,14 @@ const START_MAX_MS = 120_000;
 /** What the README asks of a page that uses the client library. */
 export const POLICY = "script-src 'self' 'wasm-unsafe-eval'";
 
-export async function startBrowser(t: WithTeardown, executablePath: string): Promise<Browser> {
+/** `more`: switches of the command line. */
+export async function startBrowser(
+  t: WithTeardown,
+  executablePath: string,
+  more: readonly string[] = [],
+): Promise<Browser> {
   const userDataDir = await temporaryFolder(t);
-  const args = ['--no-sandbox', '--disable-dev-shm-usage'];
+  const args = ['--no-sandbox', '--disable-dev-shm-usage', ...more];
   const browser = await launch({ executablePath, userDataDir, args, timeout: START_MAX_MS });
   t.teardown(() => browser.close());
   return browser;

@@ -23,29 +23,51 @@ async function gather(id: string, mime: string): Promise<Blob> {
   return new Blob(chunks, { type: mime });
 }
 
-/** Saves a file to disk. */
+/** Time after which the browser has begun a download. */
+const BEGUN_MS = 60_000;
+
+/** Saves a file to disk: streamed there by the service worker, where there is one. */
 export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void> {
   if (item.file === null) return;
   const name = honest(item.file.name);
   const url = contentUrl(item.id, name);
+<<<<<<< HEAD
   // A link with `download` goes past the service worker, which names the file itself.
   if (url !== null) return save(url);
+=======
+  if (url !== null) {
+    saveServed(url);
+    return;
+  }
+>>>>>>> web
   toast(text.item.downloading);
   await attempt(
     gather(item.id, 'application/octet-stream').then((blob) => {
       const own = URL.createObjectURL(blob);
-      save(own, name);
-      // The browser reads it after the click.
-      setTimeout(() => URL.revokeObjectURL(own), 60_000);
+      const anchor = document.createElement('a');
+      anchor.href = own;
+      anchor.download = name;
+      anchor.click();
+      setTimeout(() => URL.revokeObjectURL(own), BEGUN_MS);
     }),
   );
 }
 
+<<<<<<< HEAD
 function save(url: string, name?: string): void {
   const anchor = document.createElement('a');
   anchor.href = url;
   if (name !== undefined) anchor.download = name;
   anchor.click();
+=======
+/** By a frame: what a link with `download` asks for does not pass the service worker in every browser. */
+function saveServed(url: string): void {
+  const frame = document.createElement('iframe');
+  frame.hidden = true;
+  frame.src = url;
+  document.body.append(frame);
+  setTimeout(() => frame.remove(), BEGUN_MS);
+>>>>>>> web
 }
 
 /**

@@ -4,6 +4,7 @@ import { App, engineGone } from './app.js';
 import { takeFragment } from './begin.js';
 import { connect } from './link.js';
 import { whatIsMissing } from './unable.js';
+import { startServiceWorker } from './update.js';
 import { startRouting } from './route.js';
 import { UnableScreen } from './unable-screens.js';
 
@@ -62,8 +63,8 @@ function start(): void {
   startRouting();
   connect();
   lead();
-  // Without it (a private window, say) only the offline start and streamed downloads are missing.
-  if ('serviceWorker' in navigator) navigator.serviceWorker.register(scriptOf('sw')).catch(() => undefined);
+  // A private window may refuse it.
+  startServiceWorker(scriptOf('sw')).catch(() => undefined);
   render(<App />, root);
 }
 

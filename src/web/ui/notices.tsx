@@ -7,6 +7,7 @@ import { attempt } from './actions.js';
 import { Button, Confirm, Dialog, Notice, When } from './kit.js';
 import { call, info, notices } from './link.js';
 import { text } from './strings.js';
+import { update } from './update.js';
 
 const words = text.notices;
 /** Further notices are counted only; they come up as these are dismissed. */
@@ -17,6 +18,13 @@ export function Notices(): JSX.Element {
   const about = info.value ?? null;
   return (
     <div class="notices" role="region" aria-label={words.label}>
+      {update.value !== null && (
+        <Notice
+          kind="good"
+          title={words.update}
+          actions={<Button onClick={update.value}>{text.frame.reload}</Button>}
+        />
+      )}
       {about !== null && <Standing about={about} />}
       {told.slice(0, SHOWN_MAX).map((one) => (
         <ToldNotice key={one.id} told={one} />

@@ -3,11 +3,11 @@ import { signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
-import { contentUrl, keep, remove, toEdit, toMove } from './actions.js';
+import { keep, remove, toEdit, toMove } from './actions.js';
 import { copyItem } from './clipboard.js';
 import { Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from './icons.js';
 import { KIND_ICONS } from './kinds.js';
-import { Button, honest, OneLine, When } from './kit.js';
+import { Button, OneLine, When } from './kit.js';
 import { Menu, type MenuEntry } from './menu.js';
 import { hashOf, binId, openItem } from './route.js';
 import { download } from './content.js';
@@ -96,7 +96,7 @@ export function Row({ item, open, reachable }: RowProps): JSX.Element {
         <span class="row-words">
           <OneLine value={item.title} class="row-title" />
           <span class="row-detail">
-            {item.detail !== '' && <OneLine value={item.detail} />}
+            {item.detail !== '' && item.file === null && <OneLine value={item.detail} />}
             {size !== null && <span class="row-size numbers">{text.size(size)}</span>}
             <span class="row-when-below">
               <When at={item.ts} />
@@ -127,17 +127,8 @@ export function Row({ item, open, reachable }: RowProps): JSX.Element {
 /** The one thing that a person most likely wants from an item. */
 function RowAct({ item, tabIndex }: { readonly item: ItemRow; readonly tabIndex: number }): JSX.Element {
   if (item.file !== null) {
-    const href = contentUrl(item.id, honest(item.file.name));
     const label = `${words.download}: ${item.title}`;
-    if (href === null)
-      return (
-        <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />
-      );
-    return (
-      <a class="button icon" href={href} aria-label={label} title={words.download} tabIndex={tabIndex}>
-        <Download />
-      </a>
-    );
+    return <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />;
   }
   if (item.href !== null)
     return (

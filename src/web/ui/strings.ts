@@ -394,6 +394,7 @@ const notices = {
   missing: (title: string): string => `“${title}” is missing on the server`,
   reset: 'The server was restored to an older state',
   problem: 'Something went wrong',
+  update: 'A new version is ready',
   nameless: 'An item',
   overwrite: 'Write it anyway',
   asCopy: 'Keep as a copy',

@@ -16,8 +16,9 @@ export async function fill(): Promise<void> {
     .clone()
     .text();
   // The server was updated in between: its page names the files of another version.
-  const strays = __SHELL__.filter((path) => isHashed(path) && index?.includes(`"${path}"`) !== true);
-  if (strays.length > 0) throw new Error(`the page does not name ${strays.join(', ')}`);
+  const named = index?.match(/\/web\/[^"]+\.(?:js|css)(?=")/g) ?? [];
+  const strays = named.filter((path) => !__SHELL__.includes(path));
+  if (named.length === 0 || strays.length > 0) throw new Error(`the page names ${strays.join(', ') || 'nothing'}`);
   const cache = await caches.open(NAME);
   await Promise.all(files.map(([path, file]) => cache.put(path, file)));
 }

@@ -1,0 +1,104 @@
+/** The web app's screens, one after the other, as a person comes to them: for what looks at each of them. */
+import { randomBytes } from 'node:crypto';
+import type { Browser, Page } from 'puppeteer-core';
+import type { PutParams } from '../../src/web/link/messages.js';
+import { ulid } from '../../src/sdk/ulid.js';
+import { App } from './web.js';
+
+/** Called with each screen when it stands still. */
+export type Look = (name: string, page: Page) => Promise<void>;
+
+const item = (type: PutParams['type'], payload: PutParams['payload'], binId = 'inbox'): PutParams => ({
+  id: ulid(Date.now(), randomBytes),
+  ...{ type, payload, binId },
+});
+
+/** What a person keeps, and what breaks a careless page. */
+const ITEMS: readonly PutParams[] = [
+  item('text', { text: 'x'.repeat(400) }),
+  item('contact', { name: 'Ada Lovelace', role: 'Analyst', email: 'ada@example.org', phone: '+44 20 7946 0000' }),
+  item('location', { name: 'The lighthouse', addr: 'Quay 1, Harbour', lat: 54.1, lng: 7.9 }),
+  item('code', { lang: 'sql', label: 'Users per day', text: 'SELECT date(at), count(*)\nFROM visits\nGROUP BY 1;' }),
+  item('text', { text: 'Milk, bread, apples\nand the good coffee' }),
+  item('link', { url: 'https://www.postgresql.org/docs/', title: 'PostgreSQL: Documentation', site: 'postgresql.org' }),
+  item('password', { service: 'Library', user: 'ada', secret: 'correct horse battery staple' }),
+];
+
+const settle = async (page: Page): Promise<void> => {
+  // A page in the background stands still.
+  await page.bringToFront();
+  await page.waitForNetworkIdle({ idleTime: 300, timeout: 10_000 }).catch(() => undefined);
+  // What turns for ever has no end.
+  await page.evaluate(() =>
+    Promise.all(
+      document
+        .getAnimations()
+        .filter((one) => one.effect?.getComputedTiming().endTime !== Infinity)
+        .map((one) => one.finished),
+    ),
+  );
+};
+
+/** Visits every screen of a fresh server. `insecure`: the server's address as a page without a secure context sees it. */
+export async function visitScreens(
+  browser: Browser,
+  { url, insecure }: { readonly url: string; readonly insecure: string },
+  each: Look,
+): Promise<void> {
+  const app = await App.open(browser, url);
+  const { page } = app;
+  const look = async (name: string, from: Page = page): Promise<void> => {
+    await settle(from);
+    await each(name, from);
+  };
+  const at = async (hash: string, name: string): Promise<void> => {
+    await page.evaluate((to) => void (location.hash = to), hash);
+    await look(name);
+  };
+  await app.shows('phase', (phase) => phase.phase === 'empty' && phase.claimed === false);
+  await look('claim');
+  await app.call('claim', { name: 'Laptop', claimToken: null });
+  await app.shows('enrolment', ({ step }) => step === 'phrase');
+  await look('words');
+  await app.call('claimRegister');
+  await app.ready();
+  await look('empty');
+  for (const one of ITEMS) await app.call('put', one);
+  for (const [name, emoji] of [
+    ['Home', '🏠'],
+    ['Work', '💼'],
+    ['A bin whose name is longer than its place', ''],
+  ] as const)
+    await app.call('binCreate', { name, emoji });
+  await app.shows('list', ({ total }) => total === ITEMS.length);
+  await at('#/', 'list');
+  const [password = '', code = ''] = ['password', 'code'].map(
+    (type) => ITEMS.find((one) => one.type === type)?.id ?? '',
+  );
+  await at(`#/item/${password}`, 'item');
+  await at(`#/item/${code}`, 'code');
+  await at('#/devices', 'devices');
+  await at('#/settings', 'settings');
+  await at('#/trust', 'trust');
+  const other = await App.open(await browser.createBrowserContext(), url);
+  await other.shows('phase', (phase) => phase.phase === 'empty' && phase.claimed === true);
+  await look('join', other.page);
+  await app.call('offer');
+  const offer = await app.shows('offer', ({ step }) => step === 'words');
+  await other.call('join', { name: 'Phone', words: offer.step === 'words' ? offer.words : '' });
+  await other.shows('enrolment', ({ step }) => step === 'compare');
+  await look('compare', other.page);
+  await app.call('offerAnswer', true);
+  await other.ready();
+  const own = (await other.value('info'))?.deviceId ?? '';
+  await app.call('deviceRevoke', own);
+  await other.shows('phase', ({ phase }) => phase === 'revoked');
+  await look('revoked', other.page);
+  await app.call('lockSet', { kind: 'passphrase', passphrase: 'correct horse' });
+  await app.call('lock');
+  await app.shows('phase', ({ phase }) => phase === 'locked');
+  await look('lock');
+  const bare = await browser.newPage();
+  await bare.goto(insecure);
+  await look('unable', bare);
+}
