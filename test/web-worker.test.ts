@@ -412,7 +412,9 @@ t.test('WEB-47: without an open device content is refused within seconds', { ski
 
 /** Ends the service worker's process, as a browser does after a while. */
 async function stopWorker(browser: Browser, origin: string): Promise<void> {
-  const target = await browser.waitForTarget((one) => one.type() === 'service_worker' && one.url().startsWith(origin));
+  const target = await browser.waitForTarget(
+    (one) => String(one.type()) === 'service_worker' && one.url().startsWith(origin),
+  );
   const worker = await target.worker();
   await worker?.close();
 }

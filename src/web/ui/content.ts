@@ -31,15 +31,10 @@ export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void
   if (item.file === null) return;
   const name = honest(item.file.name);
   const url = contentUrl(item.id, name);
-<<<<<<< HEAD
-  // A link with `download` goes past the service worker, which names the file itself.
-  if (url !== null) return save(url);
-=======
   if (url !== null) {
     saveServed(url);
     return;
   }
->>>>>>> web
   toast(text.item.downloading);
   await attempt(
     gather(item.id, 'application/octet-stream').then((blob) => {
@@ -53,13 +48,6 @@ export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void
   );
 }
 
-<<<<<<< HEAD
-function save(url: string, name?: string): void {
-  const anchor = document.createElement('a');
-  anchor.href = url;
-  if (name !== undefined) anchor.download = name;
-  anchor.click();
-=======
 /** By a frame: what a link with `download` asks for does not pass the service worker in every browser. */
 function saveServed(url: string): void {
   const frame = document.createElement('iframe');
@@ -67,7 +55,6 @@ function saveServed(url: string): void {
   frame.src = url;
   document.body.append(frame);
   setTimeout(() => frame.remove(), BEGUN_MS);
->>>>>>> web
 }
 
 /**

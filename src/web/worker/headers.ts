@@ -34,7 +34,8 @@ const UNSEEN = /[\p{Cc}\p{Cs}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
 
 /** `Content-Disposition` with the name in both forms (RFC 6266). */
 export function disposition(how: 'inline' | 'attachment', name: string): string {
-  const clean = [...name.replace(UNSEEN, '').replace(/[/\\]/g, '_').trim()].slice(0, NAME_MAX).join('') || 'file';
+  const clean =
+    Array.from(name.replace(UNSEEN, '').replace(/[/\\]/g, '_').trim()).slice(0, NAME_MAX).join('') || 'file';
   const plain = clean.replace(/[^\x20-\x7e]|["%]/g, '_');
   const encoded = encodeURIComponent(clean).replace(/['()*!]/g, (char) => `%${char.charCodeAt(0).toString(16)}`);
   return `${how}; filename="${plain}"; filename*=UTF-8''${encoded}`;
