@@ -129,13 +129,15 @@ async function streamOf(link: Link, { id, span, size }: { id: string; span: Span
   const ended = new Promise<void>((resolve) => {
     over = resolve;
   });
-  const end = (): void => {
-    stop.abort();
-    over();
-  };
+  // Not while the browser is calling: Chromium (156) comes to a standstill where a stream's callback aborts something.
+  const end = (): void =>
+    queueMicrotask(() => {
+      stop.abort();
+      over();
+    });
   const pull = async (controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
     try {
-      const { done, value } = first ?? (await chunks.next());
+      const { done, value } = await (first ?? chunks.next());
       first = undefined;
       if (done === true) {
         if (left > 0 && left < Infinity) throw new Error('the content ends too early');

@@ -34,15 +34,16 @@ const UNSEEN = /[\p{Cc}\p{Cs}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
 
 /** `Content-Disposition` with the name in both forms (RFC 6266). */
 export function disposition(how: 'inline' | 'attachment', name: string): string {
-  const clean = [...name.replace(UNSEEN, '').replace(/[/\\]/g, '_').trim()].slice(0, NAME_MAX).join('') || 'file';
+  const clean =
+    Array.from(name.replace(UNSEEN, '').replace(/[/\\]/g, '_').trim()).slice(0, NAME_MAX).join('') || 'file';
   const plain = clean.replace(/[^\x20-\x7e]|["%]/g, '_');
   const encoded = encodeURIComponent(clean).replace(/['()*!]/g, (char) => `%${char.charCodeAt(0).toString(16)}`);
   return `${how}; filename="${plain}"; filename*=UTF-8''${encoded}`;
 }
 
 const POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'";
-/** The browser's viewer of PDFs is a page with a plug-in: neither starts in a sandbox. */
-const PDF_POLICY = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'";
+/** Viewers of PDFs do not start in a sandbox everywhere. */
+const PDF_POLICY = "default-src 'none'; frame-ancestors 'self'";
 
 /** What content is named and may do. */
 export function contentHeaders({ mime, name, download }: { mime: string; name: string; download: boolean }) {
