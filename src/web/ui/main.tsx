@@ -38,16 +38,19 @@ function scriptOf(name: 'engine' | 'sw'): string {
   return policy.createScriptURL(content);
 }
 
-/** Runs the engine as soon as no other tab does, and as long as this page lives. */
+/** Runs the engine as soon as no other tab does, as long as this page lives. */
 function lead(): void {
-  const run = (): Promise<never> => {
+  const run = (): Promise<void> => {
     const worker = new Worker(scriptOf('engine'), { type: 'module', name: 'engine' });
-    worker.addEventListener('error', (event) => {
-      event.preventDefault();
-      engineGone.value = true;
+    // Resolved when it has died, so that another tab leads; else the browser ends it with the page.
+    return new Promise((resolve) => {
+      worker.addEventListener('error', (event) => {
+        event.preventDefault();
+        worker.terminate();
+        engineGone.value = true;
+        resolve();
+      });
     });
-    // Never given back: the browser does it when the page is gone.
-    return new Promise(() => undefined);
   };
   navigator.locks.request(LEADER, run).catch(() => (engineGone.value = true));
 }
