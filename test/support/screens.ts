@@ -24,7 +24,8 @@ const ITEMS: readonly PutParams[] = [
   item('password', { service: 'Library', user: 'ada', secret: 'correct horse battery staple' }),
 ];
 
-const settle = async (page: Page): Promise<void> => {
+/** Waits until nothing is loaded or moves any more. */
+export const settle = async (page: Page): Promise<void> => {
   // A page in the background stands still.
   await page.bringToFront();
   await page.waitForNetworkIdle({ idleTime: 300, timeout: 10_000 }).catch(() => undefined);
