@@ -6,7 +6,7 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PROJECT_ROOT } from '../src/root.js';
 import { CHROMIUM, startBrowser } from './support/browser.js';
-import { settle, visitScreens } from './support/screens.js';
+import { still, visitScreens } from './support/screens.js';
 import { runServer } from './support/server.js';
 
 const SHOWN: ReadonlySet<string> = new Set(['list-light-1280', 'list-dark-360', 'compare-light-360']);
@@ -30,7 +30,7 @@ try {
       for (const size of SIZES) {
         await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value }]);
         await page.setViewport(size);
-        await settle(page);
+        await still(page);
         const name = `${screen}-${value}-${size.width}`;
         if (SHOWN.has(name)) await page.screenshot({ path: join(shown, `${name}.png`) });
         if (folder !== undefined) await page.screenshot({ path: join(folder, `${name}.png`) });

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import t from 'tap';
 import { CHROMIUM, startBrowser } from './support/browser.js';
-import { settle, visitScreens } from './support/screens.js';
+import { still, visitScreens } from './support/screens.js';
 import { runServer } from './support/server.js';
 
 t.setTimeout(300_000);
@@ -30,7 +30,7 @@ t.test(
         for (const width of [320, 1280]) {
           await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value }]);
           await page.setViewport({ width, height: 800 });
-        await settle(page);
+        await still(page);
           const violations = await page.evaluate(async () => {
             const { axe } = globalThis as unknown as { axe: { run(): Promise<{ violations: Violation[] }> } };
             return (await axe.run()).violations;

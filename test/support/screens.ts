@@ -24,21 +24,26 @@ const ITEMS: readonly PutParams[] = [
   item('password', { service: 'Library', user: 'ada', secret: 'correct horse battery staple' }),
 ];
 
-/** Waits until nothing is loaded or moves any more. */
-export const settle = async (page: Page): Promise<void> => {
-  // A page in the background stands still.
-  await page.bringToFront();
-  await page.waitForNetworkIdle({ idleTime: 300, timeout: 10_000 }).catch(() => undefined);
-  // What turns for ever has no end.
+/** Waits until nothing moves any more: a colour in between is nobody's choice. */
+export async function still(page: Page): Promise<void> {
   await page.evaluate(() =>
     Promise.all(
       document
         .getAnimations()
+        // What turns for ever has no end.
         .filter((one) => one.effect?.getComputedTiming().endTime !== Infinity)
         .map((one) => one.finished),
     ),
   );
-};
+}
+
+/** Waits until nothing is loaded any more either. */
+async function settle(page: Page): Promise<void> {
+  // A page in the background stands still.
+  await page.bringToFront();
+  await page.waitForNetworkIdle({ idleTime: 300, timeout: 10_000 }).catch(() => undefined);
+  await still(page);
+}
 
 /** Visits every screen of a fresh server. `insecure`: the server's address as a page without a secure context sees it. */
 export async function visitScreens(
