@@ -9,7 +9,7 @@ import { Check, Inbox, MenuIcon, Search, X } from './icons.js';
 import { KIND_ICONS, KINDS } from './kinds.js';
 import { Button, Dialog, EmptyState } from './kit.js';
 import { later } from './later.js';
-import { bins } from './link.js';
+import { bins, phase } from './link.js';
 import { List } from './list.js';
 import { Notices } from './notices.js';
 import { binId, itemId } from './route.js';
@@ -29,6 +29,8 @@ const ItemView = later(async () => (await import('./item.js')).ItemView);
 export function Browse(): JSX.Element {
   useEffect(ItemView.ahead, []);
   const name = binId.value === null ? text.frame.all : binName(binId.value);
+  // A revoked device is neither online nor takes anything.
+  const revoked = phase.value?.phase === 'revoked';
   return (
     <div class="browse">
       <section class="pane-list" aria-label={name}>
@@ -41,8 +43,8 @@ export function Browse(): JSX.Element {
           </h1>
           <SearchButton />
         </header>
-        <Status short />
-        <Composer />
+        {!revoked && <Status short />}
+        {!revoked && <Composer />}
         <SearchField name={name} />
         <Chips />
         <Uploads />

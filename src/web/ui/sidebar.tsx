@@ -18,7 +18,7 @@ import {
   type Icon,
 } from './icons.js';
 import { Button, useModal } from './kit.js';
-import { bins, call, info } from './link.js';
+import { bins, call, info, phase } from './link.js';
 import { binId, go, hashOf, page, type Place } from './route.js';
 import { drawer, showingKeys } from './state.js';
 import { Status } from './status.js';
@@ -81,7 +81,7 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
           <SideActions />
         </ul>
       </nav>
-      <Status />
+      {phase.value?.phase !== 'revoked' && <Status />}
       {making.value && <BinDialog onClose={() => (making.value = false)} onMade={(id) => go({ binId: id })} />}
       {editing.value !== null && <BinDialog bin={editing.value} onClose={() => (editing.value = null)} />}
     </div>
