@@ -203,7 +203,8 @@ async function importItem(
 
 async function* partsOf(records: AsyncGenerator<ArchiveRecord>, length: number): AsyncGenerator<Uint8Array> {
   for (let due = length; due > 0;) {
-    const { value } = await records.next();
+    const next = await records.next();
+    const value = next.done === true ? undefined : next.value;
     if (value?.record !== 'part') throw new ArchiveError('bad_record', 'the content of an item is cut short');
     due -= value.data.length;
     yield value.data;

@@ -32,7 +32,7 @@ export class KeyValue {
     const span = IDBKeyRange.bound(prefix, `${prefix}\uffff`);
     const records = this.records('readonly');
     const [keys, values] = await Promise.all([done(records.getAllKeys(span)), done<unknown[]>(records.getAll(span))]);
-    return keys.map((key, at) => [String(key), values[at]] as const);
+    return keys.map((key, at) => [typeof key === 'string' ? key : '', values[at]] as const);
   }
 
   /** On disk when it resolves. */

@@ -1,5 +1,6 @@
 /** The engine as the link offers it: each call, topic and stream of `link/messages.ts`. */
 import { isDisplayName } from '../../protocol/ids.js';
+import type { Device } from '../../sdk/device.js';
 import type { Served } from '../link/host.js';
 import type { Failure, ItemDetail, ListPage, ListParams, Phase } from '../link/messages.js';
 import { Cell } from './cell.js';
@@ -37,131 +38,163 @@ const cellOf =
 /** The files and texts that were shared into the app. */
 export interface SharedBox {
   readonly waiting: Cell<{ readonly count: number }>;
+  clear(): Promise<void>;
 }
+
+const topicsOf = (engine: Engine, shared: SharedBox): Served['topics'] => {
+  const cell = <T>(none: T, pick: (session: Session) => Cell<T>) => ofSession(engine, none, cellOf(pick));
+  return {
+    phase: engine.phase.watch,
+    info: cell(null, (session) => session.info),
+    bins: cell([], (session) => session.bins),
+    devices: cell([], (session) => session.devices),
+    list: (params, push) => {
+      const none: ListPage = { items: [], offset: params.offset, total: 0 };
+      return ofSession(engine, none, (session, wanted: ListParams, tell) => session.list(wanted, tell))(params, push);
+    },
+    item: ofSession<{ readonly id: string }, ItemDetail | null>(engine, null, (session, { id }, push) =>
+      session.item(id, push),
+    ),
+    uploads: cell([], (session) => session.uploads.list),
+    notices: cell([], (session) => session.notices.list),
+    enrolment: engine.enrolment.step.watch,
+    offer: engine.offers.step.watch,
+    shared: shared.waiting.watch,
+  };
+};
+
+const enrolCalls = (engine: Engine) => {
+  return {
+    claim: ({ name, claimToken }) => engine.enrolment.claim(expectName(name), claimToken),
+    claimRegister: () => engine.enrolment.retry(),
+    join: ({ name, words }) => engine.enrolment.join(expectName(name), words),
+    recover: ({ name, phrase }) => engine.enrolment.recover(expectName(name), phrase),
+    enrolPassword: (password) => engine.enrolment.password(password),
+    enrolRetry: () => engine.enrolment.retry(),
+    enrolCancel: () => engine.enrolment.cancel(),
+    askClaimed: () => engine.askClaimed(),
+  } satisfies Partial<Served['calls']>;
+};
+
+const itemCalls = (engine: Engine) => {
+  const device = (): Device => engine.current.device;
+  return {
+    put: (params) => engine.current.put(params),
+    move: ({ ids, binId }) => engine.current.move(ids, binId),
+    remove: ({ ids }) => engine.current.removals.add(ids),
+    keep: ({ ids }) => engine.current.removals.keep(ids),
+    copyText: async (id) => {
+      const view = await device().get(id);
+      if (view === undefined) return '';
+      const payload = view.blob?.holds === 'payload' ? await device().payload(id) : view.payload;
+      return copyOf({ type: view.type, payload }) ?? '';
+    },
+    wholePayload: async (id) => (await device().payload(id)) ?? {},
+    contentSize: (id) => device().blobSize(id),
+    upload: ({ binId, files }) => engine.current.uploads.add(binId, files),
+    uploadCancel: (id) => engine.current.uploads.cancel(id),
+    uploadRetry: (id) => engine.current.uploads.retry(id),
+    hidden: async () => (await device().hidden()).map(({ id, reason, kept }) => ({ id, reason, kept })),
+  } satisfies Partial<Served['calls']>;
+};
+
+const binCalls = (engine: Engine) => {
+  const device = (): Device => engine.current.device;
+  return {
+    binCreate: async ({ name, emoji }) => {
+      const label = emoji === '' ? { name } : { name, emoji };
+      const { id } = await device().bins.create(engine.current.newId(), label);
+      await device().bins.refresh('changed');
+      return { id };
+    },
+    binRename: async ({ id, name, emoji }) => {
+      await device().bins.rename(id, emoji === '' ? { name } : { name, emoji });
+      await device().bins.refresh('changed');
+    },
+    binRemove: async (id) => {
+      await device().bins.remove(id);
+      await device().bins.refresh('changed');
+    },
+  } satisfies Partial<Served['calls']>;
+};
+
+const deviceCalls = (engine: Engine) => {
+  const device = (): Device => engine.current.device;
+  return {
+    offer: () => engine.offers.begin(device(), engine.serverUrl),
+    offerAnswer: (same) => engine.offers.answer(same),
+    offerCancel: () => engine.offers.cancel(),
+    deviceRename: ({ id, name }) => device().roster.rename(id, name),
+    deviceRevoke: (id) => device().revoke(id),
+    deviceCertify: ({ id, fingerprint }) => device().roster.certify(id, fingerprint),
+  } satisfies Partial<Served['calls']>;
+};
+
+const accountCalls = (engine: Engine) => {
+  const device = (): Device => engine.current.device;
+  return {
+    passwordExists: () => device().passwordExists(),
+    passwordSet: ({ password, current }) => device().setPassword(password, current),
+    passwordRemove: (current) => device().removePassword(current),
+    storage: async () => {
+      const {
+        storageUsedBytes: usedBytes,
+        storageCapBytes: capBytes,
+        itemCount,
+        version,
+      } = (await device().me()).server;
+      return { usedBytes, capBytes, itemCount, serverVersion: version };
+    },
+    importArchive: ({ file, phrase }) => importArchive(engine.platform.sodium, engine.current, { file, phrase }),
+    orphans: (how) => engine.current.orphans(how),
+    resync: () => device().resync(),
+    dismiss: (id) => engine.current.notices.dismiss(id),
+    resend: ({ noticeId, how }) => engine.current.notices.resend(noticeId, how),
+  } satisfies Partial<Served['calls']>;
+};
+
+const lockCalls = (engine: Engine) => {
+  return {
+    lockSet: (lock) => engine.setLock(lock),
+    lockAfter: (minutes) => engine.setLockAfter(minutes),
+    lock: () => engine.lock(),
+    unlock: (opener) => engine.unlock(opener),
+    touched: () => engine.touched(),
+  } satisfies Partial<Served['calls']>;
+};
+
+const wholeCalls = (engine: Engine, shared: SharedBox) => {
+  const device = (): Device => engine.current.device;
+  return {
+    reconnect: () => device().reconnect(),
+    retry: () => engine.start(),
+    signOut: async () => {
+      await engine.signOut();
+      await shared.clear();
+    },
+    forget: async () => {
+      await engine.forget();
+      await shared.clear();
+    },
+  } satisfies Partial<Served['calls']>;
+};
 
 /** Everything that clients may ask of the engine. */
 export function servedBy(engine: Engine, shared: SharedBox): Served {
-  const device = () => engine.current.device;
   return {
     settled: () => engine.settled,
-    topics: {
-      phase: engine.phase.watch,
-      info: ofSession(
-        engine,
-        null,
-        cellOf((session) => session.info),
-      ),
-      bins: ofSession(
-        engine,
-        [],
-        cellOf((session) => session.bins),
-      ),
-      devices: ofSession(
-        engine,
-        [],
-        cellOf((session) => session.devices),
-      ),
-      list: (params, push) => {
-        const none: ListPage = { items: [], offset: params.offset, total: 0 };
-        return ofSession(engine, none, (session, wanted: ListParams, tell) => session.list(wanted, tell))(params, push);
-      },
-      item: ofSession<{ readonly id: string }, ItemDetail | null>(engine, null, (session, { id }, push) =>
-        session.item(id, push),
-      ),
-      uploads: ofSession(
-        engine,
-        [],
-        cellOf((session) => session.uploads.list),
-      ),
-      notices: ofSession(
-        engine,
-        [],
-        cellOf((session) => session.notices.list),
-      ),
-      enrolment: engine.enrolment.step.watch,
-      offer: engine.offers.step.watch,
-      shared: shared.waiting.watch,
-    },
+    topics: topicsOf(engine, shared),
     calls: {
-      claim: ({ name, claimToken }) => engine.enrolment.claim(expectName(name), claimToken),
-      claimRegister: () => engine.enrolment.retry(),
-      join: ({ name, words }) => engine.enrolment.join(expectName(name), words),
-      recover: ({ name, phrase }) => engine.enrolment.recover(expectName(name), phrase),
-      enrolPassword: (password) => engine.enrolment.password(password),
-      enrolRetry: () => engine.enrolment.retry(),
-      enrolCancel: () => engine.enrolment.cancel(),
-      askClaimed: () => engine.askClaimed(),
-
-      put: (params) => engine.current.put(params),
-      move: ({ ids, binId }) => engine.current.move(ids, binId),
-      remove: ({ ids }) => engine.current.removals.add(ids),
-      keep: ({ ids }) => engine.current.removals.keep(ids),
-      copyText: async (id) => {
-        const view = await device().get(id);
-        if (view === undefined) return '';
-        const payload = view.blob?.holds === 'payload' ? await device().payload(id) : view.payload;
-        return copyOf({ type: view.type, payload }) ?? '';
-      },
-      wholePayload: async (id) => (await device().payload(id)) ?? {},
-      contentSize: (id) => device().blobSize(id),
-      upload: ({ binId, files }) => engine.current.uploads.add(binId, files),
-      uploadCancel: (id) => engine.current.uploads.cancel(id),
-      uploadRetry: (id) => engine.current.uploads.retry(id),
-      hidden: async () => (await device().hidden()).map(({ id, reason, kept }) => ({ id, reason, kept })),
-
-      binCreate: async ({ name, emoji }) => {
-        const label = emoji === '' ? { name } : { name, emoji };
-        const { id } = await device().bins.create(engine.current.newId(), label);
-        await device().bins.refresh('changed');
-        return { id };
-      },
-      binRename: async ({ id, name, emoji }) => {
-        await device().bins.rename(id, emoji === '' ? { name } : { name, emoji });
-        await device().bins.refresh('changed');
-      },
-      binRemove: async (id) => {
-        await device().bins.remove(id);
-        await device().bins.refresh('changed');
-      },
-
-      offer: () => engine.offers.begin(device(), engine.serverUrl),
-      offerAnswer: (same) => engine.offers.answer(same),
-      offerCancel: () => engine.offers.cancel(),
-      deviceRename: ({ id, name }) => device().roster.rename(id, name),
-      deviceRevoke: (id) => device().revoke(id),
-      deviceCertify: ({ id, fingerprint }) => device().roster.certify(id, fingerprint),
-
-      passwordExists: () => device().passwordExists(),
-      passwordSet: ({ password, current }) => device().setPassword(password, current),
-      passwordRemove: (current) => device().removePassword(current),
-      storage: async () => {
-        const {
-          storageUsedBytes: usedBytes,
-          storageCapBytes: capBytes,
-          itemCount,
-          version,
-        } = (await device().me()).server;
-        return { usedBytes, capBytes, itemCount, serverVersion: version };
-      },
-      importArchive: ({ file, phrase }) => importArchive(engine.platform.sodium, engine.current, { file, phrase }),
-      orphans: (how) => engine.current.orphans(how),
-      resync: () => device().resync(),
-      dismiss: (id) => engine.current.notices.dismiss(id),
-      resend: ({ noticeId, how }) => engine.current.notices.resend(noticeId, how),
-
-      lockSet: (lock) => engine.setLock(lock),
-      lockAfter: (minutes) => engine.setLockAfter(minutes),
-      lock: () => engine.lock(),
-      unlock: (opener) => engine.unlock(opener),
-      touched: () => engine.touched(),
-
-      reconnect: () => device().reconnect(),
-      retry: () => engine.start(),
-      signOut: () => engine.signOut(),
-      forget: () => engine.forget(),
+      ...enrolCalls(engine),
+      ...itemCalls(engine),
+      ...binCalls(engine),
+      ...deviceCalls(engine),
+      ...accountCalls(engine),
+      ...lockCalls(engine),
+      ...wholeCalls(engine, shared),
     },
     streams: {
-      content: ({ id, from }, signal) => device().blob(id, { from, signal }),
+      content: ({ id, from }, signal) => engine.current.device.blob(id, { from, signal }),
       archive: ({ phrase }, signal) => archiveOf(engine.platform.sodium, engine.current, { phrase, signal }),
     },
   };

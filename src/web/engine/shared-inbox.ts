@@ -26,6 +26,11 @@ export class SharedInbox {
     return new SharedInbox(engine, await Shared.open());
   }
 
+  /** Forgets what waits. */
+  clear(): Promise<void> {
+    return this.work.run(() => this.shared.clear());
+  }
+
   private look(): void {
     this.work
       .run(() => this.putAll())

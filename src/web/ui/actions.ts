@@ -2,7 +2,8 @@
 import { signal } from '@preact/signals';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { ItemRow } from '../link/messages.js';
-import { honest, toast } from './kit.js';
+import { honest } from './honest.js';
+import { toast } from './kit.js';
 import { bins, call, problemOf } from './link.js';
 import { text } from './strings.js';
 

@@ -2,7 +2,8 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { attempt, contentUrl } from './actions.js';
-import { honest, toast } from './kit.js';
+import { honest } from './honest.js';
+import { toast } from './kit.js';
 import { link } from './link.js';
 import { text } from './strings.js';
 

@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 import type { ContentType } from '../../protocol/item.js';
 import { Field } from './kit.js';
-import { FIELDS, type Draft, type DraftErrors } from './kinds.js';
+import { FIELDS, type Draft, type DraftErrors } from './drafts.js';
 import { text } from './strings.js';
 
 interface KindFieldsProps {

@@ -6,8 +6,9 @@ import type { JsonObject } from '../../crypto/payload.js';
 import type { ItemDetail } from '../link/messages.js';
 import { copy, copyItem } from './clipboard.js';
 import { Copy, ExternalLink } from './icons.js';
-import { fieldOf } from './kinds.js';
-import { Button, honest, ShowButton } from './kit.js';
+import { fieldOf } from './drafts.js';
+import { honest } from './honest.js';
+import { Button, ShowButton } from './kit.js';
 import { FilePreview } from './preview.js';
 import { text } from './strings.js';
 

@@ -3,6 +3,7 @@ import { signal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Check, CircleAlert, Eye, EyeOff, Info, TriangleAlert, X, type Icon } from './icons.js';
+import { honest } from './honest.js';
 import { text } from './strings.js';
 
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
@@ -483,11 +484,6 @@ export function Glyph(props: {
     </span>
   );
 }
-
-/** Marks that turn the direction of what follows: a name may show another ending than it has. And controls. */
-const TURNING = /[\u202a-\u202e\u2066-\u2069\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g;
-/** Another's text without marks that make it look like another one. */
-export const honest = (value: string): string => value.replace(TURNING, '\ufffd');
 
 /** Another's text on one line: isolated from what is around it, cut where it is too long. */
 export function OneLine({ value, class: name }: { value: string; class?: string }): JSX.Element {
