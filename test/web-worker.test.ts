@@ -428,7 +428,8 @@ t.test('WEB-42 WEB-43: a file that a device put comes back by its address, whole
   const app = await App.open(browser, `http://127.0.0.1:${server.port}/`);
   await app.claim();
   await app.page.evaluate(async () => {
-    const { link } = (globalThis as unknown as { probe: { link: { call(...all: unknown[]): Promise<unknown> } } }).probe;
+    const { link } = (globalThis as unknown as { probe: { link: { call(...all: unknown[]): Promise<unknown> } } })
+      .probe;
     const bytes = Uint8Array.from({ length: 700_000 }, (_, at) => at % 251);
     await link.call('upload', { binId: 'inbox', files: [new File([bytes], 'film.mp4', { type: 'video/mp4' })] });
   });
