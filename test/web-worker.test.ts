@@ -5,12 +5,15 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
-import type { Browser, Page } from 'puppeteer-core';
+import { TargetType, type Browser, type Page } from 'puppeteer-core';
 import t from 'tap';
+import type { ItemRow } from '../src/web/link/messages.js';
 import { contentHeaders, disposition, shownAs, spanOf } from '../src/web/worker/headers.js';
 import { bundled, CHROMIUM, startBrowser } from './support/browser.js';
 import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { runServer } from './support/server.js';
+import { App } from './support/web.js';
 import type { WorkerPage } from './support/web-worker-page.js';
 
 t.setTimeout(300_000);
@@ -337,6 +340,15 @@ t.test('the service worker', { skip }, async (t) => {
     t.equal((await call(page)('shared')).length, 50);
     t.equal(await call(page)('takeShares'), 0);
     t.equal(await again({ text: 'there is room again' }, []), '/#/shared');
+    t.equal(await call(page)('takeShares'), 0);
+    await tab.goto(`${world.origin.replace('127.0.0.1', 'localhost')}/`);
+    await tab.waitForFunction('globalThis.page !== undefined');
+    await Promise.all([
+      tab.waitForNavigation(),
+      call(tab)('share', { text: 'from a site' }, [], `${world.origin}/web/share`),
+    ]);
+    t.equal(tab.url(), `${world.origin}/#/shared?refused=foreign`);
+    t.same(await call(page)('shared'), []);
     t.same(
       asked.filter((line) => line.startsWith('POST')),
       [],
@@ -410,10 +422,46 @@ t.test('WEB-47: without an open device content is refused within seconds', { ski
   );
 });
 
+t.test('WEB-42 WEB-43: a file that a device put comes back by its address, whole and in parts', { skip }, async (t) => {
+  const server = await runServer(t);
+  const browser = await startBrowser(t, CHROMIUM ?? '');
+  const app = await App.open(browser, `http://127.0.0.1:${server.port}/`);
+  await app.claim();
+  await app.page.evaluate(async () => {
+    const { link } = (globalThis as unknown as { probe: { link: { call(...all: unknown[]): Promise<unknown> } } })
+      .probe;
+    const bytes = Uint8Array.from({ length: 700_000 }, (_, at) => at % 251);
+    await link.call('upload', { binId: 'inbox', files: [new File([bytes], 'film.mp4', { type: 'video/mp4' })] });
+  });
+  const sent = ({ title, pending }: ItemRow): boolean => title === 'film.mp4' && !pending;
+  const { items } = await app.shows('list', (list) => list.items.some(sent));
+  const id = items.find(sent)?.id ?? '';
+  await app.page.evaluate(() => navigator.serviceWorker.ready.then(() => undefined));
+  await app.page.waitForFunction('navigator.serviceWorker.controller !== null');
+  const read = (range: string) =>
+    app.page.evaluate(
+      async (path, range) => {
+        const response = await fetch(path, range === '' ? {} : { headers: { range } });
+        const bytes = new Uint8Array(await response.arrayBuffer());
+        const first = bytes[0] ?? 0;
+        const { status, headers } = response;
+        const sound = bytes.every((byte, at) => byte === (first + at) % 251);
+        return { status, type: headers.get('content-type'), length: bytes.length, first, sound };
+      },
+      `/web/content/${id}`,
+      range,
+    );
+  t.match(await read(''), { status: 200, type: 'video/mp4', length: 700_000, first: 0, sound: true });
+  t.match(await read('bytes=400000-'), { status: 206, length: 300_000, first: 400_000 % 251, sound: true });
+  t.match(await read('bytes=699999-'), { status: 206, length: 1 });
+  t.match(await read('bytes=700000-'), { status: 416 });
+  t.same(app.faults, []);
+});
+
 /** Ends the service worker's process, as a browser does after a while. */
 async function stopWorker(browser: Browser, origin: string): Promise<void> {
   const target = await browser.waitForTarget(
-    (one) => String(one.type()) === 'service_worker' && one.url().startsWith(origin),
+    (one) => one.type() === TargetType.SERVICE_WORKER && one.url().startsWith(origin),
   );
   const worker = await target.worker();
   await worker?.close();

@@ -184,9 +184,9 @@ const page = {
     return left;
   },
   /** Shares into the app, as the system does: a form is sent and the page is left. */
-  share: (fields: Record<string, string>, names: readonly string[]) => {
+  share: (fields: Record<string, string>, names: readonly string[], action = '/web/share') => {
     const form = document.createElement('form');
-    Object.assign(form, { method: 'POST', action: '/web/share', enctype: 'multipart/form-data' });
+    Object.assign(form, { method: 'POST', action, enctype: 'multipart/form-data' });
     for (const [name, value] of Object.entries(fields)) {
       const input = Object.assign(document.createElement('input'), { name, value });
       form.append(input);

@@ -28,8 +28,8 @@ export interface Share extends Omit<NewShare, 'files'> {
   readonly files: readonly { readonly id: string; readonly file: File }[];
 }
 
-/** Why a share was not kept: nothing in it, too much of it, no room left, or the form could not be read. */
-export type ShareRefusal = 'empty' | 'too_large' | 'full' | 'unreadable';
+/** Why a share was not kept: nothing in it, too much of it, no room left, the form could not be read, a site sent it. */
+export type ShareRefusal = 'empty' | 'too_large' | 'full' | 'unreadable' | 'foreign';
 
 const newId = (): string => ulid(Date.now(), (length) => crypto.getRandomValues(new Uint8Array(length)));
 

@@ -41,7 +41,7 @@ function answered(event: FetchEvent): Promise<Response> | undefined {
   const { request } = event;
   const { origin, pathname } = new URL(request.url);
   if (origin !== scope.location.origin) return undefined;
-  if (request.method === 'POST') return pathname === SHARE ? takeShare(request) : undefined;
+  if (request.method === 'POST') return pathname === SHARE ? takeShare(request, origin) : undefined;
   if (request.method !== 'GET') return undefined;
   if (pathname.startsWith(CONTENT)) {
     const answer = content.answer(request);

@@ -19,10 +19,20 @@ async function shareIn(request: Request): Promise<NewShare> {
   };
 }
 
+/**
+ * True where another site has sent the form. The system names no origin (`null`), and neither does a site that hides its
+ * own: what is kept can have come from any site that was open.
+ */
+function isForeign({ headers }: Request, own: string): boolean {
+  const origin = headers.get('origin');
+  return origin !== null && origin !== 'null' && origin !== own;
+}
+
 /** Keeps the share, and leads to the page that shows what waits; or says there why it was not kept. */
-export async function takeShare(request: Request): Promise<Response> {
+export async function takeShare(request: Request, own: string): Promise<Response> {
   let refused: ShareRefusal | null;
   try {
+    if (isForeign(request, own)) return Response.redirect('/#/shared?refused=foreign', 303);
     const shared = await Shared.open();
     try {
       refused = await shared.add(await shareIn(request));
