@@ -30,7 +30,7 @@ t.test(
         for (const width of [320, 1280]) {
           await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value }]);
           await page.setViewport({ width, height: 800 });
-        await still(page);
+          await still(page);
           const violations = await page.evaluate(async () => {
             const { axe } = globalThis as unknown as { axe: { run(): Promise<{ violations: Violation[] }> } };
             return (await axe.run()).violations;
