@@ -4,6 +4,8 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import t, { type Test } from 'tap';
 import { ulid } from '../src/sdk/ulid.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { Engine } from '../src/web/engine/engine.js';
 import { rowOf } from '../src/web/engine/rows.js';
 import { CHROMIUM, startBrowser } from './support/browser.js';
 import { runServer } from './support/server.js';
@@ -180,4 +182,29 @@ t.test('WEB-66: what the service worker refuses cannot run, and is no other type
       'content-security-policy': "default-src 'none'; sandbox; frame-ancestors 'self'",
       'x-content-type-options': 'nosniff',
     });
+});
+
+t.test('WEB-67: who comes after the time of the lock is over finds it locked, also after a sleep', async (t) => {
+  let now = 0;
+  // Asleep: time passes, and no timer runs.
+  const clock = { now: () => now, setTimer: () => ({ cancel: () => undefined }) };
+  const kept = new Map<string, unknown>([['lock', { kind: 'passphrase' }]]);
+  const records = {
+    get: (key: string) => Promise.resolve(kept.get(key)),
+    put: (key: string, value: unknown) => Promise.resolve(void kept.set(key, value)),
+  };
+  const engine = new Engine({ clock, sodium: nodeSodium } as never, records as never, 'https://sync.example.org');
+  let closed = 0;
+  const session = { close: () => Promise.resolve(void closed++), relock: () => undefined };
+  engine.session.set(session as never);
+  await engine.setLockAfter(10);
+  now += 9 * 60_000;
+  await engine.touched();
+  now += 9 * 60_000;
+  await engine.touched();
+  t.equal(closed, 0, 'in time');
+  now += 10 * 60_000;
+  await engine.touched();
+  t.match(engine.phase.value, { phase: 'locked', kind: 'passphrase' });
+  t.equal(closed, 1);
 });

@@ -116,13 +116,23 @@ export class Engine {
 
   async setLockAfter(minutes: number | null): Promise<void> {
     await this.vault.setLockAfter(minutes);
+    // Whoever sets it is there.
+    this.touchedAt = this.platform.clock.now();
     this.lockAfterMinutes = minutes;
     await this.tellLock();
   }
 
-  /** A person is there. */
-  touched(): void {
+  /** A person is there. One who comes after the time is over, as after a machine has slept, finds it locked. */
+  async touched(): Promise<void> {
+    if (this.isLockDue()) return this.lock();
     this.touchedAt = this.platform.clock.now();
+  }
+
+  private isLockDue(): boolean {
+    const { lockAfterMinutes, touchedAt, session } = this;
+    if (lockAfterMinutes === null || session.value === null) return false;
+    const passed = this.platform.clock.now() - touchedAt;
+    return passed >= lockAfterMinutes * 60_000;
   }
 
   /** Locks now, where there is a lock. */
@@ -171,7 +181,7 @@ export class Engine {
 
   private async open(identity: SavableIdentity): Promise<void> {
     const { platform, records, vault } = this;
-    this.touched();
+    this.touchedAt = platform.clock.now();
     this.isRevoked = false;
     const session = await Session.open({ platform, records, vault, identity, onRevoked: () => this.revoked() });
     this.session.set(session);
@@ -202,10 +212,8 @@ export class Engine {
   }
 
   private watchLock(): void {
-    const { lockAfterMinutes } = this;
-    const { clock } = this.platform;
-    clock.setTimer(LOCK_EVERY_MS, () => this.watchLock());
-    if (lockAfterMinutes === null || clock.now() - this.touchedAt < lockAfterMinutes * 60_000) return;
+    this.platform.clock.setTimer(LOCK_EVERY_MS, () => this.watchLock());
+    if (!this.isLockDue()) return;
     this.lock().catch((error: unknown) => this.phase.set({ phase: 'failed', problem: failureOf(asError(error)) }));
   }
 }
