@@ -3,6 +3,7 @@
  * that a screen shows is a value of this engine or of its open device (`session.ts`).
  */
 import { asError } from '../../protocol/error-code.js';
+import { Serial } from '../../protocol/serial.js';
 import { PublicApi } from '../../sdk/api.js';
 import { ClientError, isPassing } from '../../sdk/errors.js';
 import { Http } from '../../sdk/http.js';
@@ -36,6 +37,8 @@ export class Engine {
   private lockAfterMinutes: number | null = null;
   private touchedAt = 0;
   private isRevoked = false;
+  /** Opening and closing, one after the other: an unlocking that was slow never follows a lock. */
+  private readonly turns = new Serial();
 
   constructor(
     readonly platform: Platform,
@@ -49,11 +52,13 @@ export class Engine {
 
   /** Opens what is here: a device without a lock at once. */
   start(): Promise<void> {
-    this.settled = this.begin();
+    this.settled = this.turns.run(() => this.begin());
     return this.settled;
   }
 
   private async begin(): Promise<void> {
+    // It is open: there is nothing to begin.
+    if (this.session.value !== null) return this.phase.set({ phase: this.isRevoked ? 'revoked' : 'open' });
     this.phase.set({ phase: 'starting' });
     try {
       const lock = await this.vault.locked();
@@ -97,9 +102,11 @@ export class Engine {
   }
 
   /** Throws `ClientError` `bad_identity` for the wrong passphrase or passkey. */
-  async unlock(opener: Opener): Promise<void> {
-    if (this.phase.value.phase !== 'locked') return;
-    await this.open(await this.vault.open(opener));
+  unlock(opener: Opener): Promise<void> {
+    return this.turns.run(async () => {
+      if (this.phase.value.phase !== 'locked') return;
+      await this.open(await this.vault.open(opener));
+    });
   }
 
   async setLock(lock: NewLock): Promise<void> {
@@ -109,21 +116,36 @@ export class Engine {
 
   async setLockAfter(minutes: number | null): Promise<void> {
     await this.vault.setLockAfter(minutes);
+    // Whoever sets it is there.
+    this.touchedAt = this.platform.clock.now();
     this.lockAfterMinutes = minutes;
     await this.tellLock();
   }
 
-  /** A person is there. */
-  touched(): void {
+  /** A person is there. One who comes after the time is over, as after a machine has slept, finds it locked. */
+  async touched(): Promise<void> {
+    if (this.isLockDue()) return this.lock();
     this.touchedAt = this.platform.clock.now();
   }
 
+  private isLockDue(): boolean {
+    const { lockAfterMinutes, touchedAt, session } = this;
+    if (lockAfterMinutes === null || session.value === null) return false;
+    const passed = this.platform.clock.now() - touchedAt;
+    return passed >= lockAfterMinutes * 60_000;
+  }
+
   /** Locks now, where there is a lock. */
-  async lock(): Promise<void> {
-    const lock = await this.vault.locked();
-    if (lock === undefined || lock.kind === 'none' || this.session.value === null) return;
-    await this.close();
-    this.phase.set({ phase: 'locked', kind: lock.kind, passkey: lock.passkey });
+  lock(): Promise<void> {
+    return this.turns.run(async () => {
+      const lock = await this.vault.locked();
+      if (lock === undefined || lock.kind === 'none' || this.session.value === null) return;
+      try {
+        await this.close();
+      } finally {
+        this.phase.set({ phase: 'locked', kind: lock.kind, passkey: lock.passkey });
+      }
+    });
   }
 
   /** Revokes this device, then forgets it. Throws where the server refuses or cannot be reached: nothing was done then. */
@@ -134,22 +156,32 @@ export class Engine {
   }
 
   /** Removes everything of this browser's device from this browser. */
-  async forget(): Promise<void> {
-    await this.close();
+  forget(): Promise<void> {
+    return this.turns.run(() => this.forgotten());
+  }
+
+  private async forgotten(): Promise<void> {
+    try {
+      await this.close();
+    } catch {
+      // A store that cannot be closed is removed all the same.
+    }
     await this.records.clear();
     for (const { name } of await indexedDB.databases())
       if (name?.startsWith('service-device-') === true) await removeIndexed(name);
-    await this.start();
+    await this.begin();
   }
 
-  private async enrolled(identity: SavableIdentity): Promise<void> {
-    await this.vault.create(identity);
-    await this.open(identity);
+  private enrolled(identity: SavableIdentity): Promise<void> {
+    return this.turns.run(async () => {
+      await this.vault.create(identity);
+      await this.open(identity);
+    });
   }
 
   private async open(identity: SavableIdentity): Promise<void> {
     const { platform, records, vault } = this;
-    this.touched();
+    this.touchedAt = platform.clock.now();
     this.isRevoked = false;
     const session = await Session.open({ platform, records, vault, identity, onRevoked: () => this.revoked() });
     this.session.set(session);
@@ -162,8 +194,11 @@ export class Engine {
     this.offers.cancel();
     const session = this.session.value;
     this.session.set(null);
-    await session?.close();
-    this.vault.close();
+    try {
+      await session?.close();
+    } finally {
+      this.vault.close();
+    }
   }
 
   private revoked(): void {
@@ -177,10 +212,8 @@ export class Engine {
   }
 
   private watchLock(): void {
-    const { lockAfterMinutes } = this;
-    const { clock } = this.platform;
-    clock.setTimer(LOCK_EVERY_MS, () => this.watchLock());
-    if (lockAfterMinutes === null || clock.now() - this.touchedAt < lockAfterMinutes * 60_000) return;
+    this.platform.clock.setTimer(LOCK_EVERY_MS, () => this.watchLock());
+    if (!this.isLockDue()) return;
     this.lock().catch((error: unknown) => this.phase.set({ phase: 'failed', problem: failureOf(asError(error)) }));
   }
 }

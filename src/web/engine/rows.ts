@@ -6,10 +6,13 @@ import type { ItemDetail, ItemRow } from '../link/messages.js';
 /** Characters of a text that a row carries for the clipboard; a longer one is read when it is copied. */
 const COPY_MAX = 2_000;
 const DETAIL_MAX = 300;
+/** An address that browsers open, and a media type: longer ones are no honest use. */
+const HREF_MAX = 8_192;
+const MIME_MAX = 200;
 
 /** An address that may be opened: http and https only. */
 export function safeHref(url: string | undefined): string | null {
-  if (url === undefined || !URL.canParse(url)) return null;
+  if (url === undefined || url.length > HREF_MAX || !URL.canParse(url)) return null;
   return /^https?:$/.test(new URL(url).protocol) ? url : null;
 }
 
@@ -60,7 +63,7 @@ export function rowOf(view: ItemView, removeAt: number | null): ItemRow {
   const copy = copyOf(view);
   const open = copy !== undefined && copy.length <= COPY_MAX && !isSecretField(type, mainField(type) ?? '');
   const file = holdsFile(type)
-    ? { name: title, mime: fieldText(payload, 'mime') ?? '', size: number(view, 'size') }
+    ? { name: title, mime: (fieldText(payload, 'mime') ?? '').slice(0, MIME_MAX), size: number(view, 'size') }
     : null;
   return {
     ...{ id, binId, type, ts, pending, sender, title, file, removeAt },

@@ -2,7 +2,7 @@
 import { isDisplayName } from '../../protocol/ids.js';
 import type { Device } from '../../sdk/device.js';
 import type { Served } from '../link/host.js';
-import type { Failure, ItemDetail, ListPage, ListParams, Phase } from '../link/messages.js';
+import type { Failure, ItemDetail, ListPage, ListParams, Phase, SharedWaiting } from '../link/messages.js';
 import { Cell } from './cell.js';
 import { archiveOf, importArchive } from './archive.js';
 import type { Engine } from './engine.js';
@@ -37,7 +37,8 @@ const cellOf =
 
 /** The files and texts that were shared into the app. */
 export interface SharedBox {
-  readonly waiting: Cell<{ readonly count: number }>;
+  readonly waiting: Cell<SharedWaiting>;
+  take(ids: readonly string[], how: 'put' | 'drop'): Promise<void>;
   clear(): Promise<void>;
 }
 
@@ -49,12 +50,18 @@ const topicsOf = (engine: Engine, shared: SharedBox): Served['topics'] => {
     bins: cell([], (session) => session.bins),
     devices: cell([], (session) => session.devices),
     list: (params, push) => {
+      expectPage(params);
       const none: ListPage = { items: [], offset: params.offset, total: 0 };
       return ofSession(engine, none, (session, wanted: ListParams, tell) => session.list(wanted, tell))(params, push);
     },
-    item: ofSession<{ readonly id: string }, ItemDetail | null>(engine, null, (session, { id }, push) =>
-      session.item(id, push),
-    ),
+    item: (params, push) => {
+      // Before there is a session: later it would be the unlocking that fails.
+      if (typeof (params as typeof params | null)?.id !== 'string')
+        throw new RangeError('an item is watched by its id');
+      return ofSession<{ readonly id: string }, ItemDetail | null>(engine, null, (session, { id }, tell) =>
+        session.item(id, tell),
+      )(params, push);
+    },
     uploads: cell([], (session) => session.uploads.list),
     notices: cell([], (session) => session.notices.list),
     enrolment: engine.enrolment.step.watch,
@@ -166,6 +173,7 @@ const lockCalls = (engine: Engine) => {
 const wholeCalls = (engine: Engine, shared: SharedBox) => {
   const device = (): Device => engine.current.device;
   return {
+    sharedTake: ({ ids, how }) => shared.take(ids, how),
     reconnect: () => device().reconnect(),
     retry: () => engine.start(),
     signOut: async () => {
@@ -212,6 +220,11 @@ export function brokenBy(problem: Failure): Served {
     get: (_, name) => (name === 'phase' ? phase.watch : silent),
   });
   return { settled: () => Promise.resolve(), calls, topics, streams };
+}
+
+function expectPage(params: ListParams | null): void {
+  if (typeof params !== 'object' || !Number.isSafeInteger(params?.offset) || !Number.isSafeInteger(params?.limit))
+    throw new RangeError('a list is watched from an offset, up to a limit');
 }
 
 function expectName(name: string): string {

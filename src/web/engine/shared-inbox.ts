@@ -1,17 +1,25 @@
-/** Puts what was shared into the app into the inbox, as soon as a device is open; until then it waits. */
+/** What was shared into the app: it waits for an open device and a person's word, then is put into the inbox. */
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { Serial } from '../../protocol/serial.js';
 import { textDetected } from '../../sdk/payloads/shapes.js';
+import type { SharedWaiting } from '../link/messages.js';
 import { asError } from '../../protocol/error-code.js';
 import { Cell } from './cell.js';
 import type { Engine } from './engine.js';
 import { Shared, type Share } from './shared.js';
 import type { Session } from './session.js';
 
+/** Shares that are shown at once, names of files of one, and characters of a line. */
+const NEXT_MAX = 5;
+const NAMES_MAX = 10;
+const LINE_MAX = 200;
+
+const lineOf = (text: string): string => text.slice(0, LINE_MAX).replace(/\s+/g, ' ').trim();
+
 /** The shares of one browser. */
 export class SharedInbox {
-  /** How many wait for a device. */
-  readonly waiting = new Cell<{ readonly count: number }>({ count: 0 });
+  /** What waits. */
+  readonly waiting = new Cell<SharedWaiting>({ count: 0, next: [] });
   private readonly work = new Serial();
 
   private constructor(
@@ -33,20 +41,33 @@ export class SharedInbox {
 
   private look(): void {
     this.work
-      .run(() => this.putAll())
+      .run(() => this.tell())
       .catch((error: unknown) => this.engine.session.value?.notices.add('problem', { error: asError(error) }));
   }
 
-  private async putAll(): Promise<void> {
-    const session = this.engine.session.value;
-    if (session !== null)
+  /** Puts the shares of these ids, or drops them. Throws `ClientError` `closed` while no device is open. */
+  take(ids: readonly string[], how: 'put' | 'drop'): Promise<void> {
+    return this.work.run(async () => {
+      const session = this.engine.current;
       for (const share of await this.shared.list()) {
-        await put(session, share);
+        if (!ids.includes(share.id)) continue;
+        if (how === 'put') await put(session, share);
         // Only now: what is put twice has the same ids, and is there once.
         await this.shared.take(share.id);
       }
-    const count = await this.shared.count();
-    if (count !== this.waiting.value.count) this.waiting.set({ count });
+    });
+  }
+
+  private async tell(): Promise<void> {
+    const all = await this.shared.list();
+    // Locked, no page shows what is in them.
+    const shown = this.engine.session.value === null ? [] : all.slice(0, NEXT_MAX);
+    const next = shown.map(({ id, title, text, url, files }) => {
+      const names = files.slice(0, NAMES_MAX).map(({ file }) => lineOf(file.name));
+      if (files.length > NAMES_MAX) names.push(`+ ${files.length - NAMES_MAX}`);
+      return { id, title: [title, url, text].map(lineOf).find((line) => line !== '') ?? '', files: names };
+    });
+    this.waiting.set({ count: all.length, next });
   }
 }
 

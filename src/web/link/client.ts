@@ -58,7 +58,8 @@ export class Link {
   private release: () => void = () => undefined;
 
   constructor() {
-    this.channel.onmessage = ({ data }: MessageEvent<ToClient>) => {
+    this.channel.onmessage = ({ data }: MessageEvent<ToClient | null>) => {
+      if (data === null) return;
       if (data.kind === 'welcome') this.greet(data.engine);
       else this.open.get(data.id)?.receive(data);
     };
@@ -66,8 +67,8 @@ export class Link {
     // The engine sees by this lock that the client is gone, also where its tab crashed. So it is held before the
     // engine hears of the client.
     const held = navigator.locks.request(channelOf(this.client), () => {
-      this.door.onmessage = ({ data }: MessageEvent<AtDoor>) => {
-        if (data.kind === 'leads') knock();
+      this.door.onmessage = ({ data }: MessageEvent<AtDoor | null>) => {
+        if (data?.kind === 'leads') knock();
       };
       knock();
       return new Promise<void>((resolve) => {

@@ -36,6 +36,14 @@ const CLIENTS_MAX = 200;
 /** Watches and streams of one client: a page has about a dozen. */
 const OPEN_MAX = 100;
 
+const KINDS: ReadonlySet<unknown> = new Set<ToEngine['kind']>(['call', 'watch', 'read', 'pull', 'end']);
+
+const isMessage = (data: unknown): data is ToEngine =>
+  typeof data === 'object' && data !== null && 'id' in data && 'kind' in data && KINDS.has(data.kind);
+
+/** As `crypto.randomUUID` draws them. */
+const isClient = (client: unknown): boolean => typeof client === 'string' && /^[\da-f-]{36}$/.test(client);
+
 /** One client. */
 class Guest {
   private readonly channel: BroadcastChannel;
@@ -48,7 +56,7 @@ class Guest {
     client: string,
   ) {
     this.channel = new BroadcastChannel(channelOf(client));
-    this.channel.onmessage = ({ data }: MessageEvent<ToEngine>) => this.receive(data);
+    this.channel.onmessage = ({ data }: MessageEvent<unknown>) => this.receive(data);
   }
 
   welcome(engine: string): void {
@@ -64,7 +72,10 @@ class Guest {
     this.channel.postMessage(message);
   }
 
-  private receive(message: ToEngine): void {
+  /** A tab of another version, or one that fails, may send anything: none of it ends the engine. */
+  private receive(data: unknown): void {
+    if (!isMessage(data)) return;
+    const message = data;
     const { id } = message;
     if (message.kind === 'pull') return this.pulls.get(id)?.();
     if (message.kind === 'end') {
@@ -74,7 +85,10 @@ class Guest {
     const failed = (error: unknown): void => this.send({ kind: 'failed', id, problem: failureOf(error) });
     try {
       if (message.kind === 'call')
-        this.called(message).then((value) => this.send({ kind: 'result', id, value }), failed);
+        this.called(message)
+          .then((value) => this.send({ kind: 'result', id, value }))
+          .catch(failed);
+      else if (this.ends.has(id)) throw new RangeError('a watch or a stream has this id already');
       else if (this.ends.size >= OPEN_MAX) throw new RangeError('too many watches and streams are open in this tab');
       else if (message.kind === 'watch') this.watched(message);
       else this.read(message).catch(failed);
@@ -84,7 +98,6 @@ class Guest {
   }
 
   private async called({ name, params }: ToEngine & { readonly kind: 'call' }): Promise<unknown> {
-    // The names of both sides come from one build, and the channel is this origin's own.
     await this.served.settled();
     const run = this.served.calls[name] as (params: unknown) => unknown;
     return (await run(params)) ?? null;
@@ -133,8 +146,8 @@ export function serve(served: Served): void {
   const engine = crypto.randomUUID();
   const door = new BroadcastChannel(DOOR);
   const guests = new Map<string, Guest>();
-  door.onmessage = ({ data }: MessageEvent<AtDoor>) => {
-    if (data.kind !== 'here') return;
+  door.onmessage = ({ data }: MessageEvent<AtDoor | null>) => {
+    if (data?.kind !== 'here' || !isClient(data.client)) return;
     const { client } = data;
     if (!guests.has(client)) {
       if (guests.size >= CLIENTS_MAX) return;

@@ -205,9 +205,13 @@ export type Offer =
   | { readonly step: 'joined'; readonly name: string }
   | { readonly step: 'failed'; readonly problem: Failure };
 
-/** What was shared into the app and waits for a device that is open. */
+/**
+ * What was shared into the app and waits until a person says that it was them: any page can send such a form. `next`:
+ * the oldest ones, while a device is open. Titles are one line; `files` are names.
+ */
 export interface SharedWaiting {
   readonly count: number;
+  readonly next: readonly { readonly id: string; readonly title: string; readonly files: readonly string[] }[];
 }
 
 /** Watched values: parameters and value of each. */
@@ -274,6 +278,8 @@ export interface Calls {
   uploadCancel(id: string): void;
   uploadRetry(id: string): void;
   hidden(): readonly HiddenRow[];
+  /** Puts what was shared into the inbox, or drops it: those that were shown. */
+  sharedTake(params: { readonly ids: readonly string[]; readonly how: 'put' | 'drop' }): void;
 
   // Bins.
   binCreate(params: { readonly name: string; readonly emoji: string }): { readonly id: string };

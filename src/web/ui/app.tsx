@@ -15,7 +15,8 @@ import { LockScreen } from './lock.js';
 import { itemId, page } from './route.js';
 import { SecondsTo } from './row.js';
 import { Drawer, Sidebar } from './sidebar.js';
-import { drawer, focusList, showingKeys } from './state.js';
+import { drawer, focusList, query, showingKeys } from './state.js';
+import { toEdit, toMove } from './actions.js';
 import { text } from './strings.js';
 import { StoreFailed } from './unable-screens.js';
 
@@ -94,6 +95,15 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
   useKeys();
   useTouch();
   useEffect(() => void navigator.storage?.persist?.().catch(() => false), []);
+  // Locked or signed out, the page remembers nothing of what was looked at.
+  useEffect(
+    () => () => {
+      toMove.value = null;
+      toEdit.value = null;
+      query.value = '';
+    },
+    [],
+  );
   // So that they are there at once, and without a network.
   useEffect(() => {
     const timer = setTimeout(Page.ahead, PAGES_AFTER_MS);

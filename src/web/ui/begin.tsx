@@ -1,5 +1,6 @@
 /** Becoming a device: claim a server, join with six words, recover with twelve. */
 import type { JSX, TargetedKeyboardEvent } from 'preact';
+import { signal } from '@preact/signals';
 import { useEffect, useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
@@ -14,13 +15,24 @@ const { begin } = text;
 
 /** What the page was opened with. In memory only. */
 let fragment: Fragment | null = null;
+/** Counts what came while the page was open. */
+const opened = signal(0);
 
 /** Takes words or a token out of the page's address, before anything else can see or keep them. */
 export function takeFragment(): void {
+  take();
+  // A link that is opened in a tab with the app does not load it again.
+  addEventListener('hashchange', take);
+}
+
+function take(): void {
   const read = readFragment(location.hash);
   if (read === null) return;
-  fragment = read;
   history.replaceState(null, '', location.pathname + location.search);
+  // Of no use to a device.
+  if (phase.peek()?.phase === 'open') return;
+  fragment = read;
+  opened.value++;
 }
 
 /** What Chromium's browsers tell instead of their user agent. */
@@ -83,6 +95,8 @@ export function BeginScreen(): JSX.Element {
     ask();
   }, [failed]);
   const [draft, setDraft] = useState<Draft>(firstDraft);
+  const taken = opened.value;
+  useEffect(() => setDraft((before) => ({ ...before, ...linked() })), [taken]);
   const way = chosen ?? wayFor(now.claimed);
   if (step.step !== 'idle' && failed === null) return <Step step={step} way={way} />;
   if (way === null) return <Asking problem={now.problem ?? refused} onAgain={ask} />;
@@ -103,12 +117,13 @@ export function BeginScreen(): JSX.Element {
   );
 }
 
-const firstDraft = (): Draft => ({
-  name: ownName(),
-  words: fragment?.kind === 'pair' ? fragment.words : '',
-  phrase: '',
-  token: fragment?.kind === 'claim' ? fragment.token : '',
-});
+const firstDraft = (): Draft => ({ ...{ name: ownName(), words: '', phrase: '', token: '' }, ...linked() });
+
+/** What the link gave. */
+function linked(): Partial<Draft> {
+  if (fragment?.kind === 'pair') return { words: fragment.words };
+  return fragment === null ? {} : { token: fragment.token };
+}
 
 /** Words in the address are of a server that is claimed, also while it does not answer. */
 function wayFor(claimed: boolean | null): Way | null {

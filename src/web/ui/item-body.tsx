@@ -149,7 +149,7 @@ function ContactBody({ field }: { readonly field: FieldReader }): JSX.Element {
     <Values>
       <Value name="name" value={field('name')} />
       <Value name="role" value={field('role')} />
-      <Value name="email" value={email} href={`mailto:${encodeURIComponent(email).replace('%40', '@')}`} />
+      <Value name="email" value={email} href={`mailto:${encodeURIComponent(honest(email)).replace('%40', '@')}`} />
       <Value name="phone" value={field('phone')} href={phoneHref(field('phone'))} />
     </Values>
   );

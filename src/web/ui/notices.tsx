@@ -4,8 +4,8 @@ import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { DeviceInfo, HiddenRow, Notice as Told } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { Button, Confirm, Dialog, Notice, When } from './kit.js';
-import { call, info, notices } from './link.js';
+import { Button, Confirm, Dialog, Notice, OneLine, When } from './kit.js';
+import { call, info, notices, shared } from './link.js';
 import { text } from './strings.js';
 import { update } from './update.js';
 
@@ -25,11 +25,44 @@ export function Notices(): JSX.Element {
           actions={<Button onClick={update.value}>{text.frame.reload}</Button>}
         />
       )}
+      <SharedIn />
       {about !== null && <Standing about={about} />}
       {told.slice(0, SHOWN_MAX).map((one) => (
         <ToldNotice key={one.id} told={one} />
       ))}
     </div>
+  );
+}
+
+/** What was shared into the app. A page of anybody could have sent it: it is put when the person says so. */
+function SharedIn(): JSX.Element | null {
+  const { count, next } = shared.value ?? { count: 0, next: [] };
+  if (next.length === 0) return null;
+  const ids = next.map(({ id }) => id);
+  const take = (how: 'put' | 'drop') => (): void => void attempt(call('sharedTake', { ids, how }));
+  return (
+    <Notice
+      kind="warn"
+      title={words.shared(count)}
+      actions={
+        <>
+          <Button onClick={take('put')}>{words.sharedPut}</Button>
+          <Button kind="quiet" onClick={take('drop')}>
+            {words.sharedDrop}
+          </Button>
+        </>
+      }
+      live
+    >
+      <ul>
+        {next.map(({ id, title, files }) => (
+          <li key={id}>
+            <OneLine value={[title, ...files].filter((part) => part !== '').join(' · ')} />
+          </li>
+        ))}
+      </ul>
+      <p>{words.sharedWhy}</p>
+    </Notice>
   );
 }
 

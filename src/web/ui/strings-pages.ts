@@ -210,7 +210,7 @@ const trust = {
     'Items as the server has them: encrypted. They open with your device’s key.',
     'The device’s key: encrypted. Without a lock, under a key that scripts can use but not read, which keeps it from a copy of the files rather than from people at this computer.',
     'With a lock, under your passphrase or passkey: a locked browser cannot be read without it.',
-    'Two things wait unencrypted: a file until it is with the server, and what is shared into the app until you unlock.',
+    'Two things wait unencrypted: a file until it is with the server, and what is shared into the app until you put it.',
   ],
   check: 'How to check',
   checkLead:

@@ -237,7 +237,7 @@ const frame = {
   reload: 'Reload',
   engineGone: 'What runs this page in the background has stopped',
   engineGoneHow: 'Nothing that was kept is lost. Reload the page to go on.',
-  sharedWaiting: (count: number): string => `${counted(count, 'shared thing')} will be put once this device is open.`,
+  sharedWaiting: (count: number): string => `${counted(count, 'shared thing')} can be put once this device is open.`,
 };
 
 /** The list and its rows. */
@@ -402,6 +402,10 @@ const notices = {
     count === 1 ? 'A device nobody vouched for wants in' : `${count} devices nobody vouched for want in`,
   uncertifiedText: 'Nothing is sent until you decide: let it in if it is yours, revoke it if not.',
   toDevices: 'Look at devices',
+  shared: (count: number): string => `${counted(count, 'thing')} shared into this app`,
+  sharedWhy: 'Was it you? Other web pages can send such things too.',
+  sharedPut: 'Put into the inbox',
+  sharedDrop: 'Throw away',
   orphaned: (count: number): string => `The server lost ${counted(count, 'item')} that this device still has`,
   orphanedText: 'It was restored to an older state. Write them again, or let them go.',
   republish: 'Write again',

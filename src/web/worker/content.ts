@@ -5,7 +5,7 @@
 import { isUlid } from '../../protocol/ids.js';
 import { LinkError, type Link } from '../link/client.js';
 import type { ItemDetail, Phase } from '../link/messages.js';
-import { contentHeaders, spanOf, type Span } from './headers.js';
+import { contentHeaders, POLICY, spanOf, type Span } from './headers.js';
 
 /** How long a device may take to open, and an item to be found in it. */
 const ENGINE_MS = 5_000;
@@ -24,7 +24,11 @@ type File = NonNullable<ItemDetail['file']>;
 const refusal = (status: number, why: string, headers: Record<string, string> = {}): Answer => ({
   response: new Response(`${why}\n`, {
     status,
-    headers: { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store', ...headers },
+    headers: {
+      ...{ 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store', ...headers },
+      ...{ 'content-security-policy': POLICY, 'x-content-type-options': 'nosniff' },
+      'cross-origin-resource-policy': 'same-origin',
+    },
   }),
   over: Promise.resolve(),
 });

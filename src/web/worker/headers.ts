@@ -41,7 +41,8 @@ export function disposition(how: 'inline' | 'attachment', name: string): string 
   return `${how}; filename="${plain}"; filename*=UTF-8''${encoded}`;
 }
 
-const POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'";
+/** Content, and what says why there is none. */
+export const POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'";
 /** Viewers of PDFs do not start in a sandbox everywhere. */
 const PDF_POLICY = "default-src 'none'; frame-ancestors 'self'";
 

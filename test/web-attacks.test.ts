@@ -1,0 +1,210 @@
+/** Attacks on the web app: pages of others, other tabs that fail, what a server or an item may say, races of the lock. */
+import { randomBytes } from 'node:crypto';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import t, { type Test } from 'tap';
+import { ulid } from '../src/sdk/ulid.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { Engine } from '../src/web/engine/engine.js';
+import { rowOf } from '../src/web/engine/rows.js';
+import { CHROMIUM, startBrowser } from './support/browser.js';
+import { runServer } from './support/server.js';
+import { App } from './support/web.js';
+
+t.setTimeout(300_000);
+
+const skip = CHROMIUM === undefined && 'this machine has no Chromium';
+const item = (type: 'text' | 'contact', payload: Readonly<Record<string, unknown>>) =>
+  ({ id: ulid(Date.now(), randomBytes), binId: 'inbox', type, payload }) as const;
+
+/** A server, and a tab with its app. */
+async function scene(t: Test) {
+  const server = await runServer(t, {});
+  const url = `http://127.0.0.1:${server.port}/`;
+  const browser = await startBrowser(t, CHROMIUM ?? '');
+  const app = await App.open(browser, url);
+  return { url, browser, app };
+}
+
+t.test('WEB-61: what a failing tab sends ends no engine, and no other tab sees it', { skip }, async (t) => {
+  const { app, browser, url } = await scene(t);
+  await app.claim();
+  const second = await App.open(browser, url);
+  await second.ready();
+  await second.call('lockSet', { kind: 'passphrase', passphrase: 'correct horse' });
+  await second.call('lock');
+  await second.shows('phase', ({ phase }) => phase === 'locked');
+  const answers = await second.page.evaluate(async () => {
+    const client = crypto.randomUUID();
+    const own = new BroadcastChannel(`service-web:${client}`);
+    const door = new BroadcastChannel('service-web');
+    const answers: unknown[] = [];
+    await new Promise<void>((welcome) => {
+      own.onmessage = ({ data }: MessageEvent<{ kind: string; id: number }>) => {
+        if (data.kind === 'welcome') welcome();
+        else answers.push([data.id, data.kind]);
+      };
+      navigator.locks
+        .request(`service-web:${client}`, () => {
+          for (const garbage of [null, 1, 'x', {}, { kind: 'here' }, { kind: 'here', client: { toString: 1 } }])
+            door.postMessage(garbage);
+          door.postMessage({ kind: 'here', client });
+          return new Promise(() => undefined);
+        })
+        .catch(() => undefined);
+    });
+    const wrong = [
+      { kind: 'watch', id: 1, topic: 'item', params: null },
+      { kind: 'watch', id: 2, topic: 'list', params: null },
+      { kind: 'watch', id: 3, topic: 'list', params: { offset: 'x', limit: {} } },
+      { kind: 'watch', id: 4, topic: 'nothing', params: null },
+      { kind: 'call', id: 5, name: 'nothing', params: null },
+      { kind: 'call', id: 6, name: 'move', params: null },
+      { kind: 'read', id: 7, stream: 'content', params: null },
+    ];
+    for (const garbage of [null, undefined, 7, 'text', [], {}, { kind: 'watch' }, ...wrong]) own.postMessage(garbage);
+    while (answers.length < wrong.length) await new Promise((resolve) => setTimeout(resolve, 20));
+    return answers as [number, string][];
+  });
+  t.same(
+    answers.sort(([a], [b]) => a - b),
+    [1, 2, 3, 4, 5, 6, 7].map((id) => [id, 'failed']),
+    'each is refused',
+  );
+  await app.call('unlock', { passphrase: 'correct horse' });
+  for (const tab of [app, second]) await tab.shows('phase', ({ phase }) => phase === 'open');
+  t.match(await app.call('put', item('text', { text: 'still here' })), { id: /^\w{26}$/ });
+  t.same([...app.faults, ...second.faults], []);
+});
+
+t.test("WEB-62: a form of another's page is shared into nothing before a person says so", { skip }, async (t) => {
+  const { app, browser, url } = await scene(t);
+  await app.claim();
+  await app.page.evaluate(() => navigator.serviceWorker.ready.then(() => undefined));
+  const evil = createServer((_, response) => {
+    response.setHeader('content-type', 'text/html');
+    response.end(`<form method=post enctype=multipart/form-data action="${url}web/share">
+      <input name=text value="pay to this account"></form><script>document.forms[0].submit()</script>`);
+  });
+  await new Promise<void>((resolve) => evil.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => evil.close());
+  const other = await browser.newPage();
+  for (const text of ['once', 'twice']) {
+    await other.goto(`http://localhost:${(evil.address() as AddressInfo).port}/${text}`);
+    await other.waitForFunction(() => location.hash === '#/shared');
+  }
+  const waiting = await app.shows('shared', ({ next }) => next.length === 2);
+  t.match(waiting.next[0], { title: 'pay to this account', files: [] });
+  t.equal((await app.value('list'))?.total, 0, 'nothing was put');
+  const [first = '', second = ''] = waiting.next.map(({ id }) => id);
+  await app.call('lockSet', { kind: 'passphrase', passphrase: 'correct horse' });
+  await app.call('lock');
+  t.same((await app.shows('shared', ({ next }) => next.length === 0)).count, 2, 'locked, only their number is told');
+  t.match(await app.call('sharedTake', { ids: [first], how: 'put' }), { failed: 'closed' });
+  await app.call('unlock', { passphrase: 'correct horse' });
+  await app.call('sharedTake', { ids: [second], how: 'drop' });
+  await app.call('sharedTake', { ids: [first], how: 'put' });
+  await app.shows('shared', ({ count }) => count === 0);
+  await app.shows('list', ({ items }) => items.map(({ id }) => id).join() === first);
+});
+
+t.test('WEB-63: an unlocking that was under way does not open what was locked after it', { skip }, async (t) => {
+  const { app } = await scene(t);
+  await app.claim();
+  await app.call('lockSet', { kind: 'passphrase', passphrase: 'correct horse' });
+  await app.call('lock');
+  await app.page.evaluate(async () => {
+    const { link } = (globalThis as unknown as { probe: { link: { call(...all: unknown[]): Promise<unknown> } } })
+      .probe;
+    const opener = { passphrase: 'correct horse' };
+    await Promise.allSettled([link.call('unlock', opener), link.call('unlock', opener), link.call('lock')]);
+  });
+  await app.shows('phase', ({ phase }) => phase === 'locked', 5_000);
+  // The answer comes after whatever was still under way.
+  t.match(await app.call('unlock', { passphrase: 'battery staple' }), { failed: 'bad_identity' });
+  t.match(await app.value('phase'), { phase: 'locked' });
+  t.match(await app.call('copyText', 'x'), { failed: 'closed' });
+});
+
+t.test('WEB-64: no text of an item breaks the page, and no field makes a row long', { skip }, async (t) => {
+  const { app } = await scene(t);
+  await app.claim();
+  const half = item('contact', { name: 'Half' });
+  // Made in the page: on the way to it half a character would become another one.
+  await app.page.evaluate((given) => {
+    const [high, low] = [String.fromCharCode(0xd800), String.fromCharCode(0xdc00)];
+    const payload = { name: `Half ${high}`, email: `${low}@example.org`, phone: high };
+    const { link } = (globalThis as unknown as { probe: { link: { call(...all: unknown[]): Promise<unknown> } } })
+      .probe;
+    return link.call('put', { ...given, payload });
+  }, half);
+  await app.page.evaluate((id) => void (location.hash = `#/item/${id}`), half.id);
+  await app.page.waitForSelector('a[href^="mailto:"]', { timeout: 10_000 });
+  t.same(app.faults, []);
+  const long = 'x'.repeat(100_000);
+  const view = { id: half.id, binId: 'inbox', ts: 1, pending: false, senderDevice: '', version: 1, blob: null };
+  const rows = [
+    rowOf({ ...view, type: 'file', payload: { name: long, mime: long } } as never, null),
+    rowOf({ ...view, type: 'link', payload: { url: `https://example.org/${long}`, title: long } } as never, null),
+  ];
+  for (const row of rows) t.ok(JSON.stringify(row).length < 10_000, row.type);
+});
+
+t.test('WEB-65: a link that is opened beside the app leaves the address too, and does nothing', { skip }, async (t) => {
+  const { app, url } = await scene(t);
+  await app.shows('phase', ({ phase }) => phase === 'empty');
+  await app.page.evaluate(() => void (location.hash = '#claim=token-of-somebody'));
+  await app.page.waitForFunction(() => location.hash === '');
+  await app.page.waitForFunction(() =>
+    [...document.querySelectorAll('input')].some(({ value }) => value === 'token-of-somebody'),
+  );
+  t.match(await app.value('enrolment'), { step: 'idle' }, 'nothing began');
+  t.ok(await app.page.evaluate(() => document.body.innerText.includes(location.host)), 'and the server is named');
+  await app.claim();
+  await app.page.evaluate(() => void (location.hash = '#pair=one-two-three-four-five-six'));
+  await app.page.waitForFunction(() => location.hash === '');
+  t.equal(app.page.url(), url);
+});
+
+t.test('WEB-66: what the service worker refuses cannot run, and is no other type', { skip }, async (t) => {
+  const { app } = await scene(t);
+  await app.page.evaluate(() => navigator.serviceWorker.ready.then(() => undefined));
+  await app.page.waitForFunction(() => navigator.serviceWorker.controller !== null);
+  const headers = await app.page.evaluate(async () => {
+    const answers = await Promise.all(
+      ['%3Cscript%3E', '01M82XKTMM8ZRB262RR1ZKK7GF?type=text/html'].map((id) => fetch(`/web/content/${id}`)),
+    );
+    return answers.map(({ headers }) => Object.fromEntries(headers));
+  });
+  for (const one of headers)
+    t.match(one, {
+      'content-type': 'text/plain; charset=utf-8',
+      'content-security-policy': "default-src 'none'; sandbox; frame-ancestors 'self'",
+      'x-content-type-options': 'nosniff',
+    });
+});
+
+t.test('WEB-67: who comes after the time of the lock is over finds it locked, also after a sleep', async (t) => {
+  let now = 0;
+  // Asleep: time passes, and no timer runs.
+  const clock = { now: () => now, setTimer: () => ({ cancel: () => undefined }) };
+  const kept = new Map<string, unknown>([['lock', { kind: 'passphrase' }]]);
+  const records = {
+    get: (key: string) => Promise.resolve(kept.get(key)),
+    put: (key: string, value: unknown) => Promise.resolve(void kept.set(key, value)),
+  };
+  const engine = new Engine({ clock, sodium: nodeSodium } as never, records as never, 'https://sync.example.org');
+  let closed = 0;
+  const session = { close: () => Promise.resolve(void closed++), relock: () => undefined };
+  engine.session.set(session as never);
+  await engine.setLockAfter(10);
+  now += 9 * 60_000;
+  await engine.touched();
+  now += 9 * 60_000;
+  await engine.touched();
+  t.equal(closed, 0, 'in time');
+  now += 10 * 60_000;
+  await engine.touched();
+  t.match(engine.phase.value, { phase: 'locked', kind: 'passphrase' });
+  t.equal(closed, 1);
+});
