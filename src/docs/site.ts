@@ -11,6 +11,7 @@ import { escaped, render, titleOf } from './markdown.js';
 const ORDER = [
   'index',
   'what-is-promised',
+  'web',
   'command-line',
   'doctor',
   'archive',

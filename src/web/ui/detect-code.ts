@@ -33,7 +33,10 @@ const OTHER_COMMAND =
 
 type Sign = readonly [lang: string, ...all: readonly RegExp[]];
 
-/** The first whose signs all occur. */
+/**
+ * The first whose signs all occur. Each takes steps in proportion to the text: what begins in every line ends in it, or
+ * after a bounded length.
+ */
 const SIGNS: readonly Sign[] = [
   ['python', /^#!.*\bpython/],
   ['javascript', /^#!.*\b(node|deno|bun)\b/],
@@ -47,39 +50,47 @@ const SIGNS: readonly Sign[] = [
   ['xml', /^\s*<([a-z][\w:.-]*)(\s[^>]*)?>[\s\S]*<\/\1>\s*$/i],
   ['diff', /^(diff --git |--- \S+[^\n]*\n\+\+\+ )/m],
   ['dockerfile', /^FROM \S+/m, /^(RUN|COPY|CMD|ENTRYPOINT|WORKDIR) /m],
-  ['cpp', /^\s*#include\s*[<"]/m, /\b(std::|template\s*<|class \w+|namespace \w+)/],
-  ['c', /^\s*#include\s*[<"]/m],
+  ['cpp', /^[ \t]*#include\s*[<"]/m, /\b(std::|template\s*<|class \w+|namespace \w+)/],
+  ['c', /^[ \t]*#include\s*[<"]/m],
   ['go', /^package \w+\s*$/m],
   ['go', /^func (\(\w+ \*?\w+\) )?\w+\(/m, /\{\s*$/m],
-  ['rust', /^\s*(pub )?fn \w+\s*(<[^>]*>)?\(/m, /\{/],
+  ['rust', /^[ \t]*(pub )?fn \w+\s*(<[^>\n]*>)?\(/m, /\{/],
   [
     'java',
-    /^\s*(public|private|protected) (static |final |abstract )*(class|interface|enum|void|\w+(<[^>]*>)?) \w+/m,
+    /^[ \t]*(public|private|protected) (static |final |abstract )*(class|interface|enum|void|\w+(<[^>\n]*>)?) \w+/m,
     /[;{]\s*$/m,
   ],
   ['csharp', /^using [\w.]+;\s*$/m, /\b(namespace|class) \w+/],
-  ['python', /^\s*(async )?def \w+\([^)]*\)[^:\n]*:\s*$/m],
-  ['python', /^\s*class \w+(\([^)]*\))?:\s*$/m],
-  ['python', /^(from [\w.]+ import \S+|import [\w.]+( as \w+)?)\s*$/m, /^\s*(print\(|for \w+ in |if .*:\s*$|\w+ = )/m],
-  ['typescript', /^\s*(export )?(interface \w+( extends [^{]+)? \{|type \w+(<[^>]*>)? = )/m],
+  ['python', /^[ \t]*(async )?def \w+\([^)]{0,1000}\)[^:\n]*:\s*$/m],
+  ['python', /^[ \t]*class \w+(\([^)\n]*\))?:\s*$/m],
+  [
+    'python',
+    /^(from [\w.]+ import \S+|import [\w.]+( as \w+)?)\s*$/m,
+    /^[ \t]*(print\(|for \w+ in |if .*:\s*$|\w+ = )/m,
+  ],
+  ['typescript', /^[ \t]*(export )?(interface \w+( extends [^{\n]+)? \{|type \w+(<[^>\n]*>)? = )/m],
   ['typescript', /\b(const|let|function)\b/, /[\w)\]]\s*:\s*(string|number|boolean|void|unknown|Promise<|readonly )/],
-  ['javascript', /^\s*(import [\w{*][^\n]* from ['"]|export (default|const|function|class) |const \w+ = require\()/m],
-  ['javascript', /^\s*(const|let|var) [\w{[][^\n=]*=/m],
-  ['javascript', /^\s*(async )?function\*? \w*\([^)\n]*\)\s*\{/m],
+  [
+    'javascript',
+    /^[ \t]*(import [\w{*][^\n]* from ['"]|export (default|const|function|class) |const \w+ = require\()/m,
+  ],
+  ['javascript', /^[ \t]*(const|let|var) [\w{[][^\n=]*=/m],
+  ['javascript', /^[ \t]*(async )?function\*? \w*\([^)\n]*\)\s*\{/m],
   ['javascript', /\bconsole\.(log|error)\(|\([\w, ]*\) => [\w({]/],
-  ['css', /^\s*([.#@:]?[\w-][^{};\n]*)\{\s*[\w-]+\s*:\s*[^;{}]+;/m],
+  ['css', /^[ \t]*([.#@:]?[\w-][^{};\n]*)\{\s*[\w-]+\s*:[^;{}]+;/m],
   [
     'sql',
     /^\s*(SELECT\b[\s\S]*\bFROM|INSERT INTO|UPDATE\b[\s\S]*\bSET|DELETE FROM|CREATE (TABLE|INDEX|VIEW)|ALTER TABLE|WITH \w+ AS) /,
   ],
   [
     'sql',
-    /^\s*(select\b[\s\S]*\bfrom|insert into|update\b[\s\S]*\bset|delete from|create (table|index|view)|alter table)\s[\s\S]*;\s*$/i,
+    /^\s*(select\b[\s\S]*\bfrom|insert into|update\b[\s\S]*\bset|delete from|create (table|index|view)|alter table)\s/i,
+    /;\s*$/,
   ],
   ['toml', /^\[[\w.-]+\]\s*$/m, /^[\w.-]+ ?= ?("|\d|true|false|\[)/m],
   ['ini', /^\[[\w .-]+\]\s*$/m, /^[\w.-]+ ?=/m],
   ['yaml', /^---\s*\n[\w-]+:/],
-  ['yaml', /^[a-z][\w-]*:\s*\n\s+(- )?[\w"'-]+/m, /^[a-z][\w-]*:( |\s*$)/m],
+  ['yaml', /^[a-z][\w-]*:[ \t]*\r?\n\s+(- )?[\w"'-]/m, /^[a-z][\w-]*:( |\s*$)/m],
 ];
 
 /** The code in a text; undefined: it is none. */
@@ -108,11 +119,15 @@ function languageOf(raw: string): string | undefined {
   const look = trimmed.slice(0, LOOK_MAX);
   const lines = look.split('\n').filter((line) => line.trim() !== '');
   if (lines.length > 0 && lines.length <= 20 && lines.every(isCommand)) return 'shell';
-  const sign = SIGNS.find(([, ...all]) => all.every((one) => one.test(look)));
-  if (sign !== undefined) return sign[0];
+  const lang = signedLanguage(look);
+  if (lang !== undefined) return lang;
   const ends = lines.filter((line) => /[;{}]\s*$|^\s*[)}\]]+[;,]?\s*$/.test(line)).length;
   return lines.length >= 3 && ends / lines.length >= 0.5 ? '' : undefined;
 }
+
+/** The language that typical lines show. The page waits for it, so no text may take steps out of proportion to its length. */
+export const signedLanguage = (text: string): string | undefined =>
+  SIGNS.find(([, ...all]) => all.every((one) => one.test(text)))?.[0];
 
 /** A comment between commands belongs to them. */
 const isCommand = (line: string, at: number): boolean =>
