@@ -200,7 +200,7 @@ t.test('WEB-67: who comes after the time of the lock is over finds it locked, al
   };
   const engine = new Engine({ clock, sodium: nodeSodium } as never, records as never, 'https://sync.example.org');
   let closed = 0;
-  const session = { close: () => Promise.resolve(void closed++), relock: () => undefined };
+  const session = { close: () => Promise.resolve((closed += 1)), relock: () => undefined };
   engine.session.set(session as never);
   await engine.setLockAfter(10);
   now += 9 * 60_000;

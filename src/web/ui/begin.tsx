@@ -20,12 +20,6 @@ const opened = signal(0);
 
 /** Takes words or a token out of the page's address, before anything else can see or keep them. */
 export function takeFragment(): void {
-  take();
-  // A link that is opened in a tab with the app does not load it again.
-  addEventListener('hashchange', take);
-}
-
-function take(): void {
   const read = readFragment(location.hash);
   if (read === null) return;
   history.replaceState(null, '', location.pathname + location.search);

@@ -57,6 +57,8 @@ function lead(): void {
 
 function start(): void {
   takeFragment();
+  // A link that is opened in a tab with the app does not load it again.
+  addEventListener('hashchange', takeFragment);
   const root = document.getElementById('app');
   if (root === null) throw new Error('no #app');
   if (whatIsMissing(globalThis).length > 0) {
