@@ -27,6 +27,7 @@ const Page = later(async () => (await import('./pages.js')).Page);
 /** The worker that holds the device has died in this tab. */
 export const engineGone = signal(false);
 
+/** The whole page: the screen of the phase, and what lies over all screens. */
 export function App(): JSX.Element {
   return (
     <>
@@ -126,7 +127,7 @@ const Current = (): JSX.Element => (page.value === null ? <Browse /> : <Page pag
 /** Says that a secret is on the clipboard, and until when. */
 function ClipboardBar({ at }: { readonly at: number }): JSX.Element {
   return (
-    <div class="toasts clipboard-bar">
+    <div class="toasts">
       <div class="toast">
         <span class="grow">
           <SecondsTo at={at}>{text.list.secretCopied}</SecondsTo>
