@@ -82,6 +82,7 @@ function useTouch(): void {
     const touch = (): void => {
       if (Date.now() - last < TOUCH_MS) return;
       last = Date.now();
+      // The next touch tells it again.
       call('touched').catch(() => undefined);
     };
     const names = ['pointerdown', 'keydown', 'wheel', 'touchmove'];
