@@ -11,6 +11,7 @@ export const UNDO_MS = 8_000;
 const WAITING_MAX = 10_000;
 const PREFIX = 'removal:';
 
+/** The deletions of an open device that wait. At most `WAITING_MAX`. */
 export class Removals {
   private readonly due = new Map<string, { readonly at: number; readonly timer: Timer }>();
 

@@ -64,6 +64,7 @@ async function openedStore(identity: SavableIdentity): Promise<OpenedBrowserStor
   }
 }
 
+/** One open device, for all tabs. */
 export class Session {
   readonly info = new Cell<DeviceInfo | null>(null);
   readonly bins = new Cell<readonly BinRow[]>([]);

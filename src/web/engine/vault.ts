@@ -96,6 +96,7 @@ export class Vault {
     try {
       raw = await unseal(key, lock.wrapped);
     } catch {
+      // AES-GCM says no more than that the key does not fit.
       throw wrong();
     }
     await this.take(raw);
@@ -119,9 +120,9 @@ export class Vault {
     return this.write(REMEMBERED, text(JSON.stringify(value)));
   }
 
+  /** What `remember` kept. Rejects where that was nothing. */
   async remembered(): Promise<unknown> {
-    const bytes = await this.read(REMEMBERED).catch(() => undefined);
-    return bytes === undefined ? undefined : (JSON.parse(new TextDecoder().decode(bytes)) as unknown);
+    return JSON.parse(new TextDecoder().decode(await this.read(REMEMBERED))) as unknown;
   }
 
   async setLock(lock: NewLock): Promise<void> {

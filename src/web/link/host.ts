@@ -157,6 +157,7 @@ export function serve(served: Served): void {
         guests.get(client)?.close();
         guests.delete(client);
       });
+      // Rejects only where the engine's own tab is being closed.
       gone.catch(() => undefined);
     }
     guests.get(client)?.welcome(engine);

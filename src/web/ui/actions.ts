@@ -22,6 +22,7 @@ export async function attempt(work: Promise<unknown>): Promise<boolean> {
 export const remove = (id: string): Promise<boolean> => attempt(call('remove', { ids: [id] }));
 export const keep = (id: string): Promise<boolean> => attempt(call('keep', { ids: [id] }));
 
+/** Moves at once, and offers the way back. */
 export async function move(item: Pick<ItemRow, 'id' | 'binId'>, binId: string): Promise<void> {
   if (item.binId === binId || !(await attempt(call('move', { ids: [item.id], binId })))) return;
   toast(text.list.moved(binName(binId)), {

@@ -28,6 +28,7 @@ const Page = later(async () => (await import('./pages.js')).Page);
 /** The worker that holds the device has died in this tab. */
 export const engineGone = signal(false);
 
+/** The whole page: the screen of the phase, and what lies over all screens. */
 export function App(): JSX.Element {
   return (
     <>
@@ -82,6 +83,7 @@ function useTouch(): void {
     const touch = (): void => {
       if (Date.now() - last < TOUCH_MS) return;
       last = Date.now();
+      // The next touch tells it again.
       call('touched').catch(() => undefined);
     };
     const names = ['pointerdown', 'keydown', 'wheel', 'touchmove'];
@@ -136,7 +138,7 @@ const Current = (): JSX.Element => (page.value === null ? <Browse /> : <Page pag
 /** Says that a secret is on the clipboard, and until when. */
 function ClipboardBar({ at }: { readonly at: number }): JSX.Element {
   return (
-    <div class="toasts clipboard-bar">
+    <div class="toasts">
       <div class="toast">
         <span class="grow">
           <SecondsTo at={at}>{text.list.secretCopied}</SecondsTo>

@@ -26,6 +26,7 @@ const SEARCH_REST_MS = 80;
 /** No part of the first view; it comes right after it. */
 const ItemView = later(async () => (await import('./item.js')).ItemView);
 
+/** The list with the field above it, and the item that is open beside it. */
 export function Browse(): JSX.Element {
   useEffect(ItemView.ahead, []);
   const name = binId.value === null ? text.frame.all : binName(binId.value);

@@ -6,7 +6,7 @@ import { call, problemOf } from './link.js';
 import { text } from './strings.js';
 
 /** Time that a secret stays on the clipboard. */
-export const SECRET_MS = 45_000;
+const SECRET_MS = 45_000;
 
 /** When the secret that was copied is taken off the clipboard; null: none is there. */
 export const clearsAt = signal<number | null>(null);

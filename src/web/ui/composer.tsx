@@ -6,7 +6,7 @@ import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { attempt, binName } from './actions.js';
 import { convert, detect, textOf, type TextKind } from './detect.js';
 import { KindFields } from './fields.js';
-import { Camera, ChevronDown, Inbox, Paperclip, Plus, Text, X } from './icons.js';
+import { Camera, ChevronDown, Inbox, Paperclip, Text, X } from './icons.js';
 import { draftOf, payloadOf, type Draft, type DraftErrors } from './drafts.js';
 import { isTextKind, KIND_ICONS, TEXT_KINDS } from './kinds.js';
 import { Button } from './kit.js';
@@ -120,6 +120,7 @@ function toText(): void {
   requestAnimationFrame(() => focusComposer.current());
 }
 
+/** The field that takes what is typed or pasted, with its kind, bin and files. */
 export function Composer(): JSX.Element {
   const field = useRef<HTMLTextAreaElement>(null);
   focusComposer.current = () => field.current?.focus();
@@ -279,14 +280,5 @@ function FileButtons(): JSX.Element {
       </span>
       <Button kind="icon" icon={Paperclip} label={words.files} onClick={() => files.current?.click()} />
     </>
-  );
-}
-
-/** The way to the field where it is not seen. */
-export function PutButton(): JSX.Element {
-  return (
-    <Button kind="primary" icon={Plus} wide onClick={() => focusComposer.current()}>
-      {words.label}
-    </Button>
   );
 }

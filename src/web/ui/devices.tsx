@@ -23,6 +23,7 @@ interface Open {
   readonly device: DeviceRow;
 }
 
+/** All devices of the vault: pair, rename, certify, revoke. */
 export function DevicesScreen(): JSX.Element {
   const [open, setOpen] = useState<Open | null>(null);
   const [pairing, setPairing] = useState(false);

@@ -13,6 +13,7 @@ interface KindFieldsProps {
   readonly autoFocus?: boolean;
 }
 
+/** The fields of a kind, one by one. */
 export function KindFields({ type, draft, onDraft, errors, autoFocus = false }: KindFieldsProps): JSX.Element {
   return (
     <div class={`kind-fields of-${type}`}>

@@ -19,6 +19,7 @@ interface BodyProps {
   readonly payload: JsonObject;
 }
 
+/** What an item holds, shown as its kind asks for. */
 export function ItemBody({ item, payload }: BodyProps): JSX.Element {
   const field = (name: string): string => fieldOf(payload, name);
   switch (item.type) {
@@ -56,7 +57,7 @@ export function ItemBody({ item, payload }: BodyProps): JSX.Element {
 type FieldReader = (name: string) => string;
 
 function Values({ children }: { readonly children: ComponentChildren }): JSX.Element {
-  return <dl class="values card flush">{children}</dl>;
+  return <dl class="card flush">{children}</dl>;
 }
 
 /** A field with its name and a way to copy it; nothing for an empty one. `href`: where it leads. */

@@ -71,6 +71,7 @@ export function useKeys(): void {
   }, []);
 }
 
+/** The table of keys. */
 export function KeysDialog(): JSX.Element {
   return (
     <Dialog title={text.keys.title} onClose={() => (showingKeys.value = false)}>

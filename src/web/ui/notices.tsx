@@ -13,6 +13,7 @@ const words = text.notices;
 /** Further notices are counted only; they come up as these are dismissed. */
 const SHOWN_MAX = 3;
 
+/** What a person should know of, above the list. */
 export function Notices(): JSX.Element {
   const told = notices.value ?? [];
   const about = info.value ?? null;

@@ -18,7 +18,7 @@ const TEXT_NAMES =
   /\.(txt|md|log|csv|tsv|json|ya?ml|toml|ini|conf|xml|[cm]?[jt]sx?|py|rb|go|rs|java|kt|c|h|cpp|sh|sql|css|html?)$/i;
 
 /** How a file can be shown. Markup is shown as its source. */
-export function previewOf({ mime, name }: { readonly mime: string; readonly name: string }): Kind {
+function previewOf({ mime, name }: { readonly mime: string; readonly name: string }): Kind {
   if (TEXT_NAMES.test(name) && !mime.startsWith('image/')) return 'text';
   if (/^image\/(png|jpe?g|gif|webp|avif|bmp|svg\+xml|x-icon|vnd\.microsoft\.icon)$/i.test(mime)) return 'image';
   if (mime.startsWith('audio/')) return 'audio';
@@ -27,6 +27,7 @@ export function previewOf({ mime, name }: { readonly mime: string; readonly name
   return TEXTS.test(mime) ? 'text' : null;
 }
 
+/** A file shown in the page where that is safe, and its download. */
 export function FilePreview({ item }: { readonly item: ItemDetail }): JSX.Element {
   const file = item.file ?? { mime: '', name: item.title, size: null };
   const kind = previewOf(file);
@@ -60,7 +61,7 @@ function MediaPreview({ id, mime, name, kind }: MediaProps): JSX.Element {
     case 'image':
       return <img class="preview image" src={url} alt={name} onError={onBroken} />;
     case 'audio':
-      return <audio class="preview audio" controls preload="metadata" src={url} aria-label={name} onError={onBroken} />;
+      return <audio class="preview" controls preload="metadata" src={url} aria-label={name} onError={onBroken} />;
     case 'video':
       return (
         <video

@@ -11,6 +11,7 @@ export interface QrPath {
   readonly path: string;
 }
 
+/** The QR code of a text, with its quiet zone. */
 export function qrPath(value: string): QrPath {
   const { data, size } = encode(value, { ecc: 'M', border: QUIET_ZONE });
   const runs: string[] = [];

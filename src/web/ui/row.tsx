@@ -71,6 +71,7 @@ interface RowProps {
   readonly reachable: boolean;
 }
 
+/** One item of the list. */
 export function Row({ item, open, reachable }: RowProps): JSX.Element {
   if (item.removeAt !== null) return <RemovedRow item={item} at={item.removeAt} />;
   const Sign = KIND_ICONS[item.type];

@@ -13,6 +13,7 @@ import { PHRASE_WORDS, wordsIn } from './typed.js';
 
 const words = pagesText.settings.archive;
 
+/** The section of the settings about the archive. */
 export function ArchiveSection(): JSX.Element {
   const [asked, setAsked] = useState<'export' | 'import' | null>(null);
   const close = (): void => setAsked(null);

@@ -10,6 +10,7 @@ import { useTask } from './task.js';
 
 const words = pagesText.settings.password;
 
+/** The section of the settings about the account password. */
 export function PasswordSection(): JSX.Element {
   const [asked, setAsked] = useState<'set' | 'remove' | null>(null);
   const [turn, setTurn] = useState(0);

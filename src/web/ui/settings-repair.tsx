@@ -15,6 +15,7 @@ const words = pagesText.settings.repair;
 /** Rows of hidden items that are listed; a hostile server can make very many. */
 const ROWS_MAX = 100;
 
+/** The section of the settings about what does not verify, and what the server lost. */
 export function RepairSection({ info }: { readonly info: DeviceInfo }): JSX.Element {
   const resync = useTask();
   return (

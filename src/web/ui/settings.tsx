@@ -18,6 +18,7 @@ import { useTask } from './task.js';
 
 const words = pagesText.settings;
 
+/** The settings of this device. */
 export function SettingsScreen(): JSX.Element {
   const now = info.value;
   return (

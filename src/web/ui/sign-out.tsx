@@ -10,6 +10,7 @@ import { useTask } from './task.js';
 
 const words = pagesText.settings.leave;
 
+/** Asks before this browser is signed out; where the server is out of reach it is only forgotten. */
 export function SignOutDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
   const [knows, setKnows] = useState(false);
   const task = useTask();

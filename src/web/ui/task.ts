@@ -10,6 +10,7 @@ export interface Task {
   readonly run: (work: () => Promise<unknown>) => void;
 }
 
+/** The state of one piece of work at a time. What ends after the component is gone changes nothing. */
 export function useTask(): Task {
   const [state, setState] = useState<{ busy: boolean; problem: Failure | null }>({ busy: false, problem: null });
   const running = useRef(false);

@@ -6,6 +6,7 @@ import { pagesText } from './strings-pages.js';
 
 const words = pagesText.trust;
 
+/** What a web page can and cannot promise, and how to check. */
 export function TrustScreen(): JSX.Element {
   const version = document.querySelector<HTMLMetaElement>('meta[name=version]')?.content ?? '';
   return (

@@ -9,13 +9,14 @@ import { text } from './strings.js';
 
 const words = text.uploads;
 
+/** The files on their way; nothing where there are none. */
 export function Uploads(): JSX.Element | null {
   const all = uploads.value ?? [];
   if (all.length === 0) return null;
   return (
     <section class="uploads" aria-label={words.title}>
-      {all.length > 1 && <p class="uploads-sum small quiet">{words.summary(all.length)}</p>}
-      <ul class="uploads-rows">
+      {all.length > 1 && <p class="small quiet">{words.summary(all.length)}</p>}
+      <ul>
         {all.map((one) => (
           <UploadRow key={one.id} upload={one} />
         ))}

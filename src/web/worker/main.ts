@@ -28,6 +28,7 @@ async function lasting({ over }: Answer): Promise<void> {
       .then((tabs) => {
         for (const tab of tabs) tab.postMessage({ kind: 'stay' });
       })
+      // Asked again after the same time; without it a long stream may be cut off, which the reader sees.
       .catch(() => undefined);
   }, STAY_MS);
   await over;
