@@ -1,7 +1,7 @@
 /** The list with what narrows it, the composer, and the item beside them. */
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import type { ContentType } from '../../protocol/item.js';
 import { binName, move, toMove } from './actions.js';
 import { Composer } from './composer.js';
@@ -29,6 +29,11 @@ const ItemView = later(async () => (await import('./item.js')).ItemView);
 /** The list with the field above it, and the item that is open beside it. */
 export function Browse(): JSX.Element {
   useEffect(ItemView.ahead, []);
+  // After another screen, and when an item is left, the keyboard goes on in the list; a page just loaded focuses nothing.
+  useLayoutEffect(() => {
+    const lost = document.activeElement === document.body && navigator.userActivation.hasBeenActive;
+    if (itemId.value === null && lost) focusList.current();
+  }, [itemId.value]);
   const name = binId.value === null ? text.frame.all : binName(binId.value);
   // A revoked device is neither online nor takes anything.
   const revoked = phase.value?.phase === 'revoked';

@@ -14,7 +14,7 @@ import { Menu } from './menu.js';
 import { bins, call } from './link.js';
 import { newItemId } from '../link/client.js';
 import { binId } from './route.js';
-import { focusComposer, takeFiles } from './state.js';
+import { focusComposer, focusList, takeFiles } from './state.js';
 import { text } from './strings.js';
 
 const words = text.put;
@@ -139,7 +139,7 @@ export function Composer(): JSX.Element {
           event.preventDefault();
           void put();
         } else if (event.key === 'Escape') {
-          if (draft.value === null) (event.target as HTMLElement).blur();
+          if (draft.value === null) focusList.current();
           else toText();
         }
       }}

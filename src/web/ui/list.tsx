@@ -102,6 +102,7 @@ export function List(): JSX.Element {
             <li
               key={item?.id ?? `at${first + at}`}
               class="list-place"
+              data-place={item?.id}
               aria-setsize={page.total}
               aria-posinset={first + at + 1}
             >
@@ -184,6 +185,9 @@ function useCurrent(of: { box: RefObject<HTMLDivElement>; page: ListPage; first:
   const current = useRef<At | null>(null);
   const focusNext = useRef(false);
   const [, render] = useReducer((turn: number) => turn + 1, 0);
+  // A row that goes, or becomes another, takes the focus with it.
+  const had = box.current?.contains(document.activeElement) === true;
+  const focused = had ? document.activeElement?.closest<HTMLElement>('.list-place')?.dataset['place'] : undefined;
   current.current = placeIn(page, current.current);
   const top = Math.max(first, Math.ceil(view.value.top / view.value.row));
   const seen = current.current !== null && current.current.at >= first;
@@ -208,8 +212,18 @@ function useCurrent(of: { box: RefObject<HTMLDivElement>; page: ListPage; first:
     focusNext.current = false;
     row.focus({ preventScroll: true });
   });
+  useLayoutEffect(() => {
+    if (!had || document.activeElement !== document.body) return;
+    const places = [...(box.current?.querySelectorAll<HTMLElement>('.list-place') ?? [])];
+    const place =
+      places.find((one) => one.dataset['place'] === focused) ?? places.find((one) => one.dataset['place'] === id);
+    (place?.querySelector<HTMLElement>('.row-open, button') ?? box.current)?.focus({ preventScroll: true });
+  });
   moveInList.current = step;
-  focusList.current = () => step(0);
+  focusList.current = () => {
+    if (page.total === 0) box.current?.focus({ preventScroll: true });
+    else step(0);
+  };
   const onKeyDown = (event: KeyboardEvent): void => {
     const by = Object.hasOwn(STEPS, event.key) ? STEPS[event.key] : undefined;
     if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
