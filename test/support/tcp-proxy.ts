@@ -12,7 +12,7 @@ export class TcpProxy {
 
   private constructor(
     private readonly host: string,
-    private readonly targetPort: number,
+    private targetPort: number,
   ) {
     this.server = createServer((client) => this.forward(client));
   }
@@ -60,6 +60,11 @@ export class TcpProxy {
         this.pairs.delete(pair);
       });
     }
+  }
+
+  /** From now on new connections go to another port: another server in the place of the first. */
+  retarget(port: number): void {
+    this.targetPort = port;
   }
 
   get connections(): number {

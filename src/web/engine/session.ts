@@ -39,6 +39,9 @@ const PAGE_MAX = 200;
 /** A tab that was closed a moment ago holds the store until its worker has ended: so long and so often it is tried. */
 const STORE_TRIES = 50;
 const STORE_WAIT_MS = 100;
+/** What a restored server lost is counted again so often after it was written, at this distance. */
+const ORPHAN_COUNTS = 50;
+const ORPHAN_WAIT_MS = 200;
 /** What comes together is told once. */
 const TELL_AFTER_MS = 30;
 
@@ -343,7 +346,12 @@ export class Session {
   /** A server restored to an older state has lost items: writes them again, or drops them here. */
   async orphans(how: 'republish' | 'discard'): Promise<void> {
     for (const id of await this.device.orphaned()) await this.device[how](id);
-    await this.count();
+    // The stream gives an item its new version after the reply.
+    for (let counts = 0; counts < ORPHAN_COUNTS; counts++) {
+      await this.count();
+      if (this.orphaned === 0) return;
+      await pause(ORPHAN_WAIT_MS);
+    }
   }
 
   /** The lock has changed. */

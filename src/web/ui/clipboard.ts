@@ -10,28 +10,22 @@ const SECRET_MS = 45_000;
 
 /** When the secret that was copied is taken off the clipboard; null: none is there. */
 export const clearsAt = signal<number | null>(null);
-let copied = '';
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** Copies a text that is known, or one that is fetched while the person's click still counts. */
-async function write(value: string | Promise<string>): Promise<string> {
-  if (typeof value === 'string') {
-    await navigator.clipboard.writeText(value);
-    return value;
-  }
+async function write(value: string | Promise<string>): Promise<void> {
+  if (typeof value === 'string') return navigator.clipboard.writeText(value);
   if (typeof ClipboardItem === 'undefined') return write(await value);
   const blob = value.then((whole) => new Blob([whole], { type: 'text/plain' }));
   await navigator.clipboard.write([new ClipboardItem({ 'text/plain': blob })]);
-  return value;
 }
 
 /** Copies, and says so. A secret is taken off the clipboard after `SECRET_MS`. */
 export async function copy(value: string | Promise<string>, secret: boolean): Promise<void> {
   forgetSecret();
   try {
-    const whole = await write(value);
+    await write(value);
     if (secret) {
-      copied = whole;
       clearsAt.value = Date.now() + SECRET_MS;
       timer = setTimeout(() => void clearClipboard(), SECRET_MS);
     } else toast(text.kit.copied);
@@ -46,23 +40,13 @@ export const copyItem = (item: Pick<ItemRow, 'id' | 'type' | 'copy'>): Promise<v
 
 function forgetSecret(): void {
   clearTimeout(timer);
-  copied = '';
   clearsAt.value = null;
 }
 
-/** True where the clipboard may hold something else by now, which must stay. Unknown is false. */
-async function holdsOther(): Promise<boolean> {
-  try {
-    const { state } = await navigator.permissions.query({ name: 'clipboard-read' as PermissionName });
-    // Otherwise reading would ask the person.
-    return state === 'granted' && (await navigator.clipboard.readText()) !== copied;
-  } catch {
-    // This browser has no such permission.
-    return false;
-  }
-}
-
-/** Takes the secret off the clipboard; a page in the background may not, and does it when it is looked at again. */
+/**
+ * Takes the secret off the clipboard, and whatever replaced it there: reading it would ask the person. A page in the background may not, and does it when it is looked
+ * at again.
+ */
 export async function clearClipboard(): Promise<void> {
   if (clearsAt.value === null) return;
   if (!document.hasFocus()) {
@@ -70,7 +54,7 @@ export async function clearClipboard(): Promise<void> {
     return;
   }
   try {
-    if (!(await holdsOther())) await navigator.clipboard.writeText('');
+    await navigator.clipboard.writeText('');
     forgetSecret();
     toast(text.list.cleared);
   } catch {

@@ -156,7 +156,7 @@ const lock = {
   cancelled: 'The passkey did not answer. Try again.',
   unsupported: 'This passkey cannot give its secret here.',
   shared: (count: number): string =>
-    `${counted(count, 'thing')} shared meanwhile ${count === 1 ? 'waits' : 'wait'} here, unencrypted, until you unlock.`,
+    `${counted(count, 'thing')} shared meanwhile ${count === 1 ? 'waits' : 'wait'} here, unencrypted. After unlocking you say what becomes of it.`,
   lost: 'I cannot unlock it',
   forgetTitle: 'Forget this browser?',
   forget: 'Forget this browser',
