@@ -15,7 +15,9 @@ const item = (type: PutParams['type'], payload: PutParams['payload'], binId = 'i
 
 /** What a person keeps, and what breaks a careless page. */
 const ITEMS: readonly PutParams[] = [
-  item('text', { text: 'x'.repeat(400) }),
+  item('text', {
+    text: 'Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft'.repeat(5),
+  }),
   item('contact', { name: 'Ada Lovelace', role: 'Analyst', email: 'ada@example.org', phone: '+44 20 7946 0000' }),
   item('location', { name: 'The lighthouse', addr: 'Quay 1, Harbour', lat: 54.1, lng: 7.9 }),
   item('code', { lang: 'sql', label: 'Users per day', text: 'SELECT date(at), count(*)\nFROM visits\nGROUP BY 1;' }),
@@ -63,6 +65,8 @@ export async function visitScreens(
   };
   await app.shows('phase', (phase) => phase.phase === 'empty' && phase.claimed === false);
   await look('claim');
+  // As somebody with a mouse: the focus then shows where keys are used only.
+  await page.mouse.click(1, 1);
   await app.call('claim', { name: 'Laptop', claimToken: null });
   await app.shows('enrolment', ({ step }) => step === 'phrase');
   await look('words');

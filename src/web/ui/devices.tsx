@@ -7,7 +7,7 @@ import { deviceIcon } from './device-icons.js';
 import { Plus } from './icons.js';
 import { Button, Confirm, Dialog, Field, Glyph, Notice, OneLine, When } from './kit.js';
 import { Menu } from './menu.js';
-import { call, devices } from './link.js';
+import { call, devices, info } from './link.js';
 import { PairDialog } from './pair.js';
 import { Problem } from './screen.js';
 import { PageHead } from './section.js';
@@ -116,7 +116,8 @@ function Row({
 }
 
 function Seen({ device }: { readonly device: DeviceRow }): JSX.Element {
-  if (device.online) return <span class="online">{words.online}</span>;
+  // What the server said last says nothing of now, while there is no line to it.
+  if (device.online && info.value?.line.state === 'connected') return <span class="online">{words.online}</span>;
   if (device.lastSeenAt === null) return <span>{words.neverSeen}</span>;
   return (
     <span>

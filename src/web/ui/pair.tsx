@@ -1,11 +1,11 @@
 /** Pairing another device from this one. */
 import type { ComponentChildren, JSX } from 'preact';
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Offer } from '../link/messages.js';
 import { Compare, WordGrid } from './compare.js';
 import { Button, Dialog } from './kit.js';
 import { call, offer } from './link.js';
-import { qrPath } from './qr.js';
+import { QrCode } from './qr-code.js';
 import { CopyButton, Problem } from './screen.js';
 import { pagesText } from './strings-pages.js';
 import { useTask, type Task } from './task.js';
@@ -105,21 +105,12 @@ function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) 
     <Frame title={pair.title} onClose={onClose} actions={<CopyButton value={step.link} label={pair.copyLink} plain />}>
       <p>{pair.lead}</p>
       <div class="offer">
-        <QrCode value={step.link} />
+        <QrCode value={step.link} label={pair.qr} />
         <WordGrid words={wordsIn(step.words)} label={pair.words} />
       </div>
       <p class="quiet small">{pair.secret}</p>
       <TimeLeft until={step.expiresAt} />
     </Frame>
-  );
-}
-
-function QrCode({ value }: { readonly value: string }) {
-  const { size, path } = useMemo(() => qrPath(value), [value]);
-  return (
-    <svg class="qr" viewBox={`0 0 ${size} ${size}`} shape-rendering="crispEdges" role="img" aria-label={pair.qr}>
-      <path d={path} />
-    </svg>
   );
 }
 

@@ -173,6 +173,7 @@ const unable = {
   certificate:
     'The certificate is Caddy’s own. Each device has to trust it once: this hands it out for as long as it runs,',
   certificateThen: 'then open this on the device, install it, and stop the command:',
+  certificateQr: 'QR code of the certificate’s address',
   phones:
     'iPhone: then Settings, General, About, Certificate Trust Settings. Android: Settings, Security, Install a CA certificate.',
   proxied:

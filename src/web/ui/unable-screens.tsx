@@ -2,6 +2,7 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { Button, Notice } from './kit.js';
+import { later } from './later.js';
 import { call, phase } from './link.js';
 import { ForgetDialog } from './lock.js';
 import { wayToHttps, whatIsMissing, type Missing } from './unable.js';
@@ -10,6 +11,9 @@ import { text } from './strings.js';
 import { useTask } from './task.js';
 
 const words = text.unable;
+
+/** For a phone; no part of the first view. */
+const QrCode = later(async () => (await import('./qr-code.js')).QrCode);
 
 /** Screen where `whatIsMissing` found something. Needs no engine. */
 export function UnableScreen(): JSX.Element {
@@ -34,6 +38,7 @@ function Insecure() {
           <p>
             {words.certificateThen} <a href={way.certificateUrl ?? ''}>{way.certificateUrl}</a>
           </p>
+          {way.certificateUrl !== null && <QrCode value={way.certificateUrl} label={words.certificateQr} />}
           <p class="quiet small">{words.phones}</p>
         </Step>
       )}
