@@ -26,6 +26,8 @@ const LONGEST: readonly string[] = [
   'cli-process',
   'embedded',
   'objects',
+  'web-worker',
+  'web-tabs',
 ];
 /** So many of the slowest files are named at the end. */
 const SLOWEST_SHOWN = 10;
