@@ -4,7 +4,7 @@
  */
 import { asError, errorCode } from '../protocol/error-code.js';
 import { BINS_MAX, DEFAULT_BIN } from '../protocol/limits.js';
-import { ID_TRIES, payloadIn, renewedId, unwritten } from '../sdk/archive/import-rules.js';
+import { ID_TRIES, OF_ONE_ITEM, payloadIn, renewedId, unwritten } from '../sdk/archive/import-rules.js';
 import type { ArchivedBin, ArchivedItem } from '../sdk/archive/records.js';
 import type { BlobSource } from '../sdk/blobs/source.js';
 import { holdsFile } from '../sdk/payloads/shapes.js';
@@ -51,19 +51,6 @@ const UNREACHABLE = [
 ] as const;
 /** Slugs tried for a bin whose own slug is taken. */
 const SLUG_TRIES = 20;
-
-/** Refusals that concern one item only: the import continues. */
-const OF_ONE_ITEM: ReadonlySet<string> = new Set([
-  'validation',
-  'unknown_type',
-  'item_too_large',
-  'payload_too_large',
-  'item_not_found',
-  'blob_not_found',
-  'blob_too_large',
-  'bin_not_found',
-  'conflict',
-]);
 
 /** One import. */
 export class Importer {

@@ -266,6 +266,8 @@ export class Device {
   readonly orphaned: ItemReader['orphaned'] = () => this.parts.items.orphaned();
   /** A live query. See `LiveQueryIndex.query`. */
   readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.open.queries.query(filter, listener);
+  /** Decrypts a row of this device, as of event `rejected`. See `ItemReader.opened`. */
+  readonly opened: ItemReader['opened'] = (row) => this.parts.items.opened(row);
   /** Items of each bin, live. See `LiveQueryIndex.counts`. */
   readonly counts: LiveQueryIndex['counts'] = async (listener) => this.open.queries.counts(listener);
   readonly kept: ItemReader['kept'] = (id) => this.parts.items.kept(id);

@@ -5,10 +5,10 @@ import { text } from '../../protocol/bytes.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
 import {
+  binRecord,
   PART_BYTES,
   PLAIN_FORMAT,
   plainRecord,
-  SLUG_MAX,
   type ArchivedBin,
   type ArchivedItem,
   type ArchivedPart,
@@ -179,12 +179,6 @@ async function inventoryOf({ store }: OpenDevice) {
   }
   return { ids: [...binOf.keys()].sort(), binIds };
 }
-
-/** A bin whose slug an import accepts. */
-const binRecord = (id: string, slug: string, label: ArchivedBin['label']): ArchivedBin => ({
-  ...{ record: 'bin', id, label },
-  slug: (slug === '' ? id.toLowerCase() : slug).slice(0, SLUG_MAX),
-});
 
 /** The bins with their names; without the server, the bins of the items. */
 async function binsOf(

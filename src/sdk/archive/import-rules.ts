@@ -9,6 +9,19 @@ import { PAYLOAD_MAX } from '../payloads/shapes.js';
 import { randomPart, timePart } from '../ulid.js';
 import type { ArchivedItem } from './records.js';
 
+/** Refusals that concern one item only: the import continues. */
+export const OF_ONE_ITEM: ReadonlySet<string> = new Set([
+  'validation',
+  'unknown_type',
+  'item_too_large',
+  'payload_too_large',
+  'item_not_found',
+  'blob_not_found',
+  'blob_too_large',
+  'bin_not_found',
+  'conflict',
+]);
+
 /** New ids tried for an item that was deleted, imported and deleted again. */
 export const ID_TRIES = 50;
 

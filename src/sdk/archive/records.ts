@@ -108,6 +108,12 @@ const LEVELS_AROUND = 3;
 /** Characters of a bin's slug in an export. */
 export const SLUG_MAX = 63;
 
+/** A bin whose slug an import accepts. */
+export const binRecord = (id: string, slug: string, label: ArchivedBin['label']): ArchivedBin => ({
+  ...{ record: 'bin', id, label },
+  slug: (slug === '' ? id.toLowerCase() : slug).slice(0, SLUG_MAX),
+});
+
 const wrong = (path: string, rule: string): ProtocolError => new ProtocolError(`${path}: ${rule}`);
 
 const readLabel: Reader<BinLabel> = (value, path) => {

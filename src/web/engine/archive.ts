@@ -6,11 +6,11 @@ import { CryptoRefusal } from '../../crypto/refusal.js';
 import type { Sodium } from '../../crypto/sodium.js';
 import { BINS_MAX, KEY_BYTES } from '../../protocol/limits.js';
 import { ArchiveWriter, readArchive, type ByteSource } from '../../sdk/archive/archive.js';
-import { ID_TRIES, payloadIn, renewedId, unwritten } from '../../sdk/archive/import-rules.js';
+import { ID_TRIES, OF_ONE_ITEM, payloadIn, renewedId, unwritten } from '../../sdk/archive/import-rules.js';
 import {
   ArchiveError,
+  binRecord,
   PART_BYTES,
-  SLUG_MAX,
   type ArchivedBin,
   type ArchivedItem,
   type ArchiveRecord,
@@ -62,7 +62,7 @@ const isLacking = (error: unknown): boolean =>
 /** The archive of everything that this browser shows, encrypted under the vault's twelve words. */
 export async function* archiveOf(
   sodium: Sodium,
-  { device, identity, bins }: Pick<Session, 'device' | 'identity' | 'bins'>,
+  { device, identity, labelledBins }: Pick<Session, 'device' | 'identity' | 'labelledBins'>,
   { phrase, signal }: { readonly phrase: string; readonly signal: AbortSignal },
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const seed = await phraseSeed(sodium, phrase);
@@ -82,10 +82,7 @@ export async function* archiveOf(
     tenantId: identity.tenantId,
     masterFingerprint,
   });
-  for (const { id, name, emoji } of bins.value.slice(0, BINS_MAX)) {
-    const label = name === '' ? null : { name, ...(emoji === '' ? {} : { emoji }) };
-    await writer.add({ record: 'bin', id, slug: id.toLowerCase().slice(0, SLUG_MAX), label });
-  }
+  for (const { id, slug, label } of labelledBins.slice(0, BINS_MAX)) await writer.add(binRecord(id, slug, label));
   for (const { id, binId, type, ts, payload, blob } of [...(await device.list())].reverse()) {
     if (signal.aborted) return;
     const item = { record: 'item', id, bin: binId, type, ts, payload, blob: blob !== null, content: null } as const;
@@ -195,6 +192,8 @@ async function importItem(
       return true;
     } catch (error) {
       if (error instanceof QueuedError) return true;
+      // The others go on without it.
+      if (error instanceof ApiError && OF_ONE_ITEM.has(error.code)) return false;
       const deleted = error instanceof ClientError && error.code === 'deleted_item';
       if (!deleted || round >= ID_TRIES || isPassing(error)) throw error;
     }

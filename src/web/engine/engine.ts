@@ -175,7 +175,8 @@ export class Engine {
   private enrolled(identity: SavableIdentity): Promise<void> {
     return this.turns.run(async () => {
       await this.vault.create(identity);
-      await this.open(identity);
+      // From here on this browser is a device: what fails now is told by the phase, as at a start.
+      await this.begin();
     });
   }
 
@@ -183,8 +184,13 @@ export class Engine {
     const { platform, records, vault } = this;
     this.touchedAt = platform.clock.now();
     this.isRevoked = false;
-    const session = await Session.open({ platform, records, vault, identity, onRevoked: () => this.revoked() });
-    this.session.set(session);
+    try {
+      this.session.set(await Session.open({ platform, records, vault, identity, onRevoked: () => this.revoked() }));
+    } catch (error) {
+      // No key stays in memory without a device that needs it.
+      vault.close();
+      throw error;
+    }
     await this.tellLock();
     // The server may have said so already.
     if (!this.isRevoked) this.phase.set({ phase: 'open' });

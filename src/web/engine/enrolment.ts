@@ -120,10 +120,14 @@ export class Enrolment {
       });
     };
     show({ step: 'working' });
+    let isRegistered = false;
     const ended = async (): Promise<void> => {
       const identity = await work({ show, password, signal });
       if (identity === undefined) return;
-      show({ step: 'working' });
+      // Kept also where the attempt was given up meanwhile: the server knows this device, and a claimed server would have
+      // no other. Where its keys cannot be kept, as on a full disk, that alone is tried again.
+      isRegistered = true;
+      this.register = () => Promise.resolve(identity);
       await this.enrolled(identity);
       this.cancel();
     };
@@ -132,7 +136,7 @@ export class Enrolment {
       // A mistyped password uses up neither words nor phrase.
       if (error instanceof ApiError && error.code === 'password_invalid' && asks < PASSWORDS_MAX)
         return this.begin(work, asks);
-      const undecided = isUndecided(error) && this.register !== undefined;
+      const undecided = this.register !== undefined && (isRegistered || isUndecided(error));
       this.step.set({ step: 'failed', problem: failureOf(error), undecided });
     });
   }

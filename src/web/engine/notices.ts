@@ -1,54 +1,101 @@
-/** What a person should know of, until it is dismissed: changes that were refused, and what the server did wrong. */
+/**
+ * What a person should know of, until it is dismissed. A change that was refused is kept with its content, encrypted:
+ * the outbox has dropped it, and a closed tab must not lose what somebody wrote.
+ */
+import type { Clock } from '../../protocol/clock.js';
+import type { ContentType } from '../../protocol/item.js';
+import type { JsonObject } from '../../crypto/payload.js';
 import { failureOf, type Notice } from '../link/messages.js';
 import { Cell } from './cell.js';
+import type { KeyValue } from './key-value.js';
+import type { Sealed, Vault } from './vault.js';
 
-/** Older ones give way. */
+/** Notices without content; older ones give way. */
 const NOTICES_MAX = 100;
+const PREFIX = 'refused:';
 
-type How = 'overwrite' | 'copy';
+/** Content that was refused. */
+export interface Refused {
+  readonly id: string;
+  readonly binId: string;
+  readonly type: ContentType;
+  readonly payload: JsonObject;
+}
+
+/** Over what another device made of the item, or as an item of its own. */
+export type How = 'overwrite' | 'copy';
+
+/** A refused change, as it is kept. */
+interface Kept {
+  readonly notice: Notice;
+  readonly item: Refused;
+}
 
 /** The notices of an open device. */
 export class Notices {
   readonly list = new Cell<readonly Notice[]>([]);
-  /** Writes a refused change again. */
-  private readonly again = new Map<string, (how: How) => Promise<unknown>>();
+  /** By the notice's id. */
+  private readonly refusals = new Map<string, Refused>();
 
-  add(
-    kind: Notice['kind'],
-    about: {
-      readonly title?: string;
-      readonly error?: unknown;
-      readonly again?: ((how: How) => Promise<unknown>) | undefined;
-    } = {},
-  ): void {
-    const id = crypto.randomUUID();
-    const problem = about.error === undefined ? null : failureOf(about.error);
-    if (about.again !== undefined) this.again.set(id, about.again);
-    const notice = {
-      id,
-      kind,
-      title: about.title ?? '',
-      problem,
-      at: Date.now(),
-      canResend: about.again !== undefined,
-    };
-    // The same once more is no news.
-    const others = this.list.value.filter(
-      (known) => known.kind !== kind || known.title !== notice.title || known.problem?.code !== problem?.code,
-    );
-    const all = [notice, ...others];
-    for (const gone of all.slice(NOTICES_MAX)) this.again.delete(gone.id);
-    this.list.set(all.slice(0, NOTICES_MAX));
+  constructor(
+    private readonly ports: {
+      readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>;
+      readonly vault: Pick<Vault, 'sealed' | 'unsealed'>;
+      readonly clock: Clock;
+      /** Writes a refused change again. */
+      readonly write: (item: Refused, how: How) => Promise<unknown>;
+    },
+  ) {}
+
+  /** The refused changes of earlier runs. */
+  async load(): Promise<void> {
+    const { records, vault } = this.ports;
+    for (const [, value] of await records.all(PREFIX)) {
+      const { notice, item } = (await vault.unsealed(value as Sealed)) as Kept;
+      this.refusals.set(notice.id, item);
+      this.show(notice);
+    }
   }
 
-  dismiss(id: string): void {
-    this.again.delete(id);
+  /** Tells; the same once more is no news. */
+  add(kind: Notice['kind'], error?: unknown): void {
+    const notice = this.made(kind, { title: '', error });
+    const isSame = (known: Notice): boolean =>
+      known.kind === kind && !known.canResend && known.problem?.code === notice.problem?.code;
+    const others = this.list.value.filter((known) => !isSame(known));
+    const oldest = others.filter(({ canResend }) => !canResend).slice(NOTICES_MAX - 1);
+    this.list.set([notice, ...others.filter((known) => !oldest.includes(known))]);
+  }
+
+  /** Tells of a refused change, and keeps its content until it is written again or dismissed. */
+  async refused(item: Refused, { title, error }: { readonly title: string; readonly error: Error }): Promise<void> {
+    const notice = { ...this.made('rejected', { title, error }), canResend: true };
+    this.refusals.set(notice.id, item);
+    this.show(notice);
+    const { records, vault } = this.ports;
+    const kept: Kept = { notice, item };
+    await records.put(PREFIX + notice.id, await vault.sealed(kept));
+  }
+
+  async dismiss(id: string): Promise<void> {
     this.list.set(this.list.value.filter((notice) => notice.id !== id));
+    if (this.refusals.delete(id)) await this.ports.records.remove(PREFIX + id);
   }
 
+  /** Writes the refused change of a notice again. It stays where that is refused too. */
   async resend(id: string, how: How): Promise<void> {
-    const again = this.again.get(id);
-    this.dismiss(id);
-    await again?.(how);
+    const item = this.refusals.get(id);
+    if (item === undefined) return;
+    await this.ports.write(item, how);
+    await this.dismiss(id);
+  }
+
+  private made(kind: Notice['kind'], { title, error }: { readonly title: string; readonly error: unknown }): Notice {
+    const problem = error === undefined ? null : failureOf(error);
+    return { id: crypto.randomUUID(), kind, title, problem, at: this.ports.clock.now(), canResend: false };
+  }
+
+  private show(notice: Notice): void {
+    this.list.set([notice, ...this.list.value]);
   }
 }

@@ -6,7 +6,7 @@ import { Device } from '../../sdk/device.js';
 import type { BinCounts } from '../../sdk/live-query-index.js';
 import { fingerprintOfDevice } from '../../sdk/device-list.js';
 import { ClientError, isPassing, QueuedError } from '../../sdk/errors.js';
-import type { BinView, ItemView, LineState } from '../../sdk/events.js';
+import type { BinView, DeviceEvents, ItemView, LineState } from '../../sdk/events.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
 import type { DeviceEntry } from '../../sdk/replies.js';
@@ -27,7 +27,7 @@ import {
 } from '../link/messages.js';
 import { Cell } from './cell.js';
 import type { KeyValue } from './key-value.js';
-import { Notices } from './notices.js';
+import { Notices, type How, type Refused } from './notices.js';
 import { Removals } from './removals.js';
 import { readRemembered, writeRemembered, type Remembered } from './remembered.js';
 import { detailViewOf, rowOf } from './rows.js';
@@ -42,8 +42,9 @@ const STORE_WAIT_MS = 100;
 /** What a restored server lost is counted again so often after it was written, at this distance. */
 const ORPHAN_COUNTS = 50;
 const ORPHAN_WAIT_MS = 200;
-/** What comes together is told once. */
+/** What comes together is told, and counted, once. */
 const TELL_AFTER_MS = 30;
+const COUNT_AFTER_MS = 500;
 
 export interface SessionParts {
   readonly platform: Platform;
@@ -52,6 +53,10 @@ export interface SessionParts {
   readonly identity: SavableIdentity;
   /** The device was revoked. */
   readonly onRevoked: () => void;
+}
+
+interface OpenParts extends SessionParts {
+  readonly store: OpenedBrowserStore['store'];
 }
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -72,7 +77,7 @@ export class Session {
   readonly info = new Cell<DeviceInfo | null>(null);
   readonly bins = new Cell<readonly BinRow[]>([]);
   readonly devices = new Cell<readonly DeviceRow[]>([]);
-  readonly notices = new Notices();
+  readonly notices: Notices;
   readonly uploads: Uploads;
   readonly removals: Removals;
   private line: LineState = { state: 'closed' };
@@ -86,12 +91,14 @@ export class Session {
   /** Called where a removal is planned or taken back: lists show it. */
   private readonly onRemovals = new Set<() => void>();
   private telling: ReturnType<typeof setTimeout> | undefined;
+  private counting: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(
     readonly device: Device,
-    private readonly parts: SessionParts & { readonly store: OpenedBrowserStore['store'] },
+    private readonly parts: OpenParts,
   ) {
-    const { records, platform } = parts;
+    const { records, platform, vault } = parts;
+    this.notices = new Notices({ records, vault, clock: platform.clock, write: (item, how) => this.again(item, how) });
     this.removals = new Removals(records, platform.clock, {
       remove: (id) => this.remove(id),
       changed: () => this.onRemovals.forEach((push) => push()),
@@ -103,30 +110,43 @@ export class Session {
 
   /** Opens what is here, sends nothing yet, then connects. Throws `StoreError`. */
   static async open(parts: SessionParts): Promise<Session> {
-    const { platform, vault, identity } = parts;
+    const { vault, identity } = parts;
     const [{ store, repair }, remembered] = await Promise.all([openedStore(identity), readRemembered(vault)]);
+    try {
+      const session = await Session.of({ ...parts, store }, remembered);
+      if (repair !== null) session.notices.add('repaired_store');
+      return session;
+    } catch (error) {
+      // Else it would be locked for the next try.
+      await store.close();
+      throw error;
+    }
+  }
+
+  private static async of(parts: OpenParts, remembered: Remembered): Promise<Session> {
+    const { platform, vault, identity, store } = parts;
     const report: { problem: (error: Error) => void } = { problem: () => undefined };
     const device = await Device.open({
       ...{ platform, identity, store, devices: remembered.devices },
       onIdentity: (renewed) => void vault.save(renewed).catch((error: unknown) => report.problem(asError(error))),
       onProblem: (error) => report.problem(error),
     });
-    const session = new Session(device, { ...parts, store });
+    const session = new Session(device, parts);
     report.problem = (error) => session.problem(error);
     session.remembered = remembered;
-    if (repair !== null) session.notices.add('repaired_store');
     session.listen();
     session.showBins(remembered.bins);
     session.showDevices(remembered.devices ?? []);
     session.tell();
+    await session.notices.load();
+    await session.removals.load();
+    await session.uploads.load();
     session.background(() =>
       device.counts((counts) => {
         session.counts = counts;
         session.showBins(session.remembered.bins);
       }),
     );
-    await session.removals.load();
-    await session.uploads.load();
     session.background(() => session.count());
     device.connect().catch((error: unknown) => session.problem(asError(error)));
     return session;
@@ -134,6 +154,7 @@ export class Session {
 
   async close(): Promise<void> {
     clearTimeout(this.telling);
+    clearTimeout(this.counting);
     this.removals.close();
     this.uploads.close();
     this.device.close();
@@ -143,6 +164,14 @@ export class Session {
   /** Keys and address of the device. */
   get identity(): SavableIdentity {
     return this.parts.identity;
+  }
+
+  /** The bins as far as they are known here, those of items included. */
+  get labelledBins(): readonly Pick<BinView, 'id' | 'slug' | 'label'>[] {
+    const { bins } = this.remembered;
+    const known = new Set(bins.map(({ id }) => id));
+    const others = [...this.counts.keys()].filter((id) => !known.has(id));
+    return [...bins, ...others.map((id) => ({ id, slug: '', label: null }))];
   }
 
   /** A new id for an item. */
@@ -199,13 +228,24 @@ export class Session {
 
   /** Resolves when the change is kept here and shown; a later refusal is a notice. */
   async put({ id, binId, type, payload }: PutParams): Promise<{ readonly id: string }> {
-    const request = { id, binId, type, payload };
-    await this.kept(id, () => this.device.put(request), {
-      title: titleOf(type, payload),
-      again: (how) =>
-        this.device.put(how === 'copy' ? { ...request, id: this.newId() } : { ...request, onConflict: 'overwrite' }),
-    });
+    const item = { id, binId, type, payload };
+    await this.kept(
+      id,
+      () => this.device.put(item),
+      (error) => this.notices.refused(item, { title: titleOf(type, payload), error }),
+    );
     return { id };
+  }
+
+  /** Writes a refused change again. What an import put back is written as it is. */
+  private again(item: Refused, how: How): Promise<unknown> {
+    const request = { ...item, asIs: true };
+    return this.device
+      .put(how === 'copy' ? { ...request, id: this.newId() } : { ...request, onConflict: 'overwrite' as const })
+      .catch((error: unknown) => {
+        // Kept: it goes out when the server is back.
+        if (!(error instanceof QueuedError)) throw error;
+      });
   }
 
   async move(ids: readonly string[], binId: string): Promise<void> {
@@ -214,12 +254,12 @@ export class Session {
 
   /**
    * Makes a change of an item, and waits until it is durable here, or refused: a server that is away does not keep
-   * anybody waiting. A later refusal is told as a notice.
+   * anybody waiting. `onRefused` gets a later refusal; without it the refusal is told without the change's content.
    */
   private async kept(
     id: string,
     change: () => Promise<unknown>,
-    about: { readonly title?: string; readonly again?: (how: 'overwrite' | 'copy') => Promise<unknown> } = {},
+    onRefused: (error: Error) => Promise<void> | void = (error) => this.notices.add('rejected', error),
   ): Promise<void> {
     let isKept = false;
     await new Promise<void>((resolve, reject) => {
@@ -230,10 +270,11 @@ export class Session {
       });
       change()
         .catch((error: unknown) => {
-          if (error instanceof QueuedError) return;
-          if (!isKept) reject(asError(error));
-          else this.notices.add('rejected', { ...about, error });
+          if (error instanceof QueuedError) return undefined;
+          if (isKept) return onRefused(asError(error));
+          return reject(asError(error));
         })
+        .catch((error: unknown) => this.problem(asError(error)))
         .finally(() => {
           unlisten();
           // A change that changes nothing is answered without being kept.
@@ -250,7 +291,7 @@ export class Session {
     } catch (error) {
       // Deleted by another device meanwhile: it is gone, as it should be.
       if (error instanceof ClientError && (error.code === 'unknown_item' || error.code === 'deleted_item')) return;
-      this.notices.add('rejected', { error });
+      this.notices.add('rejected', error);
     }
   }
 
@@ -265,22 +306,20 @@ export class Session {
     device.on('caught_up', ({ complete }) => {
       this.complete = complete;
       this.halted = null;
-      this.background(() => this.count());
+      this.countSoon();
     });
     device.on('bins', ({ bins }) => this.showBins(bins));
     device.on('devices', ({ devices }) => this.showDevices(devices));
     device.on('uncertified', () => this.tellSoon());
-    device.on('sent', () => this.tellSoon());
-    device.on('rejected', ({ error, row }) =>
-      this.notices.add('rejected', {
-        error,
-        again: row === null ? undefined : (how) => device.resend(row, how),
-      }),
-    );
-    device.on('quarantined', () => this.background(() => this.count()));
+    device.on('sent', ({ id }) => {
+      this.uploads.written(id);
+      this.tellSoon();
+    });
+    device.on('rejected', (event) => this.background(() => this.rejected(event)));
+    device.on('quarantined', () => this.countSoon());
     device.on('untagged_delete', () => {
       this.notices.add('untagged_delete');
-      this.background(() => this.count());
+      this.countSoon();
     });
     device.on('missing', () => this.notices.add('missing'));
     device.on('reset', () => this.notices.add('reset'));
@@ -290,14 +329,30 @@ export class Session {
     });
     device.on('halted', ({ error }) => {
       this.halted = error;
-      this.notices.add('problem', { error });
+      this.notices.add('problem', error);
       this.tellSoon();
     });
     device.on('revoked', () => this.parts.onRevoked());
   }
 
+  /** A change that waited in the outbox was refused: a file is sent again, any other content is kept for a person. */
+  private async rejected({ id, error, row }: DeviceEvents['rejected']): Promise<void> {
+    this.tellSoon();
+    if (this.uploads.refused(id)) return;
+    if (row === null || row.blob !== null) return this.notices.add('rejected', error);
+    const { binId, type, payload } = this.device.opened(row);
+    await this.notices.refused({ id, binId, type, payload: payload ?? {} }, { title: titleOf(type, payload), error });
+  }
+
+  /** Soon: each count reads the whole store, and a server may cause as many as it likes. */
+  private countSoon(): void {
+    this.counting ??= setTimeout(() => this.background(() => this.count()), COUNT_AFTER_MS);
+  }
+
   /** Reads what only the store knows. */
   private async count(): Promise<void> {
+    clearTimeout(this.counting);
+    this.counting = undefined;
     const [hidden, orphaned] = await Promise.all([this.device.hidden(), this.device.orphaned()]);
     this.hidden = hidden.length;
     this.orphaned = orphaned.length;
@@ -393,7 +448,9 @@ export class Session {
 
   /** What fails in the background and is not tried again by itself. */
   private problem(error: Error): void {
-    if (isPassing(error) || error instanceof QueuedError) return;
-    this.notices.add('problem', { error });
+    // What is closed or revoked is told by the phase.
+    const isTold = error instanceof ClientError && (error.code === 'closed' || error.code === 'revoked');
+    if (isTold || isPassing(error) || error instanceof QueuedError) return;
+    this.notices.add('problem', error);
   }
 }

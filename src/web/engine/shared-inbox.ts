@@ -42,7 +42,7 @@ export class SharedInbox {
   private look(): void {
     this.work
       .run(() => this.tell())
-      .catch((error: unknown) => this.engine.session.value?.notices.add('problem', { error: asError(error) }));
+      .catch((error: unknown) => this.engine.session.value?.notices.add('problem', asError(error)));
   }
 
   /** Puts the shares of these ids, or drops them. Throws `ClientError` `closed` while no device is open. */

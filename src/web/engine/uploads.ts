@@ -34,7 +34,8 @@ interface Waiting {
 interface Transfer extends Waiting {
   done: number;
   speed: number;
-  state: Upload['state'];
+  /** `queued`: sent, and its item waits in the outbox. */
+  state: Upload['state'] | 'queued';
   problem: Failure | null;
   readonly stop: AbortController;
 }
@@ -135,6 +136,21 @@ export class Uploads {
     this.run();
   }
 
+  /** The item of a queued file is on the server. */
+  written(id: string): void {
+    if (!this.all.has(id)) return;
+    this.drop(id).catch((error: unknown) => this.ports.onProblem(asError(error)));
+  }
+
+  /** The item of a queued file was refused, as where its blob was removed meanwhile: true where the file is sent again. */
+  refused(id: string): boolean {
+    const transfer = this.all.get(id);
+    if (transfer?.state !== 'queued') return false;
+    transfer.state = 'waiting';
+    this.run();
+    return true;
+  }
+
   /** The connection is back. */
   resume(): void {
     for (const { id, problem } of this.all.values()) if (problem !== null && isPassingCode(problem)) this.retry(id);
@@ -195,8 +211,11 @@ export class Uploads {
       await this.drop(id);
     } catch (error) {
       if (stop.signal.aborted) return;
-      // The item waits in the outbox, and its file is on the server.
-      if (error instanceof QueuedError) return this.drop(id);
+      // Its file is on the server, for a day; the item waits in the outbox, and may still be refused.
+      if (error instanceof QueuedError) {
+        transfer.state = 'queued';
+        return this.tell();
+      }
       transfer.state = 'failed';
       transfer.problem = failureOf(error);
       if (isPassing(error)) this.later();
@@ -226,7 +245,8 @@ export class Uploads {
   private tell(): void {
     this.toldAt = this.ports.clock.now();
     const shown = [...this.all.values()].map(({ id, file, done, speed, state, problem }) => {
-      return { id, name: file.name, size: file.size, done, speed, state, problem };
+      const told = state === 'queued' ? ('waiting' as const) : state;
+      return { id, name: file.name, size: file.size, done, speed, state: told, problem };
     });
     this.list.set(shown);
   }

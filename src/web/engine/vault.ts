@@ -15,7 +15,8 @@ import { SavableIdentity } from '../../sdk/identity.js';
 import type { LockKind, PasskeyRef } from '../link/messages.js';
 import type { KeyValue } from './key-value.js';
 
-interface Sealed {
+/** A ciphertext of AES-GCM. */
+export interface Sealed {
   readonly iv: Uint8Array<ArrayBuffer>;
   readonly ct: Uint8Array<ArrayBuffer>;
 }
@@ -100,7 +101,7 @@ export class Vault {
       throw wrong();
     }
     await this.take(raw);
-    return SavableIdentity.parse(new TextDecoder().decode(await this.read(IDENTITY)));
+    return SavableIdentity.parse(await this.unsealed((await this.records.get(IDENTITY)) as Sealed));
   }
 
   /** Forgets the data key. */
@@ -111,18 +112,30 @@ export class Vault {
   }
 
   /** A renewed token. */
-  save(identity: SavableIdentity): Promise<void> {
-    return this.write(IDENTITY, text(JSON.stringify(identity)));
+  async save(identity: SavableIdentity): Promise<void> {
+    await this.records.put(IDENTITY, await this.sealed(identity));
   }
 
   /** What a start without a server needs beside the store: JSON. */
-  remember(value: unknown): Promise<void> {
-    return this.write(REMEMBERED, text(JSON.stringify(value)));
+  async remember(value: unknown): Promise<void> {
+    await this.records.put(REMEMBERED, await this.sealed(value));
   }
 
   /** What `remember` kept. Rejects where that was nothing. */
   async remembered(): Promise<unknown> {
-    return JSON.parse(new TextDecoder().decode(await this.read(REMEMBERED))) as unknown;
+    return this.unsealed((await this.records.get(REMEMBERED)) as Sealed);
+  }
+
+  /** Encrypts a JSON value by the data key, to be kept beside. Rejects while the vault is locked. */
+  async sealed(value: unknown): Promise<Sealed> {
+    if (this.key === undefined) throw wrong();
+    return seal(this.key, text(JSON.stringify(value)));
+  }
+
+  /** What `sealed` was given. */
+  async unsealed(value: Sealed): Promise<unknown> {
+    if (this.key === undefined) throw wrong();
+    return JSON.parse(new TextDecoder().decode(await unseal(this.key, value))) as unknown;
   }
 
   async setLock(lock: NewLock): Promise<void> {
@@ -183,16 +196,5 @@ export class Vault {
     const key = await keyOf(raw);
     this.sodium.memzero(raw);
     return key;
-  }
-
-  private async write(name: string, plain: Uint8Array): Promise<void> {
-    if (this.key === undefined) throw wrong();
-    await this.records.put(name, await seal(this.key, plain));
-  }
-
-  private async read(name: string): Promise<Uint8Array> {
-    const sealed = (await this.records.get(name)) as Sealed | undefined;
-    if (this.key === undefined || sealed === undefined) throw wrong();
-    return unseal(this.key, sealed);
   }
 }
