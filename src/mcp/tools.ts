@@ -90,8 +90,8 @@ const putTool = ({ vault, now }: Tooling): Tool =>
     title: 'Put an item',
     description:
       "Saves a new item in one of the user's bins; it is encrypted here and appears on all devices of the user. An " +
-      'existing item cannot be changed: put it anew. sb_list_items tells the bins that there are. Of image, file, audio ' +
-      'and video only the description is stored, never the content.',
+      'existing item cannot be changed: put the new one, then delete the old one with sb_delete_item. sb_list_items tells ' +
+      'the bins that there are. Of image, file, audio and video only the description is stored, never the content.',
     annotations: { readOnlyHint: false, destructiveHint: false, idempotentHint: false, openWorldHint: false },
     writes: true,
     input: schemas.putInput,
@@ -131,7 +131,7 @@ const listTool = (tooling: Tooling): Tool =>
       "Lists the user's items, newest first, and the bins that there are. To look for a word use sb_search. With id it " +
       'shows one item, its texts whole. An answer is a page: where nextCursor is not null there is more. Files, and ' +
       'content over 64 KB, come as the address of encrypted bytes, which cannot be read here. Secrets of passwords come ' +
-      `as ${MASK} unless the user lets agents read them. Items that do not verify have a reason and no content. ${DATA}`,
+      `as ${MASK} unless the user lets agents read them. ${DATA}`,
     annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
     writes: false,
     input: schemas.listInput,
