@@ -110,7 +110,9 @@ function meant(value: unknown, answers: readonly CallToolResult[], ids: Readonly
 function at(value: unknown, path: readonly string[]): unknown {
   let found = value;
   for (const name of path) {
-    const titled = Array.isArray(found) ? found.find((each) => isJson(each) && each['title'] === name) : undefined;
+    const titled = Array.isArray(found)
+      ? (found as readonly unknown[]).find((each) => isJson(each) && each['title'] === name)
+      : undefined;
     found = titled ?? (found as Json | undefined)?.[name];
   }
   return found;
@@ -147,7 +149,7 @@ export async function solve(t: Test, task: Task, { client, device }: { client: C
     calls.push({ tool, given, arguments: args, result });
     const text = textOf(result);
     t.equal((result._meta?.['service-mcp/error'] as Json | undefined)?.['code'], refused, `${task.name}: ${text}`);
-    if (refused === undefined) t.match(result.structuredContent, meant(gives, answers, ids) as Json, task.name);
+    if (refused === undefined) t.match(result.structuredContent, meant(gives, answers, ids), task.name);
     for (const expression of says) t.match(text, new RegExp(expression, 's'), task.name);
     for (const word of never) t.notOk(JSON.stringify(result).includes(String(meant(word, [], ids))), task.name);
     const { id, deleted } = (result.structuredContent ?? {}) as { readonly id?: string; readonly deleted?: true };
@@ -163,7 +165,7 @@ export async function solve(t: Test, task: Task, { client, device }: { client: C
     if (expected === null || found === undefined) t.equal(found ?? null, expected, task.name);
     else {
       const payload = found.blob?.holds === 'payload' ? await device.payload(id) : found.payload;
-      t.match({ ...found, payload }, written(expected) as Json, task.name);
+      t.match({ ...found, payload }, written(expected), task.name);
     }
   }
   for (const { id } of there) await device.delete(id);
@@ -231,7 +233,8 @@ export function broken({ task, calls }: Solved, tools: readonly Tool[]): readonl
 
 function payloadFaults(tool: Tool, { type, payload }: Json): readonly string[] {
   const detected = payloadDetected(payload as Json);
-  const schema = at(tool, ['inputSchema', 'properties', 'payload', 'anyOf', String(type ?? detected.type)]);
+  const title = typeof type === 'string' ? type : detected.type;
+  const schema = at(tool, ['inputSchema', 'properties', 'payload', 'anyOf', title]);
   if (!isJson(schema)) return ['no such type'];
   const examples = (schema['examples'] ?? []) as readonly Json[];
   const used = Object.keys(detected.payload);
