@@ -13,8 +13,8 @@ import type { Card } from './vault-store.js';
 
 /** Characters of payload JSON that a page shows whole. Its first item is never cut; it has at most 64 KB. */
 export const WHOLE_MAX = 50_000;
-/** Characters of the JSON of all items of a page: one more that does not fit ends it. */
-export const PAGE_MAX = 100_000;
+/** Characters of the JSON of all items of a page, some 20,000 tokens of a model: one more that does not fit ends it. */
+export const PAGE_MAX = 80_000;
 /** Characters left of each text of an item past `WHOLE_MAX`. */
 const CUT_TO = 300;
 /** Characters that are reserved for the address of a blob. */
@@ -24,6 +24,8 @@ const ADDRESS = 1_000;
 export const MASK = '********';
 /** The only fields shown of a withheld password: any other field may repeat the secret. */
 const OPEN: ReadonlySet<string> = new Set(SEARCHED.password);
+/** Fields that are named as withheld; more are left out. */
+const REDACTED_MAX = 20;
 /** The latest time of ISO 8601; only a lying server or a broken clock gives a later one. */
 const TIME_MAX = 8.64e15;
 
@@ -105,8 +107,12 @@ export class Sheet {
 
   private masked({ type, payload }: ItemView): { readonly payload: JsonObject | null; readonly redacted: string[] } {
     if (payload === null || type !== 'password' || this.passwords) return { payload, redacted: [] };
-    const redacted = Object.keys(payload).filter((field) => !OPEN.has(field));
-    return { payload: { ...payload, ...Object.fromEntries(redacted.map((field) => [field, MASK])) }, redacted };
+    const shown = Object.entries(payload).filter(([field]) => OPEN.has(field));
+    // Its own fields are few; of another program's there may be thousands.
+    const redacted = Object.keys(payload)
+      .filter((field) => !OPEN.has(field))
+      .slice(0, REDACTED_MAX);
+    return { payload: Object.fromEntries([...shown, ...redacted.map((field) => [field, MASK])]), redacted };
   }
 
   /** The payload, whole or with its long texts cut. `whole`: characters that count as shown whole. */
