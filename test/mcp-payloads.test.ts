@@ -145,7 +145,8 @@ t.test('MCP-45: a list takes bin, limit and time, newest first', async (t) => {
   t.same(await ids({ since: '2026-02-01T12:00:00+02:00' }), [late.id, middle.id]);
   t.same(await ids({ since: '2026-02-01T10:00:01' }), [late.id], 'UTC where no zone is given');
   t.same(await ids({ since: '2026-03-01' }), [late.id]);
-  for (const args of [{ limit: 0 }, { limit: 201 }, { limit: 1.5 }, { since: 'yesterday' }, { since: '2026-13-01' }])
+  const days = ['yesterday', '2026-13-01', '2026-02-30', '2026-02-29T10:00Z', '2026-03-01T25:00'];
+  for (const args of [{ limit: 0 }, { limit: 201 }, { limit: 1.5 }, ...days.map((since) => ({ since }))])
     t.match(await agent.refused('sb_list_items', args), { code: 'bad_input' }, JSON.stringify(args));
   for (let more = 0; more < 22; more++) await device.put({ binId: 'inbox', type: 'text', payload: { text: 'more' } });
   t.match(await agent.list(), { total: 25, items: { length: 20 } });

@@ -26,10 +26,17 @@ export const firstOf = (text: string): number =>
 /** The same for the end of a period: of a date its last ms. */
 export const lastOf = (text: string): number => firstOf(text) + (text.length === DATE_LENGTH ? DAY_MS - 1 : 0);
 
+/** False for the 30th of February, which the parser takes for a day of March. */
+function exists(text: string): boolean {
+  const date = text.slice(0, DATE_LENGTH);
+  const day = firstOf(date);
+  return !Number.isNaN(day) && !Number.isNaN(firstOf(text)) && new Date(day).toISOString().startsWith(date);
+}
+
 const time = z
   .string()
   .regex(ISO, 'must be an ISO 8601 date or time')
-  .refine((text) => !Number.isNaN(firstOf(text)), 'must be a time that exists');
+  .refine(exists, 'must be a time that exists');
 
 /** `sb_put_item`. */
 export const putInput = z.strictObject({
