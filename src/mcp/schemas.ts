@@ -33,14 +33,11 @@ function exists(text: string): boolean {
   return !Number.isNaN(day) && !Number.isNaN(firstOf(text)) && new Date(day).toISOString().startsWith(date);
 }
 
-const time = z
-  .string()
-  .regex(ISO, 'must be an ISO 8601 date or time')
-  .refine(exists, 'must be a time that exists');
+const time = z.string().regex(ISO, 'must be an ISO 8601 date or time').refine(exists, 'must be a time that exists');
 
 /** `sb_put_item`. */
 export const putInput = z.strictObject({
-  bin: bin.describe('The bin to save it in: its name, slug or id.'),
+  bin: bin.describe('The bin to save it in: its name, slug or id. Where the user names none: inbox.'),
   type: type
     .optional()
     .describe('Content type. Left out, it is found from the fields; a text that is only a web address becomes a link.'),

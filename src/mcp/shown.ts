@@ -112,7 +112,8 @@ export class Sheet {
     const redacted = Object.keys(payload)
       .filter((field) => !OPEN.has(field))
       .slice(0, REDACTED_MAX);
-    return { payload: Object.fromEntries([...shown, ...redacted.map((field) => [field, MASK])]), redacted };
+    const masks = redacted.map((field): [string, string] => [field, MASK]);
+    return { payload: Object.fromEntries([...shown, ...masks]), redacted };
   }
 
   /** The payload, whole or with its long texts cut. `whole`: characters that count as shown whole. */

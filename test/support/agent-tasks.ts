@@ -183,12 +183,14 @@ function texts(value: unknown): readonly string[] {
   return Object.values(value).flatMap(texts);
 }
 
-/** What a solved task has that its words and the answers before do not tell. */
-export function guessed({ task, calls }: Solved): readonly string[] {
+/** Arguments that neither the words, nor the answers before, nor what is said of the arguments tells. */
+function guessed({ task, calls }: Solved, tools: readonly Tool[]): readonly string[] {
   let known = [task.words, ...(task.worksOut ?? [])].map(folded).join('\n');
-  return calls.flatMap(({ given, result }) => {
+  return calls.flatMap(({ tool, given, result }) => {
     const { type: _, ...others } = given;
-    const unknown = texts(others).filter((text) => !known.includes(folded(text)));
+    const properties = Object.values(tools.find(({ name }) => name === tool)?.inputSchema.properties ?? {});
+    const said = properties.map((each) => folded('description' in each ? String(each.description) : '')).join('\n');
+    const unknown = texts(others).filter((text) => !`${known}\n${said}`.includes(folded(text)));
     known += `\n${folded(textOf(result))}`;
     return unknown;
   });
@@ -205,12 +207,13 @@ function fits(schema: object, value: unknown): boolean {
 }
 
 /**
- * Why a task cannot be solved as it was with these definitions of the tools; empty: it can. Arguments and answers fit
- * the schemas, a payload the alternative of its type, which has an example with all the fields that are used; and the
- * definitions say what the task relies on.
+ * Why a task cannot be solved as it was with these definitions of the tools; empty: it can. Nothing of the arguments is
+ * guessed, arguments and answers fit the schemas, a payload the alternative of its type, which has an example with all
+ * the fields that are used; and the definitions say what the task relies on.
  */
-export function broken({ task, calls }: Solved, tools: readonly Tool[]): readonly string[] {
-  const faults: string[] = [];
+export function broken(solved: Solved, tools: readonly Tool[]): readonly string[] {
+  const { task, calls } = solved;
+  const faults = guessed(solved, tools).map((text) => `guessed: ${text}`);
   const toolOf = (name: string): Tool | undefined => tools.find((tool) => tool.name === name);
   for (const { tool, arguments: args, result } of calls) {
     const found = toolOf(tool);
