@@ -3,13 +3,14 @@
  * may hold. Somebody who hands over a database with its password is not trusted.
  */
 import { gunzipSync } from 'node:zlib';
-import type { Kdbx } from 'kdbxweb';
+import type * as KdbxWeb from 'kdbxweb';
 import { errorCode } from '../../protocol/error-code.js';
 import { ForeignError } from './entries.js';
 import { WrongPassword } from './unlock.js';
 
 /** What it exports: its module is CommonJS, so that all of it is the default export. */
-export type Library = typeof import('kdbxweb');
+export type Library = (typeof KdbxWeb)['default'];
+type Kdbx = KdbxWeb.Kdbx;
 
 /** Largest database after unpacking, attachments included. */
 const UNPACKED_MAX = 256 * 1024 * 1024;
@@ -23,7 +24,7 @@ const ARGON2_WORK_MAX = 64 * 1024 * 1024;
 
 /** The library, loaded only where a database is read, with Argon2. */
 export async function kdbxLibrary(): Promise<Library> {
-  const library = (await import('kdbxweb')).default as Library;
+  const library = (await import('kdbxweb')).default;
   library.CryptoEngine.setArgon2Impl(async (...args) => {
     const [password, salt, memorySize, iterations, hashLength, parallelism, type] = args;
     const { argon2d, argon2id } = await import('hash-wasm');
@@ -138,9 +139,9 @@ function xmlStart(content: Buffer): number {
 
 /**
  * No program writes a document type, entities, comments or CDATA into a database: they would hide from the checks what
- * an attachment, which may be packed itself, unpacks to.
+ * an attachment, which may be packed itself, unpacks to. Throws `ForeignError`.
  */
-function expectPlainXml(xml: Buffer): void {
+export function expectPlainXml(xml: Buffer): void {
   if (xml.length > XML_MAX) throw new ForeignError('', `its XML has more than ${XML_MAX / 1024 / 1024} MiB`);
   if (xml.includes('<!')) throw new ForeignError('', 'its XML has parts that no KeePass program writes');
   let tags = 0;

@@ -9,6 +9,7 @@ import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { describeFile, languageOf, mediaType, textFile, textOf } from '../detect.js';
 import { type Entry, ForeignError, leftBehind, type Made } from './entries.js';
+import { FOLDER_FORMAT, MANIFEST } from './folder-export.js';
 
 /** Files and folders of one source. */
 const FILES_MAX = 50_000;
@@ -17,24 +18,45 @@ const DEPTH_MAX = 32;
 
 /** The files of a folder. Throws `ForeignError` over a bound or without any Markdown, `CommandError` for what cannot be read. */
 export async function readMarkdown(folder: string): Promise<readonly Entry[]> {
+  await expectNotOurs(folder);
   const entries: Entry[] = [];
-  const open: string[][] = [[]];
-  for (let path = open.pop(); path !== undefined; path = open.pop()) {
+  const waiting: string[][] = [[]];
+  for (let path = waiting.pop(); path !== undefined; path = waiting.pop()) {
     const found = await readdir(join(folder, ...path), { withFileTypes: true }).catch(unreadable(path.join('/')));
     const below: string[][] = [];
     for (const one of found.sort((a, b) => (a.name < b.name ? -1 : 1))) {
       const own = [...path, one.name];
-      if (entries.length + open.length + below.length >= FILES_MAX)
+      if (entries.length + waiting.length + below.length >= FILES_MAX)
         throw new ForeignError(own.join('/'), `the folder has more than ${FILES_MAX} files`);
       if (one.isDirectory() && !one.name.startsWith('.')) below.push(own);
       else entries.push(await entryAt(folder, own, one));
     }
     if (path.length > DEPTH_MAX) throw new ForeignError(path.join('/'), `more than ${DEPTH_MAX} folders in folders`);
-    open.push(...below.reverse());
+    waiting.push(...below.reverse());
   }
   if (!entries.some(({ name, made }) => made.length > 0 && languageOf(name) === 'markdown'))
     throw new ForeignError('', 'the folder has no Markdown file', 'Single files go in with `put --file`.');
   return entries;
+}
+
+const MANIFEST_HEAD = 1024;
+
+/** What `export --to folder` wrote has the passwords as a table, which would become a note that is searched. */
+async function expectNotOurs(folder: string): Promise<void> {
+  const handle = await open(join(folder, MANIFEST), 'r').catch(() => undefined);
+  if (handle === undefined) return;
+  try {
+    const head = Buffer.alloc(MANIFEST_HEAD);
+    await handle.read(head, 0, MANIFEST_HEAD, 0);
+    if (!head.includes(FOLDER_FORMAT)) return;
+  } finally {
+    await handle.close();
+  }
+  throw new ForeignError(
+    '',
+    'it is what `export --to folder` wrote',
+    'An archive, or `--to bitwarden`, comes back in.',
+  );
 }
 
 const unreadable =
