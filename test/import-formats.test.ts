@@ -209,8 +209,8 @@ t.test('IMPORT-09: a folder of Markdown: every file, but no link out of it and n
     ...['1 file: file', '1 file: nothing: a link', '1 file: nothing: hidden', '1 file: nothing: no file'],
     ...['1 image: image', '2 markdown: code'],
   ]);
-  const bins = (document['each'] as { where: string; bin: string }[]).map(({ where, bin }) => [where, bin]);
-  t.same(Object.fromEntries(bins)['Trips/Lisbon/Plan.md'], 'Trips/Lisbon');
+  const bins = new Map((document['each'] as { where: string; bin: string }[]).map(({ where, bin }) => [where, bin]));
+  t.equal(bins.get('Trips/Lisbon/Plan.md'), 'Trips/Lisbon');
   const without = join(at.folder, 'none');
   await mkdir(without);
   t.match((await at.refused(without)).error, { message: /no Markdown file/ });

@@ -52,12 +52,14 @@ export function accountOf({ title, entries }: ForeignEntries): Account {
   };
 }
 
+const SHOWN_MAX = 200;
+
 /** Each entry for `--json`. */
 export const entryFacts = (entry: Entry) => ({
-  where: entry.where,
+  where: entry.where.slice(0, SHOWN_MAX),
   kind: entry.kind,
-  name: entry.name,
-  bin: entry.folder,
+  name: entry.name.slice(0, SHOWN_MAX),
+  bin: entry.folder.slice(0, SHOWN_MAX),
   becomes: entry.made.map(({ part, type }) => ({ part, type })),
   noField: entry.unplaced,
   leftOut: entry.left ?? null,

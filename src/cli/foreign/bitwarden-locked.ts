@@ -65,5 +65,9 @@ function decrypted(text: string, keys: { readonly cipher: Buffer; readonly mac: 
   const expected = createHmac('sha256', keys.mac).update(iv).update(ct).digest();
   if (!timingSafeEqual(expected, mac)) throw new WrongPassword();
   const decipher = createDecipheriv('aes-256-cbc', keys.cipher, iv);
-  return Buffer.concat([decipher.update(ct), decipher.final()]);
+  try {
+    return Buffer.concat([decipher.update(ct), decipher.final()]);
+  } catch (error) {
+    throw new ForeignError('its data', 'it is damaged', undefined, { cause: error });
+  }
 }

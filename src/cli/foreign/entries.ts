@@ -148,7 +148,12 @@ const STEM_MAX = 80;
 
 /** A name as part of a file's name. */
 const fileStem = (name: string): string =>
-  Array.from(name.replace(/[\p{Cc}\p{Cf}\p{Cs}/\\<>:"|?*]/gu, '_').trim())
+  Array.from(
+    name
+      .slice(0, 4 * STEM_MAX)
+      .replace(/[\p{Cc}\p{Cf}\p{Cs}/\\<>:"|?*]/gu, '_')
+      .trim(),
+  )
     .slice(0, STEM_MAX)
     .join('') || 'entry';
 

@@ -22,9 +22,12 @@ export async function readKeepass(bytes: Uint8Array, secrets: Secrets): Promise<
   const database = await unlocked(secrets, question, (password) => openKdbx(library, bytes, { password, keyFile }));
   const found = database.groups.flatMap((root) => placed(root, database.meta.recycleBinUuid?.id));
   if (found.length > ENTRIES_MAX) throw new ForeignError('', `it has more than ${ENTRIES_MAX} entries`);
-  const entries = found.flatMap(({ entry }) => (entry === undefined ? [] : [entry]));
-  return found.map((one) => (one.entry === undefined ? ofGroup(one) : ofEntry({ ...one, entry: one.entry }, entries)));
+  const byUuid = new Map(found.flatMap(({ entry }) => (entry === undefined ? [] : [[uuidHex(entry), entry] as const])));
+  return found.map((one) => (one.entry === undefined ? ofGroup(one) : ofEntry({ ...one, entry: one.entry }, byUuid)));
 }
+
+/** Groups in groups. */
+const DEPTH_MAX = 64;
 
 interface Place {
   /** The names of the groups above, without the root. */
@@ -43,6 +46,7 @@ function placed(root: KdbxGroup, binId: string | undefined): Place[] {
     const binned = at.binned || (binId !== undefined && group.uuid.id === binId);
     if ((group.notes ?? '').trim() !== '') places.push({ ...at, binned, entry: undefined });
     places.push(...group.entries.map((entry) => ({ ...at, binned, entry })));
+    if (at.path.length > DEPTH_MAX) throw new ForeignError('', `it has more than ${DEPTH_MAX} groups in groups`);
     const below = group.groups.map((child) => ({ path: [...at.path, child.name ?? ''], group: child, binned }));
     open.push(...below.reverse());
   }
@@ -68,8 +72,11 @@ const STANDARD: ReadonlySet<string> = new Set(['Title', 'UserName', 'Password', 
 /** How KeePass, its plugins and KeePassXC name what one-time passwords are made of. */
 const ONE_TIME = /^(?:otp$|TOTP |TimeOtp-|HmacOtp-)/;
 
-function ofEntry({ path, entry, binned }: Place & { readonly entry: KdbxEntry }, all: readonly KdbxEntry[]): Entry {
-  const value = (field: string): string => resolved(textOf(entry.fields.get(field)), all);
+function ofEntry(
+  { path, entry, binned }: Place & { readonly entry: KdbxEntry },
+  byUuid: ReadonlyMap<string, KdbxEntry>,
+): Entry {
+  const value = (field: string): string => resolved(textOf(entry.fields.get(field)), byUuid);
   const [name, url] = [value('Title'), value('URL')];
   const folder = path.join('/');
   const place = {
@@ -84,12 +91,14 @@ function ofEntry({ path, entry, binned }: Place & { readonly entry: KdbxEntry },
   const main = loginItem({ name, url, user: value('UserName'), secret: value('Password') });
   const own = [...entry.fields].filter(([field, content]) => !STANDARD.has(field) && textOf(content) !== '');
   const oneTime = own.filter(([field]) => ONE_TIME.test(field));
+  const open = ['UserName', 'Password', 'URL'].filter((field) => /\{REF:/i.test(value(field)));
   return entryOf({
     ...{ ...place, program: 'keepass', main, notes: notesWith(main, url, value('Notes')) },
     files: [...entry.binaries].map(([file, binary]) => ({ name: file, bytes: bytesOf(binary) })),
     unplaced: [
       ...(oneTime.length === 0 ? [] : ['the one-time password']),
       ...some(own.length - oneTime.length, 'custom field'),
+      ...some(open.length, 'reference to another entry', 'references to other entries'),
       ...some(entry.history.length, 'earlier version'),
       ...(entry.times.expires === true ? ['when it expires'] : []),
       ...some(entry.tags.length, 'tag'),
@@ -131,16 +140,15 @@ function originalOf(entry: KdbxEntry, group: string): string {
 
 const FIELD_OF: Readonly<Record<string, string>> = { T: 'Title', U: 'UserName', P: 'Password', A: 'URL', N: 'Notes' };
 
-/** The text with its references to fields of other entries resolved, one level deep; others stay as they are. */
-const resolved = (text: string, all: readonly KdbxEntry[]): string =>
-  text.replace(/\{REF:([TUPAN])@([TUPANI]):([^{}]{1,200})\}/gi, (whole, wanted: string, by: string, what: string) => {
-    const searched = FIELD_OF[by.toUpperCase()];
-    const target = all.find((entry) =>
-      searched === undefined
-        ? uuidHex(entry) === what.toUpperCase()
-        : textOf(entry.fields.get(searched)).toLowerCase().includes(what.toLowerCase()),
-    );
-    return target === undefined ? whole : textOf(target.fields.get(FIELD_OF[wanted.toUpperCase()] ?? ''));
-  });
+/** Longest value that a reference is replaced by: many may name one. */
+const REFERENCED_MAX = 4_096;
+
+/** A text that is a reference to a field of another entry, by its UUID, resolved; anything else stays as it is. */
+function resolved(text: string, byUuid: ReadonlyMap<string, KdbxEntry>): string {
+  const [, wanted = '', uuid = ''] = /^\{REF:([TUPAN])@I:([0-9A-F]{32})\}$/i.exec(text) ?? [];
+  const field = byUuid.get(uuid.toUpperCase())?.fields.get(FIELD_OF[wanted.toUpperCase()] ?? '');
+  const value = textOf(field);
+  return field === undefined || value.length > REFERENCED_MAX ? text : value;
+}
 
 const uuidHex = ({ uuid }: KdbxEntry): string => Buffer.from(uuid.id, 'base64').toString('hex').toUpperCase();

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { errorCode } from '../../protocol/error-code.js';
 import { isVisible } from '../../protocol/ids.js';
 import type { BlobSource } from '../../sdk/blobs/source.js';
-import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX } from '../../sdk/payloads/shapes.js';
+import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { describeFile, languageOf, mediaType, textFile, textOf } from '../detect.js';
 import { type Entry, ForeignError, leftBehind, type Made } from './entries.js';
@@ -13,6 +13,8 @@ import { FOLDER_FORMAT, MANIFEST } from './folder-export.js';
 
 /** Files and folders of one source. */
 const FILES_MAX = 50_000;
+/** Bytes of all texts: they are in memory together. */
+const TEXTS_MAX = 256 * 1024 * 1024;
 /** Folders in folders. */
 const DEPTH_MAX = 32;
 
@@ -20,6 +22,7 @@ const DEPTH_MAX = 32;
 export async function readMarkdown(folder: string): Promise<readonly Entry[]> {
   await expectNotOurs(folder);
   const entries: Entry[] = [];
+  let texts = 0;
   const waiting: string[][] = [[]];
   for (let path = waiting.pop(); path !== undefined; path = waiting.pop()) {
     const found = await readdir(join(folder, ...path), { withFileTypes: true }).catch(unreadable(path.join('/')));
@@ -29,7 +32,12 @@ export async function readMarkdown(folder: string): Promise<readonly Entry[]> {
       if (entries.length + waiting.length + below.length >= FILES_MAX)
         throw new ForeignError(own.join('/'), `the folder has more than ${FILES_MAX} files`);
       if (one.isDirectory() && !one.name.startsWith('.')) below.push(own);
-      else entries.push(await entryAt(folder, own, one));
+      else {
+        const entry = await entryAt(folder, own, one);
+        texts += entry.made.reduce((sum, { payload }) => sum + payloadSize(payload), 0);
+        if (texts > TEXTS_MAX) throw new ForeignError(own.join('/'), 'the folder has more than 256 MiB of text');
+        entries.push(entry);
+      }
     }
     if (path.length > DEPTH_MAX) throw new ForeignError(path.join('/'), `more than ${DEPTH_MAX} folders in folders`);
     waiting.push(...below.reverse());

@@ -70,8 +70,13 @@ const ELLIPSIS = '…';
 
 /** A bin under the folder's name, of which the end counts where it is long. */
 function binOf(id: string, folder: string): ArchivedBin {
-  const fit = Array.from(folder.replace(/\s+/g, ' ').trim()).filter((character) => isDisplayName(`a${character}`));
-  const cut = fit.length <= NAME_MAX ? fit : [ELLIPSIS, ...fit.slice(1 - NAME_MAX)];
+  const fit = Array.from(
+    folder
+      .slice(-4 * NAME_MAX)
+      .replace(/\s+/g, ' ')
+      .trim(),
+  ).filter((character) => isDisplayName(`a${character}`));
+  const cut = fit.length <= NAME_MAX && folder.length <= 4 * NAME_MAX ? fit : [ELLIPSIS, ...fit.slice(1 - NAME_MAX)];
   const name = cut.join('');
   return binRecord(id, '', { name: isDisplayName(name) ? name : id });
 }

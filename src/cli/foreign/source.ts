@@ -5,6 +5,7 @@ import { isArchive } from '../../sdk/archive/archive.js';
 import { PLAIN_FORMAT } from '../../sdk/archive/records.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { BINS_MAX } from '../../protocol/limits.js';
+import { sanitizeText } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { readBitwarden } from './bitwarden.js';
 import { readCsv } from './csv.js';
@@ -27,6 +28,7 @@ export interface ForeignSource extends ForeignEntries {
   readonly time: number;
 }
 
+const ZIP = Buffer.from('PK\u0003\u0004', 'latin1');
 const HEAD_BYTES = 64 * 1024;
 
 /**
@@ -54,7 +56,7 @@ export async function readForeign(
     return found === undefined ? undefined : { ...found, time: Math.floor(facts.mtimeMs) };
   } catch (error) {
     if (!(error instanceof ForeignError)) throw error;
-    const where = error.where === '' ? '' : ` at ${error.where.slice(0, 200)}`;
+    const where = error.where === '' ? '' : ` at ${sanitizeText(error.where.slice(0, 200))}`;
     throw new CommandError(EXIT.untrusted, `${path} is refused${where}: ${error.why}.`, error.hint, { cause: error });
   }
 }
@@ -112,6 +114,12 @@ type Form = 'keepass' | 'json' | 'vcard' | 'csv';
 function formOf(head: Uint8Array): Form | undefined {
   if (isArchive(head)) return undefined;
   if (isKeepass(head)) return 'keepass';
+  if (Buffer.from(head).subarray(0, ZIP.length).equals(ZIP))
+    throw new ForeignError(
+      '',
+      'it is a zip archive',
+      'Unpack it, and import the file that is in it. Nothing was written.',
+    );
   const text = new TextDecoder().decode(head).trimStart();
   if (/^BEGIN:VCARD/i.test(text)) return 'vcard';
   if (text.startsWith('{')) {

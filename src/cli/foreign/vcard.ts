@@ -65,8 +65,8 @@ function unfolded(lines: readonly string[], at: number): { readonly line: string
 const softBreak = (part: string, at: number, of: number): string => (at < of - 1 ? part.replace(/=$/, '') : part);
 
 function propertyOf(line: string, where: string): Property {
-  // A colon within quotation marks belongs to a parameter.
-  const [, head = '', raw = ''] = /^((?:[^":]|"[^"]*")*):(.*)$/s.exec(line) ?? [];
+  const colon = colonOf(line);
+  const [head, raw] = [line.slice(0, colon), line.slice(colon + 1)];
   const [full = '', ...given] = head.match(/(?:[^";]|"[^"]*")+/g) ?? [];
   const name = full.replace(/^[\w-]+\./, '').toUpperCase();
   if (!/^[A-Z0-9-]+$/.test(name)) throw new ForeignError(where, 'it is no line of a vCard');
@@ -79,6 +79,18 @@ function propertyOf(line: string, where: string): Property {
   }
   const quoted = /^quoted-printable$/i.test(params.get('ENCODING') ?? '');
   return { name, params, value: quoted ? unquoted(raw, params.get('CHARSET') ?? 'utf-8', where) : raw };
+}
+
+const HEAD_MAX = 10_000;
+
+/** The colon behind name and parameters; one within quotation marks belongs to a parameter. 0: there is none. */
+function colonOf(line: string): number {
+  let quoted = false;
+  for (let at = 0; at < Math.min(line.length, HEAD_MAX); at++) {
+    if (line[at] === '"') quoted = !quoted;
+    else if (line[at] === ':' && !quoted) return at;
+  }
+  return 0;
 }
 
 function unquoted(raw: string, charset: string, where: string): string {
@@ -97,7 +109,18 @@ function unquoted(raw: string, charset: string, where: string): string {
 const unescaped = (value: string): string =>
   value.replace(/\\([\s\S])/g, (_, character: string) => (/n/i.test(character) ? '\n' : character));
 /** The parts between semicolons that are not escaped, unescaped. */
-const parts = (value: string): string[] => (value.match(/(?:\\[\s\S]|[^;\\])+|(?<=^|;)(?=;|$)/g) ?? []).map(unescaped);
+function parts(value: string): string[] {
+  const found: string[] = [];
+  let begin = 0;
+  for (let at = 0; at <= value.length; at++) {
+    if (value[at] === '\\') at++;
+    else if (at === value.length || value[at] === ';') {
+      found.push(unescaped(value.slice(begin, at)));
+      begin = at + 1;
+    }
+  }
+  return found;
+}
 
 /** Properties that hold nothing of a person's, or that are read. */
 const SILENT: ReadonlySet<string> = new Set([
