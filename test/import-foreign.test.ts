@@ -11,6 +11,7 @@ import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
 import { holdsFile } from '../src/sdk/payloads/shapes.js';
 import { timeOfUlid } from '../src/sdk/ulid.js';
+import { PROJECT_ROOT } from '../src/root.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { runHere } from './support/cli.js';
 import { note, refusal } from './support/client-world.js';
@@ -120,6 +121,44 @@ t.test('IMPORT-03: entries without an id of their own come in once, equal ones e
     ],
   );
 });
+
+t.test(
+  'IMPORT-07 IMPORT-11: a database of KeePassXC comes in with its references, attachments and history',
+  async (t) => {
+    const at = await place(t);
+    const file = join(PROJECT_ROOT, 'test/fixtures/keepass/argon2d-4.kdbx');
+    const terminal = fakeTerminal({ json: true, answers: ['wrong', 'correct horse'] });
+    t.equal(await importVault(at.context(terminal), { file }), EXIT.ok);
+    t.match(terminal.documents, [
+      { written: 6, bins: 2, account: { entries: 4, leftOut: [{ reason: 'in the recycle bin' }] } },
+    ]);
+    t.same(terminal.asked.map(({ hidden }) => hidden), [true, true]); // prettier-ignore
+    t.notMatch(terminal.all(), /correct horse|fake/);
+    const lines = await shown(at);
+    const login = (bin: string, service: string, user: string, secret: string): string =>
+      `${bin} password ${JSON.stringify({ service, user, secret })}`;
+    for (const line of [
+      login('Internet', 'Code host (https://code.example/login)', 'ada', 'fake-new-password'),
+      login('Internet/Mail', 'Mail (https://mail.example)', 'ada@example.org', 'fake-new-password'),
+      login('inbox', 'Third (https://third.example)', 'bob', 'fake-third'),
+    ])
+      t.ok(lines.includes(line), line);
+    t.notOk(lines.some((line) => line.includes('Thrown away')));
+    const items = await at.client.device.list();
+    const content = async (name: string): Promise<string> =>
+      bytesOf(at.client.device.blob(items.find(({ payload }) => payload?.['name'] === name)?.id ?? ''));
+    t.equal(await content('plan.txt'), 'hello attachment\n');
+    t.match(JSON.parse(await content('Code host.keepass.json')), {
+      group: 'Internet',
+      fields: { PIN: '0000', otp: /otpauth/, Notes: 'Two lines\nof notes' },
+      attachments: ['plan.txt'],
+      history: [{ fields: { Password: 'fake-old-password' } }],
+    });
+    const again = fakeTerminal({ json: true, answers: ['correct horse'] });
+    t.equal(await importVault(at.context(again), { file }), EXIT.ok);
+    t.match(again.documents, [{ written: 0, same: 6 }]);
+  },
+);
 
 t.test('IMPORT-09: a folder of Markdown comes in byte for byte, under its names, its folders as bins', async (t) => {
   const at = await place(t);
@@ -310,6 +349,7 @@ t.test('IMPORT-12 IMPORT-13: forms that exclude each other are refused', async (
   const at = await place(t);
   for (const options of [
     { file: '-', to: 'folder' },
+    { file: '-', to: 'bitwarden' },
     { file: 'x', to: 'bitwarden', plain: true },
   ] as const)
     t.match(await refusal(exportVault(at.context(fakeTerminal()), options)), { exitCode: EXIT.usage });

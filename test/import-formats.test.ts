@@ -1,8 +1,9 @@
 /** What becomes of the exports of other programs, and which are refused: a dry run, without a server and a device. */
 import { execFileSync } from 'node:child_process';
-import { mkdir, readdir, symlink, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
+import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { expectPlainXml, kdbxLibrary } from '../src/cli/foreign/kdbx.js';
 import { PROJECT_ROOT } from '../src/root.js';
@@ -333,4 +334,40 @@ t.test('IMPORT-10: the XML of a database has no entities and nothing that hides 
   ];
   for (const [inner, why] of bad) t.throws(() => expectPlainXml(xml(inner)), { message: why });
   t.end();
+});
+
+t.test('IMPORT-01 IMPORT-10: whatever is done to an export, it is read or refused with a word', async (t) => {
+  const at = await desk(t);
+  const inputs: readonly (readonly [name: string, bytes: Buffer])[] = [
+    ['b.json', Buffer.from(JSON.stringify(bitwardenJson))],
+    ['b.csv', Buffer.from(bitwardenCsv)],
+    ['c.csv', Buffer.from(chromeCsv)],
+    ['f.csv', Buffer.from(firefoxCsv)],
+    ['p.vcf', Buffer.from(vcards)],
+    ['k3.kdbx', await readFile(keepass('aes-3.1'))],
+    ['k4.kdbx', await readFile(keepass('argon2d-4'))],
+  ];
+  const change = fc.tuple(
+    fc.nat(),
+    fc.uint8Array({ minLength: 1, maxLength: 4 }),
+    fc.constantFrom('write', 'cut', 'add'),
+  );
+  await fc.assert(
+    fc.asyncProperty(fc.constantFrom(...inputs), fc.array(change, { maxLength: 3 }), async ([name, bytes], changes) => {
+      let content = Buffer.from(bytes);
+      for (const [place, noise, how] of changes) {
+        const begin = content.length === 0 ? 0 : place % content.length;
+        if (how === 'cut') content = content.subarray(0, begin);
+        else {
+          const behind = content.subarray(how === 'add' ? begin : begin + noise.length);
+          content = Buffer.concat([content.subarray(0, begin), noise, behind]);
+        }
+      }
+      const path = await at.file(name, content);
+      const argv = ['--json', 'import', path, '--dry-run', '--password-file', '-'];
+      const { code, error } = await at.machine.call(argv, { input: PASSWORD });
+      t.ok(code === 0 || code === 6, `${code} ${JSON.stringify(error)}`);
+    }),
+    { numRuns: 250 },
+  );
 });

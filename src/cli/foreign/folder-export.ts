@@ -107,7 +107,7 @@ class FolderWriter {
     const { name, text } = fileOf(item);
     // The content of a file that is not in the export has no file here, and the manifest says so.
     const isLacking = item.blob && item.content === null;
-    const file = type === 'password' ? PASSWORDS : isLacking ? null : `${folder}/${this.names.free(folder, name)}`;
+    const file = isLacking ? null : type === 'password' ? PASSWORDS : `${folder}/${this.names.free(folder, name)}`;
     const { text: _, secret: __, ...rest } = payload ?? {};
     this.items.push({
       id,
@@ -117,7 +117,7 @@ class FolderWriter {
       file,
       payload: type === 'text' || type === 'code' || type === 'password' ? rest : payload,
     });
-    if (type === 'password') this.passwords.push(passwordRow(payload ?? {}, folder));
+    if (file === PASSWORDS) this.passwords.push(passwordRow(payload ?? {}, folder));
     else if (file !== null) {
       this.file = await open(join(this.root, file), 'wx', FILE_MODE);
       if (text !== undefined) await this.file.appendFile(text);

@@ -107,7 +107,7 @@ function ofEntry(
       ...some(entry.customData?.size ?? 0, 'value of a plugin', 'values of plugins'),
     ],
     marks: [
-      ...(entry.customIcon === undefined ? [] : ['icon']),
+      ...(entry.customIcon === undefined && (entry.icon ?? 0) === 0 ? [] : ['icon']),
       ...((entry.fgColor ?? '') + (entry.bgColor ?? '') === '' ? [] : ['colours']),
     ],
     original: () => ({ text: originalOf(entry, folder), ending: 'keepass.json' }),

@@ -36,23 +36,22 @@ export function incomingOf(
   const made = source.entries.filter((entry) => entry.made.length > 0);
   const folders = [...new Set(made.map(({ folder }) => folder))].filter((folder) => folder !== '');
   const bins = new Map(folders.map((folder) => [folder, binOf(idOf(TS_MIN, 'bin', folder), folder)] as const));
+  const all = made.flatMap((entry) => entry.made.map((item) => ({ ...item, entry })));
+  // Files last: each is a transfer of its own, while the others go out in batches.
+  const ordered = [...all.filter(({ content }) => content === undefined), ...all.filter(({ content }) => content)];
   const records = async function* (onRead: (share: number) => void): AsyncGenerator<ArchiveRecord> {
-    for (const [at, entry] of made.entries()) {
+    for (const [at, { part, type, payload, content, entry }] of ordered.entries()) {
+      const id = idOf(entry.created ?? TS_MIN, 'item', source.program, entry.key, part);
       const bin = bins.get(entry.folder)?.id ?? DEFAULT_BIN;
       const ts = within(entry.changed ?? source.time, now);
-      for (const { part, type, payload, content } of entry.made) {
-        const id = idOf(entry.created ?? TS_MIN, 'item', source.program, entry.key, part);
-        const blob = content !== undefined;
-        yield { record: 'item', id, bin, type, ts, payload, blob, content: content?.size ?? null };
-        if (content !== undefined) yield* partsOf(content);
-      }
-      onRead((at + 1) / made.length);
+      yield { record: 'item', id, bin, type, ts, payload, blob: content !== undefined, content: content?.size ?? null };
+      if (content !== undefined) yield* partsOf(content);
+      onRead((at + 1) / ordered.length);
     }
   };
-  const items = made.reduce((sum, entry) => sum + entry.made.length, 0);
   const known = new Map<string, ArchivedBin | undefined>([...bins.values()].map((bin) => [bin.id, bin]));
   if (made.some(({ folder }) => folder === '')) known.set(DEFAULT_BIN, undefined);
-  return { bins: known, items, records };
+  return { bins: known, items: ordered.length, records };
 }
 
 async function* partsOf(content: BlobSource): AsyncGenerator<ArchiveRecord> {

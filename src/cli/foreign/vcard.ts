@@ -171,7 +171,9 @@ const preferred = (properties: readonly Property[]): Property | undefined =>
 function restOf(properties: readonly Property[], all: (name: string) => readonly Property[]): readonly string[] {
   const others = new Map<string, number>();
   for (const { name, value } of properties)
-    if (!SILENT.has(name) && value.replaceAll(';', '').trim() !== '') others.set(name, (others.get(name) ?? 0) + 1);
+    // Google puts each contact into a group of this name.
+    if (!SILENT.has(name) && value !== 'myContacts' && value.replaceAll(';', '').trim() !== '')
+      others.set(name, (others.get(name) ?? 0) + 1);
   return [
     ...some(all('TEL').length - 1, 'further phone number'),
     ...some(all('EMAIL').length - 1, 'further mail address', 'further mail addresses'),
