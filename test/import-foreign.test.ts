@@ -90,6 +90,9 @@ t.test('IMPORT-02 IMPORT-03 IMPORT-05: an export of Bitwarden comes in once, who
   t.match(await taken(at, file), { written: 1, same: 12 }, 'a changed entry replaces its item');
   t.equal((await at.client.device.list()).length, 13);
 
+  await at.client.device.bins.remove(login?.binId ?? '');
+  t.match(await taken(at, file), { written: 3, renamed: 3, same: 10, bins: 1 }, 'a bin that was removed comes back');
+
   const other = await place(t);
   await taken(other, file);
   const ids = new Set((await other.client.device.list()).map(({ id }) => id));

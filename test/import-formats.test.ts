@@ -99,9 +99,22 @@ t.test(
     ]);
     t.same(await readdir(at.machine.home), [], 'no profile was made');
     const shown = await at.machine.call(['import', path, '--dry-run']);
-    t.match(shown.out, /8 entries, which become 13 items[\s\S]*password \+ note \+ original[\s\S]*Nothing was written/);
+    t.match(
+      shown.out,
+      /8 entries, which become 13 items in 2 bins[\s\S]*password \+ note \+ original[\s\S]*Nothing was written/,
+    );
   },
 );
+
+t.test('IMPORT-05: an export of an organisation has its collections as bins', async (t) => {
+  const at = await desk(t);
+  const item = { type: 2, name: 'Shared', notes: 'x', secureNote: { type: 0 }, collectionIds: ['c2', 'c1'] };
+  const collections = [{ id: 'c1', organizationId: 'o', name: 'Staff' }, { id: 'c2', organizationId: 'o', name: 'Desk' }]; // prettier-ignore
+  const document = await at.dry(
+    await at.file('o.json', JSON.stringify({ encrypted: false, collections, items: [item] })),
+  );
+  t.match(document['each'], [{ bin: 'Desk', noField: ['1 further collection'] }]);
+});
 
 t.test('IMPORT-02: a field that a newer Bitwarden adds is not lost', async (t) => {
   const at = await desk(t);
@@ -180,6 +193,7 @@ t.test('IMPORT-07: a key file, alone and with a password', async (t) => {
     const answers = [[/password of this database/, password]] as const;
     t.match(await at.dry(path, ['--key-file', keyFile], { answers }), { entries: 1 });
     await at.refused(path, ['--password-file', '-'], { input: PASSWORD });
+    if (own === null) t.match(await at.dry(path, ['--key-file', keyFile]), { entries: 1 }, 'nobody is asked');
   }
 });
 

@@ -68,7 +68,7 @@ async function importForeign(context: Context, options: ImportOptions, source: F
   if (options.dryRun === true) {
     const { file } = options;
     show(terminal, { file, dryRun: true, ...account, each: source.entries.map(entryFacts) }, () => [
-      `${sanitizeText(file)}: ${account.from}, ${counted(account.entries, 'entry', 'entries')}, which become ${counted(account.items, 'item')}.`,
+      `${sanitizeText(file)}: ${account.from}, ${counted(account.entries, 'entry', 'entries')}, which become ${counted(account.items, 'item')} in ${counted(account.bins, 'bin')}.`,
       ...accountLines(terminal, account),
       NOTHING_WRITTEN,
     ]);

@@ -15,6 +15,7 @@ export interface Account {
   readonly from: string;
   readonly entries: number;
   readonly items: number;
+  readonly bins: number;
   readonly kinds: readonly Kind[];
   /** Entries with a note on what no field holds, each with its original. */
   readonly withOriginal: number;
@@ -42,6 +43,7 @@ export function accountOf({ title, entries }: ForeignEntries): Account {
     from: title,
     entries: entries.length,
     items: entries.reduce((sum, { made }) => sum + made.length, 0),
+    bins: new Set(entries.filter(({ made }) => made.length > 0).map(({ folder }) => folder)).size,
     kinds: kinds.map(([words, count]) => {
       const [kind = '', what = ''] = JSON.parse(words) as readonly string[];
       return { kind, becomes: what, entries: count };

@@ -30,8 +30,11 @@ export async function kdbxLibrary(): Promise<Library> {
     const { argon2d, argon2id } = await import('hash-wasm');
     const hash = type === library.CryptoEngine.Argon2TypeArgon2d ? argon2d : argon2id;
     const cost = { iterations, parallelism, memorySize, hashLength, outputType: 'binary' } as const;
-    const out = await hash({ password: new Uint8Array(password), salt: new Uint8Array(salt), ...cost });
-    return bufferOf(out);
+    try {
+      return bufferOf(await hash({ password: new Uint8Array(password), salt: new Uint8Array(salt), ...cost }));
+    } catch (error) {
+      throw new ForeignError('', 'its key cannot be made here: too little memory?', undefined, { cause: error });
+    }
   });
   return library;
 }

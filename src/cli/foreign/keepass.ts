@@ -1,5 +1,5 @@
 /** The entries of a KeePass database: groups, fields, attachments, history and references. */
-import type { KdbxEntry, KdbxEntryField, KdbxGroup } from 'kdbxweb';
+import type { Kdbx, KdbxEntry, KdbxEntryField, KdbxGroup } from 'kdbxweb';
 import { ENTRIES_MAX, type Entry, entryOf, ForeignError, leftBehind, loginItem, notesWith, some } from './entries.js';
 import { expectCheap, kdbxLibrary, openKdbx } from './kdbx.js';
 import { keyFileOf, type Secrets, unlocked } from './unlock.js';
@@ -19,7 +19,10 @@ export async function readKeepass(bytes: Uint8Array, secrets: Secrets): Promise<
   expectCheap(library, bytes);
   const keyFile = await keyFileOf(secrets);
   const question = `The password of this database${keyFile === undefined ? '' : ' (none: only the key file)'}: `;
-  const database = await unlocked(secrets, question, (password) => openKdbx(library, bytes, { password, keyFile }));
+  const open = (password: string): Promise<Kdbx> => openKdbx(library, bytes, { password, keyFile });
+  // A script that names a key file alone has no password to give.
+  const keyAlone = keyFile !== undefined && secrets.passwordFile === undefined && !secrets.terminal.interactive;
+  const database = await (keyAlone ? open('') : unlocked(secrets, question, open));
   const found = database.groups.flatMap((root) => placed(root, database.meta.recycleBinUuid?.id));
   if (found.length > ENTRIES_MAX) throw new ForeignError('', `it has more than ${ENTRIES_MAX} entries`);
   const byUuid = new Map(found.flatMap(({ entry }) => (entry === undefined ? [] : [[uuidHex(entry), entry] as const])));
