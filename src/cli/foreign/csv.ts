@@ -152,7 +152,12 @@ function bitwardenRow(row: Row): ReturnType<Form['draft']> {
   const main = loginItem({ name, url, user, secret });
   const fields = row('fields').split('\n').filter((line) => line.trim() !== ''); // prettier-ignore
   return {
-    ...{ kind: type === 'note' ? 'secure note' : type, name, folder: row('folder') || row('collections'), main },
+    ...{
+      kind: type === 'note' ? 'secure note' : type.slice(0, 40),
+      name,
+      folder: row('folder') || row('collections'),
+      main,
+    },
     ...{ notes: notesWith(main, url, row('notes')), key: identified(type, row('folder'), name, url, user) },
     unplaced: [
       ...some(further.length, 'further address', 'further addresses'),

@@ -20,7 +20,9 @@ export interface Incoming {
 
 /** The last ms that a date has a name for (year 9999). */
 const TIME_MAX = 253_402_300_799_999;
-const within = (time: number, most: number): number => Math.floor(Math.min(Math.max(time, TS_MIN), most));
+/** A date that is none counts as the least. */
+const within = (time: number, most: number): number =>
+  Number.isFinite(time) ? Math.floor(Math.min(Math.max(time, TS_MIN), most)) : TS_MIN;
 
 /**
  * Bins and items of a source. Their ids follow from the vault's key and the source's own names, so that the same entry
