@@ -15,6 +15,7 @@ const ORDER = [
   'command-line',
   'doctor',
   'archive',
+  'importing',
   'agent-tools',
   'sdk',
   'http',
