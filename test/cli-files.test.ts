@@ -3,7 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { tmpdir } from 'node:os';
 import t from 'tap';
-import { fileNameOf } from '../src/cli/commands/get.js';
+import { fileNameOf } from '../src/cli/item-content.js';
 import { Spool } from '../src/cli/spool.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { meter, sizeText } from '../src/cli/transfer.js';

@@ -1,5 +1,9 @@
-/** Shell completion, generated from the program, so that it always has the program's commands and options. */
-import { Argument, type Command } from 'commander';
+/**
+ * Shell completion, generated from the program, so that it always has the program's commands and options. Items, bins and
+ * devices the shell asks the program for (`candidates.ts`).
+ */
+import { Argument, type Command, type Option } from 'commander';
+import { complete, kindOf, optionKind } from './candidates.js';
 import type { DeviceCommand } from './context.js';
 import { show } from '../terminal/output.js';
 
@@ -15,19 +19,23 @@ interface Node {
   readonly options: readonly { readonly flags: readonly string[]; readonly description: string }[];
   /** Options with a fixed set of values. */
   readonly choices: ReadonlyMap<string, readonly string[]>;
+  /** Takes items, bins or devices as arguments. */
+  readonly asks: boolean;
+  /** Options whose values are items or bins. */
+  readonly asking: readonly string[];
 }
+
+const flagsOf = ({ short, long }: Option): string[] => [short, long].filter((flag) => flag !== undefined);
+const subcommands = (command: Command): readonly Command[] => command.createHelp().visibleCommands(command);
 
 function nodesOf(command: Command, path: string, inherited: Node['options']): Node[] {
   const shown = command.createHelp().visibleOptions(command);
-  const own = shown.map(({ short, long, description }) => ({
-    flags: [short, long].filter((flag) => flag !== undefined),
-    description,
-  }));
+  const own = shown.map((option) => ({ flags: flagsOf(option), description: option.description }));
   const options = [...own, ...inherited];
   const node: Node = {
     path,
     options,
-    commands: command.commands.flatMap((child) =>
+    commands: subcommands(command).flatMap((child) =>
       [child.name(), ...child.aliases()].map((name) => ({ name, summary: child.summary() || child.description() })),
     ),
     choices: new Map(
@@ -35,10 +43,12 @@ function nodesOf(command: Command, path: string, inherited: Node['options']): No
         long === undefined || argChoices === undefined ? [] : [[long, argChoices]],
       ),
     ),
+    asks: command.registeredArguments.some((argument) => kindOf(argument.name()) !== undefined),
+    asking: shown.flatMap((option) => (optionKind(option) === undefined ? [] : flagsOf(option))),
   };
   const global =
     path === '' ? options.filter(({ flags }) => !flags.includes('--help') && !flags.includes('--version')) : inherited;
-  const below = command.commands.flatMap((child) =>
+  const below = subcommands(command).flatMap((child) =>
     [child.name(), ...child.aliases()].flatMap((name) =>
       nodesOf(child, path === '' ? name : `${path} ${name}`, global),
     ),
@@ -59,22 +69,32 @@ const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 const wordsOf = ({ commands, options }: Node): string =>
   [...commands.map((command) => command.name), ...options.flatMap(({ flags }) => flags)].join(' ');
 
-/** The `case` branches that bash and zsh share: the command on the line, its words, the values of an option. */
-function cases(nodes: readonly Node[]): { readonly paths: string; readonly words: string; readonly values: string } {
+/**
+ * The `case` branches that bash and zsh share: the command on the line, its words, the values of an option, and what the
+ * program itself is asked for.
+ */
+function cases(nodes: readonly Node[]): Readonly<Record<'paths' | 'words' | 'values' | 'asked', string>> {
   const paths = nodes.filter(({ path }) => path !== '').map(({ path }) => `"${path}"`);
   const choices = new Map(nodes.flatMap((node) => [...node.choices]));
+  const asking = [...new Set(nodes.flatMap((node) => node.asking))];
+  const asks = nodes.filter((node) => node.asks).map(({ path }) => `"${path}"`);
   return {
     paths: paths.join('|'),
     words: nodes.map((node) => `    "${node.path}") words=${quote(wordsOf(node))} ;;`).join('\n'),
-    values: [...choices].map(([flag, values]) => `    ${flag}) words=${quote(values.join(' '))} ;;`).join('\n'),
+    values: [
+      ...[...choices].map(([flag, values]) => `    ${flag}) words=${quote(values.join(' '))} ;;`),
+      `    ${asking.join('|')}) words="" asked=1 ;;`,
+    ].join('\n'),
+    asked: `    ${asks.join('|')}) asked=1 ;;`,
   };
 }
 
 function bash(name: string, nodes: readonly Node[]): string {
-  const { paths, words, values } = cases(nodes);
+  const { paths, words, values, asked } = cases(nodes);
+  // What the program answers comes from other devices: it is read line by line, and quoted, never expanded.
   return `# Completion of ${name} for bash: eval "$(${name} completion bash)"
 ${functionOf(name)}() {
-  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD - 1]}" at="" words="" i
+  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD - 1]}" at="" words="" asked="" i
   for ((i = 1; i < COMP_CWORD; i++)); do
     case "\${at:+$at }\${COMP_WORDS[i]}" in
       ${paths}) at="\${at:+$at }\${COMP_WORDS[i]}" ;;
@@ -83,9 +103,25 @@ ${functionOf(name)}() {
   case "$at" in
 ${words}
   esac
+  case "$at" in
+${asked}
+  esac
   case "$previous" in
 ${values}
   esac
+  COMPREPLY=()
+  case "$current" in -*) asked="" ;; esac
+  if [ -n "$asked" ]; then
+    local value what lines=() titles=()
+    while IFS=$'\\t' read -r value what; do
+      lines+=("$(printf '%q' "$value")") titles+=("$what")
+    done < <(${name} __complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    for ((i = 0; i < \${#lines[@]}; i++)); do
+      if [ \${#lines[@]} -gt 1 ] && [ -n "\${titles[i]}" ]; then COMPREPLY+=("\${lines[i]}  (\${titles[i]})")
+      else COMPREPLY+=("\${lines[i]}"); fi
+    done
+    return
+  fi
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }
 complete -o default -F ${functionOf(name)} ${name}
@@ -93,11 +129,11 @@ complete -o default -F ${functionOf(name)} ${name}
 }
 
 function zsh(name: string, nodes: readonly Node[]): string {
-  const { paths, words, values } = cases(nodes);
+  const { paths, words, values, asked } = cases(nodes);
   return `#compdef ${name}
 # Completion of ${name} for zsh: eval "$(${name} completion zsh)"
 ${functionOf(name)}() {
-  local at="" typed="" found="" previous="\${words[CURRENT - 1]}"
+  local at="" typed="" found="" asked="" previous="\${words[CURRENT - 1]}"
   for typed in "\${(@)words[2,CURRENT - 1]}"; do
     case "\${at:+$at }$typed" in
       ${paths}) at="\${at:+$at }$typed" ;;
@@ -106,9 +142,22 @@ ${functionOf(name)}() {
   case "$at" in
 ${words.replaceAll('words=', 'found=')}
   esac
+  case "$at" in
+${asked}
+  esac
   case "$previous" in
 ${values.replaceAll('words=', 'found=')}
   esac
+  case "\${words[CURRENT]}" in -*) asked="" ;; esac
+  if [[ -n "$asked" ]]; then
+    local value what
+    local -a values shown
+    while IFS=$'\\t' read -r value what; do
+      values+=("$value") shown+=("$value\${what:+  $what}")
+    done < <(${name} __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)
+    (( \${#values} )) && compadd -M 'm:{a-zA-Z}={A-Za-z}' -l -d shown -a values
+    return
+  fi
   compadd -- \${(s: :)found}
   _files
 }
@@ -117,6 +166,9 @@ compdef ${functionOf(name)} ${name}
 }
 
 function fish(name: string, nodes: readonly Node[]): string {
+  const asked = quote(
+    `(${name} __complete -- (commandline -opc)[2..-1] (commandline -ct | string collect --allow-empty) 2>/dev/null)`,
+  );
   const lines = nodes.flatMap((node) => {
     const parts = node.path.split(' ');
     const below = node.commands.map((command) => command.name).join(' ');
@@ -135,10 +187,11 @@ function fish(name: string, nodes: readonly Node[]): string {
         long === undefined ? '' : ` -l ${long.slice(2)}`,
       ];
       const values = node.choices.get(long ?? '');
-      const choice = values === undefined ? '' : ` -x -a ${quote(values.join(' '))}`;
+      const fixed = values === undefined ? '' : ` -x -a ${quote(values.join(' '))}`;
+      const choice = flags.some((flag) => node.asking.includes(flag)) ? ` -x -a ${asked}` : fixed;
       return `complete -c ${name}${when}${spelled.join('')}${choice} -d ${quote(description)}`;
     });
-    return [...commands, ...options];
+    return [...commands, ...options, ...(node.asks ? [`complete -c ${name} -f${when} -a ${asked}`] : [])];
   });
   return `# Completion of ${name} for fish: ${name} completion fish | source\n${lines.join('\n')}\n`;
 }
@@ -149,10 +202,21 @@ export function registerCompletion(program: DeviceCommand): void {
     .command('completion')
     .addArgument(new Argument('<shell>', 'the shell').choices(SHELLS))
     .summary('completion for bash, zsh or fish')
-    .description('Prints a script that lets a shell complete commands and options. It is made from the program itself.')
+    .description(
+      'Prints a script that lets a shell complete commands, options, items with their titles, bins and devices. It is made ' +
+        'from the program itself.',
+    )
     .examples('eval "$($0 completion bash)"        # in ~/.bashrc', 'completion fish | source')
     .does(async ({ terminal }, shell: Shell) => {
       const script = completionOf(program, shell);
       show(terminal, { shell, script }, () => [script.trimEnd()]);
     });
+  program
+    .command('__complete [words...]', { hidden: true })
+    .summary('what the completion of a shell asks for')
+    .description(
+      'Prints what can stand for the last of these words, with a title after a tab. Never fails, and asks nothing.',
+    )
+    .examples('__complete -- get 8F')
+    .does((context, words: readonly string[]) => complete(context, program, words));
 }

@@ -245,7 +245,8 @@ class Session {
     this.outside.terminal.interrupted.removeEventListener('abort', this.interrupt);
     this.device.close();
     await this.saver.end();
-    await writeKnown(this.outside.profile.folder, this.known);
+    const { platform, profile } = this.outside;
+    await writeKnown(profile.folder, this.known, { ...platform, masterKey: this.parts.identity.masterKey });
   }
 
   /**

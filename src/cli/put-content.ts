@@ -21,11 +21,17 @@ export interface Found extends Detected {
 /** Name of a file from standard input. */
 const NAMELESS = 'stdin';
 
-/** The content of a path, or of standard input (`-`). `type`: as given by the user; absent: detected. */
-export async function foundIn(context: Context, path: string, type: ContentType | undefined): Promise<Found> {
+/**
+ * The content of a path, or of standard input (`-`). `name`: what the item is called, by default as the file. `type`: as
+ * given by the user; absent: detected.
+ */
+export async function foundIn(
+  context: Context,
+  { path, name = basename(path) }: { readonly path: string; readonly name?: string | undefined },
+  type: ContentType | undefined,
+): Promise<Found> {
   if (path === '-') return piped(context, context.terminal.openInput(), { type, name: NAMELESS });
   const source = await FileSource.open(path);
-  const name = basename(path);
   try {
     const found = source.isFile
       ? await ofFile(source, name, type)
