@@ -1,116 +1,93 @@
 /** What a shell offers for an item, a bin or a device: from what is here, without the server, and fast. */
-import type { Command, Option } from 'commander';
+import { join } from 'node:path';
+import { nodeSodium } from '../crypto/sodium-node.js';
+import { systemClock } from '../protocol/clock.js';
+import { sanitizeText } from '../protocol/sanitize.js';
+import type { Identity } from '../sdk/identity.js';
+import { ItemReader } from '../sdk/item-reader.js';
+import { Outbox } from '../sdk/outbox.js';
 import { titleOf } from '../sdk/payloads/shapes.js';
-import { fitted, sanitizeText } from '../terminal/output.js';
-import type { Context } from './context.js';
+import { openNodeStore } from '../sdk/store/node-store.js';
+import { withFileLock } from '../terminal/lock.js';
+import { fitted } from '../terminal/output.js';
+import type { Terminal } from '../terminal/terminal.js';
+import { asked, type Kind } from './completion-spec.js';
+import type { Profile } from './context.js';
 import { folding, ShortIds } from './find.js';
 import { readKnown } from './known.js';
-import { contextOf } from './open-device.js';
-import { profileOf } from './profile.js';
-
-/** What an argument or an option's value names. */
-type Kind = 'item' | 'bin' | 'device';
-const KINDS: Readonly<Record<string, Kind>> = { id: 'item', bin: 'bin', device: 'device' };
-
-/** The kind by the name of an argument or a value: `<id>`, `[id...]`, `<bin>`, `<device>`; undefined for all others. */
-export const kindOf = (name: string): Kind | undefined => (Object.hasOwn(KINDS, name) ? KINDS[name] : undefined);
-
-/** The kind of an option's value. */
-export const optionKind = ({ flags }: Pick<Option, 'flags'>): Kind | undefined =>
-  kindOf(/[<[](\w+)/.exec(flags)?.[1] ?? '');
+import { LOCK_FILE, profileOf, STORE_FOLDER } from './profile.js';
 
 /** Titles are shortened to so many columns. */
 const TITLE_WIDTH = 50;
 /** A shell shows no more in a useful way. */
 const CANDIDATES_MAX = 200;
-/** A person waits for the key to do something: another command at work, or a slow keychain, is not waited for. */
+/** A person waits: neither for another command, nor for a keychain that wants to be unlocked. */
+const LOCK_MS = 300;
 const WITHIN_MS = 2_000;
-
-/** The kind that the last of the words may be, and the profile that they name. */
-function asked(
-  program: Command,
-  words: readonly string[],
-): { readonly kind: Kind | undefined; readonly profile?: string } {
-  let command = program;
-  let profile: string | undefined;
-  let value: Option | undefined;
-  let position = 0;
-  const last = words.length - 1;
-  for (const [at, word] of words.entries()) {
-    if (value !== undefined) {
-      if (at === last) return { kind: optionKind(value), profile };
-      if (value.long === '--profile') profile = word;
-      if (!value.variadic) value = undefined;
-      if (value === undefined || !word.startsWith('-')) continue;
-    }
-    value = undefined;
-    if (at === last) break;
-    if (word.startsWith('-')) {
-      const option = [...command.options, ...program.options].find(
-        ({ short, long }) => word === short || word === long,
-      );
-      value = option !== undefined && (option.required || option.optional) ? option : undefined;
-      continue;
-    }
-    const child =
-      position === 0 ? command.commands.find((one) => [one.name(), ...one.aliases()].includes(word)) : undefined;
-    if (child === undefined) position++;
-    else command = child;
-  }
-  const taken = command.registeredArguments;
-  const argument = taken[position] ?? (taken.at(-1)?.variadic === true ? taken.at(-1) : undefined);
-  return { kind: kindOf(argument?.name() ?? ''), profile };
-}
 
 /** Something that can be typed, and what it is; unsanitized. */
 type Candidate = readonly [value: string, title: string];
 
-async function candidates(context: Context, kind: Kind): Promise<readonly Candidate[]> {
-  const { platform, profile } = context;
+/** The items of the local copy, which is only read. */
+async function items(profile: Profile, identity: Identity): Promise<readonly Candidate[]> {
+  const refusal = (): Error => new Error('another command is at work');
+  return withFileLock(join(profile.folder, LOCK_FILE), { refusal, timeoutMs: LOCK_MS }, async () => {
+    const { store } = await openNodeStore(join(profile.folder, STORE_FOLDER), identity, { rebuild: false });
+    try {
+      const { masterKey, deviceId, keys } = identity;
+      const reader = new ItemReader({
+        ...{ store, sodium: nodeSodium, outbox: await Outbox.load(store, systemClock) },
+        reader: { masterKey, device: { id: deviceId, keys } },
+        onProblem: () => undefined,
+      });
+      const found = await reader.list();
+      const short = new ShortIds(found.map(({ id }) => id));
+      return found.map(({ id, type, payload }) => [short.of(id), titleOf(type, payload)] as const);
+    } finally {
+      await store.close();
+    }
+  });
+}
+
+async function candidates(kind: Kind, profile: Profile): Promise<readonly Candidate[]> {
   if (kind === 'device') {
     const devices = (await readKnown(profile.folder)).devices ?? [];
     return devices.filter(({ revokedAt }) => revokedAt === null).map(({ id, name }) => [name, id]);
   }
-  if (kind === 'bin') {
-    const identity = await profile.identity();
-    const keys = identity === undefined ? undefined : { ...platform, masterKey: identity.masterKey };
-    const bins = (await readKnown(profile.folder, keys)).bins ?? [];
-    return bins.map(({ slug, label }) => (label === null ? [slug, ''] : [label.name, slug]));
-  }
-  return context.withDevice(
-    async ({ device }) => {
-      const items = await device.list();
-      const short = new ShortIds(items.map(({ id }) => id));
-      return items.map(({ id, type, payload }) => [short.of(id), titleOf(type, payload)] as const);
-    },
-    { sync: 'local' },
-  );
+  const identity = await profile.identity();
+  if (identity === undefined) return [];
+  if (kind === 'item') return items(profile, identity);
+  const { bins = [] } = await readKnown(profile.folder, { sodium: nodeSodium, masterKey: identity.masterKey });
+  return bins.map(({ slug, label }) => (label === null ? [slug, ''] : [label.name, slug]));
 }
 
 /** As it was typed into a shell, without its quotes. */
 const unquoted = (word: string): string => word.replace(/[\\'"]/g, '');
 
-/** Prints the candidates for the last of `words`, one a line. Says nothing where there are none, whatever the reason. */
-export async function complete(context: Context, program: Command, words: readonly string[]): Promise<void> {
-  const { terminal, platform } = context;
-  const { kind, profile: named } = asked(program, words);
+/**
+ * Prints what can stand for the last of the words, one a line, with a title after a tab. `argv`: `SPEC -- WORDS`. Asks nothing,
+ * and says nothing where there is nothing to offer, whatever the reason: a shell would show it in the middle of a line.
+ */
+export async function complete(
+  [spec = '', , ...words]: readonly string[],
+  { env, print }: { readonly env: Terminal['env']; readonly print: (line: string) => void },
+): Promise<void> {
+  const { kind, profile: named } = asked(spec, words);
   if (kind === undefined) return;
-  const interrupted = AbortSignal.any([terminal.interrupted, AbortSignal.timeout(WITHIN_MS)]);
-  const silent = { ...terminal, interrupted, note: () => undefined, progress: () => undefined };
-  const late = new Promise<never>((_, reject) => {
-    interrupted.addEventListener('abort', () => reject(new Error('too late')));
+  const late = new Promise<readonly Candidate[]>((resolve) => {
+    setTimeout(() => resolve([]), WITHIN_MS).unref();
   });
   try {
-    const profile = profileOf(named ?? context.profile.name, { platform, terminal: silent });
-    // The keychain is not interrupted by the signal: it is left behind.
-    const found = await Promise.race([candidates(contextOf({ terminal: silent, platform, profile }), kind), late]);
+    const terminal = { env, note: () => undefined };
+    const platform = { sodium: nodeSodium, clock: systemClock };
+    const profile = profileOf(named ?? (env['SERVICE_PROFILE'] || 'default'), { platform, terminal });
+    const found = await Promise.race([candidates(kind, profile), late]);
     const typed = folding(unquoted(words.at(-1) ?? ''));
-    const fits = found.filter(([value]) => folding(value).startsWith(typed)).slice(0, CANDIDATES_MAX);
-    for (const [value, title] of fits) {
-      // What could not be typed again as it is shown cannot be completed.
-      if (sanitizeText(value) === value) terminal.print(`${value}\t${fitted(sanitizeText(title), TITLE_WIDTH)}`);
-    }
+    // What could not be typed as it is shown is not offered.
+    const fits = found.filter(([value]) => folding(value).startsWith(typed) && sanitizeText(value) === value);
+    for (const [value, title] of fits.slice(0, CANDIDATES_MAX))
+      print(`${value}\t${fitted(sanitizeText(title), TITLE_WIDTH)}`);
   } catch {
-    // A shell shows what a completion says in the middle of the line.
+    // No device, a damaged profile, a lock: what is wrong is said by the command itself.
   }
 }

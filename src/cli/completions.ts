@@ -3,7 +3,7 @@
  * devices the shell asks the program for (`candidates.ts`).
  */
 import { Argument, type Command, type Option } from 'commander';
-import { complete, kindOf, optionKind } from './candidates.js';
+import { asksFor, COMPLETE, optionKind, specOf } from './completion-spec.js';
 import type { DeviceCommand } from './context.js';
 import { show } from '../terminal/output.js';
 
@@ -19,23 +19,26 @@ interface Node {
   readonly options: readonly { readonly flags: readonly string[]; readonly description: string }[];
   /** Options with a fixed set of values. */
   readonly choices: ReadonlyMap<string, readonly string[]>;
-  /** Takes items, bins or devices as arguments. */
-  readonly asks: boolean;
+  /** See `completion-spec.ts`. */
+  readonly spec: string;
   /** Options whose values are items or bins. */
   readonly asking: readonly string[];
 }
 
 const flagsOf = ({ short, long }: Option): string[] => [short, long].filter((flag) => flag !== undefined);
-const subcommands = (command: Command): readonly Command[] => command.createHelp().visibleCommands(command);
 
-function nodesOf(command: Command, path: string, inherited: Node['options']): Node[] {
+function nodesOf(
+  program: Command,
+  { command, path }: { readonly command: Command; readonly path: string },
+  inherited: Node['options'],
+): Node[] {
   const shown = command.createHelp().visibleOptions(command);
   const own = shown.map((option) => ({ flags: flagsOf(option), description: option.description }));
   const options = [...own, ...inherited];
   const node: Node = {
     path,
     options,
-    commands: subcommands(command).flatMap((child) =>
+    commands: command.commands.flatMap((child) =>
       [child.name(), ...child.aliases()].map((name) => ({ name, summary: child.summary() || child.description() })),
     ),
     choices: new Map(
@@ -43,14 +46,14 @@ function nodesOf(command: Command, path: string, inherited: Node['options']): No
         long === undefined || argChoices === undefined ? [] : [[long, argChoices]],
       ),
     ),
-    asks: command.registeredArguments.some((argument) => kindOf(argument.name()) !== undefined),
-    asking: shown.flatMap((option) => (optionKind(option) === undefined ? [] : flagsOf(option))),
+    spec: specOf(command, path, [...command.options, ...program.options]),
+    asking: shown.flatMap((option) => (optionKind(option) === '' ? [] : flagsOf(option))),
   };
   const global =
     path === '' ? options.filter(({ flags }) => !flags.includes('--help') && !flags.includes('--version')) : inherited;
-  const below = subcommands(command).flatMap((child) =>
+  const below = command.commands.flatMap((child) =>
     [child.name(), ...child.aliases()].flatMap((name) =>
-      nodesOf(child, path === '' ? name : `${path} ${name}`, global),
+      nodesOf(program, { command: child, path: path === '' ? name : `${path} ${name}` }, global),
     ),
   );
   return [node, ...below];
@@ -58,7 +61,7 @@ function nodesOf(command: Command, path: string, inherited: Node['options']): No
 
 /** The script for a shell. */
 export function completionOf(program: Command, shell: Shell): string {
-  const nodes = nodesOf(program, '', []);
+  const nodes = nodesOf(program, { command: program, path: '' }, []);
   const name = program.name();
   if (shell === 'fish') return fish(name, nodes);
   return shell === 'zsh' ? zsh(name, nodes) : bash(name, nodes);
@@ -73,28 +76,28 @@ const wordsOf = ({ commands, options }: Node): string =>
  * The `case` branches that bash and zsh share: the command on the line, its words, the values of an option, and what the
  * program itself is asked for.
  */
-function cases(nodes: readonly Node[]): Readonly<Record<'paths' | 'words' | 'values' | 'asked', string>> {
+function cases(nodes: readonly Node[]): Readonly<Record<'paths' | 'words' | 'values', string>> {
   const paths = nodes.filter(({ path }) => path !== '').map(({ path }) => `"${path}"`);
   const choices = new Map(nodes.flatMap((node) => [...node.choices]));
   const asking = [...new Set(nodes.flatMap((node) => node.asking))];
-  const asks = nodes.filter((node) => node.asks).map(({ path }) => `"${path}"`);
   return {
     paths: paths.join('|'),
-    words: nodes.map((node) => `    "${node.path}") words=${quote(wordsOf(node))} ;;`).join('\n'),
+    words: nodes
+      .map((node) => `    "${node.path}") words=${quote(wordsOf(node))} spec=${quote(node.spec)} ;;`)
+      .join('\n'),
     values: [
       ...[...choices].map(([flag, values]) => `    ${flag}) words=${quote(values.join(' '))} ;;`),
       `    ${asking.join('|')}) words="" asked=1 ;;`,
     ].join('\n'),
-    asked: `    ${asks.join('|')}) asked=1 ;;`,
   };
 }
 
 function bash(name: string, nodes: readonly Node[]): string {
-  const { paths, words, values, asked } = cases(nodes);
+  const { paths, words, values } = cases(nodes);
   // What the program answers comes from other devices: it is read line by line, and quoted, never expanded.
   return `# Completion of ${name} for bash: eval "$(${name} completion bash)"
 ${functionOf(name)}() {
-  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD - 1]}" at="" words="" asked="" i
+  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD - 1]}" at="" words="" spec="" asked="" i
   for ((i = 1; i < COMP_CWORD; i++)); do
     case "\${at:+$at }\${COMP_WORDS[i]}" in
       ${paths}) at="\${at:+$at }\${COMP_WORDS[i]}" ;;
@@ -103,9 +106,7 @@ ${functionOf(name)}() {
   case "$at" in
 ${words}
   esac
-  case "$at" in
-${asked}
-  esac
+  case " $spec" in *" @"[a-z]*) asked=1 ;; esac
   case "$previous" in
 ${values}
   esac
@@ -115,7 +116,7 @@ ${values}
     local value what lines=() titles=()
     while IFS=$'\\t' read -r value what; do
       lines+=("$(printf '%q' "$value")") titles+=("$what")
-    done < <(${name} __complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    done < <(${name} ${COMPLETE} "$spec" -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
     for ((i = 0; i < \${#lines[@]}; i++)); do
       if [ \${#lines[@]} -gt 1 ] && [ -n "\${titles[i]}" ]; then COMPREPLY+=("\${lines[i]}  (\${titles[i]})")
       else COMPREPLY+=("\${lines[i]}"); fi
@@ -129,11 +130,11 @@ complete -o default -F ${functionOf(name)} ${name}
 }
 
 function zsh(name: string, nodes: readonly Node[]): string {
-  const { paths, words, values, asked } = cases(nodes);
+  const { paths, words, values } = cases(nodes);
   return `#compdef ${name}
 # Completion of ${name} for zsh: eval "$(${name} completion zsh)"
 ${functionOf(name)}() {
-  local at="" typed="" found="" asked="" previous="\${words[CURRENT - 1]}"
+  local at="" typed="" found="" spec="" asked="" previous="\${words[CURRENT - 1]}"
   for typed in "\${(@)words[2,CURRENT - 1]}"; do
     case "\${at:+$at }$typed" in
       ${paths}) at="\${at:+$at }$typed" ;;
@@ -142,9 +143,7 @@ ${functionOf(name)}() {
   case "$at" in
 ${words.replaceAll('words=', 'found=')}
   esac
-  case "$at" in
-${asked}
-  esac
+  case " $spec" in *" @"[a-z]*) asked=1 ;; esac
   case "$previous" in
 ${values.replaceAll('words=', 'found=')}
   esac
@@ -154,7 +153,7 @@ ${values.replaceAll('words=', 'found=')}
     local -a values shown
     while IFS=$'\\t' read -r value what; do
       values+=("$value") shown+=("$value\${what:+  $what}")
-    done < <(${name} __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)
+    done < <(${name} ${COMPLETE} "$spec" -- "\${(@)words[2,CURRENT]}" 2>/dev/null)
     (( \${#values} )) && compadd -M 'm:{a-zA-Z}={A-Za-z}' -l -d shown -a values
     return
   fi
@@ -166,9 +165,10 @@ compdef ${functionOf(name)} ${name}
 }
 
 function fish(name: string, nodes: readonly Node[]): string {
-  const asked = quote(
-    `(${name} __complete -- (commandline -opc)[2..-1] (commandline -ct | string collect --allow-empty) 2>/dev/null)`,
-  );
+  const answers = (spec: string): string => {
+    const words = '(commandline -opc)[2..-1] (commandline -ct; echo)[1]';
+    return quote(`(${name} ${COMPLETE} ${quote(spec)} -- ${words} 2>/dev/null)`);
+  };
   const lines = nodes.flatMap((node) => {
     const parts = node.path.split(' ');
     const below = node.commands.map((command) => command.name).join(' ');
@@ -188,10 +188,14 @@ function fish(name: string, nodes: readonly Node[]): string {
       ];
       const values = node.choices.get(long ?? '');
       const fixed = values === undefined ? '' : ` -x -a ${quote(values.join(' '))}`;
-      const choice = flags.some((flag) => node.asking.includes(flag)) ? ` -x -a ${asked}` : fixed;
+      const choice = flags.some((flag) => node.asking.includes(flag)) ? ` -x -a ${answers(node.spec)}` : fixed;
       return `complete -c ${name}${when}${spelled.join('')}${choice} -d ${quote(description)}`;
     });
-    return [...commands, ...options, ...(node.asks ? [`complete -c ${name} -f${when} -a ${asked}`] : [])];
+    return [
+      ...commands,
+      ...options,
+      ...(asksFor(node.spec) ? [`complete -c ${name} -f${when} -a ${answers(node.spec)}`] : []),
+    ];
   });
   return `# Completion of ${name} for fish: ${name} completion fish | source\n${lines.join('\n')}\n`;
 }
@@ -211,12 +215,4 @@ export function registerCompletion(program: DeviceCommand): void {
       const script = completionOf(program, shell);
       show(terminal, { shell, script }, () => [script.trimEnd()]);
     });
-  program
-    .command('__complete [words...]', { hidden: true })
-    .summary('what the completion of a shell asks for')
-    .description(
-      'Prints what can stand for the last of these words, with a title after a tab. Never fails, and asks nothing.',
-    )
-    .examples('__complete -- get 8F')
-    .does((context, words: readonly string[]) => complete(context, program, words));
 }
