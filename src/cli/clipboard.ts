@@ -124,12 +124,15 @@ function run(
     });
     child.stdout?.on('data', (chunk: Buffer) => {
       size += chunk.length;
+      // It may have ended well before that: its exit code says nothing then.
       if (size > (most ?? 0)) child.kill('SIGKILL');
       else chunks.push(chunk);
     });
     child.on('error', () => end(undefined));
     // `close` waits for processes that stay behind; without an output to read nothing is left to wait for.
-    child.on(most === undefined ? 'exit' : 'close', (code) => end(code === 0 ? Buffer.concat(chunks) : undefined));
+    child.on(most === undefined ? 'exit' : 'close', (code) =>
+      end(code === 0 && size <= (most ?? 0) ? Buffer.concat(chunks) : undefined),
+    );
     // EPIPE of a tool that ends first: its exit code counts.
     child.stdin?.on('error', () => undefined);
     child.stdin?.end(input);

@@ -188,13 +188,13 @@ function fish(name: string, nodes: readonly Node[]): string {
       ];
       const values = node.choices.get(long ?? '');
       const fixed = values === undefined ? '' : ` -x -a ${quote(values.join(' '))}`;
-      const choice = flags.some((flag) => node.asking.includes(flag)) ? ` -x -a ${answers(node.spec)}` : fixed;
+      const choice = flags.some((flag) => node.asking.includes(flag)) ? ` -k -x -a ${answers(node.spec)}` : fixed;
       return `complete -c ${name}${when}${spelled.join('')}${choice} -d ${quote(description)}`;
     });
     return [
       ...commands,
       ...options,
-      ...(asksFor(node.spec) ? [`complete -c ${name} -f${when} -a ${answers(node.spec)}`] : []),
+      ...(asksFor(node.spec) ? [`complete -c ${name} -k -f${when} -a ${answers(node.spec)}`] : []),
     ];
   });
   return `# Completion of ${name} for fish: ${name} completion fish | source\n${lines.join('\n')}\n`;

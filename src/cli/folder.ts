@@ -5,8 +5,8 @@ import { basename, join, resolve } from 'node:path';
 import { counted } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 
-/** More files are refused as a whole: a mistyped folder must not become a vault of everything. */
-const FILES_MAX = 10_000;
+/** More names are refused as a whole: a mistyped folder must not become a vault of everything. */
+const NAMES_MAX = 10_000;
 
 /** A file, and what its item is called; absent: as the file. */
 export interface Source {
@@ -21,7 +21,7 @@ interface Found {
   readonly leftOut: string;
 }
 
-/** A name in a folder, and whether it is put. */
+/** Why a name is left out. */
 const LEFT_OUT = ['hidden', 'link', 'special file'] as const;
 const reasonOf = (entry: Dirent): (typeof LEFT_OUT)[number] | undefined => {
   if (entry.name.startsWith('.')) return 'hidden';
@@ -31,9 +31,9 @@ const reasonOf = (entry: Dirent): (typeof LEFT_OUT)[number] | undefined => {
 
 /**
  * The files in `folders`, by name; each is called by its path from the folder on, with slashes. Hidden names, symbolic links
- * and special files are left out. Throws `CommandError` `usage` for more than `FILES_MAX`, and where there is none.
+ * and special files are left out. Throws `CommandError` `usage` for more than `most` names, and where there is no file.
  */
-export async function filesIn(folders: readonly string[]): Promise<Found> {
+export async function filesIn(folders: readonly string[], most = NAMES_MAX): Promise<Found> {
   const files: Source[] = [];
   const failed: { readonly path: string; readonly error: unknown }[] = [];
   const left = { hidden: 0, link: 0, 'special file': 0 };
@@ -43,7 +43,7 @@ export async function filesIn(folders: readonly string[]): Promise<Found> {
     const below: { readonly path: string; readonly name: string }[] = [];
     try {
       for await (const entry of await opendir(folder.path)) {
-        if (++seen > FILES_MAX) throw tooMany();
+        if (++seen > most) throw tooMany(most);
         const reason = reasonOf(entry);
         const inside = { path: join(folder.path, entry.name), name: `${folder.name}/${entry.name}` };
         if (reason !== undefined) left[reason]++;
@@ -65,5 +65,5 @@ export async function filesIn(folders: readonly string[]): Promise<Found> {
   return { files, failed, leftOut: leftOut.join(', ') };
 }
 
-const tooMany = (): CommandError =>
-  new CommandError(EXIT.usage, `more than ${FILES_MAX} names are in there: nothing was written`, 'Put a part of it.');
+const tooMany = (most: number): CommandError =>
+  new CommandError(EXIT.usage, `more than ${most} names are in there: nothing was written`, 'Put a part of it.');

@@ -27,6 +27,10 @@ const BIN_WIDTH = 10;
 /** `password`, `location`. */
 const TYPE_WIDTH = 8;
 const TITLE_MIN = 12;
+/** Screens narrower than this have no column for the bin. */
+const NARROW = 60;
+
+const padded = (text: string, width: number): string => text + ' '.repeat(Math.max(0, width - widthOf(text)));
 
 /** `watch`. */
 export function registerWatch(program: DeviceCommand): void {
@@ -185,17 +189,15 @@ class Printer {
   ): void {
     const { terminal } = this.context;
     const { dim, accent } = paletteOf(terminal);
+    const screen = onScreen(terminal);
     const clock = new Date(time).toTimeString().slice(0, 8);
-    const where = fitted(sanitizeText(binId === null ? '' : binName(this.around.bins, binId)), BIN_WIDTH);
-    const cells = [where, sanitizeText(type)].map((cell, at) => {
-      const width = at === 0 ? BIN_WIDTH : TYPE_WIDTH;
-      return cell + ' '.repeat(Math.max(0, width - widthOf(cell)));
-    });
-    const before = `${clock}  ${this.short.of(id)}  ${cells.join('  ')}  `;
-    const room = onScreen(terminal) ? Math.max(TITLE_MIN, terminal.width - widthOf(before)) : Infinity;
-    terminal.print(
-      `${dim(clock)}  ${accent(this.short.of(id))}  ${cells.join('  ')}  ${fitted(sanitizeText(title), room)}`.trimEnd(),
-    );
+    const form = this.short.of(id);
+    const where = binId === null ? '' : binName(this.around.bins, binId);
+    const bin = screen && terminal.width < NARROW ? [] : [padded(fitted(sanitizeText(where), BIN_WIDTH), BIN_WIDTH)];
+    const cells = [...bin, padded(sanitizeText(type), TYPE_WIDTH)].join('  ');
+    const before = widthOf(`${clock}  ${form}  ${cells}  `);
+    const room = screen ? Math.max(TITLE_MIN, terminal.width - before) : Infinity;
+    terminal.print(`${dim(clock)}  ${accent(form)}  ${cells}  ${fitted(sanitizeText(title), room)}`.trimEnd());
   }
 
   private line(line: { readonly state: string; readonly retryInMs?: number }): void {
