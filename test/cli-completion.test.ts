@@ -1,8 +1,9 @@
 /** Completion of items, bins and devices, in real shells, with the built program behind it. */
 import { execFile } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync, chmodSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
+import type { Command } from 'commander';
 import t from 'tap';
 import { complete } from '../src/cli/candidates.js';
 import { asked, specOf } from '../src/cli/completion-spec.js';
@@ -27,7 +28,6 @@ const HOSTILE = '$(touch hacked) `touch hacked` \u001b[2J; touch hacked';
 interface Scene {
   readonly desk: Machine;
   readonly env: Record<string, string>;
-  readonly ids: Readonly<Record<'milk' | 'bread', string>>;
 }
 
 /** Two texts, bins and devices, and the program under its name. */
@@ -40,10 +40,9 @@ async function scene(t: WithTeardown): Promise<Scene> {
   await first.device.bins.create('01jtoread', { name: 'To read' });
   await first.device.bins.create('shop', { name: 'Shopping' });
   await first.device.bins.create('evil', { name: '$(touch hacked)' });
-  const bread = await first.device.put({ ...note('bread'), id: '01JAAAAAAAAAAAAAAAAAABREAD' });
-  const milk = await first.device.put({ ...note(`milk\t${HOSTILE}`), id: '01JAAAAAAAAAAAAAAAAAAM11K7' });
+  await first.device.put({ ...note('bread'), id: '01JAAAAAAAAAAAAAAAAAABREAD' });
+  await first.device.put({ ...note(`milk\t${HOSTILE}`), id: '01JAAAAAAAAAAAAAAAAAAM11K7' });
   const { items } = (await desk.json(['list'])) as { items: unknown[] };
-  t.teardown(() => undefined);
   if (items.length !== 2) throw new Error('two texts were expected');
   const bin = join(desk.home, 'bin');
   mkdirSync(bin);
@@ -53,7 +52,7 @@ async function scene(t: WithTeardown): Promise<Scene> {
     ...{ HOME: desk.home, XDG_CONFIG_HOME: desk.home, SERVICE_KEYCHAIN: 'off', TERM: 'dumb' },
     PATH: `${bin}${delimiter}${process.env['PATH'] ?? ''}`,
   };
-  return { desk, env, ids: { milk: milk.id, bread: bread.id } };
+  return { desk, env };
 }
 
 /** Runs a script in a shell, in the machine's home; the parts of its output between marks. */
@@ -66,7 +65,7 @@ async function parts({ desk, env }: Scene, [shell, ...args]: readonly [string, .
     .map((part) => part.split('\n').filter(Boolean));
 }
 
-const MILK = 'milk $(touch hacked) `touch hacked` <U+001B>[2J; t';
+const MILK = 'milk $(touch hacked) `touch hacked` <U+001B>[2J; …';
 
 t.test('CLI-64: bash completes items with titles, bins and devices, and executes nothing of it', async (t) => {
   const made = await scene(t);
@@ -156,14 +155,14 @@ t.test('CLI-65: it asks nobody and says nothing where it cannot answer', async (
   t.equal(readFileSync(join(current, 'CURRENT'), 'utf8'), 'damaged', 'what mends it must be able to say so');
   writeFileSync(join(current, 'CURRENT'), before);
   t.equal((await answer('1 @item', 'get', '')).length, 2);
-  symlinkSync('nowhere', join(desk.home, 'link'));
   await desk.json(['rm', '--yes', 'BREAD']);
   t.equal((await answer('1 @item', 'get', '')).length, 1);
 });
 
 t.test('CLI-64: what stands on the line decides what is offered', async (t) => {
-  const find = (path: string) => {
-    const command = path.split(' ').reduce((at, name) => at.commands.find((one) => one.name() === name) ?? at, program);
+  const find = (path: string): string => {
+    let command: Command = program;
+    for (const name of path.split(' ')) command = command.commands.find((one) => one.name() === name) ?? command;
     return specOf(command, path, [...command.options, ...program.options]);
   };
   const kind = (path: string, line: string): string | undefined => asked(find(path), line.split(' ')).kind;

@@ -1,5 +1,5 @@
 /** What people do many times a day: the numbers of the last list, the newest item, bins by name, deletions taken back, folders. */
-import { mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { filesIn } from '../src/cli/folder.js';
@@ -67,6 +67,11 @@ t.test('CLI-49 CLI-51: numbers mean the last list that was shown, also after oth
   const file = join(desk.folder, 'listed.json');
   t.equal(statSync(file).mode & 0o777, 0o600);
   t.notMatch(readFileSync(file, 'utf8'), /two|again/, 'no title is on disk');
+  rmSync(file);
+  mkdirSync(file);
+  const unkept = await desk.call(['list']);
+  t.match(unkept, { code: EXIT.ok, out: /^1 +\w{5} .*four$/m, notes: /numbers of this list are not kept/ });
+  rmdirSync(file);
   for (const damaged of ['', '{', '{"at":1,"ids":["01"]}', '{"at":1,"ids":[7]}', '[]']) {
     writeFileSync(file, damaged);
     t.match(await desk.call(['get', '1']), { code: EXIT.notFound, notes: /there is no item "1"/ }, damaged);

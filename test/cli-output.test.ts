@@ -309,7 +309,7 @@ t.test('CLI-20 CLI-52: names of bins are known without the server, and not on di
   t.match((await readKnown(folder, other)).bins, [{ id: 'b1', label: null }]);
   t.notMatch(readFileSync(join(folder, 'known.json'), 'utf8'), /einkauf|🛒/);
   const { bins } = JSON.parse(readFileSync(join(folder, 'known.json'), 'utf8')) as { bins: Record<string, unknown>[] };
-  const before = bins.map(({ meta: _, ...rest }) => rest);
+  const before = bins.map((one) => ({ ...one, meta: undefined }));
   writeFileSync(join(folder, 'known.json'), JSON.stringify({ devices: [], bins: before }));
   t.match((await readKnown(folder, KEYS)).bins, [{ id: 'b1', label: null }], 'of an earlier version');
 });

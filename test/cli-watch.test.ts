@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSy
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
-import { machine, type Json, type Machine } from './support/cli.js';
+import { machine, type Machine } from './support/cli.js';
 import { next, note, world, type World } from './support/client-world.js';
 import { until } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
@@ -131,7 +131,7 @@ t.test('CLI-63: files and texts land in a folder, under names that do no harm, a
   await first.device.put({ binId: 'inbox', type: 'file', payload: { name: 'big.bin', size, mime: 'x/y' }, content });
   const { code, data } = await run.result;
   t.equal(code, EXIT.ok);
-  const saved = data.filter(({ event }) => event === 'saved') as Json[];
+  const saved = data.filter(({ event }) => event === 'saved');
   t.equal(saved.length, names.length + 2, 'passwords and links are no files');
   t.ok(
     saved.every(

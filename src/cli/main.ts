@@ -7,8 +7,11 @@ const { argv, env, stdout } = process;
 // Each is loaded alone: a shell waits for the one, and the other is most of the program.
 if (argv[2] === COMPLETE) {
   const { complete } = await import('./candidates.js');
+  // Covers the files that the store's library writes.
+  process.umask(0o077);
   await complete(argv.slice(3), { env, print: (line) => void stdout.write(`${line}\n`) });
-  process.exit();
+  // A keychain that does not answer is left behind.
+  stdout.write('', () => process.exit());
 } else {
   const { runService } = await import('./process.js');
   await runService();

@@ -85,13 +85,13 @@ async function listItems(
         (item) => (binId ?? item.binId) === item.binId && (type ?? item.type) === item.type && fits(item),
       );
       const shown = found.slice(0, options.limit);
-      showItems(context, shown, { ...around, all, empty, oneBin: binId !== undefined });
       // A script's list must not change what the numbers on a person's screen mean.
       if (!terminal.json)
         await rememberListed(
           context,
           shown.map(({ id }) => id),
         );
+      showItems(context, shown, { ...around, all, empty, oneBin: binId !== undefined });
       if (found.length > options.limit) terminal.note(`${found.length - options.limit} ${left} (--limit).`);
       await noteHidden(terminal, open);
     },
