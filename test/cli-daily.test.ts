@@ -70,7 +70,7 @@ t.test('CLI-49 CLI-51: numbers mean the last list that was shown, also after oth
   rmSync(file);
   mkdirSync(file);
   const unkept = await desk.call(['list']);
-  t.match(unkept, { code: EXIT.ok, out: /^1 +\w{5} .*four$/m, notes: /numbers of this list are not kept/ });
+  t.match(unkept, { code: EXIT.ok, out: /^2 +\w{5} .*four$/m, notes: /numbers of this list are not kept/ });
   rmdirSync(file);
   for (const damaged of ['', '{', '{"at":1,"ids":["01"]}', '{"at":1,"ids":[7]}', '[]']) {
     writeFileSync(file, damaged);

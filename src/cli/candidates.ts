@@ -7,6 +7,7 @@ import type { Identity } from '../sdk/identity.js';
 import { ItemReader } from '../sdk/item-reader.js';
 import { Outbox } from '../sdk/outbox.js';
 import { titleOf } from '../sdk/payloads/shapes.js';
+import { newestFirst } from '../sdk/query.js';
 import { openNodeStore } from '../sdk/store/node-store.js';
 import { withFileLock } from '../terminal/lock.js';
 import { fitted } from '../terminal/output.js';
@@ -27,36 +28,47 @@ const WITHIN_MS = 2_000;
 
 /** Something that can be typed, and what it is; unsanitized. */
 type Candidate = readonly [value: string, title: string];
+/** True for a value that may be meant by what was typed. */
+type Fits = (value: string) => boolean;
 
-/** The items of the local copy, which is only read. */
-async function items(profile: Profile, identity: Identity): Promise<readonly Candidate[]> {
+/** The items of the local copy that fit, the newest first. Only those that are shown are decrypted: that takes the time. */
+async function items(profile: Profile, identity: Identity, fits: Fits): Promise<readonly Candidate[]> {
   const refusal = (): Error => new Error('another command is at work');
   return withFileLock(join(profile.folder, LOCK_FILE), { refusal, timeoutMs: LOCK_MS }, async () => {
     const { store } = await openNodeStore(join(profile.folder, STORE_FOLDER), identity, { rebuild: false });
     try {
+      const outbox = await Outbox.load(store, systemClock);
       const { masterKey, deviceId, keys } = identity;
       const reader = new ItemReader({
-        ...{ store, sodium: nodeSodium, outbox: await Outbox.load(store, systemClock) },
+        ...{ store, outbox, sodium: nodeSodium, onProblem: () => undefined },
         reader: { masterKey, device: { id: deviceId, keys } },
-        onProblem: () => undefined,
       });
-      const found = await reader.list();
-      const short = new ShortIds(found.map(({ id }) => id));
-      return found.map(({ id, type, payload }) => [short.of(id), titleOf(type, payload)] as const);
+      const heads = await store.heads();
+      // What is not written yet is the newest.
+      const ids = new Set([...outbox.ids(), ...[...heads.values()].sort(newestFirst).map(({ id }) => id)]);
+      const short = new ShortIds(ids);
+      const found: Candidate[] = [];
+      for (const id of ids) {
+        const form = short.of(id);
+        const item = fits(form) ? await reader.get(id).catch(() => undefined) : undefined;
+        if (item !== undefined) found.push([form, titleOf(item.type, item.payload)]);
+        if (found.length >= CANDIDATES_MAX) break;
+      }
+      return found;
     } finally {
       await store.close();
     }
   });
 }
 
-async function candidates(kind: Kind, profile: Profile): Promise<readonly Candidate[]> {
+async function candidates(kind: Kind, profile: Profile, fits: Fits): Promise<readonly Candidate[]> {
   if (kind === 'device') {
     const devices = (await readKnown(profile.folder)).devices ?? [];
     return devices.filter(({ revokedAt }) => revokedAt === null).map(({ id, name }) => [name, id]);
   }
   const identity = await profile.identity();
   if (identity === undefined) return [];
-  if (kind === 'item') return items(profile, identity);
+  if (kind === 'item') return items(profile, identity, fits);
   const { bins = [] } = await readKnown(profile.folder, { sodium: nodeSodium, masterKey: identity.masterKey });
   return bins.map(({ slug, label }) => (label === null ? [slug, ''] : [label.name, slug]));
 }
@@ -81,11 +93,11 @@ export async function complete(
     const terminal = { env, note: () => undefined };
     const platform = { sodium: nodeSodium, clock: systemClock };
     const profile = profileOf(named ?? (env['SERVICE_PROFILE'] || 'default'), { platform, terminal });
-    const found = await Promise.race([candidates(kind, profile), late]);
     const typed = folding(unquoted(words.at(-1) ?? ''));
     // What could not be typed as it is shown is not offered.
-    const fits = found.filter(([value]) => folding(value).startsWith(typed) && sanitizeText(value) === value);
-    for (const [value, title] of fits.slice(0, CANDIDATES_MAX))
+    const fits: Fits = (value) => folding(value).startsWith(typed) && sanitizeText(value) === value;
+    const found = await Promise.race([candidates(kind, profile, fits), late]);
+    for (const [value, title] of found.filter(([value]) => fits(value)).slice(0, CANDIDATES_MAX))
       print(`${value}\t${fitted(sanitizeText(title), TITLE_WIDTH)}`);
   } catch {
     // No device, a damaged profile, a lock: what is wrong is said by the command itself.
