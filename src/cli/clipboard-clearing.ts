@@ -13,6 +13,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { readPrivate, removePrivate, writePrivate } from '../files/private.js';
 import { delay } from '../protocol/clock.js';
+import { PAYLOAD_MAX } from '../sdk/payloads/shapes.js';
 import { count, nonEmpty, object } from '../sdk/reader.js';
 import type { Terminal } from '../terminal/terminal.js';
 import { clearBy, clearSequence, type CopiedBy, pasteBy, type Session, type Tools } from './clipboard.js';
@@ -33,8 +34,6 @@ export interface Clearing {
 const FILE = 'clipboard.json';
 const FILE_MAX = 1_024;
 const LOOK_EVERY_MS = 250;
-/** More than a secret that was copied cannot be in the clipboard. */
-const READ_MAX = 64 * 1024;
 const CHILD = fileURLToPath(new URL('./clipboard-child.js', import.meta.url));
 const readMark = object({ mark: nonEmpty, until: count });
 
@@ -104,7 +103,7 @@ export async function clearWhenDue({ clock, env }: Session, clearing: Clearing):
   }
   if (tools === null) toTerminal(sequence);
   else {
-    const held = await pasteBy({ clock, env }, tools, READ_MAX);
+    const held = await pasteBy({ clock, env }, tools, PAYLOAD_MAX);
     if (held !== undefined && hashOf(salt, held.toString('utf8')) === hash) await clearBy({ clock, env }, tools);
   }
   if ((await newestMark(folder))?.mark === clearing.mark) await removePrivate(join(folder, FILE));
