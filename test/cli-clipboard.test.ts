@@ -1,5 +1,5 @@
 /** `copy` and `paste`, with a clipboard tool that is a program of its own, and with a terminal that only takes sequences. */
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import t from 'tap';
 import { clipboardTools, copySequence } from '../src/cli/clipboard.js';
@@ -125,10 +125,6 @@ t.test('CLI-58: a secret is cleared when its time has come, if it is still there
   await desk.call(['copy', await put('no secret')], options);
   due();
   await until('a text is not watched over', () => held() === 'no secret');
-
-  await desk.call(['copy', id], options);
-  rmSync(join(desk.folder, 'clipboard.json'));
-  t.equal(held(), SECRET, 'without the file it waits its time');
 });
 
 const noProc = existsSync('/proc/self/environ') ? false : 'no /proc here';
