@@ -3,7 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { tmpdir } from 'node:os';
 import t from 'tap';
-import { fileNameOf } from '../src/cli/commands/get.js';
+import { fileNameOf } from '../src/cli/item-content.js';
 import { Spool } from '../src/cli/spool.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { meter, sizeText } from '../src/cli/transfer.js';
@@ -54,7 +54,7 @@ t.test('CBLOB-19: a file is put by its path or by a pipe, listed, shown and save
     listed.find((item) => item['id'] === id),
     { title: 'mine.bin', blob: 'file' },
   );
-  t.match((await desk.call(['list'])).out, /file +mine\.bin \(200\.0 kB\)/);
+  t.match((await desk.call(['list'])).out, /file +200\.0 kB +Desk +mine\.bin/);
   t.ok((await desk.call(['get', id])).bytes.equals(BYTES), 'a pipe gets the bytes');
   t.match(await desk.call(['get', id], { answers: [] }), { out: /mine\.bin/, notes: /--output/ });
   t.match(await desk.json(['get', id]), { payload: { name: 'mine.bin', size: BYTES.length }, blob: 'file' });

@@ -77,7 +77,10 @@ t.test('CLI-06 CLI-08 CLI-13: what is put is listed, read back, and read by the 
     { id: code, title: 'hello.py', bin: 'inbox', sender: 'Desk' },
   ]);
   const page = await desk.call(['list', '--limit', '2']);
-  t.match(page.out, /^ID +WHEN +BIN +TYPE +WHAT\n\S+ +just now +inbox +password +mail \(me\)\n.*Sion$/);
+  t.match(
+    page.out,
+    /^# +ID +WHEN +BIN +TYPE +SIZE +FROM +WHAT\n1 +\w{5} +just now +inbox +password +Desk +mail \(me\)\n.*Sion$/,
+  );
   t.match(page.notes, /5 older ones are not listed/);
   await first.device.pull();
   t.match((await first.device.get(password))?.payload, { service: 'mail', user: 'me', secret: SECRET });

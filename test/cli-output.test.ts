@@ -1,12 +1,17 @@
 /** How the command line prints, what it takes for which type, and what it says of errors. No server, no device. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import t from 'tap';
 import { CommanderError } from 'commander';
 import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/sdk/errors.js';
+import type { ItemView } from '../src/sdk/events.js';
+import { ulid } from '../src/sdk/ulid.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
 import { describeFile, languageOf, mediaType, textFile, textOf } from '../src/cli/detect.js';
 import { textDetected, PAYLOAD_MAX, titleOf, withoutSecrets } from '../src/sdk/payloads/shapes.js';
 import { failureOf } from '../src/cli/failure.js';
-import { findBin, findItem, folding, shortIds } from '../src/cli/find.js';
+import { findBin, findItem, folding, ShortIds } from '../src/cli/find.js';
 import { addressOf } from '../src/device/newcomer.js';
 import { readKnown, writeKnown } from '../src/cli/known.js';
 import { fitted, jsonLine, relative, sanitizeLines, sanitizeText, table, widthOf } from '../src/terminal/output.js';
@@ -17,6 +22,7 @@ import { CommandError, EXIT, type Terminal } from '../src/terminal/terminal.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { temporaryFolder } from './support/postgres.js';
 
+const KEYS = { sodium: nodeSodium, masterKey: nodeSodium.random(32) };
 const ESC = '\u001b';
 const HOSTILE = `a${ESC}[2J${ESC}]0;x\u0007b\u202ec\u200bd\u0085e\ud800f\u2028g`;
 
@@ -54,15 +60,50 @@ t.test(
   },
 );
 
-t.test('CLI-13: times are told as people tell them', async (t) => {
-  const now = Date.UTC(2026, 5, 15, 12);
+t.test('CLI-13: on a narrow screen the least important columns go first', async (t) => {
+  const columns = [
+    { title: '#' },
+    { title: 'WHEN', spare: 1 },
+    { title: 'FROM', spare: 2, most: 6 },
+    { title: 'WHAT' },
+  ];
+  const rows = [['1', '3 min ago', 'A long name', 'milk and bread, and more of it']];
+  const at = (width: number): string[] => table({ ...terminal(true), width }, columns, rows);
+  t.same(at(60)[1], '1  3 min ago  A lon…  milk and bread, and more of it');
+  t.same(at(40)[1], '1  3 min ago  milk and bread, and more …');
+  t.same(at(25), ['#  WHAT', '1  milk and bread, and m…']);
+  t.same(at(4)[1], '1  milk and br…', 'never less than something');
+  t.same(table(terminal(false), columns, rows)[1], '1  3 min ago  A long name  milk and bread, and more of it');
+});
+
+t.test('CLI-54: times are told as people tell them', async (t) => {
+  const local = (...parts: [number, number, number, number?, number?]): number => {
+    const [year, month, day, hour = 0, minute = 0] = parts;
+    return new Date(year, month - 1, day, hour, minute).getTime();
+  };
+  const now = local(2026, 6, 15, 12, 30);
   const MINUTE = 60_000;
-  t.equal(relative(now - 5_000, now), 'just now');
-  t.equal(relative(now - 5 * MINUTE, now), '5 min ago');
-  t.equal(relative(now - 3 * 60 * MINUTE, now), '3 h ago');
-  t.equal(relative(now - 2 * 24 * 60 * MINUTE, now), '2 d ago');
-  t.equal(relative(Date.UTC(2025, 0, 2), now), '2025-01-02');
-  t.equal(relative(Number.MAX_SAFE_INTEGER, now), 'far future', 'whatever another device wrote');
+  for (const [then, said] of [
+    [now + 5_000, 'just now'],
+    [now - 5_000, 'just now'],
+    [now - 5 * MINUTE, '5 min ago'],
+    [now - 59 * MINUTE, '59 min ago'],
+    [now - 3 * 60 * MINUTE, '3 h ago'],
+    [local(2026, 6, 15, 0, 1), '12 h ago'],
+    [local(2026, 6, 14, 23, 59), 'yesterday 23:59'],
+    [local(2026, 6, 14, 0, 5), 'yesterday 00:05'],
+    [local(2026, 6, 13, 14, 2), 'Sat 14:02'],
+    [local(2026, 6, 9, 9, 0), 'Tue 09:00'],
+    [local(2026, 6, 8, 9, 0), '8 Jun'],
+    [local(2026, 3, 12), '12 Mar'],
+    [local(2025, 3, 12), '12 Mar 2025'],
+    [local(2026, 6, 15, 18), '15 Jun'],
+    [local(2031, 1, 2), '2 Jan 2031'],
+  ] as const)
+    t.equal(relative(then, now), said);
+  t.equal(relative(local(2026, 1, 1, 0, 0) - MINUTE, local(2026, 1, 1, 2)), 'yesterday 23:59', 'over a new year');
+  for (const wild of [Number.MAX_SAFE_INTEGER, -Number.MAX_SAFE_INTEGER, 8_640_000_000_000_001])
+    t.equal(relative(wild, now), 'far future', 'whatever another device wrote');
 });
 
 t.test('CLI-06: the type is seen from the content', async (t) => {
@@ -139,9 +180,48 @@ t.test('CLI-09: what was typed finds the one that is meant, or names those it co
   t.throws(() => findBin(bins, 'OTHER'), { code: 'ambiguous' });
   t.throws(() => findBin(bins, 'none'), { code: 'not_found' });
   t.equal(folding('  Ça  Größe'), 'ca grosse');
-  const short = shortIds(['01AAAAAAAAB', '01AAAAAAAAC', '01B']);
-  t.equal(short('01AAAAAAAAB'), '01AAAAAAAAB');
-  t.equal(shortIds(['01AAAAAAAAB'])('01AAAAAAAAB'), '01AAAAAA');
+});
+
+t.test('CLI-50: short ids stay short after 2,000 quick writes, and each finds its own item', async (t) => {
+  const at = Date.UTC(2026, 5, 15);
+  const ids = Array.from({ length: 2_000 }, (_, one) => ulid(at + (one >> 4), (length) => nodeSodium.random(length)));
+  const items = ids.map((id) => ({ id, type: 'text', payload: { text: id } })) as never as readonly ItemView[];
+  const short = new ShortIds(ids);
+  const shown = ids.map((id) => short.of(id));
+  t.equal(new Set(shown).size, ids.length);
+  t.ok(shown.filter((form) => form.length === 5).length > 1_900, 'nearly all have five characters');
+  t.ok(Math.max(...shown.map((form) => form.length)) <= 8);
+  for (const at of [0, 1, 777, 1_999])
+    for (const typed of [shown[at] ?? '', (shown[at] ?? '').toLowerCase(), ids[at] ?? '', ids[at]?.slice(0, 20) ?? ''])
+      t.equal(findItem(items, typed).id, ids[at]);
+});
+
+t.test('CLI-50: ids that others chose make only themselves long', async (t) => {
+  const own = '01JAAAAAAAAAAAAAAAAAAWXYZ7';
+  const chosen = ['01JAAAAAAAAAAAAAAAAAA00001', '01JBBAAAAAAAAAAAAAAAA00001', '01JCCAAAAAAAAAAAAAAAA00001'];
+  const begun = 'WXYZ7AAAAAAAAAAAAAAAAAAAAA';
+  const short = new ShortIds([own, ...chosen]);
+  t.equal(short.of(own), 'WXYZ7');
+  for (const id of chosen) t.equal(short.of(id).length, 22);
+  short.add(begun);
+  const items = [own, begun, ...chosen].map((id) => ({ id })) as never as readonly ItemView[];
+  t.not(short.of(own), 'WXYZ7', 'another id begins with that');
+  for (const { id } of items) t.equal(findItem(items, short.of(id)).id, id);
+});
+
+t.test('CLI-49: a number means what the last list showed, or nothing', async (t) => {
+  const [one = '', two = '', three = ''] = ['A', 'B', 'C'].map((end) => `01JAAAAAAAAAAAAAAAAAAAAAA${end}`);
+  const items = [three, one].map((id) => ({ id, type: 'text', payload: {} })) as never as readonly ItemView[];
+  const listed = { at: 0, ids: [one, two] };
+  t.equal(findItem(items, ' 1 ', listed).id, one, 'not the first one now');
+  t.throws(() => findItem(items, '2', listed), {
+    code: 'not_found',
+    message: /number 2 of the last list is not there/,
+  });
+  t.throws(() => findItem(items, '3', listed), { code: 'not_found' });
+  for (const none of ['-1', '1.0', '1e0', '٣', '00001'])
+    t.throws(() => findItem(items, none, listed), { code: 'not_found' });
+  t.throws(() => findItem(items, '1'), { code: 'not_found' }, 'without a list');
 });
 
 t.test('CLI-03: an address is read as people type it', async (t) => {
@@ -212,7 +292,24 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
 t.test('CLI-15: a list of the server that is too large to be read again is not kept', async (t) => {
   const folder = await temporaryFolder(t);
   const bin = { id: 'inbox', slug: 'inbox', createdAt: 1, updatedAt: 1, itemCount: null, label: null, readable: true };
-  await writeKnown(folder, { devices: [], bins: [bin] });
-  await writeKnown(folder, { devices: [], bins: [bin, { ...bin, slug: 's'.repeat(5_000_000) }] });
+  await writeKnown(folder, { devices: [], bins: [bin] }, KEYS);
+  await writeKnown(folder, { devices: [], bins: [bin, { ...bin, slug: 's'.repeat(5_000_000) }] }, KEYS);
   t.equal((await readKnown(folder)).bins?.length, 1, 'what was known before');
+});
+
+t.test('CLI-20 CLI-52: names of bins are known without the server, and not on disk in the clear', async (t) => {
+  const folder = await temporaryFolder(t);
+  const label = { name: 'Großeinkauf', emoji: '🛒' };
+  const bin = { id: 'b1', slug: 'b1', createdAt: 1, updatedAt: 1, itemCount: null, label, readable: true };
+  await writeKnown(folder, { devices: [], bins: [bin] }, KEYS);
+  // The other half is written: the names stay.
+  await writeKnown(folder, { devices: [], bins: undefined }, KEYS);
+  t.match((await readKnown(folder, KEYS)).bins, [{ id: 'b1', label }]);
+  const other = { ...KEYS, masterKey: nodeSodium.random(32) };
+  t.match((await readKnown(folder, other)).bins, [{ id: 'b1', label: null }]);
+  t.notMatch(readFileSync(join(folder, 'known.json'), 'utf8'), /einkauf|🛒/);
+  const { bins } = JSON.parse(readFileSync(join(folder, 'known.json'), 'utf8')) as { bins: Record<string, unknown>[] };
+  const before = bins.map((one) => ({ ...one, meta: undefined }));
+  writeFileSync(join(folder, 'known.json'), JSON.stringify({ devices: [], bins: before }));
+  t.match((await readKnown(folder, KEYS)).bins, [{ id: 'b1', label: null }], 'of an earlier version');
 });

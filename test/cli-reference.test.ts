@@ -43,7 +43,10 @@ t.test('CLI-24: the reference names every command with its arguments, and every 
   for (const flag of flagsOf(program)) t.ok(page.includes(`\`${flag}`), flag);
   for (const code of Object.values(EXIT)) t.ok(page.includes(`| ${code} |`), `exit code ${code}`);
   const variables = [...new Set(page.match(/\bSERVICE_[A-Z_]+/g) ?? [])].sort();
-  t.same(variables, ['SERVICE_CLAIM_TOKEN', 'SERVICE_DEBUG', 'SERVICE_HOST', 'SERVICE_KEYCHAIN', 'SERVICE_PROFILE']);
+  t.same(variables, [
+    ...['SERVICE_CLAIM_TOKEN', 'SERVICE_DEBUG', 'SERVICE_HOST'],
+    ...['SERVICE_ITEM_BIN', 'SERVICE_ITEM_ID', 'SERVICE_ITEM_TYPE', 'SERVICE_KEYCHAIN', 'SERVICE_PROFILE'],
+  ]);
 });
 
 t.test('CLI-24: every command has help with a summary and an example', async (t) => {
@@ -91,7 +94,7 @@ t.test('CLI-24: a real shell completes with it', async (t) => {
     const run = `${script}\nCOMP_WORDS=(service-device ${quoted}); COMP_CWORD=${words.length}; _service_device; printf '%s\\n' "\${COMPREPLY[@]}"`;
     return execFileSync('bash', ['--norc', '-c', run], { encoding: 'utf8' }).trim().split('\n').filter(Boolean);
   };
-  t.same(complete('re'), ['recover', 'revoke', 'rename']);
+  t.same(complete('re'), ['recover', 'restore', 'revoke', 'rename']);
   t.same(complete('bins', 're'), ['rename']);
   t.ok(complete('--json', 'bins', 'add', '--').includes('--emoji'));
   t.ok(complete('put', '--').includes('--profile'));

@@ -5,6 +5,7 @@ import { ApiError, isPassing } from '../src/sdk/errors.js';
 import { Emitter, type DeviceEvents } from '../src/sdk/events.js';
 import type { Call, HttpReply, HttpRequest } from '../src/sdk/http.js';
 import type { Identity } from '../src/sdk/identity.js';
+import { ItemReader } from '../src/sdk/item-reader.js';
 import { Outbox } from '../src/sdk/outbox.js';
 import { Device } from '../src/sdk/device.js';
 import { DeviceList } from '../src/sdk/device-list.js';
@@ -365,4 +366,85 @@ t.test('SDK-33: what is made while the server answers nothing is shown before an
     );
     t.equal(clock.waiting, 0);
   }
+});
+
+/** An item that the server has, in a new world. */
+async function withItem() {
+  const store = new SlowStore();
+  const world = await parts(store);
+  const row = sealedRow(world.me, { version: 3 });
+  await store.apply({ entries: [{ id: row.id, version: 3, state: 'live', row }] });
+  const { outbox, me, problems } = world;
+  const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
+  const onProblem = (error: Error): void => void problems.push(error);
+  const items = new ItemReader({ store, outbox, sodium: nodeSodium, reader, onProblem });
+  return { ...world, items, id: row.id };
+}
+
+t.test('CLIENT-58: a delete that was not sent is taken back, and leaves nothing behind', async (t) => {
+  const { sender, writer, items, id, sent, store } = await withItem();
+  sender.hold('owner');
+  const deleted = writer.delete(id);
+  await settle();
+  t.match(await items.deleted(), [{ id, pending: false }]);
+  t.equal(await items.get(id), undefined);
+  t.equal(await writer.withdraw(id), true);
+  await t.rejects(deleted, { code: 'cancelled' });
+  t.match(await items.get(id), { id, version: 3, pending: false });
+  t.same(await items.deleted(), []);
+  t.same(await store.pending(), []);
+  t.equal(await writer.withdraw(id), false, 'once');
+  sender.release('owner');
+  await settle();
+  t.same(sent, []);
+});
+
+t.test('CLIENT-58: a delete that is being sent, or was acknowledged, is not taken back', async (t) => {
+  const { writer, items, id, sent } = await withItem();
+  const deleted = writer.delete(id);
+  await settle();
+  t.equal(sent.length, 1);
+  t.equal(await writer.withdraw(id), false, 'under way');
+  sent[0]?.answer({ id, version: 4 });
+  t.match(await deleted, { version: 4 });
+  t.equal(await writer.withdraw(id), false, 'acknowledged');
+  t.equal(await items.get(id), undefined);
+  t.same(await items.deleted(), [], 'it is final');
+});
+
+t.test('CLIENT-58: what lies below a delete that is taken back is sent; a write is never taken back', async (t) => {
+  const { sender, writer, items, id, sent, me } = await withItem();
+  sender.hold('owner');
+  const written = writer.put({ ...note('newer'), id });
+  await settle();
+  t.equal(await writer.withdraw(id), false);
+  const deleted = writer.delete(id);
+  await settle();
+  t.match(await items.deleted(), [{ id, pending: true, payload: { text: 'newer' } }]);
+  const [one, other] = await Promise.all([writer.withdraw(id), writer.withdraw(id)]);
+  t.same([one, other], [true, false]);
+  await t.rejects(deleted, { code: 'cancelled' });
+  sender.release('owner');
+  await settle();
+  t.match(sent, [{ writes: [{ id, ifVersion: 3 }] }]);
+  sent[0]?.answer({ id, version: 4 });
+  await written;
+  t.match(await items.get(id), { payload: { text: 'newer' }, senderDevice: me.deviceId });
+});
+
+t.test('CLIENT-58: where the store fails the delete stays, and is sent', async (t) => {
+  const { sender, writer, items, id, sent, store } = await withItem();
+  sender.hold('owner');
+  const deleted = writer.delete(id);
+  await settle();
+  const { apply } = store;
+  store.apply = () => Promise.reject(new Error('the disk is full'));
+  await t.rejects(writer.withdraw(id), { message: 'the disk is full' });
+  store.apply = apply;
+  t.equal(await items.get(id), undefined);
+  sender.release('owner');
+  await settle();
+  t.equal(sent.length, 1);
+  sent[0]?.answer({ id, version: 4 });
+  t.match(await deleted, { version: 4 });
 });

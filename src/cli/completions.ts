@@ -1,5 +1,9 @@
-/** Shell completion, generated from the program, so that it always has the program's commands and options. */
-import { Argument, type Command } from 'commander';
+/**
+ * Shell completion, generated from the program, so that it always has the program's commands and options. Items, bins and
+ * devices the shell asks the program for (`candidates.ts`).
+ */
+import { Argument, type Command, type Option } from 'commander';
+import { asksFor, COMPLETE, optionKind, specOf } from './completion-spec.js';
 import type { DeviceCommand } from './context.js';
 import { show } from '../terminal/output.js';
 
@@ -15,14 +19,21 @@ interface Node {
   readonly options: readonly { readonly flags: readonly string[]; readonly description: string }[];
   /** Options with a fixed set of values. */
   readonly choices: ReadonlyMap<string, readonly string[]>;
+  /** See `completion-spec.ts`. */
+  readonly spec: string;
+  /** Options whose values are items or bins. */
+  readonly asking: readonly string[];
 }
 
-function nodesOf(command: Command, path: string, inherited: Node['options']): Node[] {
+const flagsOf = ({ short, long }: Option): string[] => [short, long].filter((flag) => flag !== undefined);
+
+function nodesOf(
+  program: Command,
+  { command, path }: { readonly command: Command; readonly path: string },
+  inherited: Node['options'],
+): Node[] {
   const shown = command.createHelp().visibleOptions(command);
-  const own = shown.map(({ short, long, description }) => ({
-    flags: [short, long].filter((flag) => flag !== undefined),
-    description,
-  }));
+  const own = shown.map((option) => ({ flags: flagsOf(option), description: option.description }));
   const options = [...own, ...inherited];
   const node: Node = {
     path,
@@ -35,12 +46,14 @@ function nodesOf(command: Command, path: string, inherited: Node['options']): No
         long === undefined || argChoices === undefined ? [] : [[long, argChoices]],
       ),
     ),
+    spec: specOf(command, path, [...command.options, ...program.options]),
+    asking: shown.flatMap((option) => (optionKind(option) === '' ? [] : flagsOf(option))),
   };
   const global =
     path === '' ? options.filter(({ flags }) => !flags.includes('--help') && !flags.includes('--version')) : inherited;
   const below = command.commands.flatMap((child) =>
     [child.name(), ...child.aliases()].flatMap((name) =>
-      nodesOf(child, path === '' ? name : `${path} ${name}`, global),
+      nodesOf(program, { command: child, path: path === '' ? name : `${path} ${name}` }, global),
     ),
   );
   return [node, ...below];
@@ -48,7 +61,7 @@ function nodesOf(command: Command, path: string, inherited: Node['options']): No
 
 /** The script for a shell. */
 export function completionOf(program: Command, shell: Shell): string {
-  const nodes = nodesOf(program, '', []);
+  const nodes = nodesOf(program, { command: program, path: '' }, []);
   const name = program.name();
   if (shell === 'fish') return fish(name, nodes);
   return shell === 'zsh' ? zsh(name, nodes) : bash(name, nodes);
@@ -59,22 +72,32 @@ const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 const wordsOf = ({ commands, options }: Node): string =>
   [...commands.map((command) => command.name), ...options.flatMap(({ flags }) => flags)].join(' ');
 
-/** The `case` branches that bash and zsh share: the command on the line, its words, the values of an option. */
-function cases(nodes: readonly Node[]): { readonly paths: string; readonly words: string; readonly values: string } {
+/**
+ * The `case` branches that bash and zsh share: the command on the line, its words, the values of an option, and what the
+ * program itself is asked for.
+ */
+function cases(nodes: readonly Node[]): Readonly<Record<'paths' | 'words' | 'values', string>> {
   const paths = nodes.filter(({ path }) => path !== '').map(({ path }) => `"${path}"`);
   const choices = new Map(nodes.flatMap((node) => [...node.choices]));
+  const asking = [...new Set(nodes.flatMap((node) => node.asking))];
   return {
     paths: paths.join('|'),
-    words: nodes.map((node) => `    "${node.path}") words=${quote(wordsOf(node))} ;;`).join('\n'),
-    values: [...choices].map(([flag, values]) => `    ${flag}) words=${quote(values.join(' '))} ;;`).join('\n'),
+    words: nodes
+      .map((node) => `    "${node.path}") words=${quote(wordsOf(node))} spec=${quote(node.spec)} ;;`)
+      .join('\n'),
+    values: [
+      ...[...choices].map(([flag, values]) => `    ${flag}) words=${quote(values.join(' '))} ;;`),
+      `    ${asking.join('|')}) words="" asked=1 ;;`,
+    ].join('\n'),
   };
 }
 
 function bash(name: string, nodes: readonly Node[]): string {
   const { paths, words, values } = cases(nodes);
+  // What the program answers comes from other devices: it is read line by line, and quoted, never expanded.
   return `# Completion of ${name} for bash: eval "$(${name} completion bash)"
 ${functionOf(name)}() {
-  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD - 1]}" at="" words="" i
+  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD - 1]}" at="" words="" spec="" asked="" i
   for ((i = 1; i < COMP_CWORD; i++)); do
     case "\${at:+$at }\${COMP_WORDS[i]}" in
       ${paths}) at="\${at:+$at }\${COMP_WORDS[i]}" ;;
@@ -83,9 +106,23 @@ ${functionOf(name)}() {
   case "$at" in
 ${words}
   esac
+  case " $spec" in *" @"[a-z]*) asked=1 ;; esac
   case "$previous" in
 ${values}
   esac
+  COMPREPLY=()
+  case "$current" in -*) asked="" ;; esac
+  if [ -n "$asked" ]; then
+    local value what lines=() titles=()
+    while IFS=$'\\t' read -r value what; do
+      lines+=("$(printf '%q' "$value")") titles+=("$what")
+    done < <(${name} ${COMPLETE} "$spec" -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    for ((i = 0; i < \${#lines[@]}; i++)); do
+      if [ \${#lines[@]} -gt 1 ] && [ -n "\${titles[i]}" ]; then COMPREPLY+=("\${lines[i]}  (\${titles[i]})")
+      else COMPREPLY+=("\${lines[i]}"); fi
+    done
+    return
+  fi
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }
 complete -o default -F ${functionOf(name)} ${name}
@@ -97,7 +134,7 @@ function zsh(name: string, nodes: readonly Node[]): string {
   return `#compdef ${name}
 # Completion of ${name} for zsh: eval "$(${name} completion zsh)"
 ${functionOf(name)}() {
-  local at="" typed="" found="" previous="\${words[CURRENT - 1]}"
+  local at="" typed="" found="" spec="" asked="" previous="\${words[CURRENT - 1]}"
   for typed in "\${(@)words[2,CURRENT - 1]}"; do
     case "\${at:+$at }$typed" in
       ${paths}) at="\${at:+$at }$typed" ;;
@@ -106,9 +143,20 @@ ${functionOf(name)}() {
   case "$at" in
 ${words.replaceAll('words=', 'found=')}
   esac
+  case " $spec" in *" @"[a-z]*) asked=1 ;; esac
   case "$previous" in
 ${values.replaceAll('words=', 'found=')}
   esac
+  case "\${words[CURRENT]}" in -*) asked="" ;; esac
+  if [[ -n "$asked" ]]; then
+    local value what
+    local -a values shown
+    while IFS=$'\\t' read -r value what; do
+      values+=("$value") shown+=("$value\${what:+  $what}")
+    done < <(${name} ${COMPLETE} "$spec" -- "\${(@)words[2,CURRENT]}" 2>/dev/null)
+    (( \${#values} )) && compadd -M 'm:{a-zA-Z}={A-Za-z}' -l -d shown -a values
+    return
+  fi
   compadd -- \${(s: :)found}
   _files
 }
@@ -117,6 +165,10 @@ compdef ${functionOf(name)} ${name}
 }
 
 function fish(name: string, nodes: readonly Node[]): string {
+  const answers = (spec: string): string => {
+    const words = '(commandline -opc)[2..-1] (commandline -ct; echo)[1]';
+    return quote(`(${name} ${COMPLETE} ${quote(spec)} -- ${words} 2>/dev/null)`);
+  };
   const lines = nodes.flatMap((node) => {
     const parts = node.path.split(' ');
     const below = node.commands.map((command) => command.name).join(' ');
@@ -135,10 +187,15 @@ function fish(name: string, nodes: readonly Node[]): string {
         long === undefined ? '' : ` -l ${long.slice(2)}`,
       ];
       const values = node.choices.get(long ?? '');
-      const choice = values === undefined ? '' : ` -x -a ${quote(values.join(' '))}`;
+      const fixed = values === undefined ? '' : ` -x -a ${quote(values.join(' '))}`;
+      const choice = flags.some((flag) => node.asking.includes(flag)) ? ` -k -x -a ${answers(node.spec)}` : fixed;
       return `complete -c ${name}${when}${spelled.join('')}${choice} -d ${quote(description)}`;
     });
-    return [...commands, ...options];
+    return [
+      ...commands,
+      ...options,
+      ...(asksFor(node.spec) ? [`complete -c ${name} -k -f${when} -a ${answers(node.spec)}`] : []),
+    ];
   });
   return `# Completion of ${name} for fish: ${name} completion fish | source\n${lines.join('\n')}\n`;
 }
@@ -149,7 +206,10 @@ export function registerCompletion(program: DeviceCommand): void {
     .command('completion')
     .addArgument(new Argument('<shell>', 'the shell').choices(SHELLS))
     .summary('completion for bash, zsh or fish')
-    .description('Prints a script that lets a shell complete commands and options. It is made from the program itself.')
+    .description(
+      'Prints a script that lets a shell complete commands, options, items with their titles, bins and devices. It is made ' +
+        'from the program itself.',
+    )
     .examples('eval "$($0 completion bash)"        # in ~/.bashrc', 'completion fish | source')
     .does(async ({ terminal }, shell: Shell) => {
       const script = completionOf(program, shell);

@@ -1,5 +1,5 @@
 /** Detects the type of a file from its name and its bytes. */
-import { extname } from 'node:path';
+import { basename, extname } from 'node:path';
 import mime from 'mime';
 import type { Detected } from '../sdk/payloads/shapes.js';
 import type { JsonObject } from '../crypto/payload.js';
@@ -57,7 +57,7 @@ export function describeFile(type: ContentType, name: string, size: number): Jso
 
 /** The language of a source file by its name. `.ts` is TypeScript, not a video. */
 export function languageOf(name: string): string | undefined {
-  const lower = name.toLowerCase();
+  const lower = basename(name).toLowerCase();
   const extension = extname(lower).slice(1);
   if (Object.hasOwn(NAMES, lower)) return NAMES[lower];
   return LANGUAGE_OF.get(extension);

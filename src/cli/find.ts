@@ -8,7 +8,18 @@ import { CommandError, EXIT } from '../terminal/terminal.js';
 
 const SHOWN_MAX = 5;
 const ULID_LENGTH = 26;
-const SHORT_MIN = 8;
+/** Shortest form of an id that is shown: one more than the digits of a number, so that neither looks like the other. */
+const SHORT_MIN = 5;
+/** Numbers of a list; more items than that have none. */
+export const NUMBERS_MAX = 9_999;
+const NUMBER = /^[1-9]\d{0,3}$/;
+
+/** What the last list showed, in its order: what its numbers mean, whatever has changed since. */
+export interface Listed {
+  /** When, ms. */
+  readonly at: number;
+  readonly ids: readonly string[];
+}
 
 const quoted = (text: string): string => `"${sanitizeText(text).slice(0, 80)}"`;
 
@@ -26,10 +37,23 @@ function only<T>(found: readonly T[], what: string, typed: string, say: (one: T)
   );
 }
 
-/** An item by id or by an unambiguous prefix. Throws `CommandError` `notFound` or `ambiguous`. */
-export function findItem(items: readonly ItemView[], typed: string): ItemView {
-  const wanted = typed.trim().toUpperCase();
-  const found = wanted === '' ? [] : items.filter(({ id }) => id.startsWith(wanted));
+/** The id that a number of the last list stands for; undefined for what is no such number. */
+export function numbered(listed: Listed | undefined, typed: string): string | undefined {
+  const wanted = typed.trim();
+  return NUMBER.test(wanted) ? listed?.ids[Number(wanted) - 1] : undefined;
+}
+
+/**
+ * An item by its number in the last list, by id, or by an end (`SHORT_MIN` or longer) or beginning of its id that no other
+ * has. Throws `CommandError` `notFound` or `ambiguous`.
+ */
+export function findItem(items: readonly ItemView[], typed: string, listed?: Listed): ItemView {
+  const id = numbered(listed, typed);
+  const wanted = id ?? typed.trim().toUpperCase();
+  const fits = (one: string): boolean => one.startsWith(wanted) || (wanted.length >= SHORT_MIN && one.endsWith(wanted));
+  const found = wanted === '' ? [] : items.filter((item) => fits(item.id));
+  if (id !== undefined && found.length === 0)
+    throw new CommandError(EXIT.notFound, `number ${typed.trim()} of the last list is not there any more`);
   return only(
     found,
     'item',
@@ -39,13 +63,30 @@ export function findItem(items: readonly ItemView[], typed: string): ItemView {
 }
 
 /** The id of an item to delete: also one that does not verify and is not listed. */
-export async function findAnyId({ device }: OpenDevice, items: readonly ItemView[], typed: string): Promise<string> {
+export async function findAnyId(
+  { device }: Pick<OpenDevice, 'device'>,
+  { items, listed }: { readonly items: readonly ItemView[]; readonly listed: Listed | undefined },
+  typed: string,
+): Promise<string> {
   const wanted = typed.trim().toUpperCase();
   if (wanted.length === ULID_LENGTH && !items.some(({ id }) => id === wanted)) {
     const hidden = (await device.hidden()).find(({ id, reason }) => id === wanted && reason !== 'untagged_delete');
     if (hidden !== undefined) return hidden.id;
   }
-  return findItem(items, typed).id;
+  return findItem(items, typed, listed).id;
+}
+
+/** The item that `typed` means, or the newest. Throws `CommandError` as `findItem`, and `usage` for both. */
+export function chosenItem(
+  { items, listed }: { readonly items: readonly ItemView[]; readonly listed: Listed | undefined },
+  typed: string | undefined,
+  last: boolean | undefined,
+): ItemView {
+  if (typed !== undefined && last === true) throw new CommandError(EXIT.usage, 'give an item, or --last, not both');
+  if (typed !== undefined) return findItem(items, typed, listed);
+  const [newest] = items;
+  if (newest === undefined) throw new CommandError(EXIT.notFound, 'there is no item yet');
+  return newest;
 }
 
 /** A bin by slug, id or name, in this order. Throws `CommandError` `notFound` or `ambiguous`. */
@@ -55,7 +96,9 @@ export function findBin(bins: readonly BinView[], typed: string): BinView {
   if (exact !== undefined) return exact;
   const folded = folding(wanted);
   const named = bins.filter((bin) => folding(bin.label?.name ?? bin.slug) === folded);
-  return only(named, 'bin', typed, ({ slug, label }) => `${slug}  ${sanitizeText(label?.name ?? '')}`);
+  return only(named, 'bin', typed, ({ id, slug, label }) =>
+    [id, ...(slug === id ? [] : [slug]), sanitizeText(label?.name ?? '')].join('  '),
+  );
 }
 
 /** A device by id, by a prefix of it, or by name. Throws `CommandError` `notFound` or `ambiguous`. */
@@ -70,16 +113,34 @@ export function findDevice(devices: readonly DeviceEntry[], typed: string): Devi
 export const folding = (text: string): string =>
   text.normalize('NFKD').replace(/\p{M}/gu, '').toLowerCase().replace(/ß/g, 'ss').replace(/\s+/gu, ' ').trim();
 
-/** Shortens ids to the length at which all of these differ. */
-export function shortIds(ids: readonly string[]): (id: string) => string {
-  const sorted = [...ids].sort();
-  let length = SHORT_MIN;
-  for (const [at, id] of sorted.entries()) {
-    const next = sorted[at + 1];
-    if (next === undefined || next === id) continue;
-    let common = 0;
-    while (common < id.length && id[common] === next[common]) common++;
-    length = Math.max(length, common + 1);
+/**
+ * Short forms of ids: the end of an id, since ids that were made in the same moment begin alike; as long as it takes for no
+ * other id to end or begin like it.
+ */
+export class ShortIds {
+  private readonly byEnd = new Map<string, string[]>();
+  private readonly beginnings = new Set<string>();
+
+  constructor(ids: Iterable<string>) {
+    for (const id of ids) this.add(id);
   }
-  return (id) => id.slice(0, length);
+
+  add(id: string): void {
+    const end = id.slice(-SHORT_MIN);
+    const alike = this.byEnd.get(end) ?? [];
+    if (alike.includes(id)) return;
+    this.byEnd.set(end, [...alike, id]);
+    this.beginnings.add(id.slice(0, SHORT_MIN));
+  }
+
+  /** The form of an id, added or not; the id itself where nothing shorter is its own. */
+  of(id: string): string {
+    const alike = (this.byEnd.get(id.slice(-SHORT_MIN)) ?? []).filter((other) => other !== id);
+    for (let length = SHORT_MIN; length < id.length; length++) {
+      const form = id.slice(-length);
+      const begins = this.beginnings.has(form.slice(0, SHORT_MIN));
+      if (!begins && !alike.some((other) => other.endsWith(form))) return form;
+    }
+    return id;
+  }
 }

@@ -1,13 +1,15 @@
 /**
  * What a device remembers of its account beside items, for use without the server: the device list, needed for sealing
- * (each certificate is verified again), and ids and slugs of bins. The server knows all of it; names of bins, which it
- * must not know, are left out.
+ * (each certificate is verified again), and the bins, their names encrypted as they are on the server.
  */
 import { join } from 'node:path';
+import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
+import type { Sodium } from '../crypto/sodium.js';
 import { writePrivate } from '../files/private.js';
-import { toBase64Url } from '../protocol/base64.js';
-import type { BinView } from '../sdk/events.js';
-import { array, count, nonEmpty, object } from '../sdk/reader.js';
+import { decodeBase64, toBase64Url } from '../protocol/base64.js';
+import type { BinLabel, BinView } from '../sdk/events.js';
+import { array, count, nonEmpty, nullable, object } from '../sdk/reader.js';
 import { readDevices, type DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
 import { readPrivate } from './secrets.js';
@@ -23,17 +25,28 @@ interface Known {
 
 /** The state before anything was read. */
 export const NOTHING_KNOWN: Known = { devices: undefined, bins: undefined };
-const readBins = object({ bins: array(object({ id: nonEmpty, slug: nonEmpty, createdAt: count, updatedAt: count })) });
+const readBins = object({
+  bins: array(object({ id: nonEmpty, slug: nonEmpty, createdAt: count, updatedAt: count, meta: nullable(nonEmpty) })),
+});
 
-/** What the last command stored; nothing where the file is missing or damaged. */
-export async function readKnown(folder: string): Promise<Known> {
+/** What the names of bins are encrypted with. */
+export interface BinKeys {
+  readonly sodium: Sodium;
+  readonly masterKey: Uint8Array;
+}
+
+/** What the last command stored; nothing where the file is missing or damaged. Without `keys` bins have no names. */
+export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> {
   const stored = await readPrivate(join(folder, KNOWN_FILE), KNOWN_MAX_BYTES, () => undefined);
   if (stored === undefined) return NOTHING_KNOWN;
   try {
     const value: unknown = JSON.parse(stored.toString('utf8'));
     const { bins } = readBins(value, KNOWN_FILE);
-    const unnamed = { itemCount: null, label: null, readable: true };
-    return { devices: readDevices(value, KNOWN_FILE), bins: bins.map((bin) => ({ ...bin, ...unnamed })) };
+    const named = bins.map(({ meta, ...bin }) => {
+      const label = keys === undefined || meta === null ? null : opened(keys, bin.id, meta);
+      return { ...bin, itemCount: null, label, readable: true };
+    });
+    return { devices: readDevices(value, KNOWN_FILE), bins: named };
   } catch {
     // Damaged: the next read from the server replaces it.
     return NOTHING_KNOWN;
@@ -41,9 +54,9 @@ export async function readKnown(folder: string): Promise<Known> {
 }
 
 /** Stores what was read; the other part stays as it was. Nothing is stored beyond the size that `readKnown` accepts. */
-export async function writeKnown(folder: string, known: Known): Promise<void> {
+export async function writeKnown(folder: string, known: Known, keys: BinKeys): Promise<void> {
   if (known.devices === undefined && known.bins === undefined) return;
-  const before = await readKnown(folder);
+  const before = await readKnown(folder, keys);
   const devices = known.devices ?? before.devices ?? [];
   const bins = known.bins ?? before.bins ?? [];
   const stored = {
@@ -52,18 +65,35 @@ export async function writeKnown(folder: string, known: Known): Promise<void> {
       pubkey: toBase64Url(device.pubkey),
       cert: device.cert === null ? null : toBase64Url(device.cert),
     })),
-    bins: bins.map(({ id, slug, createdAt, updatedAt }) => ({ id, slug, createdAt, updatedAt })),
+    bins: bins.map(({ id, slug, createdAt, updatedAt, label }) => {
+      const meta = label === null ? null : toBase64Url(sealBinMeta(keys.sodium, contextOf(keys, id), { ...label }));
+      return { id, slug, createdAt, updatedAt, meta };
+    }),
   };
   const bytes = Buffer.from(JSON.stringify(stored));
   // The server decides the length of its lists: a file that cannot be read again would fail every later command.
   if (bytes.length <= KNOWN_MAX_BYTES) await writePrivate(join(folder, KNOWN_FILE), bytes);
 }
 
-/** The bins from the server, or without it those that are known by id and slug. */
+const contextOf = ({ masterKey }: BinKeys, binId: string) => ({ masterKey, binId });
+
+/** A stored label; null where it does not open, for example with the keys of another account. */
+function opened(keys: BinKeys, binId: string, meta: string): BinLabel | null {
+  try {
+    const sealed = decodeBase64(meta) ?? new Uint8Array(0);
+    const { name, emoji } = openBinMeta(keys.sodium, contextOf(keys, binId), sealed);
+    return typeof name === 'string' ? { name, ...(typeof emoji === 'string' ? { emoji } : {}) } : null;
+  } catch (error) {
+    if (error instanceof CryptoRefusal) return null;
+    throw error;
+  }
+}
+
+/** The bins from the server, or without it those of the last command that reached it. */
 export async function binsOf(
-  context: Context,
-  { device, current }: Pick<OpenDevice, 'device' | 'current'>,
+  { platform, profile }: Pick<Context, 'platform' | 'profile'>,
+  { device, identity, current }: Pick<OpenDevice, 'device' | 'identity' | 'current'>,
 ): Promise<readonly BinView[]> {
   if (current) return device.bins.list();
-  return (await readKnown(context.profile.folder)).bins ?? [];
+  return (await readKnown(profile.folder, { ...platform, masterKey: identity.masterKey })).bins ?? [];
 }

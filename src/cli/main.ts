@@ -1,11 +1,18 @@
 #!/usr/bin/env node
 /** `service-device`: a device in the terminal. Wires the program to this process. */
-import { nodePlatform } from '../sdk/node-platform.js';
-import { SERVER_VERSION } from '../root.js';
-import { runProcess } from '../terminal/process.js';
-import { failureOf } from './failure.js';
-import { runProgram } from './program.js';
+import { COMPLETE } from './completion-spec.js';
 
-const platform = nodePlatform();
+const { argv, env, stdout } = process;
 
-await runProcess({ failureOf, run: (call) => runProgram({ ...call, platform, version: SERVER_VERSION }) });
+// Each is loaded alone: a shell waits for the one, and the other is most of the program.
+if (argv[2] === COMPLETE) {
+  const { complete } = await import('./candidates.js');
+  // Covers the files that the store's library writes.
+  process.umask(0o077);
+  await complete(argv.slice(3), { env, print: (line) => void stdout.write(`${line}\n`) });
+  // A keychain that does not answer is left behind.
+  stdout.write('', () => process.exit());
+} else {
+  const { runService } = await import('./process.js');
+  await runService();
+}

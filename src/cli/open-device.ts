@@ -17,10 +17,8 @@ import { CommandError, EXIT } from '../terminal/terminal.js';
 import type { Context, OpenDevice, OpenOptions, Profile } from './context.js';
 import { failureOf } from './failure.js';
 import { NOTHING_KNOWN, readKnown, writeKnown } from './known.js';
-import { withLock } from './profile.js';
+import { STORE_FOLDER, withLock } from './profile.js';
 
-/** The local copy, in a profile's folder. */
-const STORE_FOLDER = 'store';
 /** Time-out of the first request, which finds out whether the server can be reached. */
 const PROBE_MS = 5_000;
 /** When that request is sent a second time. */
@@ -245,7 +243,8 @@ class Session {
     this.outside.terminal.interrupted.removeEventListener('abort', this.interrupt);
     this.device.close();
     await this.saver.end();
-    await writeKnown(this.outside.profile.folder, this.known);
+    const { platform, profile } = this.outside;
+    await writeKnown(profile.folder, this.known, { ...platform, masterKey: this.parts.identity.masterKey });
   }
 
   /**

@@ -4,6 +4,7 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { privateFolder } from '../files/private.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
+import type { Platform } from '../sdk/platform.js';
 import { waitForLock } from '../terminal/lock.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 import type { Context, Profile } from './context.js';
@@ -11,7 +12,10 @@ import { systemKeychain } from './keychain.js';
 import { keychainSetting, Secrets } from './secrets.js';
 
 const PROFILE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
-const LOCK_FILE = 'lock';
+/** In a profile's folder: held by the command that works on it. */
+export const LOCK_FILE = 'lock';
+/** In a profile's folder: the local copy. */
+export const STORE_FOLDER = 'store';
 /** A wait longer than this is reported. */
 const REPORT_AFTER_MS = 1_000;
 
@@ -23,7 +27,16 @@ function profilesFolder(env: Terminal['env']): string {
 }
 
 /** The profile of a name. Throws `CommandError` `usage` for a name that cannot be a folder's. */
-export function profileOf(name: string, { platform, terminal }: Pick<Context, 'platform' | 'terminal'>): Profile {
+export function profileOf(
+  name: string,
+  {
+    platform,
+    terminal,
+  }: {
+    readonly platform: Pick<Platform, 'sodium' | 'clock'>;
+    readonly terminal: Pick<Terminal, 'env' | 'note'>;
+  },
+): Profile {
   if (!PROFILE_NAME.test(name)) {
     throw new CommandError(EXIT.usage, 'a profile name is 1 to 64 letters, digits, dots, hyphens and underscores');
   }

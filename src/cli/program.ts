@@ -3,6 +3,7 @@ import { Option } from 'commander';
 import type { Platform } from '../sdk/platform.js';
 import { newProgram, type ProgramCall, type Run, runCall } from '../terminal/program.js';
 import { registerBins } from './commands/bins.js';
+import { registerClipboard } from './commands/clipboard.js';
 import { registerDevices } from './commands/devices.js';
 import { registerDoctor } from './commands/doctor.js';
 import { registerClaim, registerForget, registerJoin, registerRecover } from './commands/enrol.js';
@@ -26,7 +27,7 @@ import type { ExitCode } from '../terminal/terminal.js';
 /** Every command, in the order of the help. */
 const COMMANDS: readonly ((program: DeviceCommand) => void)[] = [
   ...[registerClaim, registerPair, registerJoin, registerRecover],
-  ...[registerPut, registerGet, registerLists, registerWatch, registerChanges, registerBins],
+  ...[registerPut, registerGet, registerClipboard, registerLists, registerWatch, registerChanges, registerBins],
   ...[registerDevices, registerPassword, registerStatus, registerExport, registerImport, registerDoctor],
   ...[registerVerifyWeb, registerForget, registerCompletion],
 ];

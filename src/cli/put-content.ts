@@ -11,6 +11,7 @@ import { type Context, PROGRAM_NAME } from './context.js';
 import { describeFile, mediaType, textFile, textOf } from './detect.js';
 import { notText } from './payloads.js';
 import { Spool } from './spool.js';
+import { sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 
 /** A type, the fields that follow from the content, and the file if it is one. The caller closes `content`. */
@@ -21,11 +22,17 @@ export interface Found extends Detected {
 /** Name of a file from standard input. */
 const NAMELESS = 'stdin';
 
-/** The content of a path, or of standard input (`-`). `type`: as given by the user; absent: detected. */
-export async function foundIn(context: Context, path: string, type: ContentType | undefined): Promise<Found> {
+/**
+ * The content of a path, or of standard input (`-`). `name`: what the item is called, by default as the file. `type`: as
+ * given by the user; absent: detected.
+ */
+export async function foundIn(
+  context: Context,
+  { path, name = basename(path) }: { readonly path: string; readonly name?: string | undefined },
+  type: ContentType | undefined,
+): Promise<Found> {
   if (path === '-') return piped(context, context.terminal.openInput(), { type, name: NAMELESS });
   const source = await FileSource.open(path);
-  const name = basename(path);
   try {
     const found = source.isFile
       ? await ofFile(source, name, type)
@@ -113,6 +120,7 @@ interface HeldSource extends BlobSource {
 }
 
 const READ_BYTES = 256 * 1024;
+const FOLDERS = 'Folders are given by --folder.';
 
 /** An open file. It is read through its handle: another file that takes its name meanwhile is not sent. */
 class FileSource implements HeldSource {
@@ -129,7 +137,8 @@ class FileSource implements HeldSource {
     const handle = await open(path, 'r');
     try {
       const stat = await handle.stat();
-      if (stat.isDirectory()) throw Object.assign(new Error('EISDIR: that is a folder'), { code: 'EISDIR', path });
+      if (stat.isDirectory())
+        throw new CommandError(EXIT.failure, `${sanitizeText(path)}: that is a folder`, FOLDERS, { code: 'eisdir' });
       return new FileSource(handle, path, stat.size, stat.isFile());
     } catch (error) {
       await handle.close();

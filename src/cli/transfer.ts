@@ -8,6 +8,7 @@ const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'] as const;
 
 /** `12.3 MB`. */
 export function sizeText(bytes: number): string {
+  if (bytes === 1) return '1 byte';
   let size = bytes;
   let unit = 0;
   while (size >= 999.95 && unit < UNITS.length - 1) {

@@ -2,9 +2,9 @@
 import type { BinView, ItemView } from '../sdk/events.js';
 import type { DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
-import { shortIds } from './find.js';
+import { NUMBERS_MAX, ShortIds } from './find.js';
 import { binsOf, readKnown } from './known.js';
-import { counted, sanitizeText, paletteOf, relative, show, table } from '../terminal/output.js';
+import { type Column, counted, sanitizeText, paletteOf, relative, show, table } from '../terminal/output.js';
 import { fieldText, titleOf } from '../sdk/payloads/shapes.js';
 import type { Terminal } from '../terminal/terminal.js';
 import { sizeText } from './transfer.js';
@@ -56,37 +56,50 @@ function sizeOf({ type, payload, blob }: ItemView): number | null {
   return text === undefined ? null : Buffer.byteLength(text);
 }
 
-/** The size of a file, to be shown after its name. */
-const sizeNote = (item: ItemView): string => {
-  const size = item.type === 'file' ? sizeOf(item) : null;
-  return size === null ? '' : ` (${sizeText(size)})`;
-};
+/** Columns that a bin's name or a device's takes at most. */
+const NAME_WIDTH = 12;
 
-/** Prints items as a table, or as `{items}`. `all`: every item; short ids are unique among them. */
+/**
+ * Prints items as a table with their numbers, or as `{items}`. `all`: every item; short ids are unique among them. `oneBin`:
+ * all are of one bin, which the user has named.
+ */
 export function showItems(
   { terminal, platform }: Context,
   items: readonly ItemView[],
-  around: Surroundings & { readonly all: readonly ItemView[]; readonly empty: string },
+  around: Surroundings & { readonly all: readonly ItemView[]; readonly empty: string; readonly oneBin: boolean },
 ): void {
-  const short = shortIds(around.all.map(({ id }) => id));
+  const short = new ShortIds(around.all.map(({ id }) => id));
   const { dim, accent } = paletteOf(terminal);
   show(terminal, { items: items.map((item) => itemFacts(item, around)) }, () => {
     if (items.length === 0) {
       terminal.note(around.empty);
       return [];
     }
-    const rows = items.map((item) => [
-      short(item.id),
-      relative(item.ts, platform.clock.now()),
-      binName(around.bins, item.binId),
-      item.type,
-      `${item.pending ? '(queued) ' : ''}${titleOf(item.type, item.payload)}${sizeNote(item)}`,
-    ]);
-    const painted = [
+    const bin = (item: ItemView): string[] => (around.oneBin ? [] : [binName(around.bins, item.binId)]);
+    const rows = items.map((item, at) => {
+      const size = sizeOf(item);
+      return [
+        at < NUMBERS_MAX ? String(at + 1) : '',
+        short.of(item.id),
+        relative(item.ts, platform.clock.now()),
+        ...bin(item),
+        item.type,
+        size === null ? '' : sizeText(size),
+        deviceName(around.devices, item.senderDevice),
+        `${item.pending ? '(queued) ' : ''}${titleOf(item.type, item.payload)}`,
+      ];
+    });
+    const columns: Column[] = [
+      { title: '#', paint: dim },
       { title: 'ID', paint: accent },
-      { title: 'WHEN', paint: dim },
+      { title: 'WHEN', paint: dim, spare: 1 },
+      ...(around.oneBin ? [] : [{ title: 'BIN', most: NAME_WIDTH, spare: 2 }]),
+      { title: 'TYPE', spare: 5 },
+      { title: 'SIZE', spare: 3 },
+      { title: 'FROM', most: NAME_WIDTH, spare: 4 },
+      { title: 'WHAT' },
     ];
-    return table(terminal, [...painted, { title: 'BIN' }, { title: 'TYPE' }, { title: 'WHAT' }], rows);
+    return table(terminal, columns, rows);
   });
 }
 

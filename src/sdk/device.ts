@@ -215,6 +215,8 @@ export class Device {
   readonly put: Writer['put'] = (request) => this.writing((writer) => writer.put(request));
   /** See `Writer.delete`. */
   readonly delete: Writer['delete'] = (id) => this.writing((writer) => writer.delete(id));
+  /** See `Writer.withdraw`. */
+  readonly withdraw: Writer['withdraw'] = (id) => this.writing((writer) => writer.withdraw(id));
   /** See `Writer.move`. */
   readonly move: Writer['move'] = (id, binId) => this.writing((writer) => writer.move(id, binId));
   /** See `Writer.republish`. */
@@ -237,6 +239,7 @@ export class Device {
   /** See `ItemReader.get`, and so on. */
   readonly get: ItemReader['get'] = (id) => this.parts.items.get(id);
   readonly list: ItemReader['list'] = (filter) => this.parts.items.list(filter);
+  readonly deleted: ItemReader['deleted'] = () => this.parts.items.deleted();
   /**
    * The decrypted bytes of an item's blob, from `from` on, chunk by chunk. Each chunk is authenticated; what was asked
    * for is complete when the generator ends without an error. Throws as `Blobs.read`, and `ClientError` `unknown_item`.

@@ -55,6 +55,20 @@ export class ItemReader {
     return views.sort(newestFirst);
   }
 
+  /** Items whose delete was not acknowledged, as they were before it, the last deleted first: see `Writer.withdraw`. */
+  async deleted(): Promise<readonly ItemView[]> {
+    const { outbox, store } = this.options;
+    const found: { readonly seq: number; readonly view: ItemView }[] = [];
+    for (const id of outbox.ids()) {
+      const changes = outbox.ofItem(id);
+      const [before, own] = [changes.at(-2), changes.at(-1)];
+      if (own?.kind !== 'delete' || own.version !== null) continue;
+      const row = rowSeen({ entry: await store.get(id), own: before });
+      if (row !== undefined) found.push({ seq: own.seq, view: this.shown(row, row.pending) });
+    }
+    return found.sort((one, other) => other.seq - one.seq).map(({ view }) => view);
+  }
+
   /** Ids of a bin's items, including those that do not verify: emptying a bin must delete them all. */
   async idsIn(binId: string): Promise<readonly string[]> {
     const ids: string[] = [];

@@ -85,6 +85,11 @@ export class Outbox {
     return [...this.byId.keys()];
   }
 
+  /** The pending changes of an item, by rising `seq`. */
+  ofItem(id: string): readonly Pending[] {
+    return this.byId.get(id) ?? [];
+  }
+
   /** All pending changes, those of one item by rising `seq`. */
   all(): readonly Pending[] {
     return [...this.byId.values()].flat();
@@ -125,6 +130,22 @@ export class Outbox {
     if (!this.has(pending)) return;
     this.remember(pending);
     await this.store.apply({ pending: [pending] });
+  }
+
+  /**
+   * Removes an item's newest change where that is a delete which is neither acknowledged nor under way, durably; undefined
+   * for any other. A later start would send it if it could not be removed from the store, so it is restored then.
+   */
+  async withdraw(id: string): Promise<Pending | undefined> {
+    const last = this.byId.get(id)?.at(-1);
+    if (last?.kind !== 'delete' || last.version !== null || this.underWay.has(id)) return undefined;
+    try {
+      await this.drop([last]);
+    } catch (error) {
+      this.remember(last);
+      throw error;
+    }
+    return last;
   }
 
   /** Removes changes that were refused, or that the stream has confirmed or passed. */

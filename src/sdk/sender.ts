@@ -147,6 +147,14 @@ export class Sender {
     for (const { seq } of gone) this.forget(seq)?.reject(error);
   }
 
+  /** Takes a delete back that was not sent (`Writer.withdraw`); its caller gets `ClientError` `cancelled`. */
+  async withdraw(id: string): Promise<boolean> {
+    const gone = await this.options.outbox.withdraw(id);
+    if (gone === undefined) return false;
+    this.forget(gone.seq)?.reject(new ClientError('cancelled', `the deletion of ${id} was taken back`));
+    return true;
+  }
+
   /** Stops sending. Waiting callers get `error`; unsent changes stay in the store. */
   close(error: Error): void {
     this.closed = error;

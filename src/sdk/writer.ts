@@ -187,6 +187,15 @@ export class Writer {
     });
   }
 
+  /**
+   * Takes a delete back that is still in the outbox: the item is as it was before. False where there is none, where it is
+   * being sent, and where it was acknowledged: a deletion is final then. A delete whose reply was lost is still in the
+   * outbox and may have taken effect; the stream then deletes the item here too.
+   */
+  async withdraw(id: string): Promise<boolean> {
+    return this.preparing.run(() => this.options.sender.withdraw(id));
+  }
+
   /** Moves an item to another bin, under a new tag. Throws as `put`, and `CryptoRefusal` if it does not verify. */
   async move(id: string, binId: string): Promise<Stored> {
     return this.changing(async () => {

@@ -1,7 +1,7 @@
 /** The real terminal: standard input, output and error of this process. */
 import { askLine, type Asking } from './ask.js';
 import { fitted, hasColours, jsonLine, sanitizeText } from './output.js';
-import { CommandError, endInterrupted, EXIT, type Terminal } from './terminal.js';
+import { CommandError, endInterrupted, EXIT, type Screen, type Terminal } from './terminal.js';
 
 const WIDTH_DEFAULT = 80;
 const CLEAR_LINE = '\r\u001b[2K';
@@ -28,6 +28,7 @@ export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Opt
     interrupted,
     interactive,
     outputIsTerminal: output.isTTY,
+    screen: screenOf(errors, 2) ?? screenOf(output, 1),
     colours: !json && hasColours(output, env),
     get width() {
       return output.columns || WIDTH_DEFAULT;
@@ -71,6 +72,9 @@ export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Opt
     readInput: (max) => readAll(input, max),
   };
 }
+
+const screenOf = (stream: NodeJS.WriteStream, fd: number): Screen | undefined =>
+  stream.isTTY ? { fd, write: (sequence) => void stream.write(sequence) } : undefined;
 
 async function readAll(input: NodeJS.ReadStream, max: number): Promise<Buffer> {
   const chunks: Buffer[] = [];

@@ -61,24 +61,44 @@ export const onScreen = (terminal: Terminal): boolean => terminal.outputIsTermin
 
 const GAP = '  ';
 const LAST_MIN = 12;
+/** Columns that may be left out are, until the last one has so much room. */
+const LAST_WANTED = 20;
 
-/** Sanitized rows under their titles. On a screen the last column is truncated to the rest of the line. */
-export function table(
-  terminal: Terminal,
-  columns: readonly { readonly title: string; readonly paint?: (text: string) => string }[],
-  rows: readonly (readonly string[])[],
-): string[] {
-  const cells = rows.map((row) => row.map(sanitizeText));
+/** A column of a table. */
+export interface Column {
+  readonly title: string;
+  readonly paint?: (text: string) => string;
+  /** On a screen longer cells are truncated to so many columns. */
+  readonly most?: number;
+  /** On a screen without room for all the column with the highest value is left out first; absent: never. */
+  readonly spare?: number;
+}
+
+/** Sanitized rows under their titles. On a screen they fit its width: see `Column`; the last one is truncated to what is left. */
+export function table(terminal: Terminal, columns: readonly Column[], rows: readonly (readonly string[])[]): string[] {
+  const screen = onScreen(terminal);
+  const cells = rows.map((row) =>
+    row.map((cell, at) => {
+      const { most } = columns[at] ?? {};
+      return screen && most !== undefined ? fitted(sanitizeText(cell), most) : sanitizeText(cell);
+    }),
+  );
   const last = columns.length - 1;
   const widths = columns.map(({ title }, at) =>
     Math.max(widthOf(title), ...cells.map((row) => widthOf(row[at] ?? ''))),
   );
-  const before = widths.slice(0, last).reduce((sum, width) => sum + width + GAP.length, 0);
-  const room = onScreen(terminal) ? Math.max(LAST_MIN, terminal.width - before) : Infinity;
+  const kept = new Set(columns.keys());
+  const room = (): number =>
+    terminal.width - [...kept].reduce((sum, at) => sum + (at === last ? 0 : (widths[at] ?? 0) + GAP.length), 0);
+  const spare = [...columns.entries()].filter(([, column]) => column.spare !== undefined);
+  spare.sort(([, one], [, other]) => (other.spare ?? 0) - (one.spare ?? 0));
+  if (screen) for (const [at] of spare) if (room() < LAST_WANTED) kept.delete(at);
+  const most = screen ? Math.max(LAST_MIN, room()) : Infinity;
   const line = (row: readonly string[], paint: (text: string, at: number) => string): string =>
-    row
-      .map((cell, at) => {
-        if (at === last) return paint(fitted(cell, room), at);
+    [...kept]
+      .map((at) => {
+        const cell = row[at] ?? '';
+        if (at === last) return paint(fitted(cell, most), at);
         return paint(cell, at) + ' '.repeat(Math.max(0, (widths[at] ?? 0) - widthOf(cell)));
       })
       .join(GAP)
@@ -99,21 +119,36 @@ export function facts(terminal: Terminal, rows: readonly (readonly [name: string
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
-const DAY = 24 * HOUR;
+const WEEK_DAYS = 7;
+const DATE_MAX = 8_640_000_000_000_000;
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'] as const;
+const DAYS = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'] as const;
 
-/** A time in ms relative to `now`; beyond a week, its date. */
+/**
+ * A time in ms as people say it at `now`, in this machine's time zone: `3 min ago`, `5 h ago`, `yesterday 14:02`,
+ * `Mon 14:02`, `12 Mar`, `12 Mar 2025`.
+ */
 export function relative(then: number, now: number): string {
   const ago = now - then;
-  if (ago < -MINUTE) return dateOf(then);
-  if (ago < MINUTE) return 'just now';
-  if (ago < HOUR) return `${Math.floor(ago / MINUTE)} min ago`;
-  if (ago < DAY) return `${Math.floor(ago / HOUR)} h ago`;
-  if (ago < 7 * DAY) return `${Math.floor(ago / DAY)} d ago`;
-  return dateOf(then);
+  if (Math.abs(ago) < MINUTE) return 'just now';
+  if (ago > 0 && ago < HOUR) return `${Math.floor(ago / MINUTE)} min ago`;
+  // What another device wrote may be no date.
+  if (Math.abs(then) > DATE_MAX) return 'far future';
+  const date = new Date(then);
+  const days = daysBefore(date, new Date(now));
+  const time = `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
+  if (ago > 0 && days === 0) return `${Math.floor(ago / HOUR)} h ago`;
+  if (days === 1) return `yesterday ${time}`;
+  if (days > 1 && days < WEEK_DAYS) return `${DAYS[date.getDay()] ?? ''} ${time}`;
+  const day = `${date.getDate()} ${MONTHS[date.getMonth()] ?? ''}`;
+  return date.getFullYear() === new Date(now).getFullYear() ? day : `${day} ${date.getFullYear()}`;
 }
 
-const DATE_MAX = 8_640_000_000_000_000;
-const dateOf = (ms: number): string => (ms <= DATE_MAX ? new Date(ms).toISOString().slice(0, 10) : 'far future');
+const twoDigits = (value: number): string => String(value).padStart(2, '0');
+
+/** Days of the calendar between two times, whatever the length of those days. */
+const daysBefore = (then: Date, now: Date): number => Math.round((calendarDay(now) - calendarDay(then)) / (24 * HOUR));
+const calendarDay = (date: Date): number => Date.UTC(date.getFullYear(), date.getMonth(), date.getDate());
 
 /** `1 item`, `2 items`. */
 export const counted = (count: number, noun: string, plural = `${noun}s`): string =>

@@ -61,6 +61,13 @@ const KINDS: Readonly<Record<ExitCode, string>> = {
   [EXIT.interrupted]: 'interrupted',
 };
 
+/** A terminal that takes control sequences. */
+export interface Screen {
+  /** Its file descriptor, for a child process that writes to it later. */
+  readonly fd: number;
+  write(sequence: string): void;
+}
+
 /** Input and output of a command. With `json`, standard output has JSON only: one document, or one a line. */
 export interface Terminal {
   readonly json: boolean;
@@ -71,6 +78,8 @@ export interface Terminal {
   readonly outputIsTerminal?: boolean;
   /** Columns. */
   readonly width: number;
+  /** The screen, for control sequences that show nothing; absent where no stream is a terminal. */
+  readonly screen?: Screen | undefined;
   readonly env: Readonly<Record<string, string | undefined>>;
   /** A line of the result, on standard output. */
   print(text: string): void;

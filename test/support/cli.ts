@@ -3,6 +3,7 @@
  * clients and a real server; or as the built program, in a process of its own.
  */
 import { spawn } from 'node:child_process';
+import { closeSync, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
 import type { ProgramCall } from '../../src/terminal/program.js';
@@ -11,7 +12,7 @@ import { nodeTerminal } from '../../src/terminal/node-terminal.js';
 import { jsonLine } from '../../src/terminal/output.js';
 import { runProgram } from '../../src/cli/program.js';
 import { Secrets } from '../../src/cli/secrets.js';
-import { CommandError, EXIT, type Terminal } from '../../src/terminal/terminal.js';
+import { CommandError, EXIT, type Screen, type Terminal } from '../../src/terminal/terminal.js';
 import type { Identity } from '../../src/sdk/identity.js';
 import { nodePlatform } from '../../src/sdk/node-platform.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
@@ -34,6 +35,8 @@ export interface CallOptions {
   /** Standard output is a terminal; default: where a person sits. */
   readonly screen?: boolean;
   readonly width?: number;
+  /** A file that stands for the screen: it gets the control sequences. */
+  readonly sequences?: string;
 }
 
 export interface Result {
@@ -112,8 +115,11 @@ function started(
   const env = { XDG_CONFIG_HOME: home, SERVICE_KEYCHAIN: 'off', ...options.env };
   const answers = [...(options.answers ?? [])];
   const interactive = options.answers !== undefined;
+  const fd = options.sequences === undefined ? undefined : openSync(options.sequences, 'a');
+  const screen: Screen | undefined = fd === undefined ? undefined : { fd, write: (text) => void writeSync(fd, text) };
   const terminal = (json: boolean): Terminal => ({
     json,
+    screen,
     interactive,
     outputIsTerminal: options.screen ?? interactive,
     colours: false,
@@ -159,15 +165,17 @@ function started(
     terminal,
     write: (text) => void out.push(text),
     fail: (value) => (error = (value as { error: Json }).error),
-  }).then((code) => ({
-    code,
-    out: out.join('\n'),
-    notes: notes.join('\n'),
-    bytes: Buffer.concat(written),
-    data,
-    error,
-    questions,
-  }));
+  })
+    .finally(() => fd !== undefined && closeSync(fd))
+    .then((code) => ({
+      code,
+      out: out.join('\n'),
+      notes: notes.join('\n'),
+      bytes: Buffer.concat(written),
+      data,
+      error,
+      questions,
+    }));
   const line = async (fits: RegExp): Promise<RegExpExecArray> => {
     for (;;) {
       for (const text of lines) {

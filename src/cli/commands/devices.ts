@@ -23,7 +23,7 @@ const deviceFacts = ({ sodium }: Platform, identity: Identity, device: DeviceEnt
   };
 };
 
-/** `devices`, `certify <id> <fingerprint...>`, `revoke <id>` and `rename <id> <name>`. */
+/** `devices`, `certify <device> <fingerprint...>`, `revoke <device>` and `rename <device> <name>`. */
 export function registerDevices(program: DeviceCommand): void {
   program
     .command('devices')
@@ -36,7 +36,7 @@ export function registerDevices(program: DeviceCommand): void {
     .examples('devices', 'devices --all --json')
     .does(devices);
   program
-    .command('certify <id> <fingerprint...>')
+    .command('certify <device> <fingerprint...>')
     .summary('vouch for a device after comparing its fingerprint')
     .description(
       'Vouches for a device that the server lists without a certificate. Read the fingerprint on that device itself ' +
@@ -45,7 +45,7 @@ export function registerDevices(program: DeviceCommand): void {
     .examples('certify 01J9ZC4 "1f3a 90bc 77d1 02ee 5b6c 8a10 4410 c3d9"')
     .does(certify);
   program
-    .command('revoke <id>')
+    .command('revoke <device>')
     .summary("end a device's access; of this one: sign out")
     .description(
       'Ends the access of a device, named by id or name, on every server instance at once. Items written from then on are ' +
@@ -55,7 +55,7 @@ export function registerDevices(program: DeviceCommand): void {
     .examples('revoke Phone', 'revoke 01J9ZC4 --yes')
     .does(revoke);
   program
-    .command('rename <id> <name>')
+    .command('rename <device> <name>')
     .summary('give a device another name')
     .description('Gives a device, named by id or name, another name. The server can read it.')
     .examples('rename Phone "Old phone"')

@@ -1,16 +1,17 @@
-/** `list`, `search`, `move` and `rm`. */
+/** `list`, `search`, `move`, `rm` and `restore`. */
 import { InvalidArgumentError } from 'commander';
 import type { ItemView } from '../../sdk/events.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
 import { confirmed } from '../../terminal/ask.js';
-import type { Context, DeviceCommand } from '../context.js';
-import { findAnyId, findBin, findItem, folding } from '../find.js';
+import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
+import { findAnyId, findBin, findItem, folding, type Listed, numbered, ShortIds } from '../find.js';
 import { binsOf } from '../known.js';
+import { rememberListed, typable } from '../listed.js';
 import { counted, sanitizeText, show } from '../../terminal/output.js';
 import { contentType } from '../payloads.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { binName, noteHidden, showItems, surroundings } from '../views.js';
-import { allWritten, noteQueued, written } from '../writes.js';
+import { allWritten, noteQueued, written, type Written } from '../writes.js';
 
 interface Options {
   readonly bin?: string;
@@ -33,17 +34,18 @@ const listing = (program: DeviceCommand, name: string, description: string): Dev
   program
     .command(name)
     .description(description)
-    .option('--bin <bin>', 'those of a bin: slug, id or name')
+    .option('-b, --bin <bin>', 'those of a bin: name, slug or id')
     .option('--type <type>', 'those of a type')
     .option('--limit <count>', 'at most so many', positive, LIMIT_DEFAULT)
     .option('--local', 'ask the server nothing');
 
 /** `list` and `search <text...>`. */
 export function registerLists(program: DeviceCommand): void {
-  listing(program, 'list', 'Lists items, newest first.')
+  const numbers = 'Other commands take the number in front of an item as its id, until the next list is shown.';
+  listing(program, 'list', `Lists items, newest first. ${numbers}`)
     .alias('ls')
     .summary('list items, newest first')
-    .examples('list', 'list --bin shopping --type text --limit 5')
+    .examples('list', 'list -b shopping --type text --limit 5')
     .does((context, options: Options) =>
       listItems(context, options, { empty: 'Nothing there.', left: 'older ones are not listed', fits: () => true }),
     );
@@ -82,7 +84,14 @@ async function listItems(
       const found = all.filter(
         (item) => (binId ?? item.binId) === item.binId && (type ?? item.type) === item.type && fits(item),
       );
-      showItems(context, found.slice(0, options.limit), { ...around, all, empty });
+      const shown = found.slice(0, options.limit);
+      // A script's list must not change what the numbers on a person's screen mean.
+      if (!terminal.json)
+        await rememberListed(
+          context,
+          shown.map(({ id }) => id),
+        );
+      showItems(context, shown, { ...around, all, empty, oneBin: binId !== undefined });
       if (found.length > options.limit) terminal.note(`${found.length - options.limit} ${left} (--limit).`);
       await noteHidden(terminal, open);
     },
@@ -96,56 +105,152 @@ function holds({ type, payload }: ItemView, wanted: readonly string[]): boolean 
   return wanted.every((word) => text.includes(word));
 }
 
-/** `move <id> <bin>` and `rm <id...>`. */
+/** `move <id> <bin>`, `rm <id...>` and `restore [id...]`. */
 export function registerChanges(program: DeviceCommand): void {
   program
     .command('move <id> <bin>')
     .alias('mv')
     .summary('move an item to another bin')
-    .description('Moves an item to another bin, named by slug, id or name.')
-    .examples('move 01J9ZC4 shopping')
+    .description('Moves an item to another bin, named by name, slug or id.')
+    .examples('move 3 shopping')
     .does(move);
   program
     .command('rm <id...>')
     .summary('delete items, on all devices')
-    .description('Deletes items on all devices. There is no way back.')
+    .description(
+      'Deletes items on all devices. There is no way back once that was sent: without a server, or with --later, ' +
+        '`restore` takes it back.',
+    )
     .option('-y, --yes', 'do not ask')
-    .examples('rm 01J9ZC4', 'rm --yes 01J9ZC4 01J9ZD0')
+    .option('--later', 'send it with the next command that reaches the server, not now')
+    .examples('rm 3', 'rm --yes 8F3KQ 2M0VT', 'rm 3 --later')
     .does(rm);
+  program
+    .command('restore [id...]')
+    .summary('take deletions back that were not sent yet')
+    .description('Takes deletions back that wait to be sent: of these items, or the last one.')
+    .option('--last', 'the last deletion')
+    .examples('restore', 'restore 8F3KQ')
+    .does(restore);
 }
 
 async function move(context: Context, typed: string, bin: string): Promise<void> {
   const { terminal } = context;
   await context.withDevice(async (open) => {
-    const item = findItem(await open.device.list(), typed);
+    const { items, listed } = await typable(context, open);
+    const item = findItem(items, typed, listed);
     const bins = await binsOf(context, open);
     const { id: binId } = findBin(bins, bin);
     const outcome =
       item.binId === binId
         ? { id: item.id, version: item.version, queued: item.pending }
         : await written(open.device.move(item.id, binId));
-    show(terminal, { ...outcome, binId }, () => [`Moved: ${item.id} to ${sanitizeText(binName(bins, binId))}`]);
+    show(terminal, { ...outcome, binId }, () => [
+      `Moved to ${sanitizeText(binName(bins, binId))}: ${namedShort(items)(item)}`,
+    ]);
     noteQueued(terminal, [outcome]);
   });
 }
 
-async function rm(context: Context, typed: readonly string[], options: { readonly yes?: boolean }): Promise<void> {
-  const { terminal } = context;
-  await context.withDevice(async (open) => {
-    const items = await open.device.list();
-    const ids = new Set<string>();
-    for (const text of typed) ids.add(await findAnyId(open, items, text));
-    if (terminal.interactive && options.yes !== true) {
-      for (const id of ids) {
+/** Short id and title of an item among these. */
+function namedShort(items: readonly ItemView[]): (item: Pick<ItemView, 'id' | 'type' | 'payload'>) => string {
+  const short = new ShortIds(items.map(({ id }) => id));
+  return ({ id, type, payload }) => `${short.of(id)}  ${sanitizeText(titleOf(type, payload))}`;
+}
+
+/** Numbers of a list that is older than this are asked about, whatever the options: another list may be meant. */
+const LIST_OLD_MS = 10 * 60_000;
+
+async function rm(
+  context: Context,
+  typed: readonly string[],
+  options: { readonly yes?: boolean; readonly later?: boolean },
+): Promise<void> {
+  const { terminal, platform } = context;
+  const later = options.later === true;
+  await context.withDevice(
+    async (open) => {
+      const { items, listed } = await typable(context, open);
+      const ids = new Set<string>();
+      for (const text of typed) ids.add(await findAnyId(open, { items, listed }, text));
+      const named = namedShort(items);
+      const said = (id: string): string => {
         const item = items.find((one) => one.id === id);
-        terminal.note(
-          `  ${id}  ${item === undefined ? '(not shown)' : sanitizeText(titleOf(item.type, item.payload))}`,
-        );
-      }
-    }
-    await confirmed(terminal, `Delete ${counted(ids.size, 'item')} on all devices?`, options.yes);
-    const deleted = await allWritten([...ids].map((id) => written(open.device.delete(id))));
-    show(terminal, { deleted }, () => deleted.map(({ id }) => `Deleted: ${id}`));
-    noteQueued(terminal, deleted);
+        return item === undefined ? `${id}  (not shown)` : named(item);
+      };
+      const byNumber = typed.some((text) => numbered(listed, text) !== undefined);
+      const age = platform.clock.now() - (listed?.at ?? 0);
+      const old = byNumber && (age < 0 || age > LIST_OLD_MS);
+      if (old && !terminal.interactive)
+        throw new CommandError(EXIT.usage, 'the list that these numbers are of is old', 'Give ids, or list again.');
+      const ask = options.yes !== true || old;
+      if (terminal.interactive && ask) for (const id of ids) terminal.note(`  ${said(id)}`);
+      await confirmed(terminal, `Delete ${counted(ids.size, 'item')} on all devices?`, !ask);
+      const deleted = await allWritten(
+        [...ids].map((id) => (later ? keptDeletion(open, id) : written(open.device.delete(id)))),
+      );
+      show(terminal, { deleted }, () => deleted.map(({ id }) => `Deleted: ${said(id)}`));
+      noteQueued(terminal, deleted, later ? 'as asked' : undefined);
+      if (deleted.some(({ queued }) => queued)) terminal.note(`\`${PROGRAM_NAME} restore\` takes it back until then.`);
+    },
+    { sync: later ? 'later' : 'catch up' },
+  );
+}
+
+/** Deletes an item on a device that sends nothing, which resolves no change; rejects where it cannot be stored. */
+async function keptDeletion({ device }: Pick<OpenDevice, 'device'>, id: string): Promise<Written> {
+  const change = device.delete(id);
+  const kept = new Promise<void>((resolve) => {
+    device.on('kept', (event) => event.id === id && resolve());
   });
+  await Promise.race([kept, change]);
+  // Ends with the device.
+  change.catch(() => undefined);
+  return { id, version: null, queued: true };
+}
+
+const FINAL = 'What was sent is deleted on all devices, for good.';
+
+async function restore(
+  context: Context,
+  typed: readonly string[],
+  { last }: { readonly last?: boolean },
+): Promise<void> {
+  const { terminal } = context;
+  if (typed.length > 0 && last === true) throw new CommandError(EXIT.usage, 'give items, or --last, not both');
+  await context.withDevice(
+    async (open) => {
+      const { items, listed } = await typable(context, open);
+      const waiting = await open.device.deleted();
+      const chosen = typed.length === 0 ? waiting.slice(0, 1) : typed.map((text) => waitingOf(waiting, text, listed));
+      if (chosen.length === 0) throw new CommandError(EXIT.notFound, 'no deletion waits to be sent', FINAL);
+      for (const { id } of chosen) await open.device.withdraw(id);
+      // A deletion whose answer was lost waits too, and may be done: the server says so.
+      const current = await open.catchUp();
+      const here = new Set((await open.device.list()).map(({ id }) => id));
+      const restored = chosen.filter(({ id }) => here.has(id));
+      const named = namedShort([...items, ...chosen]);
+      show(terminal, { restored: restored.map(({ id }) => id) }, () =>
+        restored.map((item) => `Restored: ${named(item)}`),
+      );
+      if (!current) terminal.note('If the deletion did reach the server, the next command that gets through says so.');
+      const [gone] = chosen.filter(({ id }) => !here.has(id));
+      if (gone === undefined) return;
+      throw new CommandError(EXIT.refused, `too late: the server has deleted ${named(gone)}`, undefined, {
+        code: 'sent',
+      });
+    },
+    { sync: 'later' },
+  );
+}
+
+/** `findItem` among the items whose deletion waits. */
+function waitingOf(waiting: readonly ItemView[], typed: string, listed: Listed | undefined): ItemView {
+  try {
+    return findItem(waiting, typed, listed);
+  } catch (error) {
+    if (!(error instanceof CommandError) || error.exitCode !== EXIT.notFound) throw error;
+    const message = `no deletion of "${sanitizeText(typed).slice(0, 80)}" waits to be sent`;
+    throw new CommandError(EXIT.notFound, message, FINAL, { cause: error });
+  }
 }

@@ -19,7 +19,9 @@ import { languageOf } from '../detect.js';
 import { failureOf } from '../failure.js';
 import type { Failure } from '../../terminal/failure.js';
 import { findBin, findItem } from '../find.js';
+import { filesIn, type Source } from '../folder.js';
 import { binsOf, readKnown } from '../known.js';
+import { typable } from '../listed.js';
 import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { assigned, contentType, notText, shaped } from '../payloads.js';
 import { described, foundIn, type Found } from '../put-content.js';
@@ -29,6 +31,7 @@ import { noteQueued, written, type Written } from '../writes.js';
 
 interface Options {
   readonly file?: readonly string[];
+  readonly folder?: readonly string[];
   readonly type?: string;
   readonly set: readonly string[];
   readonly payload?: string;
@@ -38,9 +41,11 @@ interface Options {
 }
 
 /** The options of one item. */
-interface One extends Omit<Options, 'file'> {
+interface One extends Omit<Options, 'file' | 'folder'> {
   readonly words: readonly string[];
   readonly file?: string;
+  /** What the item of a file is called, by default as the file. */
+  readonly name?: string;
 }
 
 const gathered = (value: string, before: readonly string[]): readonly string[] => [...before, value];
@@ -58,17 +63,19 @@ export function registerPut(program: DeviceCommand): void {
         'standard input.',
     )
     .option('--file <path...>', 'the content of a file, or of several, an item each ("-": standard input)')
+    .option('--folder <path...>', 'every file in a folder and those below it, an item each')
     .option('--type <type>', 'password, link, text, code, image, file, audio, video, contact or location')
     .option('--set <field=value>', 'a field of the payload; may be repeated', gathered, [])
     .option('--payload <json>', 'all fields as a JSON object ("-": from standard input)')
-    .option('--bin <bin>', 'where to: slug, id or name (default: inbox)')
+    .option('-b, --bin <bin>', 'where to: name, slug or id (default: inbox)')
     .option('--id <id>', 'write over this item instead of a new one')
     .option('--overwrite', 'with --id: also where another device changed the item meanwhile')
     .examples(
       'put "milk, bread"',
       'put https://example.org --bin reading',
       'put --file holiday.mp4',
-      'put --bin work --file notes/*.txt',
+      'put -b work --file notes/*.txt',
+      'put -b work --folder notes',
       'tar c notes | $0 put --file - --type file --set name=notes.tar',
       'git diff | $0 put --type code --set lang=diff',
       'put --type password --set service=mail --set user=me@example.org',
@@ -77,19 +84,26 @@ export function registerPut(program: DeviceCommand): void {
 }
 
 async function put(context: Context, words: readonly string[], options: Options): Promise<void> {
-  const { file: files = [], ...rest } = options;
-  if (files.length > 1) return putAll(context, files, { ...rest, words });
+  const { file: files = [], folder: folders, ...rest } = options;
+  if (files.length > 1 || folders !== undefined)
+    return putAll(context, { files, folders: folders ?? [] }, { ...rest, words });
   const one: One = { ...rest, words, file: files[0] };
-  await withContent(context, one, (found) =>
-    // `later`: an item that needs nothing from the server is queued before the server is contacted (CLI-38).
-    context.withDevice(
-      async (open) => {
-        const item = await sent(context, { found, open, one });
-        show(context.terminal, item, () => [writtenLine(context.terminal, item)]);
-        noteQueued(context.terminal, [item]);
-      },
-      { sync: 'later' },
-    ),
+  await withContent(context, one, (found) => putFound(context, found, one));
+}
+
+/** Writes one item, and reports it. `later`: what needs nothing from the server is queued before that is contacted (CLI-38). */
+export async function putFound(
+  context: Context,
+  found: Found,
+  one: Pick<One, 'id' | 'bin' | 'overwrite'>,
+): Promise<void> {
+  await context.withDevice(
+    async (open) => {
+      const item = await sent(context, { found, open, one });
+      show(context.terminal, item, () => [writtenLine(context.terminal, item)]);
+      noteQueued(context.terminal, [item]);
+    },
+    { sync: 'later' },
   );
 }
 
@@ -103,38 +117,55 @@ async function withContent<T>(context: Context, one: One, work: (found: Found) =
   }
 }
 
+/** The options of several items: those of one apply to each. Throws `CommandError` `usage` for those that cannot. */
+function expectSeveral({ words, payload, id, type }: One): void {
+  if (words.length > 0 || payload !== undefined) throw oneSource();
+  if (id !== undefined) throw new CommandError(EXIT.usage, '--id takes one file: each is an item of its own');
+  if (type !== undefined && contentType(type) === 'password')
+    throw new CommandError(EXIT.usage, 'a password takes one file');
+}
+
 /** Several files, an item each. One that fails does not stop the others. */
-async function putAll(context: Context, files: readonly string[], rest: Omit<One, 'file'>): Promise<void> {
+async function putAll(
+  context: Context,
+  { files, folders }: { readonly files: readonly string[]; readonly folders: readonly string[] },
+  rest: One,
+): Promise<void> {
   const { terminal } = context;
-  if (rest.words.length > 0 || rest.payload !== undefined) throw oneSource();
-  if (rest.id !== undefined) throw new CommandError(EXIT.usage, '--id takes one file: each is an item of its own');
-  const type = rest.type === undefined ? undefined : contentType(rest.type);
-  if (type === 'password') throw new CommandError(EXIT.usage, 'a password takes one file');
+  expectSeveral(rest);
+  const inside = await filesIn(folders);
+  const sources: readonly Source[] = [...files.map((path) => ({ path })), ...inside.files];
   const items: Put[] = [];
   const failed: { readonly file: string; readonly failure: Failure }[] = [];
+  const fail = (file: string, error: unknown): void => {
+    const failure = failureOf(error);
+    failed.push({ file, failure });
+    // Errors of the file system name the file already.
+    const named = failure.message.startsWith(`${sanitizeText(file)}: `);
+    terminal.note(`Not written: ${named ? '' : `${sanitizeText(file)}: `}${failure.message}`);
+  };
   await context.withDevice(async (open) => {
-    for (const file of files) {
+    for (const { path, name } of sources) {
       try {
-        const one = { ...rest, file };
-        const item = { ...(await withContent(context, one, (found) => sent(context, { found, open, one }))), file };
+        const one = { ...rest, file: path, name };
+        const put = await withContent(context, one, (found) => sent(context, { found, open, one }));
+        const item = { ...put, file: path };
         if (!terminal.json) terminal.print(writtenLine(terminal, item));
         items.push(item);
       } catch (error) {
         if (terminal.interrupted.aborted) throw error;
-        const failure = failureOf(error);
-        failed.push({ file, failure });
-        // Errors of the file system name the file already.
-        const named = failure.message.startsWith(`${sanitizeText(file)}: `);
-        terminal.note(`Not written: ${named ? '' : `${sanitizeText(file)}: `}${failure.message}`);
+        fail(path, error);
       }
     }
   });
+  for (const { path, error } of inside.failed) fail(path, error);
   const errors = failed.map(({ file, failure: { code, message } }) => ({ file, error: { code, message } }));
   show(terminal, { items, failed: errors }, () => []);
+  if (inside.leftOut !== '') terminal.note(`Left out: ${inside.leftOut}.`);
   noteQueued(terminal, items);
   const [first] = failed;
   if (first === undefined) return;
-  const message = `${failed.length} of ${counted(files.length, 'file')} could not be written`;
+  const message = `${failed.length} of ${counted(items.length + failed.length, 'file')} could not be written`;
   throw new CommandError(first.failure.exitCode, message, first.failure.hint, { code: first.failure.code });
 }
 
@@ -153,9 +184,14 @@ const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put):
 
 async function sent(
   context: Context,
-  { found, open, one }: { readonly found: Found; readonly open: OpenDevice; readonly one: One },
+  what: {
+    readonly found: Found;
+    readonly open: OpenDevice;
+    readonly one: Pick<One, 'id' | 'bin' | 'overwrite'>;
+  },
 ): Promise<Put> {
   const { terminal, platform } = context;
+  const { found, open, one } = what;
   const { type, payload, content } = found;
   // An upload, and a write over an existing item, need the current state first.
   const needsServer = content !== undefined || one.id !== undefined || payloadSize(payload) > PAYLOAD_INLINE_MAX;
@@ -183,13 +219,13 @@ async function sent(
 async function targetOf(
   context: Context,
   open: OpenDevice,
-  { id, bin }: One,
+  { id, bin }: Pick<One, 'id' | 'bin'>,
 ): Promise<Pick<PutRequest, 'id' | 'binId'>> {
   const binId = bin === undefined || bin === DEFAULT_BIN ? bin : await binIdOf(context, open, bin);
   if (id === undefined) return { binId: binId ?? DEFAULT_BIN };
-  const items = await open.device.list();
+  const { items, listed } = await typable(context, open);
   // An unknown complete id is a new item: scripts choose ids so that a repeated call does not create a second item.
-  const known = isUlid(id) ? items.find((item) => item.id === id) : findItem(items, id);
+  const known = isUlid(id) ? items.find((item) => item.id === id) : findItem(items, id, listed);
   return { id: known?.id ?? id, binId: binId ?? known?.binId ?? DEFAULT_BIN };
 }
 
@@ -198,10 +234,10 @@ async function binIdOf(context: Context, open: OpenDevice, typed: string): Promi
   const before = (await readKnown(context.profile.folder)).bins ?? [];
   const here = before.find(({ id, slug }) => slug === typed.trim() || id === typed.trim());
   if (here !== undefined) return here.id;
-  return findBin(await binsOf(context, { device: open.device, current: await open.catchUp() }), typed).id;
+  return findBin(await binsOf(context, { ...open, current: await open.catchUp() }), typed).id;
 }
 
-const oneSource = (): CommandError => new CommandError(EXIT.usage, 'give one of: text, --file, --payload');
+const oneSource = (): CommandError => new CommandError(EXIT.usage, 'give one of: text, --file or --folder, --payload');
 
 async function contentOf(context: Context, one: One): Promise<Found> {
   const type = one.type === undefined ? undefined : contentType(one.type);
@@ -218,7 +254,7 @@ async function contentOf(context: Context, one: One): Promise<Found> {
   const found = await detected(context, one, type);
   if (found.content !== undefined) return fileWithFields(found, set);
   if (type === undefined || type === found.type) return withFields(found.type, found.payload, set);
-  return withFields(type, under(type, found, file), set);
+  return withFields(type, under(type, found, one), set);
 }
 
 async function fileWithFields(found: Found, set: readonly string[]): Promise<Found> {
@@ -237,22 +273,22 @@ const withFields = (type: ContentType, payload: JsonObject, set: readonly string
 });
 
 /** Content of a detected type as another type: its text becomes the main field. */
-function under(type: ContentType, found: Detected, file: string | undefined): JsonObject {
+function under(type: ContentType, found: Detected, { file, name }: One): JsonObject {
   const main = mainField(type);
   if (main === undefined) throw new CommandError(EXIT.usage, `a ${type} is given by --set or --payload`);
   const own = mainField(found.type) ?? '';
   const text = found.payload[own];
   if (type !== 'code' || file === undefined || file === '-') return { [main]: text };
-  return { [main]: text, label: basename(file), lang: languageOf(file) ?? '' };
+  return { [main]: text, label: name ?? basename(file), lang: languageOf(file) ?? '' };
 }
 
-async function detected(context: Context, { words, file }: One, type: ContentType | undefined): Promise<Found> {
+async function detected(context: Context, { words, file, name }: One, type: ContentType | undefined): Promise<Found> {
   if (words.length > 0) return textDetected(words.join(' '));
-  if (file !== undefined) return foundIn(context, file, type);
+  if (file !== undefined) return foundIn(context, { path: file, name }, type);
   if (context.terminal.interactive) {
     throw new CommandError(EXIT.usage, 'what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);
   }
-  return foundIn(context, '-', type);
+  return foundIn(context, { path: '-' }, type);
 }
 
 /** The secret is never an argument: arguments are visible in the process list and in the shell's history. */
@@ -273,7 +309,7 @@ async function passwordOf(context: Context, { words, set, file }: One): Promise<
 }
 
 async function secretText(context: Context, file: string): Promise<string> {
-  const { payload, content } = await foundIn(context, file, 'text');
+  const { payload, content } = await foundIn(context, { path: file }, 'text');
   await content?.close();
   const text = payload['text'];
   if (typeof text !== 'string') throw notText('a secret');

@@ -1,10 +1,15 @@
-/** `watch`: prints changes as they arrive. Holds no lock, so other commands of the profile can run meanwhile. */
+/**
+ * `watch`: prints changes as they arrive, and gives new items to a command or a folder. Holds no lock, so other commands of
+ * the profile can run meanwhile.
+ */
 import type { Device } from '../../sdk/device.js';
 import type { ItemView } from '../../sdk/events.js';
 import { isRevoked, ClientError } from '../../sdk/errors.js';
 import type { Context, DeviceCommand } from '../context.js';
+import { ShortIds } from '../find.js';
+import { expectFolder, ItemTakers } from '../item-takers.js';
 import { withCopy } from '../open-device.js';
-import { paletteOf, sanitizeText, widthOf } from '../../terminal/output.js';
+import { fitted, onScreen, paletteOf, sanitizeText, widthOf } from '../../terminal/output.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';
@@ -14,9 +19,18 @@ interface Options {
   readonly count?: number;
   readonly last?: number;
   readonly show?: boolean;
+  readonly exec?: string;
+  readonly to?: string;
 }
 
-const BIN_WIDTH = 14;
+const BIN_WIDTH = 10;
+/** `password`, `location`. */
+const TYPE_WIDTH = 8;
+const TITLE_MIN = 12;
+/** Screens narrower than this have no column for the bin. */
+const NARROW = 60;
+
+const padded = (text: string, width: number): string => text + ' '.repeat(Math.max(0, width - widthOf(text)));
 
 /** `watch`. */
 export function registerWatch(program: DeviceCommand): void {
@@ -29,14 +43,18 @@ export function registerWatch(program: DeviceCommand): void {
     )
     .option('--count <count>', 'end after so many changes, with exit code 0', positive)
     .option('--last <count>', 'begin with so many items that are here already', positive)
-    .option('--show', 'with --json: secrets too')
-    .examples('watch --last 10', 'watch --json --count 1')
+    .option('--show', 'with --json and --exec: secrets too')
+    .option('--exec <command>', 'run this for each new item, which it reads as JSON from standard input')
+    .option('--to <folder>', 'save the file or the text of each new item there')
+    .examples('watch --last 10', 'watch --to ~/Downloads', "watch --exec 'jq -r .title'", 'watch --json --count 1')
     .does(watch);
 }
 
 async function watch(context: Context, options: Options): Promise<void> {
+  if (options.to !== undefined) await expectFolder(options.to);
   await withCopy(context, async ({ device }) => {
     const printer = new Printer(context, device, options);
+    await printer.know();
     const ended = printer.follow();
     const named = printer.readNames();
     // Rejects when the device is revoked, as `last` and `ended` do.
@@ -51,18 +69,44 @@ async function watch(context: Context, options: Options): Promise<void> {
       () => undefined,
     );
     await ended;
+    await printer.takers.drained();
   });
 }
 
+/** What is remembered of an item, so that its deletion can name it. */
+type Remembered = Pick<ItemView, 'type' | 'ts'> & { readonly title: string };
+
 class Printer {
+  /** What new items are given to. */
+  readonly takers: ItemTakers;
   private around: Surroundings = { bins: [], devices: [] };
   private waiting = false;
+  private readonly items = new Map<string, Remembered>();
+  private readonly short = new ShortIds([]);
 
   constructor(
     private readonly context: Context,
     private readonly device: Device,
     private readonly options: Options,
-  ) {}
+  ) {
+    const { exec, to } = options;
+    const facts = (item: ItemView): unknown => this.facts(item, 'item');
+    this.takers = new ItemTakers(context, device, { exec, to, facts, named: (item) => this.named(item) });
+  }
+
+  /** Remembers what is here. */
+  async know(): Promise<void> {
+    for (const item of await this.device.list()) this.remember(item);
+  }
+
+  private remember({ id, type, ts, payload }: ItemView): void {
+    this.short.add(id);
+    this.items.set(id, { type, ts, title: titleOf(type, payload) });
+  }
+
+  private named({ id, type, payload }: ItemView): string {
+    return `${this.short.of(id)}  ${sanitizeText(titleOf(type, payload))}`;
+  }
 
   /** Prints events until `--count` is reached; rejects when the user interrupts or the device is revoked. */
   follow(): Promise<void> {
@@ -77,7 +121,7 @@ class Printer {
       };
       this.device.on('bins', ({ bins }) => (this.around = { ...this.around, bins }));
       this.device.on('devices', ({ devices }) => (this.around = { ...this.around, devices }));
-      this.device.on('item', (item) => limited(() => this.item(item, 'item')));
+      this.device.on('item', (item) => limited(() => this.came(item)));
       this.device.on('delete', ({ id, version }) => limited(() => this.deleted(id, version)));
       this.device.on('line', (line) => this.line(line));
       this.device.on('revoked', () => reject(new ClientError('revoked', 'this device was revoked')));
@@ -111,29 +155,49 @@ class Printer {
     else terminal.note('Watching. Ctrl-C ends it.');
   }
 
+  /** An item that was added or changed. One that was only moved, or got keys, is not new. */
+  private came(item: ItemView): void {
+    const isNew = this.items.get(item.id)?.ts !== item.ts;
+    this.remember(item);
+    this.item(item, 'item');
+    if (isNew) this.takers.take(item);
+  }
+
   private item(item: ItemView, event: 'item' | 'known'): void {
     const { terminal } = this.context;
-    if (terminal.json) {
-      const payload = this.options.show === true ? item.payload : withoutSecrets(item.type, item.payload);
-      terminal.data({ event, ...itemFacts(item, this.around), payload });
-      return;
-    }
-    const what = `${sanitizeText(item.type)}  ${sanitizeText(titleOf(item.type, item.payload))}`;
-    this.print(item.ts, binName(this.around.bins, item.binId), what, item.id);
+    if (terminal.json) terminal.data(this.facts(item, event));
+    else this.print(item.ts, item, titleOf(item.type, item.payload));
+  }
+
+  private facts(item: ItemView, event: 'item' | 'known') {
+    const payload = this.options.show === true ? item.payload : withoutSecrets(item.type, item.payload);
+    return { event, ...itemFacts(item, this.around), payload };
   }
 
   private deleted(id: string, version: number): void {
-    if (this.context.terminal.json) this.context.terminal.data({ event: 'delete', id, version });
-    else this.print(this.context.platform.clock.now(), '', 'deleted', id);
+    const { terminal, platform } = this.context;
+    const { title = null, type = null } = this.items.get(id) ?? {};
+    this.items.delete(id);
+    if (terminal.json) terminal.data({ event: 'delete', id, version, type, title });
+    else this.print(platform.clock.now(), { id, binId: null, type: 'deleted' }, title ?? '');
   }
 
-  private print(time: number, bin: string, what: string, id: string): void {
+  private print(
+    time: number,
+    { id, binId, type }: { readonly id: string; readonly binId: string | null; readonly type: string },
+    title: string,
+  ): void {
     const { terminal } = this.context;
     const { dim, accent } = paletteOf(terminal);
+    const screen = onScreen(terminal);
     const clock = new Date(time).toTimeString().slice(0, 8);
-    const where = sanitizeText(bin);
-    const gap = ' '.repeat(Math.max(0, BIN_WIDTH - widthOf(where)));
-    terminal.print(`${dim(clock)}  ${accent(id)}  ${where}${gap}  ${what}`);
+    const form = this.short.of(id);
+    const where = binId === null ? '' : binName(this.around.bins, binId);
+    const bin = screen && terminal.width < NARROW ? [] : [padded(fitted(sanitizeText(where), BIN_WIDTH), BIN_WIDTH)];
+    const cells = [...bin, padded(sanitizeText(type), TYPE_WIDTH)].join('  ');
+    const before = widthOf(`${clock}  ${form}  ${cells}  `);
+    const room = screen ? Math.max(TITLE_MIN, terminal.width - before) : Infinity;
+    terminal.print(`${dim(clock)}  ${accent(form)}  ${cells}  ${fitted(sanitizeText(title), room)}`.trimEnd());
   }
 
   private line(line: { readonly state: string; readonly retryInMs?: number }): void {

@@ -7,7 +7,7 @@ import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../files/durable.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { type StoreError, storeError, storeErrorOf } from './error.js';
 import type { Level } from './level-store.js';
-import { openStore, type OpenedStore, type StorePlace } from './open.js';
+import { openStore, type OpenedStore, type OpenStoreOptions, type StorePlace } from './open.js';
 import { type StoreOwner, crcWith } from './records.js';
 
 /** Damaged stores that are kept; older ones are removed. */
@@ -23,12 +23,16 @@ const PROBE_BYTES = 256 * 1024;
  * All content is read and checked first: about half a second for 50,000 items. Throws `StoreError`; `locked` where
  * another process has it open.
  */
-export async function openNodeStore(folder: string, owner: StoreOwner): Promise<OpenedStore> {
+export async function openNodeStore(
+  folder: string,
+  owner: StoreOwner,
+  options?: OpenStoreOptions,
+): Promise<OpenedStore> {
   try {
     await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
     const lock = await locked(join(folder, 'lock'));
     const place = new Folder(folder, lock);
-    return await openStore(place, owner);
+    return await openStore(place, owner, options);
   } catch (error) {
     throw storeErrorOf(error);
   }

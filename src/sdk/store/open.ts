@@ -52,15 +52,26 @@ export interface StorePlace {
   readonly reopen?: (level: Level) => Promise<void>;
 }
 
+/** How a store is opened. */
+export interface OpenStoreOptions {
+  /** False: a damaged store stays as it is, for a program that cannot report what a rebuild has cost. Default: true. */
+  readonly rebuild?: boolean;
+}
+
 /**
  * Opens the store of a device, creates it, or rebuilds it if it is damaged. Throws `StoreError`: `locked`, `full`,
  * `read_only`, `io`, `newer_format`, `other_owner`; then nothing was changed.
  */
-export async function openStore(place: StorePlace, owner: StoreOwner): Promise<OpenedStore> {
+export async function openStore(
+  place: StorePlace,
+  owner: StoreOwner,
+  { rebuild = true }: OpenStoreOptions = {},
+): Promise<OpenedStore> {
   try {
     const expected = await place.expected();
     const opened = await attempt(place, owner, expected);
     if (opened instanceof LevelStore) return { store: opened, repair: null };
+    if (!rebuild) throw opened;
     return await rebuilt(place, { owner, expected, reason: opened.detail ?? 'the database cannot be read' });
   } catch (error) {
     await place.release();

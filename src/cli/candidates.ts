@@ -1,0 +1,105 @@
+/** What a shell offers for an item, a bin or a device: from what is here, without the server, and fast. */
+import { join } from 'node:path';
+import { nodeSodium } from '../crypto/sodium-node.js';
+import { systemClock } from '../protocol/clock.js';
+import { sanitizeText } from '../protocol/sanitize.js';
+import type { Identity } from '../sdk/identity.js';
+import { ItemReader } from '../sdk/item-reader.js';
+import { Outbox } from '../sdk/outbox.js';
+import { titleOf } from '../sdk/payloads/shapes.js';
+import { newestFirst } from '../sdk/query.js';
+import { openNodeStore } from '../sdk/store/node-store.js';
+import { withFileLock } from '../terminal/lock.js';
+import { fitted } from '../terminal/output.js';
+import type { Terminal } from '../terminal/terminal.js';
+import { asked, type Kind } from './completion-spec.js';
+import type { Profile } from './context.js';
+import { folding, ShortIds } from './find.js';
+import { readKnown } from './known.js';
+import { LOCK_FILE, profileOf, STORE_FOLDER } from './profile.js';
+
+/** Titles are shortened to so many columns. */
+const TITLE_WIDTH = 50;
+/** A shell shows no more in a useful way. */
+const CANDIDATES_MAX = 200;
+/** A person waits: neither for another command, nor for a keychain that wants to be unlocked. */
+const LOCK_MS = 300;
+const WITHIN_MS = 2_000;
+
+/** Something that can be typed, and what it is; unsanitized. */
+type Candidate = readonly [value: string, title: string];
+/** True for a value that may be meant by what was typed. */
+type Fits = (value: string) => boolean;
+
+/** The items of the local copy that fit, the newest first. Only those that are shown are decrypted: that takes the time. */
+async function items(profile: Profile, identity: Identity, fits: Fits): Promise<readonly Candidate[]> {
+  const refusal = (): Error => new Error('another command is at work');
+  return withFileLock(join(profile.folder, LOCK_FILE), { refusal, timeoutMs: LOCK_MS }, async () => {
+    const { store } = await openNodeStore(join(profile.folder, STORE_FOLDER), identity, { rebuild: false });
+    try {
+      const outbox = await Outbox.load(store, systemClock);
+      const { masterKey, deviceId, keys } = identity;
+      const reader = new ItemReader({
+        ...{ store, outbox, sodium: nodeSodium, onProblem: () => undefined },
+        reader: { masterKey, device: { id: deviceId, keys } },
+      });
+      const heads = await store.heads();
+      // What is not written yet is the newest.
+      const ids = new Set([...outbox.ids(), ...[...heads.values()].sort(newestFirst).map(({ id }) => id)]);
+      const short = new ShortIds(ids);
+      const found: Candidate[] = [];
+      for (const id of ids) {
+        const form = short.of(id);
+        const item = fits(form) ? await reader.get(id).catch(() => undefined) : undefined;
+        if (item !== undefined) found.push([form, titleOf(item.type, item.payload)]);
+        if (found.length >= CANDIDATES_MAX) break;
+      }
+      return found;
+    } finally {
+      await store.close();
+    }
+  });
+}
+
+async function candidates(kind: Kind, profile: Profile, fits: Fits): Promise<readonly Candidate[]> {
+  if (kind === 'device') {
+    const devices = (await readKnown(profile.folder)).devices ?? [];
+    return devices.filter(({ revokedAt }) => revokedAt === null).map(({ id, name }) => [name, id]);
+  }
+  const identity = await profile.identity();
+  if (identity === undefined) return [];
+  if (kind === 'item') return items(profile, identity, fits);
+  const { bins = [] } = await readKnown(profile.folder, { sodium: nodeSodium, masterKey: identity.masterKey });
+  return bins.map(({ slug, label }) => (label === null ? [slug, ''] : [label.name, slug]));
+}
+
+/** As it was typed into a shell, without its quotes. */
+const unquoted = (word: string): string => word.replace(/[\\'"]/g, '');
+
+/**
+ * Prints what can stand for the last of the words, one a line, with a title after a tab. `argv`: `SPEC -- WORDS`. Asks nothing,
+ * and says nothing where there is nothing to offer, whatever the reason: a shell would show it in the middle of a line.
+ */
+export async function complete(
+  [spec = '', , ...words]: readonly string[],
+  { env, print }: { readonly env: Terminal['env']; readonly print: (line: string) => void },
+): Promise<void> {
+  const { kind, profile: named } = asked(spec, words);
+  if (kind === undefined) return;
+  const late = new Promise<readonly Candidate[]>((resolve) => {
+    setTimeout(() => resolve([]), WITHIN_MS).unref();
+  });
+  try {
+    const terminal = { env, note: () => undefined };
+    const platform = { sodium: nodeSodium, clock: systemClock };
+    const profile = profileOf(named ?? (env['SERVICE_PROFILE'] || 'default'), { platform, terminal });
+    const typed = folding(unquoted(words.at(-1) ?? ''));
+    // What could not be typed as it is shown is not offered.
+    const fits: Fits = (value) => folding(value).startsWith(typed) && sanitizeText(value) === value;
+    const found = await Promise.race([candidates(kind, profile, fits), late]);
+    for (const [value, title] of found.filter(([value]) => fits(value)).slice(0, CANDIDATES_MAX))
+      print(`${value}\t${fitted(sanitizeText(title), TITLE_WIDTH)}`);
+  } catch {
+    // No device, a damaged profile, a lock: what is wrong is said by the command itself.
+  }
+}

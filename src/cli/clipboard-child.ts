@@ -1,0 +1,7 @@
+/** The process that clears the clipboard (see `clipboard-clearing.ts`): its task on standard input. */
+import { text } from 'node:stream/consumers';
+import { systemClock } from '../protocol/clock.js';
+import { type Clearing, clearWhenDue } from './clipboard-clearing.js';
+
+const task = JSON.parse(await text(process.stdin)) as Clearing;
+await clearWhenDue({ clock: systemClock, env: process.env }, task);

@@ -1,0 +1,110 @@
+/** `copy` and `paste`: an item's content to the clipboard, and what is there as a new item. */
+import { PAYLOAD_MAX, textDetected, titleOf } from '../../sdk/payloads/shapes.js';
+import { isVisible } from '../../protocol/ids.js';
+import { sanitizeText, show } from '../../terminal/output.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { clipboardTools, type CopiedBy, copyText, noClipboard, pasteBy } from '../clipboard.js';
+import { CLEAR_AFTER_MS, clearLater, replaceCopied } from '../clipboard-clearing.js';
+import type { Context, DeviceCommand } from '../context.js';
+import { textOf } from '../detect.js';
+import { failureOf } from '../failure.js';
+import { chosenItem } from '../find.js';
+import { contentText, whole } from '../item-content.js';
+import { typable } from '../listed.js';
+import { notText, shaped } from '../payloads.js';
+import { nothing } from '../put-content.js';
+import { putFound } from './put.js';
+
+const SECONDS = CLEAR_AFTER_MS / 1_000;
+
+/** `copy [id]` and `paste`. */
+export function registerClipboard(program: DeviceCommand): void {
+  program
+    .command('copy [id]')
+    .summary('copy an item to the clipboard')
+    .description(
+      'Copies the content of an item, or of the newest: the text, the address of a link, the secret of a password. A secret ' +
+        `is cleared after ${SECONDS} s. Nothing of it is printed.`,
+    )
+    .option('--last', 'the newest item, as without an id')
+    .examples('copy', 'copy 3')
+    .does(copy);
+  program
+    .command('paste')
+    .summary('put what is in the clipboard')
+    .description('Writes the text in the clipboard as a new item: an address is a link, other text is text.')
+    .option('-b, --bin <bin>', 'where to: name, slug or id (default: inbox)')
+    .examples('paste', 'paste -b shopping')
+    .does(paste);
+}
+
+async function copy(context: Context, id: string | undefined, { last }: { readonly last?: boolean }): Promise<void> {
+  const { terminal, platform } = context;
+  await context.withDevice(async (open) => {
+    const item = await whole(open, chosenItem(await typable(context, open), id, last));
+    if (item.blob?.holds === 'file') {
+      const hint = 'Save it: `get` with --output <path>.';
+      throw new CommandError(EXIT.usage, `this ${item.type} is a file, which is not copied`, hint, { code: 'no_text' });
+    }
+    const text = contentText(item);
+    if (text === '') throw new CommandError(EXIT.usage, `this ${item.type} is empty`, undefined, { code: 'no_text' });
+    const by = await copyText(terminal, platform.clock, text);
+    const secret = item.type === 'password' ? text : undefined;
+    const cleared = await clearing(context, secret, by);
+    const title = titleOf(item.type, item.payload);
+    const clearedAfterMs = cleared ? CLEAR_AFTER_MS : null;
+    show(terminal, { id: item.id, title, by: by === 'terminal' ? by : 'tool', clearedAfterMs }, () => [
+      `Copied: ${sanitizeText(title)}${cleared ? ` (cleared after ${SECONDS} s)` : ''}`,
+    ]);
+    if (by === 'terminal') terminal.note('The terminal was asked to copy it; not every one does.');
+    if (by === 'terminal' && cleared) terminal.note('What its clipboard holds then is cleared unread.');
+  });
+}
+
+/** Has a secret cleared, and what was copied before not any more. True: it will be. */
+async function clearing(
+  { terminal, profile, platform }: Context,
+  secret: string | undefined,
+  by: CopiedBy,
+): Promise<boolean> {
+  const now = platform.clock.now();
+  if (secret === undefined) {
+    await replaceCopied(profile.folder, now);
+    return false;
+  }
+  try {
+    await clearLater(terminal, { folder: profile.folder, secret, by, now });
+    return true;
+  } catch (error) {
+    // It is in the clipboard already, so the user has to know.
+    terminal.note(`Warning: it stays in the clipboard until you clear it: ${failureOf(error).message}`);
+    return false;
+  }
+}
+
+async function paste(context: Context, options: { readonly bin?: string }): Promise<void> {
+  const { terminal, platform } = context;
+  const tools = clipboardTools(terminal.env);
+  if (tools.length === 0) throw noClipboard(terminal.env, 'there is no clipboard that can be read here');
+  const bytes = await firstOf(
+    tools.map((one) => () => pasteBy({ env: terminal.env, clock: platform.clock }, one, PAYLOAD_MAX)),
+  );
+  if (bytes === undefined)
+    throw new CommandError(EXIT.notFound, `the clipboard holds no text, or more than ${PAYLOAD_MAX} bytes`, undefined, {
+      code: 'no_text',
+    });
+  const text = textOf(bytes);
+  if (text === undefined) throw notText('what is in the clipboard is no text');
+  if (!isVisible(text)) throw nothing('the clipboard');
+  const { type, payload } = textDetected(text);
+  await putFound(context, { type, payload: shaped(type, payload) }, options);
+}
+
+/** The first result that is one. */
+async function firstOf<T>(attempts: readonly (() => Promise<T | undefined>)[]): Promise<T | undefined> {
+  for (const attempt of attempts) {
+    const result = await attempt();
+    if (result !== undefined) return result;
+  }
+  return undefined;
+}

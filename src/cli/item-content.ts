@@ -1,0 +1,96 @@
+/** What an item holds: as a text, for pipes and the clipboard, or as a file. */
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { ContentType } from '../protocol/item.js';
+import type { ItemView } from '../sdk/events.js';
+import { fieldsOf, fieldText, mainField } from '../sdk/payloads/shapes.js';
+import { NewFile } from '../terminal/new-file.js';
+import { CommandError, EXIT } from '../terminal/terminal.js';
+import type { Context, OpenDevice } from './context.js';
+import { safeFileName } from './file-name.js';
+import { meter } from './transfer.js';
+
+/** The item with its whole payload: a large one is a blob of the server. */
+export async function whole(
+  { device }: Pick<OpenDevice, 'device'>,
+  item: ItemView,
+  local?: boolean,
+): Promise<ItemView> {
+  if (item.blob?.holds !== 'payload') return item;
+  if (local === true) throw notHere(`the text of this ${item.type}`);
+  return { ...item, payload: await device.payload(item.id) };
+}
+
+/** The error of `--local` for content that only the server has. */
+export const notHere = (what: string): CommandError =>
+  new CommandError(EXIT.unavailable, `${what} is with the server, not here`, 'Leave --local out.');
+
+/** The text of a text item, byte for byte as it was put. */
+export const textIn = ({ type, payload }: ItemView): string | undefined =>
+  type === 'text' || type === 'code' ? fieldText(payload, 'text') : undefined;
+
+/** The content alone: a text, the address of a link, the secret of a password; of other types the fields, one a line. */
+export function contentText(item: ItemView): string {
+  const { type, payload } = item;
+  const main = mainField(type);
+  const value = main === undefined || type === 'contact' ? undefined : fieldText(payload, main);
+  if (value !== undefined) return value;
+  const lines = fieldsOf(type).flatMap((field) => {
+    const text = fieldText(payload, field);
+    return text === undefined || text === '' ? [] : [`${field}: ${text.replace(/\s+/g, ' ')}`];
+  });
+  return lines.join('\n');
+}
+
+/** What to save, and where. */
+export interface Saving {
+  readonly item: ItemView;
+  readonly output: string;
+  readonly force: boolean;
+}
+
+/** The field that has the name of a file of this type. */
+export const nameField = (type: ContentType): string =>
+  type === 'file' ? 'name' : type === 'video' ? 'title' : 'label';
+
+/** The name of an item's file by its payload, sanitized: another device may have chosen it. */
+export function fileNameOf({ id, type, payload }: ItemView): string {
+  const name = safeFileName(fieldText(payload, nameField(type)) ?? '');
+  return name === '' && type === 'text' ? `${id}.txt` : name || id;
+}
+
+async function targetOf(output: string, item: ItemView): Promise<string> {
+  const found = await stat(output).catch(() => undefined);
+  return found?.isDirectory() === true ? join(output, fileNameOf(item)) : output;
+}
+
+/**
+ * Writes an item's blob, or its `text`, to `output`: a file, a folder, or `-` for standard output. A file appears under its
+ * name when its last byte has been authenticated; standard output is authenticated chunk by chunk and complete only where
+ * this resolves. Returns the path, null for standard output. Throws `CommandError`, and what `Device.blob` throws.
+ */
+export async function saveItem(
+  { terminal, platform }: Pick<Context, 'terminal' | 'platform'>,
+  { device }: Pick<OpenDevice, 'device'>,
+  { item, output, force, text }: Saving & { readonly text?: string | undefined },
+): Promise<{ readonly file: string | null; readonly size: number }> {
+  const file = output === '-' ? undefined : await targetOf(output, item);
+  const target = file === undefined ? undefined : await NewFile.create(file, force);
+  const bar = meter({ terminal, clock: platform.clock }, 'Getting');
+  const onProgress = target === undefined ? undefined : bar.onProgress;
+  const blob = () => device.blob(item.id, { signal: terminal.interrupted, onProgress });
+  let size = 0;
+  try {
+    for await (const bytes of text === undefined ? blob() : [Buffer.from(text)]) {
+      size += bytes.length;
+      await (target === undefined ? terminal.write(bytes) : target.write(bytes));
+    }
+  } catch (error) {
+    await target?.abandon();
+    throw error;
+  } finally {
+    bar.ended();
+  }
+  await target?.finish();
+  return { file: file ?? null, size };
+}
