@@ -1,5 +1,5 @@
 /** The pages of the endpoints, one for each subject, from the OpenAPI documents of both shapes and the examples. */
-import { EXAMPLES, SDK_BEGIN, VARIABLES } from './examples.js';
+import { EXAMPLES, SDK_BEGIN, SDK_END, VARIABLES } from './examples.js';
 import { openApi, type RouteFacts } from './openapi.js';
 import { schemasNamedBy, type Json } from './schemas.js';
 import type { Source } from './site.js';
@@ -170,7 +170,7 @@ function example({ key }: Operation): string {
   const found = EXAMPLES[key];
   if (found === undefined) return '';
   const { shell, sdk, without = '' } = found;
-  const library = sdk === undefined ? without : `${fenced('ts', sdk)}`;
+  const library = sdk === undefined ? without : fenced('ts', `${sdk}\n${SDK_END}`);
   return `${fenced('sh', shell)}\n\n${library}`;
 }
 
@@ -190,7 +190,7 @@ const SHELL = `The examples want \`bash\` or \`zsh\`, \`curl\` 7.76 or newer, an
 /** What stands before the examples of a page. */
 function before(operations: readonly Operation[]): string {
   const sdk = operations.some(({ key }) => EXAMPLES[key]?.sdk !== undefined);
-  const library = `Those of the [client library](sdk.md) follow these lines; \`identity.json\` is an identity as it was saved:\n\n${fenced('ts', SDK_BEGIN.trimEnd())}`;
+  const library = `Those of the [client library](sdk.md) are pasted behind these lines, into one file; \`identity.json\` is an identity as it was saved:\n\n${fenced('ts', SDK_BEGIN.trimEnd())}`;
   return sdk ? `${SHELL} ${library}` : SHELL;
 }
 

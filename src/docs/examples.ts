@@ -31,7 +31,7 @@ export const VARIABLES: Readonly<Record<string, string>> = {
   SIGNATURE: 'its signature',
 };
 
-/** What a reader pastes before the examples of the library: an open device. */
+/** What a reader pastes before an example of the library: an open device. */
 export const SDK_BEGIN = `import { readFile } from 'node:fs/promises';
 import { Device, Identity, nodePlatform } from '@service/server/client';
 
@@ -39,6 +39,9 @@ const platform = nodePlatform();
 const identity = Identity.parse(await readFile('identity.json', 'utf8'));
 const device = await Device.open({ platform, identity, onProblem: console.error });
 `;
+
+/** And behind it: a device that is open keeps its program running. */
+export const SDK_END = 'device.close();';
 
 /** An example of an endpoint. */
 export interface Example {
@@ -264,9 +267,8 @@ console.log(recovered.name);`,
   'POST /api/ws-ticket': {
     shell: mine('/api/ws-ticket', { method: 'POST' }),
     sdk: `await device.connect(); // asks for a ticket, opens the socket, catches up
-console.log((await device.standing()).line.state);
-device.close();`,
-    prints: /^online$/,
+console.log((await device.standing()).line.state);`,
+    prints: /^connected$/,
   },
 };
 
@@ -279,8 +281,7 @@ const { words } = offer;
 const onDigits = () => undefined; // show them
 // On the other device:
 const joined = await join({ platform, serverUrl, name: 'Phone', glyph: 'phone', words, onDigits });
-console.log(joined.name, joined.deviceId === (await offer.joined));
-device.close();`;
+console.log(joined.name, joined.deviceId === (await offer.joined));`;
 const PAIRED = /^Phone true$/;
 
 const PAIRING: Readonly<Record<string, Example>> = {

@@ -65,6 +65,13 @@ export function addressOf(href: string, places: Places = SERVED): string | undef
 export const breakable = (html: string): string =>
   html.length < 12 ? html : html.replace(/([a-z0-9>}](?:&(?:amp|gt);)?[/_=:.,-]+|\/)(?=[A-Za-z0-9{:$<])/gi, '$1<wbr>');
 
+/** The same for long words outside of code, such as addresses. */
+const withBreaks = (html: string): string =>
+  html.replace(
+    /(<pre[\s\S]*?<\/pre>|<code>[\s\S]*?<\/code>|<[^>]*>)|[^<>\s]{20,}/g,
+    (word, markup: string | undefined) => markup ?? breakable(word),
+  );
+
 /** A heading of a page. */
 export interface Heading {
   readonly depth: number;
@@ -133,5 +140,5 @@ export function render(markdown: string, places: Places = SERVED): Rendered {
       },
     },
   });
-  return { html: marked.parse(markdown, { async: false }), anchors, headings };
+  return { html: withBreaks(marked.parse(markdown, { async: false })), anchors, headings };
 }
