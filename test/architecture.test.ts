@@ -43,6 +43,7 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
   'server/billing': ['server/hosting', ...BELOW_SUBJECTS],
   'server/ops': ['protocol', 'server/storage'],
   'server/app': [
+    // Of the reference the build alone: a server reads what was written.
     ...['.', 'docs', ...BELOW_SUBJECTS, 'server/config', 'server/realtime', 'server/items', 'server/devices'],
     ...['server/pairing', 'server/bins', 'server/blobs', 'server/hosting', 'server/billing', 'server/ops'],
   ],
@@ -83,7 +84,8 @@ const HOMES: Readonly<Record<string, readonly string[]>> = {
   preact: ['web'],
   '@preact/signals': ['web'],
   'lucide-preact': ['web'],
-  esbuild: ['web'],
+  // Bundles scripts for browsers, when the project is built.
+  esbuild: ['web', 'docs'],
 };
 
 interface Import {

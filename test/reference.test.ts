@@ -1,7 +1,9 @@
 /** The reference: its pages, how they are served, and that they say what the code does. */
+import { execFile } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { promisify } from 'node:util';
 import t from 'tap';
 import { CONFIG_VARIABLES } from '../src/server/config/config.js';
 import { ALL_ROWS } from '../src/server/app/route-table.js';
@@ -149,8 +151,8 @@ t.test('REF-04: a page that is put into the folder is served and listed', async 
     ['/docs', 'Start'],
     ['/docs/errors', 'Errors'],
     ['/docs/aardvark', 'Ants'],
-    ['/docs/index-a-z', 'Index A–Z'],
     ['/docs/zebra', 'Stripes and more'],
+    ['/docs/index-a-z', 'Index A–Z'],
   ]);
   t.match(own.get('zebra'), 'aria-current="page">Stripes');
   await writeFile(join(folder, 'untitled.md'), 'no heading');
@@ -268,6 +270,20 @@ t.test('REF-11: the table in the README agrees', (t) => {
   }
   t.match(readme, 'src/docs/index.md', 'and it leads to the reference');
   t.end();
+});
+
+t.test('REF-23: both guides begin with steps; the operator’s fill in what the compose file wants', async (t) => {
+  t.match(textOf('web'), /^# .*\n\n1\. .*\n2\. .*\n3\. /);
+  const [, commands = ''] = /\n\n((?: {4}.*\n)+)/.exec(textOf('operating')) ?? [];
+  const folder = await temporaryFolder(t);
+  await copyFile(join(PROJECT_ROOT, 'deploy/.env.example'), join(folder, '.env.example'));
+  const here = commands.split('\n').filter((line) => /^ {4}(cp|sed) /.test(line));
+  t.equal(here.length, 2);
+  await promisify(execFile)('bash', ['-ec', here.join('\n')], { cwd: folder });
+  const env = await readFile(join(folder, '.env'), 'utf8');
+  for (const name of ['TOKEN_SECRET', 'POSTGRES_PASSWORD']) t.match(env, new RegExp(`^${name}=[0-9a-f]{64}$`, 'm'), name);
+  t.match(env, /^BOOTSTRAP_TOKEN=[0-9a-f]{32}$/m);
+  t.match(env, /^DOMAIN=sync\.example\.com$/m);
 });
 
 t.test('REF-12: the pages name every content type, close code and file of vectors', (t) => {

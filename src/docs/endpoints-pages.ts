@@ -1,5 +1,6 @@
 /** The pages of the endpoints, one for each subject, from the OpenAPI documents of both shapes and the examples. */
 import { EXAMPLES, SDK_BEGIN, SDK_END, VARIABLES } from './examples.js';
+import { slugOf } from './markdown.js';
 import { openApi, type RouteFacts } from './openapi.js';
 import { schemasNamedBy, type Json } from './schemas.js';
 import type { Source } from './site.js';
@@ -203,8 +204,11 @@ interface Documents {
 function schemas(operations: readonly Operation[], documents: Documents): string {
   const named = (shape: 'a' | 'b'): Record<string, unknown> => {
     const parts = operations.map(({ [shape]: operation }) => {
-      const responses = Object.entries(objectOf(operation['responses'])).filter(([status]) => Number(status) < 400);
-      return [operation['requestBody'], operation['parameters'], responses.map(([, response]) => response)];
+      const replies = Object.entries(objectOf(operation['responses'])).map(([status, response]) =>
+        // Of a refusal only what the endpoint answers in its place.
+        Number(status) < 400 ? response : listOf(schemaOf(objectOf(response)['content'])['anyOf'])[0],
+      );
+      return [operation['requestBody'], operation['parameters'], replies];
     });
     const all = objectOf(objectOf(documents[shape]['components'])['schemas']) as Record<string, Json>;
     return schemasNamedBy(parts, all);
@@ -225,8 +229,7 @@ function subjectPage(group: string, operations: readonly Operation[], documents:
 function overview(groups: ReadonlyMap<string, readonly Operation[]>): string {
   const rows = [...groups].map(([group, operations]) => {
     const lines = operations.map(({ title, a }) => {
-      const anchor = title.toLowerCase().replace(/[^a-z0-9_\- ]/g, '').replaceAll(' ', '-');
-      return `| [\`${title}\`](${pageName(group)}.md#${anchor}) | ${cell(textOf(a['summary']))} |`;
+      return `| [\`${title}\`](${pageName(group)}.md#${slugOf(title)}) | ${cell(textOf(a['summary']))} |`;
     });
     return `## ${group}\n\n[All of ${group.toLowerCase()}](${pageName(group)}.md)\n\n| Endpoint | Does |\n| --- | --- |\n${lines.join('\n')}`;
   });

@@ -43,7 +43,7 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
     'Do not repeat it. For a challenge: ask for a new one. For bootstrap: give the right claim token. For an admin call: give the operator’s token.',
   password_required: 'Show the password to `POST /api/password/verify` and send its ticket as `passwordTicket`.',
   password_invalid: 'Ask the user again. Attempts are limited by address.',
-  url_invalid: 'Ask for a new URL.',
+  url_invalid: 'Ask for a new URL, at the endpoint that gave this one.',
   not_found: 'Check the path. Endpoints of a mode that the server does not run in are not there either.',
   item_not_found: 'Drop the change: the item never was, or was deleted more than 30 days ago.',
   bin_not_found: { remedy: 'Read the bins again and choose another one.', details: '`binId`' },
