@@ -25,7 +25,12 @@ interface Outcome {
 }
 
 async function run(program: string, args: readonly string[], env: NodeJS.ProcessEnv, cwd: string): Promise<Outcome> {
-  const child = spawn(program, args, { env: { PATH: process.env['PATH'], ...env }, cwd, stdio: ['ignore', 'pipe', 'pipe'], timeout: 60_000 });
+  const child = spawn(program, args, {
+    env: { PATH: process.env['PATH'], ...env },
+    cwd,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: 60_000,
+  });
   const said = { out: '', err: '' };
   child.stdout.on('data', (chunk: Buffer) => (said.out += chunk.toString()));
   child.stderr.on('data', (chunk: Buffer) => (said.err += chunk.toString()));
@@ -41,11 +46,16 @@ t.test('REF-17: every endpoint has its example on its page, with variables that 
   const all = [...pages.values()].join('\n');
   for (const [key, { shell, sdk, without, prints }] of Object.entries(EXAMPLES)) {
     t.ok(all.includes(`\`\`\`sh\n${shell}\n\`\`\``), `${key}: shell`);
-    t.ok(all.includes(sdk === undefined ? (without ?? '-') : `\`\`\`ts\n${sdk}\n${SDK_END}\n\`\`\``), `${key}: library`);
+    t.ok(
+      all.includes(sdk === undefined ? (without ?? '-') : `\`\`\`ts\n${sdk}\n${SDK_END}\n\`\`\``),
+      `${key}: library`,
+    );
     t.equal(prints === undefined, sdk === undefined, `${key}: what it prints is known`);
     for (const [, name = ''] of shell.matchAll(/\$([A-Z_]+)\b/g)) t.ok(VARIABLES[name], `${key}: ${name}`);
   }
-  const used = Object.values(EXAMPLES).map(({ shell, sdk = '' }) => shell + sdk).join('\n');
+  const used = Object.values(EXAMPLES)
+    .map(({ shell, sdk = '' }) => shell + sdk)
+    .join('\n');
   t.same(
     Object.keys(VARIABLES).filter((name) => !new RegExp(`\\b${name}\\b`).test(used)),
     [],
@@ -54,7 +64,9 @@ t.test('REF-17: every endpoint has its example on its page, with variables that 
   t.end();
 });
 
-const MISSING = ['bash', 'curl'].filter((name) => !['/usr/bin', '/bin', '/usr/local/bin'].some((folder) => existsSync(join(folder, name))));
+const MISSING = ['bash', 'curl'].filter(
+  (name) => !['/usr/bin', '/bin', '/usr/local/bin'].some((folder) => existsSync(join(folder, name))),
+);
 const skip = MISSING.length > 0 && `this machine has no ${MISSING.join(' and no ')}`;
 
 t.test('REF-17: every example for a shell does what it says, pasted as it stands', { skip }, async (t) => {
@@ -71,7 +83,16 @@ t.test('REF-17: every example for a shell does what it says, pasted as it stands
     t.equal(code, 0, `${key}: ${out}${err}`);
     const [method = '', path = ''] = key.split(' ');
     const template = path.replaceAll(/:([a-z]+)/g, '{$1}');
-    const place = ['paths', template, method.toLowerCase(), 'responses', '200', 'content', 'application/json', 'schema'];
+    const place = [
+      'paths',
+      template,
+      method.toLowerCase(),
+      'responses',
+      '200',
+      'content',
+      'application/json',
+      'schema',
+    ];
     if (path.startsWith('/api/')) t.equal(documents.faults(place, JSON.parse(out)), '', `${key}: ${out.slice(0, 200)}`);
     t.not(out, '', `${key}: it says something`);
   }
@@ -117,7 +138,9 @@ t.test('REF-18: every example of the library compiles, runs and prints what it s
   await writeFile(join(folder, 'identity.json'), JSON.stringify(identity), { mode: 0o600 });
   const examples = rows.flatMap((key, at) => {
     const { sdk, prints } = EXAMPLES[key] ?? {};
-    return sdk === undefined || prints === undefined ? [] : [{ key, sdk, prints, file: join(folder, `example-${at}.ts`) }];
+    return sdk === undefined || prints === undefined
+      ? []
+      : [{ key, sdk, prints, file: join(folder, `example-${at}.ts`) }];
   });
   t.ok(examples.length > 20);
   for (const { file, sdk } of examples) await writeFile(file, moduleOf(sdk));

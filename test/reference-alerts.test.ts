@@ -45,9 +45,20 @@ t.test('REF-20: every alert has its page, and every page its alert', (t) => {
 });
 
 /** The programs that a machine with a server has. */
-const PROGRAMS: ReadonlySet<string> = new Set(
-  ['systemctl', 'journalctl', 'curl', 'df', 'uptime', 'nproc', 'service-admin', 'grep', 'tail', 'ss', 'date', 'docker'],
-);
+const PROGRAMS: ReadonlySet<string> = new Set([
+  'systemctl',
+  'journalctl',
+  'curl',
+  'df',
+  'uptime',
+  'nproc',
+  'service-admin',
+  'grep',
+  'tail',
+  'ss',
+  'date',
+  'docker',
+]);
 
 t.test('REF-20: the commands, options, metrics and variables on these pages exist', async (t) => {
   const port = await freePort();
@@ -55,7 +66,10 @@ t.test('REF-20: the commands, options, metrics and variables on these pages exis
   const scraped = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
   const operating = pages.get('operating') ?? '';
   const configuration = pages.get('configuration') ?? '';
-  const notes = Object.entries({ ...ERROR_NOTES, ...OPERATOR_NOTES }).map(([name, note]) => [name, JSON.stringify(note)]);
+  const notes = Object.entries({ ...ERROR_NOTES, ...OPERATOR_NOTES }).map(([name, note]) => [
+    name,
+    JSON.stringify(note),
+  ]);
   const texts = [...night.map((name) => [name, pages.get(name) ?? '']), ...notes] as [string, string][];
   for (const [name, text] of texts) {
     const blocks = [...text.matchAll(/^ {4}(\S.*)$/gm)].map(([, line = '']) => line);

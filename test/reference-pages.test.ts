@@ -30,7 +30,11 @@ t.test('REF-21 REF-22: the search by keyboard on a server and from a disk; a pag
   const asked: string[] = [];
   await page.goto(`http://127.0.0.1:${server.port}/docs/errors`);
   page.on('request', (request) => asked.push(request.url()));
-  t.equal(await page.$eval('.contents', (details) => (details as HTMLDetailsElement).open), true, 'open where it is wide');
+  t.equal(
+    await page.$eval('.contents', (details) => (details as HTMLDetailsElement).open),
+    true,
+    'open where it is wide',
+  );
   t.match(await searched(page, 'storage_unavailable'), /^error(s|-storage_unavailable)#storage_unavailable$/);
   t.same(
     asked.filter((url) => url.includes('?') || url.includes('storage_unavailable=')),
@@ -44,7 +48,11 @@ t.test('REF-21 REF-22: the search by keyboard on a server and from a disk; a pag
   t.equal(await page.$('.search.open'), null);
   t.same(problems, [], 'the policy lets everything be that is needed');
   const saved = await openSaved(browser, 'http');
-  t.equal(await saved.$eval('.contents', (details) => (details as HTMLDetailsElement).open), false, 'folded on a phone');
+  t.equal(
+    await saved.$eval('.contents', (details) => (details as HTMLDetailsElement).open),
+    false,
+    'folded on a phone',
+  );
   t.same(await faultsOnPhone(saved), []);
   t.match(await searched(saved, 'check-storage reason'), /^[a-z-]+\.html#/);
   await saved.setJavaScriptEnabled(false);

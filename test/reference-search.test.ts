@@ -40,17 +40,37 @@ t.test('REF-21: what is looked for by its name comes first', (t) => {
 });
 
 t.test('REF-21: every word counts, case and accents do not, and the excerpt shows them', (t) => {
-  const pages = [{ name: 'p', title: 'Page', sections: sectionsOf(render('# Page\n\n## Café\n\nA `long_name` & <more>.\n\n## Tea\n\nOnly tea.').html) }];
+  const pages = [
+    {
+      name: 'p',
+      title: 'Page',
+      sections: sectionsOf(render('# Page\n\n## Café\n\nA `long_name` & <more>.\n\n## Tea\n\nOnly tea.').html),
+    },
+  ];
   const own = built(indexScript(pages));
-  t.same(find(own, 'CAFE', 9).map(({ anchor }) => anchor), ['café']);
-  t.same(find(own, 'tea only', 9).map(({ heading }) => heading), ['Tea']);
+  t.same(
+    find(own, 'CAFE', 9).map(({ anchor }) => anchor),
+    ['café'],
+  );
+  t.same(
+    find(own, 'tea only', 9).map(({ heading }) => heading),
+    ['Tea'],
+  );
   t.same(find(own, 'tea coffee', 9), [], 'each of them');
   t.same(find(own, '  ', 9), []);
   const [hit] = find(own, 'long_name', 9);
   t.same(hit?.excerpt, ['A ', 'long_name', ' & <more>.']);
   // Nothing that is typed is a pattern, and a long text stays short.
   t.same(find(own, '.* (', 9), []);
-  const long = built(indexScript([{ name: 'l', title: 'L', sections: sectionsOf(render(`# L\n\n${'word '.repeat(500)}needle ${'word '.repeat(500)}`).html) }]));
+  const long = built(
+    indexScript([
+      {
+        name: 'l',
+        title: 'L',
+        sections: sectionsOf(render(`# L\n\n${'word '.repeat(500)}needle ${'word '.repeat(500)}`).html),
+      },
+    ]),
+  );
   const shown = find(long, 'needle', 1)[0]?.excerpt.join('') ?? '';
   t.match(shown, /^… .*needle.* …$/);
   t.ok(shown.length < 300);
@@ -60,7 +80,12 @@ t.test('REF-21: every word counts, case and accents do not, and the excerpt show
 t.test('REF-21: the index A-Z has every heading, endpoint, error, variable and command, without a script', (t) => {
   const html = textOf('index-a-z.html').replaceAll('<wbr>', '');
   const has = (term: string): void => {
-    t.ok(html.includes(`>${term.replaceAll('&', '&amp;').replaceAll("'", '&#39;').replaceAll('"', '&quot;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')}</a>`), term);
+    t.ok(
+      html.includes(
+        `>${term.replaceAll('&', '&amp;').replaceAll("'", '&#39;').replaceAll('"', '&quot;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')}</a>`,
+      ),
+      term,
+    );
   };
   for (const [, , sections] of index) for (const [, heading] of sections) if (heading !== '') has(heading);
   for (const code of WIRE_CODES) has(code);

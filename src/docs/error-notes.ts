@@ -94,10 +94,12 @@ export const OPERATOR_NOTES: Readonly<Record<ErrorName, string>> = {
     'One: nothing. Many: uploads do not arrive. Run `service-admin check-storage`; it says which step fails and what to do.',
   webhook_invalid:
     'Compare `PAYMENT_WEBHOOK_SECRET` with what the provider shows for this endpoint, and the server’s clock with `date -u`. The provider sends the event again for days: nothing is lost while you look.',
-  no_token: 'Nothing: a client asked without a token. Where all clients do, a proxy takes the header `Authorization` away.',
+  no_token:
+    'Nothing: a client asked without a token. Where all clients do, a proxy takes the header `Authorization` away.',
   bad_token:
     'Few: nothing, such clients renew their tokens. All devices at once: `TOKEN_SECRET` is another one than yesterday, or differs between instances. Put back the old one and restart; else each device proves its key again by itself, and nothing is lost.',
-  expired_token: 'Nothing: clients renew it. Where fresh tokens are refused so, the clock of an instance is wrong: `date -u` on each.',
+  expired_token:
+    'Nothing: clients renew it. Where fresh tokens are refused so, the clock of an instance is wrong: `date -u` on each.',
   payment_required:
     'Look at the tenant: `service-admin tenants list`. If it was paid and the event did not come, look at the provider’s list of failed webhooks and send it again; until then `service-admin tenants activate SLUG` lets the tenant in.',
   device_revoked: 'Nothing: a device was revoked by its owner. You cannot and should not undo it.',
@@ -105,7 +107,8 @@ export const OPERATOR_NOTES: Readonly<Record<ErrorName, string>> = {
     'You, or a payment that is overdue, did this: `service-admin tenants list` has the state, `service-admin tenants activate SLUG` ends it. Reads go on meanwhile.',
   forbidden:
     'For the admin endpoints: the caller’s token is not `ADMIN_TOKEN`, or none is set. Many from one address: somebody tries; nothing is open as long as the answer is this.',
-  password_required: 'Nothing: the tenant has an account password. Forgotten for good: `service-admin password-reset`, after you are sure who asks.',
+  password_required:
+    'Nothing: the tenant has an account password. Forgotten for good: `service-admin password-reset`, after you are sure who asks.',
   password_invalid:
     'Nothing for one. Many: somebody guesses; `RATE_PAIR_PER_MIN` holds each address back. `service-admin password-reset` only for an owner whom you know.',
   url_invalid:

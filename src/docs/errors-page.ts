@@ -34,7 +34,8 @@ function again(status: number): string {
   return status >= 500 ? 'Yes, later.' : 'Not as it is: the answer stays the same.';
 }
 
-function part({ name, shapes }: ReturnType<typeof meaning>[number]): string {
+/** `level`: the headings' marks. */
+function part({ name, shapes }: ReturnType<typeof meaning>[number], level: '##' | '###'): string {
   const note = ERROR_NOTES[name];
   const { remedy, details } = typeof note === 'string' ? { remedy: note, details: undefined } : note;
   const [only] = shapes.length === 1 ? shapes : [];
@@ -47,16 +48,16 @@ function part({ name, shapes }: ReturnType<typeof meaning>[number]): string {
     `${CATALOGUE[name].when}${inShape}`,
     `| | |\n| --- | --- |\n| Status | ${statuses(name, shapes)} |\n| Send it again? | ${again(statusOf(name, 'a'))} |` +
       (details === undefined ? '' : `\n| \`details\` | ${details} |`),
-    `### What a client does\n\n${remedy}`,
-    `### What an operator does\n\n${OPERATOR_NOTES[name]}`,
+    `${level} What a client does\n\n${remedy}`,
+    `${level} What an operator does\n\n${OPERATOR_NOTES[name]}`,
   ].join('\n\n');
 }
 
 function codePage(code: string): string {
   const found = meaning(code);
   const [only] = found;
-  if (found.length === 1 && only !== undefined) return `# \`${code}\`\n\n${part(only)}\n`;
-  const parts = found.map((one) => `## ${CATALOGUE[one.name].when.replace(/[:;,.].*$/, '')}\n\n${part(one)}`);
+  if (found.length === 1 && only !== undefined) return `# \`${code}\`\n\n${part(only, '##')}\n`;
+  const parts = found.map((one) => `## ${CATALOGUE[one.name].when.replace(/[:;,.].*$/, '')}\n\n${part(one, '###')}`);
   return `# \`${code}\`\n\nThis code stands for ${found.length} refusals; \`message\` says which.\n\n${parts.join('\n\n')}\n`;
 }
 
@@ -120,8 +121,11 @@ ${WIRE_CODES.map(section).join('\n')}`;
 
 /** The page of all codes, and one for each. */
 export function errorPages(): Source[] {
-  const pages = WIRE_CODES.map(
-    (code): Source => ({ name: `error-${code}`, title: code, parent: 'errors', markdown: () => codePage(code) }),
-  );
+  const pages = WIRE_CODES.map((code): Source => ({
+    name: `error-${code}`,
+    title: code,
+    parent: 'errors',
+    markdown: () => codePage(code),
+  }));
   return [{ name: 'errors', title: 'Errors', markdown: overview }, ...pages];
 }

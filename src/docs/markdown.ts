@@ -33,6 +33,12 @@ export function titleOf(markdown: string): string | undefined {
 /** A picture of the reference, as pages name it. */
 const PICTURE = /^pictures\/([a-z0-9-]+\.(?:png|svg))$/;
 
+/** Sizes of pictures of screens, by the width in their names (test/pictures.ts): the text does not jump when they come. */
+const SCREENS: Readonly<Record<string, string>> = {
+  '1280': ' width="1280" height="800"',
+  '360': ' width="360" height="740"',
+};
+
 /** Where a page, a document or a picture is: a server's `/docs`, or a folder on a disk. */
 export interface Places {
   page(name: string): string;
@@ -124,19 +130,24 @@ export function render(markdown: string, places: Places = SERVED): Rendered {
       image({ href, text }) {
         const [, name] = PICTURE.exec(href) ?? [];
         if (name === undefined) return escaped(text);
-        return `<img src="${places.file(name)}" alt="${escaped(text)}" loading="lazy">`;
+        const [, width = ''] = /-(\d+)\.png$/.exec(name) ?? [];
+        return `<img src="${places.file(name)}" alt="${escaped(text)}"${SCREENS[width] ?? ''}>`;
       },
       table(token) {
         const named = token.header.length >= NAMED_COLUMNS;
         const titles = token.header.map(({ text }) => escaped(plain(text)));
-        const cell = (tag: 'th' | 'td', { tokens }: Tokens.TableCell, at: number): string => {
-          const label = tag === 'td' && named && at > 0 && titles[at] !== '' ? ` data-label="${titles[at]}"` : '';
-          return `<${tag}${label}>${this.parser.parseInline(tokens)}</${tag}>`;
+        const titled = titles.some((title) => title !== '');
+        const cell = ({ tokens }: Tokens.TableCell, at: number): string => {
+          const inner = this.parser.parseInline(tokens);
+          // Where no column has a title, the first cell is that of its row.
+          if (!titled && at === 0) return `<th scope="row">${inner}</th>`;
+          return `<td${named && at > 0 && titles[at] !== '' ? ` data-label="${titles[at]}"` : ''}>${inner}</td>`;
         };
-        const line = (cells: readonly Tokens.TableCell[], tag: 'th' | 'td'): string =>
-          `<tr>${cells.map((one, at) => cell(tag, one, at)).join('')}</tr>\n`;
-        const rows = token.rows.map((row) => line(row, 'td')).join('');
-        return `<table><thead>${line(token.header, 'th')}</thead><tbody>${rows}</tbody></table>\n`;
+        const head = titles.map((title, at) =>
+          title === '' ? '<td></td>' : `<th>${this.parser.parseInline(token.header[at]?.tokens ?? [])}</th>`,
+        );
+        const rows = token.rows.map((row) => `<tr>${row.map(cell).join('')}</tr>\n`).join('');
+        return `<table>${titled ? `<thead><tr>${head.join('')}</tr></thead>` : ''}<tbody>${rows}</tbody></table>\n`;
       },
     },
   });

@@ -139,6 +139,7 @@ class Frame {
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escaped(body.title)}</title>
+<link rel="icon" href="${places.file('icon.svg')}">
 <link rel="stylesheet" href="${places.file('style.css')}">
 <script src="${places.file('search.js')}" data-pages="${folder}" data-suffix="${suffix}" data-index="${places.file('search-index.js')}" defer></script>
 </head>

@@ -18,13 +18,17 @@ export const faultsOnPhone = (page: Page): Promise<string[]> =>
     const faults: string[] = [];
     const root = document.documentElement;
     if (root.scrollWidth > innerWidth) faults.push(`${root.scrollWidth} px wide`);
-    for (const element of document.querySelectorAll<HTMLElement>('button, header a, summary, input, .neighbours a, #pages a')) {
+    for (const element of document.querySelectorAll<HTMLElement>(
+      'button, header a, summary, input, .neighbours a, #pages a',
+    )) {
       const { height, width } = element.getBoundingClientRect();
-      if (width > 0 && height > 0 && height < 44 && !element.matches('.skip')) faults.push(`${height} px high: ${element.textContent}`);
+      if (width > 0 && height > 0 && height < 44 && !element.matches('.skip'))
+        faults.push(`${height} px high: ${element.textContent}`);
     }
     for (const element of document.querySelectorAll<HTMLElement>('article p, article li, article td')) {
       if (element.matches('.az li')) continue;
-      if (parseFloat(getComputedStyle(element).fontSize) < 16) faults.push(`small: ${element.textContent.slice(0, 40)}`);
+      if (parseFloat(getComputedStyle(element).fontSize) < 16)
+        faults.push(`small: ${element.textContent.slice(0, 40)}`);
     }
     // A word that has more than one line is broken, unless a place for that was given.
     const texts = document.createTreeWalker(document.querySelector('main') ?? root, NodeFilter.SHOW_TEXT);
