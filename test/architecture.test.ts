@@ -74,7 +74,7 @@ const HOMES: Readonly<Record<string, readonly string[]>> = {
   mime: ['cli'],
   marked: ['docs'],
   'prom-client': ['server/ops'],
-  'tar-stream': ['server/admin'],
+  'tar-stream': ['server/admin', 'docs'],
   stripe: ['server/billing'],
   '@google-cloud/storage': ['server/blobs'],
   '@aws-sdk/client-s3': ['server/blobs'],

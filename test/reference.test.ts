@@ -6,12 +6,13 @@ import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
 import { CONFIG_VARIABLES } from '../src/server/config/config.js';
+import { openDocs } from '../src/server/app/docs.js';
 import { ALL_ROWS } from '../src/server/app/route-table.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { CATALOGUE, codeOf, type ErrorName } from '../src/protocol/errors.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { ENDPOINT_ALIASES } from '../src/docs/endpoints-pages.js';
-import { addressOf, render, SAVED, SERVED, slugOf, titleOf } from '../src/docs/markdown.js';
+import { addressOf, ARCHIVE, render, SAVED, SERVED, slugOf, titleOf } from '../src/docs/markdown.js';
 import { madePages } from '../src/docs/reference.js';
 import { INDEX_PAGE, makeSite, readSources } from '../src/docs/site.js';
 import { PROJECT_ROOT, DOCS_FOLDER, REFERENCE_FOLDER } from '../src/root.js';
@@ -73,6 +74,7 @@ t.test('REF-03: every link between the pages leads somewhere', (t) => {
     for (const href of linksOf(markdown())) {
       if (/^https?:/.test(href)) continue;
       const [file = '', anchor] = href.split('#');
+      if (file === ARCHIVE) continue;
       if (/^[a-z-]+\.json$/.test(file)) {
         t.ok(documents.has(file.slice(0, -'.json'.length)), `${name}: ${href}`);
         continue;
@@ -211,12 +213,32 @@ t.test('REF-05: how pages are served', async (t) => {
     ['br', 'text/javascript; charset=utf-8'],
   );
   t.match(script.headers.etag, /^"[\w-]{20,}\.br"$/);
+  t.equal((await wire.get('//docs/reference.tar.gz')).headers['content-type'], 'application/gzip');
+  t.equal((await wire.get('//docs/errors.html.br')).status, 404);
   t.equal((await wire.get('//docs/list-light-1280.png')).headers['content-type'], 'image/png');
   for (const path of ['//docs/nothing', '//docs/..%2fserver.ts', '//docs/a/b', '//docs/errors.md']) {
     t.equal((await wire.get(path)).outcome, '404 not_found', path);
   }
   t.equal((await wire.get('//docs/index')).raw, index.raw, 'the start page by its file');
   t.equal((await wire.post('//docs', {})).outcome, '405 method_not_allowed');
+});
+
+t.test('REF-05: a server that nothing was built for has no pages, and says so', async (t) => {
+  t.equal(await openDocs(join(await temporaryFolder(t), 'nothing')), undefined);
+  await t.rejects(openDocs(join(PROJECT_ROOT, 'package.json')), { code: 'ENOTDIR' });
+});
+
+t.test('REF-21: the archive holds the pages of the disk', async (t) => {
+  const folder = await temporaryFolder(t);
+  await promisify(execFile)('tar', ['-xzf', join(REFERENCE_FOLDER, 'served', ARCHIVE), '-C', folder]);
+  const names = readdirSync(join(folder, 'reference')).sort();
+  t.same(names, readdirSync(join(REFERENCE_FOLDER, 'saved')).sort());
+  for (const name of ['index.html', 'search-index.js', 'list-light-1280.png'])
+    t.same(
+      await readFile(join(folder, 'reference', name)),
+      await readFile(join(REFERENCE_FOLDER, 'saved', name)),
+      name,
+    );
 });
 
 t.test('REF-05: pages are there whatever host is asked', async (t) => {

@@ -39,6 +39,9 @@ const SCREENS: Readonly<Record<string, string>> = {
   '360': ' width="360" height="740"',
 };
 
+/** All pages for a disk, in one file. */
+export const ARCHIVE = 'reference.tar.gz';
+
 /** Where a page, a document or a picture is: a server's `/docs`, or a folder on a disk. */
 export interface Places {
   page(name: string): string;
@@ -61,6 +64,8 @@ export const SAVED: Places = { page: (name) => `${name}.html`, file: (name) => n
 export function addressOf(href: string, places: Places = SERVED): string | undefined {
   if (/^(https?:|#)/.test(href)) return href;
   if (/^\/(docs|api)\b/.test(href)) return href;
+  // The archive of the saved pages is not among them.
+  if (href === ARCHIVE) return places === SAVED ? undefined : places.file(ARCHIVE);
   const page = /^(?:\.\/)?([A-Za-z0-9_-]+)\.(md|json)(#.*)?$/.exec(href);
   if (page === null) return undefined;
   const [, name = '', kind, anchor = ''] = page;

@@ -2,9 +2,11 @@
 import { mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
 import { promisify } from 'node:util';
+import { buffer } from 'node:stream/consumers';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import { build } from 'esbuild';
-import { SAVED, SERVED } from './markdown.js';
+import { pack } from 'tar-stream';
+import { ARCHIVE, SAVED, SERVED } from './markdown.js';
 import type { RouteFacts } from './openapi.js';
 import { makeReference } from './reference.js';
 import type { SiteFiles } from './site.js';
@@ -37,6 +39,9 @@ async function bundled(entry: string): Promise<string> {
   return outputFiles[0]?.text ?? '';
 }
 
+/** Whether compressing gains something. */
+const isPacked = (name: string): boolean => !/\.(?:png|gz)$/.test(name);
+
 /** A page's file on a disk. */
 const fileName = (name: string): string => (extname(name) === '' ? `${name}.html` : name);
 
@@ -56,17 +61,27 @@ async function packed(files: SiteFiles): Promise<Map<string, string | Buffer>> {
   for (const [page, content] of files) {
     const name = fileName(page);
     out.set(name, content);
-    if (name.endsWith('.png')) continue;
+    if (!isPacked(name)) continue;
     out.set(`${name}.gz`, await promisify(gzip)(content, { level: 9 }));
     out.set(`${name}.br`, await promisify(brotliCompress)(content, BROTLI));
   }
   return out;
 }
 
+/** The same pages give the same bytes: of the time nothing is written. */
+async function archived(files: SiteFiles): Promise<Buffer> {
+  const tar = pack();
+  for (const [name, content] of files) tar.entry({ name: `reference/${fileName(name)}`, mtime: new Date(0) }, content);
+  tar.finalize();
+  return promisify(gzip)(await buffer(tar), { level: 9 });
+}
+
 /** Rejects where a page cannot be made. */
 export async function writeSite({ script, target, ...options }: WriteOptions): Promise<void> {
   const common = { ...options, script: await bundled(script) };
-  await writeAll(join(target, 'served'), await packed(await makeReference({ ...common, places: SERVED })));
   const saved = await makeReference({ ...common, places: SAVED });
+  const served = await makeReference({ ...common, places: SERVED });
+  const archive = await archived(saved);
+  await writeAll(join(target, 'served'), (await packed(served)).set(ARCHIVE, archive));
   await writeAll(join(target, 'saved'), new Map([...saved].map(([name, content]) => [fileName(name), content])));
 }

@@ -58,6 +58,8 @@ class Search {
     box.hidden = false;
     this.field.addEventListener('focus', () => void load().catch(() => undefined));
     this.field.addEventListener('input', () => void this.show());
+    // It may lead to a place on this very page.
+    this.list.addEventListener('click', () => this.close());
     box.addEventListener('keydown', (event) => this.key(event));
     box.addEventListener('focusout', ({ relatedTarget }) => {
       if (relatedTarget instanceof Node && !box.contains(relatedTarget)) this.close();

@@ -7,6 +7,12 @@ import { errorCode } from '../../protocol/error-code.js';
 import type { Docs, WebFile } from '../http/ports.js';
 import { TAG_CHARACTERS, TYPES } from './web.js';
 
+/** What has no compressed forms beside it. */
+const UNPACKED: ReadonlySet<string> = new Set(['image/png', 'application/gzip']);
+
+/** The compressed form of another file. */
+const isForm = (name: string): boolean => /\.(?:html|js|css|json|svg)\.(?:gz|br)$/.test(name);
+
 /** Each is revalidated by its tag. */
 const CACHE = 'no-cache';
 
@@ -16,7 +22,7 @@ function fileOf(folder: string, name: string): WebFile {
   const type = TYPES[extname(name)];
   if (type === undefined) throw new Error(`the reference: no content type for ${name}`);
   const hash = createHash('sha256').update(type).update('\0').update(bytes).digest('base64url');
-  const packed = type === 'image/png' ? {} : { packed: { br: read('.br'), gzip: read('.gz') } };
+  const packed = UNPACKED.has(type) ? {} : { packed: { br: read('.br'), gzip: read('.gz') } };
   return { type, hash: hash.slice(0, TAG_CHARACTERS), cache: CACHE, bytes, ...packed };
 }
 
@@ -29,9 +35,7 @@ export async function openDocs(folder: string): Promise<Docs | undefined> {
     if (errorCode(error) === 'ENOENT') return undefined;
     throw error;
   }
-  const names = new Map(
-    found.filter((name) => TYPES[extname(name)] !== undefined).map((name) => [name.replace(/\.html$/, ''), name]),
-  );
+  const names = new Map(found.filter((name) => !isForm(name)).map((name) => [name.replace(/\.html$/, ''), name]));
   const kept = new Map<string, WebFile>();
   return {
     page: (asked) => {

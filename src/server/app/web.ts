@@ -15,6 +15,7 @@ export const TYPES: Readonly<Record<string, string>> = {
   '.png': 'image/png',
   '.json': 'application/json',
   '.txt': 'text/plain; charset=utf-8',
+  '.gz': 'application/gzip',
   '.webmanifest': 'application/manifest+json',
 };
 /** Characters of a hash in an entity tag. */
