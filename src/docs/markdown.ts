@@ -79,9 +79,14 @@ export const breakable = (html: string): string =>
 /** The same for long words outside of code, such as addresses. */
 const withBreaks = (html: string): string =>
   html.replace(
-    /(<pre[\s\S]*?<\/pre>|<code>[\s\S]*?<\/code>|<[^>]*>)|[^<>\s]{20,}/g,
+    /(<pre[\s\S]*?<\/pre>|<code[^>]*>[\s\S]*?<\/code>|<[^>]*>)|[^<>\s]{20,}/g,
     (word, markup: string | undefined) => markup ?? breakable(word),
   );
+
+/** Characters of code that go to the next line as a whole; longer ones may be broken at a sign. */
+const LINE_CODE_MAX = 24;
+
+const longCode = (html: string): string => `<code class="long">${breakable(html)}</code>`;
 
 /** A heading of a page. */
 export interface Heading {
@@ -117,7 +122,10 @@ export function render(markdown: string, places: Places = SERVED): Rendered {
       // Comments are dropped.
       html: ({ text }) => (/^<!--[\s\S]*-->\s*$/.test(text) ? '' : escaped(text)),
       heading({ tokens, depth, text }) {
-        const inner = this.parser.parseInline(tokens);
+        // Large letters: a heading may be longer than a line where its code is not.
+        const inner = this.parser
+          .parseInline(tokens)
+          .replace(/<code>([^<]*)<\/code>/g, (_, code: string) => longCode(code));
         const id = escaped(anchorOf(text));
         headings.push({ depth, text: inner, id });
         return `<h${depth} id="${id}"><a class="anchor" href="#${id}">${inner}</a></h${depth}>\n`;
@@ -127,7 +135,7 @@ export function render(markdown: string, places: Places = SERVED): Rendered {
         const address = addressOf(href, places);
         return address === undefined ? inner : `<a href="${escaped(address)}">${inner}</a>`;
       },
-      codespan: ({ text }) => `<code>${breakable(escaped(text))}</code>`,
+      codespan: ({ text }) => (text.length > LINE_CODE_MAX ? longCode(escaped(text)) : `<code>${escaped(text)}</code>`),
       // Can be scrolled by keyboard, too.
       code: ({ text, lang }) =>
         `<pre tabindex="0"${lang === undefined || lang === '' ? '' : ` data-lang="${escaped(lang)}"`}><code>${escaped(text)}\n</code></pre>\n`,

@@ -33,8 +33,8 @@ export const textOf = (html: string): string =>
 function namesIn(html: string): string[] {
   const cells = [...html.matchAll(/<tr><t[dh][^>]*>([\s\S]*?)<\/t[dh]>/g)].map(([, cell = '']) => cell);
   return cells.flatMap((cell) =>
-    cell.startsWith('<code>') || cell.startsWith('<a ')
-      ? [...cell.matchAll(/<code>([\s\S]*?)<\/code>/g)].map(([, code = '']) => textOf(code))
+    cell.startsWith('<code') || cell.startsWith('<a ')
+      ? [...cell.matchAll(/<code[^>]*>([\s\S]*?)<\/code>/g)].map(([, code = '']) => textOf(code))
       : [],
   );
 }
