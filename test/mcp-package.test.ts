@@ -5,20 +5,24 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import type { Tool } from '@modelcontextprotocol/sdk/types.js';
 import { build } from 'esbuild';
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { MCP_VERSION } from '../src/mcp/context.js';
+import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { PROJECT_ROOT } from '../src/root.js';
+import { broken, mutations, solve, TASKS, type Solved } from './support/agent-tasks.js';
 import { spawnCli } from './support/cli.js';
 import { wiretap, world, type World } from './support/client-world.js';
-import { PROGRAM } from './support/mcp-process.js';
+import { home, PROGRAM } from './support/mcp-process.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
 // npm installs a few hundred small files, on a machine that does other things meanwhile.
 t.setTimeout(600_000);
 
 const run = promisify(execFile);
+const root = t;
 const PASSWORD = 'a long password of the test';
 
 interface Manifest {
@@ -104,8 +108,11 @@ async function installed(t: WithTeardown): Promise<Installed> {
   return { app, env, program: join(app, 'node_modules/.bin/service-mcp') };
 }
 
+let packed: Promise<Installed> | undefined;
+
 t.test('MCP-19: the packed package installs alone, pairs and serves', async (t) => {
-  const { app, env, program } = await installed(t);
+  packed ??= installed(root);
+  const { app, env, program } = await packed;
   const unpacked = join(app, 'node_modules/@service/mcp');
   t.same((await readdir(unpacked)).sort(), ['LICENSE', 'README.md', 'dist', 'package.json']);
   const names = await packagesBelow(app);
@@ -187,4 +194,47 @@ t.test('MCP-20: at a terminal the words are seen and the password is not', async
     await readFile(join(home, 'out'), 'utf8'),
     /^Paired\. This machine is "Agent"[^\n]*\nSecrets of passwords are withheld[^\n]*\n[^\n]*\n$/,
   );
+});
+
+/** Solves all tasks with the packed companion, one after the other. */
+async function solved(t: Test): Promise<{ readonly all: readonly Solved[]; readonly tools: readonly Tool[] }> {
+  packed ??= installed(root);
+  const { program } = await packed;
+  const { first, pair } = await world(t);
+  await first.device.connect();
+  const second = await pair('Agent');
+  second.device.close();
+  const { env } = await home(t, second.identity());
+  const client = new Client({ name: 'test', version: '1' });
+  t.teardown(async () => client.close());
+  await client.connect(new StdioClientTransport({ command: program, args: ['serve'], env, stderr: 'ignore' }));
+  const { tools } = await client.listTools();
+  const all: Solved[] = [];
+  let passwords = 'withhold';
+  for (const task of TASKS) {
+    const wanted = task.passwords ?? 'withhold';
+    if (wanted !== passwords) await run(program, ['passwords', wanted], { env });
+    passwords = wanted;
+    all.push(await solve(t, task, { client, device: first.device }));
+  }
+  return { all, tools };
+}
+
+/** What answers have only where a server lies or is away. */
+const UNSEEN = /\/items\/properties\/(?:unreadable|onServer|blob\/properties\/problem)/;
+
+t.test('MCP-97 MCP-98 MCP-99: thirty tasks in plain words are solved by the packed companion', async (t) => {
+  t.equal(TASKS.length, 30);
+  t.equal(new Set(TASKS.map(({ name }) => name)).size, 30);
+  const { all, tools } = await solved(t);
+  const types = all.flatMap(({ calls }) => calls.map(({ result }) => result.structuredContent?.['type']));
+  for (const type of CONTENT_TYPES) t.ok(types.includes(type), `${type} is put`);
+  for (const one of all) t.same(broken(one, tools), [], `${one.task.name}: words, answers and definitions tell it all`);
+  for (const { missing, tools: fewer } of mutations(tools)) {
+    if (UNSEEN.test(missing)) continue;
+    t.ok(
+      all.some((one) => broken(one, fewer).length > 0),
+      `without ${missing} a task fails`,
+    );
+  }
 });

@@ -1,8 +1,11 @@
 /** What can be put, and how its type is found where none is given (the reference, Content types). */
+import { Ajv } from 'ajv';
+import fc from 'fast-check';
 import t from 'tap';
 import { Device } from '../src/sdk/device.js';
-import { payloadDetected } from '../src/sdk/payloads/shapes.js';
+import { fieldsOf, payloadDetected, PayloadError, shapedPayload } from '../src/sdk/payloads/shapes.js';
 import { mcpPlatform } from '../src/mcp/context.js';
+import { PAYLOAD_SCHEMAS } from '../src/mcp/payload-schema.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { shows, world } from './support/client-world.js';
 import { paired } from './support/mcp.js';
@@ -47,6 +50,53 @@ t.test('MCP-43: each of the ten types is put with and without its name, and read
     t.match(await agent.put('inbox', payload), { type }, type);
   }
   t.equal((await agent.list({ limit: 200 })).total, 20);
+});
+
+t.test('MCP-93: the example of each type in the schema is put as it stands, and read by another device', async (t) => {
+  const all = await world(t);
+  const agent = await paired(t, all);
+  const { tools } = await agent.client.listTools();
+  const { payload } = tools.find(({ name }) => name === 'sb_put_item')?.inputSchema.properties ?? {};
+  const { anyOf } = payload as { readonly anyOf: readonly { readonly title: string; readonly examples: object[] }[] };
+  t.same(
+    anyOf.map(({ title }) => title),
+    CONTENT_TYPES,
+  );
+  for (const { title, examples } of anyOf) {
+    t.ok(examples.length > 0, title);
+    for (const example of examples)
+      for (const type of [title, undefined]) {
+        const { id } = await agent.put('inbox', example, type);
+        const { payload } = await shows(all.first, id);
+        t.match({ ...(await all.first.device.get(id)), payload }, { type: title, payload: example }, title);
+      }
+  }
+  t.ok(JSON.stringify(tools).length < 20_000, 'what a model reads before anything else has a bound');
+});
+
+t.test('MCP-93: the schema refuses no payload that would be stored', (t) => {
+  const ajv = new Ajv({ strict: false });
+  const value = fc.oneof(fc.string(), fc.constant('https://example.com/'), fc.double({ noNaN: true }), fc.integer());
+  for (const [at, type] of CONTENT_TYPES.entries()) {
+    const accepts = ajv.compile(PAYLOAD_SCHEMAS[at] ?? false);
+    const fields = Object.fromEntries(fieldsOf(type).map((field) => [field, value]));
+    let stored = 0;
+    fc.assert(
+      fc.property(fc.record(fields, { requiredKeys: [] }), (payload) => {
+        try {
+          shapedPayload(type, payload);
+        } catch (error) {
+          if (error instanceof PayloadError) return true;
+          throw error;
+        }
+        stored++;
+        return accepts(payload);
+      }),
+      { numRuns: 500 },
+    );
+    t.ok(stored > 0, type);
+  }
+  t.end();
 });
 
 t.test('MCP-44: what is not of its type is refused with what to do, and nothing is written', async (t) => {
@@ -95,7 +145,8 @@ t.test('MCP-45: a list takes bin, limit and time, newest first', async (t) => {
   t.same(await ids({ since: '2026-02-01T12:00:00+02:00' }), [late.id, middle.id]);
   t.same(await ids({ since: '2026-02-01T10:00:01' }), [late.id], 'UTC where no zone is given');
   t.same(await ids({ since: '2026-03-01' }), [late.id]);
-  for (const args of [{ limit: 0 }, { limit: 201 }, { limit: 1.5 }, { since: 'yesterday' }, { since: '2026-13-01' }])
+  const days = ['yesterday', '2026-13-01', '2026-02-30', '2026-02-29T10:00Z', '2026-03-01T25:00'];
+  for (const args of [{ limit: 0 }, { limit: 201 }, { limit: 1.5 }, ...days.map((since) => ({ since }))])
     t.match(await agent.refused('sb_list_items', args), { code: 'bad_input' }, JSON.stringify(args));
   for (let more = 0; more < 22; more++) await device.put({ binId: 'inbox', type: 'text', payload: { text: 'more' } });
   t.match(await agent.list(), { total: 25, items: { length: 20 } });

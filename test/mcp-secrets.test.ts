@@ -77,10 +77,10 @@ t.test(
     };
     const item = { id: '01ARZ3NDEKTSV4RRFFQ69G5FB1', version: 1, binId: 'inbox', ts: 1, blob: null };
     const sheet = new Sheet(new BinScope(null).of([]), false);
-    sheet.add({ ...item, type: 'password', payload: foreign } as unknown as ItemView, undefined);
-    t.match(sheet.output, [{ payload: { service: 'mail', user: 'me', secret: '********' } }]);
-    t.same(sheet.output[0]?.redacted, ['secret', 'notes', 'Secret', 'deep'], 'also of one without a secret');
-    t.notMatch(JSON.stringify(sheet.output), /unspeakable/);
+    sheet.add({ ...item, type: 'password', payload: foreign } as unknown as ItemView);
+    t.match(sheet.output(new Map()), [{ payload: { service: 'mail', user: 'me', secret: '********' } }]);
+    t.same(sheet.output(new Map())[0]?.redacted, ['secret', 'notes', 'Secret', 'deep'], 'also of one without a secret');
+    t.notMatch(JSON.stringify(sheet.output(new Map())), /unspeakable/);
   },
 );
 

@@ -6,6 +6,7 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PROJECT_ROOT } from '../src/root.js';
 import { CHROMIUM, startBrowser } from './support/browser.js';
+import { startTestServer } from './support/postgres.js';
 import { still, visitScreens } from './support/screens.js';
 import { runServer } from './support/server.js';
 
@@ -22,6 +23,9 @@ const [, , folder] = process.argv;
 const shown = join(PROJECT_ROOT, 'src', 'docs', 'pictures');
 for (const path of [shown, folder ?? shown]) await mkdir(path, { recursive: true });
 try {
+  const postgres = await startTestServer((message) => console.error(message));
+  scope.teardown(() => postgres.stop());
+  process.env['TEST_DATABASE_ADMIN_URL'] = postgres.adminUrl;
   const server = await runServer(scope);
   const browser = await startBrowser(scope, CHROMIUM, ['--host-resolver-rules=MAP sync.test 127.0.0.1']);
   const urls = { url: `http://localhost:${server.port}/`, insecure: `http://sync.test:${server.port}/` };

@@ -4,9 +4,10 @@ import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { ContentType } from '../src/protocol/item.js';
 import type { ItemView } from '../src/sdk/events.js';
-import { NetworkError } from '../src/sdk/errors.js';
+import { NetworkError, QueuedError } from '../src/sdk/errors.js';
 import { SavableIdentity } from '../src/sdk/identity.js';
 import type { PutRequest } from '../src/sdk/writer.js';
+import { Notices, type Refused } from '../src/web/engine/notices.js';
 import { Removals, UNDO_MS } from '../src/web/engine/removals.js';
 import { rowOf, safeHref } from '../src/web/engine/rows.js';
 import { typeOfFile, Uploads } from '../src/web/engine/uploads.js';
@@ -222,6 +223,64 @@ t.test(
     await until('nothing waits', () => records.kept.size === 0);
   },
 );
+
+t.test(
+  'WEB-82: a file whose item waits is kept until that is written, and sent again where it is refused',
+  async (t) => {
+    const records = new Records();
+    const { made, requests } = uploading(records, () =>
+      Promise.reject(new QueuedError('id-1', new Error('no server'))),
+    );
+    await made.add('inbox', [file('a.bin', '')]);
+    await until('its item waits', () => made.list.value[0]?.state === 'waiting' && requests.length === 1);
+    t.equal(made.refused('another'), false);
+    t.equal(made.refused('id-1'), true);
+    await until('it is sent again', () => requests.length === 2);
+    t.equal(records.kept.size, 1);
+    await until('its item waits again', () => made.list.value[0]?.state === 'waiting');
+    made.written('id-1');
+    await until('nothing waits', () => records.kept.size === 0 && made.list.value.length === 0);
+  },
+);
+
+t.test('WEB-82: refused changes are kept encrypted, each by itself, until written or dismissed', async (t) => {
+  const records = new Records();
+  const vault = new Vault(records, nodeSodium);
+  await vault.create(identity);
+  let refuses = false;
+  const written: unknown[] = [];
+  const ports = {
+    ...{ records, vault, clock: new TestClock() },
+    write: (item: Refused, how: string) => {
+      if (refuses) return Promise.reject(new Error('refused'));
+      written.push([item.payload, how]);
+      return Promise.resolve();
+    },
+  };
+  const made = new Notices(ports);
+  const error = new Error('conflict');
+  for (const words of ['one', 'two'])
+    await made.refused({ id: words, binId: 'inbox', type: 'text', payload: { text: words } }, { title: 'same', error });
+  made.add('reset');
+  made.add('reset');
+  t.equal(made.list.value.length, 3, 'the same without content is told once');
+  for (let at = 0; at < 150; at++) made.add('problem', Object.assign(new Error('x'), { code: `code_${at}` }));
+  t.equal(made.list.value.filter(({ canResend }) => canResend).length, 2, 'and a flood pushes no content out');
+  t.ok(made.list.value.length <= 102);
+  t.notOk([...records.kept.values()].map(dumped).join(' ').includes('"text"'));
+  const next = new Notices(ports);
+  await next.load();
+  const [first, second] = next.list.value;
+  t.equal(next.list.value.length, 2);
+  refuses = true;
+  await t.rejects(next.resend(first?.id ?? '', 'copy'));
+  t.equal(next.list.value.length, 2);
+  refuses = false;
+  await next.resend(first?.id ?? '', 'overwrite');
+  t.match(written, [[{ text: /one|two/ }, 'overwrite']]);
+  await next.dismiss(second?.id ?? '');
+  t.same([next.list.value.length, [...records.kept.keys()].filter((key) => key.startsWith('refused:')).length], [0, 0]);
+});
 
 t.test('WEB-53: where the browser has no room, none of the files is taken', async (t) => {
   const records = new Records();

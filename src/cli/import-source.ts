@@ -9,6 +9,7 @@ import {
   readPlain,
 } from '../sdk/archive/records.js';
 import type { Sodium } from '../crypto/sodium.js';
+import type { ContentType } from '../protocol/item.js';
 import { BINS_MAX } from '../protocol/limits.js';
 import { errorCode } from '../protocol/error-code.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
@@ -23,6 +24,7 @@ export interface Survey {
   /** By id; undefined for bins without a record, which only items refer to. */
   readonly bins: ReadonlyMap<string, ArchivedBin | undefined>;
   readonly items: number;
+  readonly types: ReadonlyMap<ContentType, number>;
 }
 
 /** Called with the share of the file that was read, from 0 to 1. */
@@ -50,7 +52,10 @@ export class ImportSource {
       const { bytesRead } = await handle.read(start, 0, MAGIC_BYTES, 0);
       const encrypted = isArchive(start.subarray(0, bytesRead));
       if (!encrypted && !/^\s*\{/.test(start.toString('utf8')))
-        throw new CommandError(EXIT.untrusted, `${path} is neither an archive nor a plain export of a vault.`);
+        throw new CommandError(
+          EXIT.untrusted,
+          `${path} is neither an archive nor a plain export of a vault, nor of a program that is known here.`,
+        );
       return new ImportSource(handle, stat.size, encrypted);
     } catch (error) {
       await handle.close();
@@ -68,17 +73,19 @@ export class ImportSource {
   async survey(sodium: Sodium, seed: Uint8Array, onRead: OnRead): Promise<Survey> {
     let manifest: ArchiveManifest | undefined;
     const bins = new Map<string, ArchivedBin | undefined>();
+    const types = new Map<ContentType, number>();
     let items = 0;
     for await (const record of this.records(sodium, seed, onRead)) {
       if (record.record === 'manifest') manifest = record;
       if (record.record === 'bin') bins.set(record.id, record);
       if (record.record !== 'item') continue;
       items++;
+      types.set(record.type, (types.get(record.type) ?? 0) + 1);
       if (!bins.has(record.bin)) bins.set(record.bin, undefined);
       if (bins.size > BINS_MAX) throw new ArchiveError('bad_record', 'it has too many bins');
     }
     if (manifest === undefined) throw new ArchiveError('bad_record', 'it does not say which vault it is of');
-    return { manifest, bins, items };
+    return { manifest, bins, items, types };
   }
 
   /** Closes the file. */

@@ -10,7 +10,7 @@ import { indexPageHtml, indexScript, sectionsOf, type IndexedPage } from './sear
 /** The groups of the navigation and their pages. Other pages follow in the last one, by name. */
 const GROUPS: readonly (readonly [title: string, names: readonly string[]])[] = [
   ['Begin', ['index', 'what-is-promised']],
-  ['Use it', ['web', 'command-line', 'doctor', 'archive', 'agent-tools']],
+  ['Use it', ['web', 'command-line', 'doctor', 'archive', 'importing', 'agent-tools']],
   ['Run it', ['operating', 'configuration', 'alerts', 'billing', 'dependencies']],
   ['Build on it', ['sdk', 'endpoints', 'errors', 'http', 'sockets', 'blobs', 'pairing', 'content-types', 'limits']],
   ['Check it', ['cryptography', 'vectors', 'conformance', 'attacks']],

@@ -4,6 +4,7 @@
  * user's devices for its bin. Item tags prove which bin an item is in.
  */
 import type { BinView } from '../sdk/events.js';
+import { fold } from '../sdk/query.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { BIN_SLUG } from '../protocol/ids.js';
 import { McpError } from './errors.js';
@@ -106,9 +107,23 @@ function few(bins: readonly BinFacts[], how: (bin: BinFacts) => string): string 
   return bins.slice(0, LISTED_MAX).map(how).join(', ') + (bins.length > LISTED_MAX ? ', …' : '');
 }
 
+/** Letters and digits of a name or slug, compared as a search does: without case, accents, white space and emoji. */
+const letters = (name: string): string => fold(name).replace(/[^\p{L}\p{N}]/gu, '');
+
+/** The bins, first those that may be meant: whose name or slug has the letters of what was asked for, or is in them. */
+function likeliest(bins: readonly BinFacts[], name: string): readonly BinFacts[] {
+  const wanted = letters(name);
+  const near = (own: string | null): boolean => {
+    const has = letters(own ?? '');
+    return has !== '' && wanted !== '' && (has.includes(wanted) || wanted.includes(has));
+  };
+  const rank = (bin: BinFacts): number => (near(bin.name) || near(bin.slug) ? 0 : 1);
+  return [...bins].sort((one, other) => rank(one) - rank(other));
+}
+
 /** With an allow list the refusal does not reveal whether a bin outside of it exists. */
 function refusal(name: string, there: readonly BinFacts[], limited: boolean): McpError {
-  const hint = there.length === 0 ? undefined : `Bins: ${few(there, binText)}.`;
+  const hint = there.length === 0 ? undefined : `Bins: ${few(likeliest(there, name), binText)}.`;
   const shown = JSON.stringify(shownName(name) ?? '');
   if (!limited) return new McpError('bin_not_found', `there is no bin ${shown}`, { hint });
   return new McpError('bin_not_allowed', `${BINS_VARIABLE} does not let this program use a bin ${shown}`, { hint });

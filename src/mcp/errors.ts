@@ -3,12 +3,16 @@ import { CommandError, EXIT, type ExitCode } from '../terminal/terminal.js';
 
 interface ErrorEntry {
   readonly exit: ExitCode;
-  /** What to do about it, unless the thrower gives a better hint. */
+  /** What to do about it: for the user, and for an agent where there is no `next`. */
   readonly hint: string;
+  /** What an agent does about it: which tool it calls, or what it tells the user. */
+  readonly next?: string;
 }
 
 const PAIR_AGAIN = 'Run `service-mcp pair --force` on this machine, with the six words that another device shows.';
 const LATER = 'Try again later.';
+const UNPAIRED =
+  'Tell the user: no tool works until this machine is paired again, by `service-mcp pair --force` at a terminal.';
 
 /** Every code that a command or a tool fails with. The README of the package has a line for each. */
 export const ERRORS = {
@@ -29,9 +33,9 @@ export const ERRORS = {
   already_running: { exit: EXIT.unavailable, hint: 'End that one first: one instance runs on a machine.' },
   /** This instance lost its lock to another one. */
   lock_lost: { exit: EXIT.unavailable, hint: 'Restart the MCP client that should have it.' },
-  revoked: { exit: EXIT.refused, hint: PAIR_AGAIN },
+  revoked: { exit: EXIT.refused, hint: PAIR_AGAIN, next: UNPAIRED },
   /** The server does not know this device: its database is another one. */
-  unknown_device: { exit: EXIT.refused, hint: PAIR_AGAIN },
+  unknown_device: { exit: EXIT.refused, hint: PAIR_AGAIN, next: UNPAIRED },
   usage: { exit: EXIT.usage, hint: 'See `service-mcp --help`.' },
   bad_words: { exit: EXIT.usage, hint: 'Compare the words with those on the other screen.' },
   unknown_code: {
@@ -43,21 +47,58 @@ export const ERRORS = {
   password_required: { exit: EXIT.refused, hint: 'Run `service-mcp pair` at a terminal, where it is asked for.' },
   password_invalid: { exit: EXIT.refused, hint: 'Pair again with the right one. The words are still good.' },
   device_limit: { exit: EXIT.refused, hint: 'Revoke a device that is no longer used, then try again.' },
-  interrupted: { exit: EXIT.interrupted, hint: 'Nothing was changed.' },
-  unreachable: { exit: EXIT.unavailable, hint: 'Look whether the server is up and the address is right.' },
-  server_trouble: { exit: EXIT.unavailable, hint: LATER },
-  rate_limited: { exit: EXIT.unavailable, hint: LATER },
+  interrupted: {
+    exit: EXIT.interrupted,
+    hint: 'Nothing was changed.',
+    next: 'Nothing was changed. Call again if it is still wanted.',
+  },
+  unreachable: {
+    exit: EXIT.unavailable,
+    hint: 'Look whether the server is up and the address is right.',
+    next: 'Nothing was changed. Call again after a minute; if that fails too, tell the user.',
+  },
+  server_trouble: {
+    exit: EXIT.unavailable,
+    hint: LATER,
+    next: 'Nothing was changed. Call again after a minute; if that fails too, tell the user.',
+  },
+  rate_limited: {
+    exit: EXIT.unavailable,
+    hint: LATER,
+    next: 'Nothing was changed. Wait, then call again, and less often.',
+  },
   /** The response is not of this service. */
-  bad_answer: { exit: EXIT.failure, hint: 'Is the address right? A proxy in between answers like this too.' },
+  bad_answer: {
+    exit: EXIT.failure,
+    hint: 'Is the address right? A proxy in between answers like this too.',
+    next: 'Do not call again: tell the user that the address, or a proxy, may be wrong.',
+  },
   /** A signature, a certificate or a key does not verify. */
-  untrusted: { exit: EXIT.untrusted, hint: 'Nothing was done. If it happens again, somebody may be in between.' },
+  untrusted: {
+    exit: EXIT.untrusted,
+    hint: 'Nothing was done. If it happens again, somebody may be in between.',
+    next: 'Nothing was done. Do not call again: tell the user that somebody may be in between.',
+  },
   uncertified_device: {
     exit: EXIT.untrusted,
     hint: 'On another device compare the fingerprint and certify it, or revoke it.',
+    next: 'Nothing was stored. Tell the user to compare its fingerprint on another device and to certify or revoke it; sb_list_items and sb_search go on working.',
   },
-  tenant_suspended: { exit: EXIT.refused, hint: 'Reading works. Writing works again when the account is paid for.' },
-  payment_required: { exit: EXIT.refused, hint: 'The account is inactive until it is paid for.' },
-  storage_full: { exit: EXIT.refused, hint: 'Delete what is no longer needed.' },
+  tenant_suspended: {
+    exit: EXIT.refused,
+    hint: 'Reading works. Writing works again when the account is paid for.',
+    next: 'Nothing was changed. Tell the user that the account is to be paid for; sb_list_items and sb_search go on working.',
+  },
+  payment_required: {
+    exit: EXIT.refused,
+    hint: 'The account is inactive until it is paid for.',
+    next: 'Tell the user that the account is to be paid for: no tool works before.',
+  },
+  storage_full: {
+    exit: EXIT.refused,
+    hint: 'Delete what is no longer needed.',
+    next: 'Nothing was stored. Tell the user, and delete nothing to make room unless the user names it.',
+  },
   /** No other device is left that could pair this one again. */
   last_device: {
     exit: EXIT.refused,
@@ -66,28 +107,81 @@ export const ERRORS = {
   /** An environment variable has an invalid value. */
   bad_setting: { exit: EXIT.usage, hint: 'Correct the variable where the MCP client starts this program.' },
   /** The arguments do not fit the tool's schema. */
-  bad_input: { exit: EXIT.usage, hint: "Correct the arguments: the tool's input schema says what it takes." },
-  bad_payload: { exit: EXIT.usage, hint: 'Correct the payload and call again.' },
-  too_large: { exit: EXIT.usage, hint: 'Put it in several smaller items.' },
-  bin_not_found: { exit: EXIT.notFound, hint: 'Name a bin by its name, slug or id.' },
+  bad_input: {
+    exit: EXIT.usage,
+    hint: 'Call the same tool again with arguments that fit its input schema.',
+  },
+  bad_payload: {
+    exit: EXIT.usage,
+    hint: 'Nothing was stored. Correct the payload, which has an example for each type in the input schema, and call sb_put_item again.',
+  },
+  too_large: {
+    exit: EXIT.usage,
+    hint: 'Nothing was stored. Split the content, and call sb_put_item once for each part.',
+  },
+  bin_not_found: {
+    exit: EXIT.notFound,
+    hint: 'Call again with one of the bins that sb_list_items tells, by name, slug or id.',
+  },
+  /** A cursor that no page gave, or with other arguments. */
+  bad_cursor: {
+    exit: EXIT.usage,
+    hint: 'Call again without cursor: that begins with the newest. A cursor goes with the same other arguments only.',
+  },
   /** Several bins have the name or slug. */
-  bin_ambiguous: { exit: EXIT.usage, hint: 'Name it by its id.' },
-  bin_not_allowed: { exit: EXIT.refused, hint: 'Only the person who runs this program can change SERVICE_BINS.' },
-  item_not_found: { exit: EXIT.notFound, hint: 'Take the id from a list or a search.' },
-  read_only: { exit: EXIT.refused, hint: 'Only the person who runs this program can change SERVICE_READ_ONLY.' },
+  bin_ambiguous: {
+    exit: EXIT.usage,
+    hint: 'Call again with the id as bin; where it is not clear which one is meant, ask the user.',
+  },
+  bin_not_allowed: {
+    exit: EXIT.refused,
+    hint: 'Call again with one of the bins that sb_list_items tells. Only the person who runs this program can allow others.',
+  },
+  item_not_found: {
+    exit: EXIT.notFound,
+    hint: 'Call sb_search or sb_list_items, and take the id from there.',
+  },
+  read_only: {
+    exit: EXIT.refused,
+    hint: 'Only sb_list_items and sb_search work here. Only the person who runs this program can change that.',
+  },
   /** The change is kept in this program and sent when the server is back. */
-  queued: { exit: EXIT.unavailable, hint: 'Do not call again for the same change: it would be made twice.' },
-  clock_wrong: { exit: EXIT.failure, hint: "Set this machine's clock." },
+  queued: {
+    exit: EXIT.unavailable,
+    hint: 'Do not call again for the same change: it would be made twice. A note of sb_list_items says whether it still waits.',
+  },
+  clock_wrong: {
+    exit: EXIT.failure,
+    hint: "Set this machine's clock.",
+    next: "Nothing was stored. Tell the user to set this machine's clock.",
+  },
   /** Too many concurrent calls. */
-  busy: { exit: EXIT.unavailable, hint: 'Wait for the calls that are under way, then call again.' },
+  busy: {
+    exit: EXIT.unavailable,
+    hint: 'Wait until an earlier call is answered, then call again.',
+  },
   /** A refusal of the server without a code of its own here; the message quotes it. */
-  refused: { exit: EXIT.refused, hint: "The message is the server's." },
+  refused: {
+    exit: EXIT.refused,
+    hint: "The message is the server's.",
+    next: 'Nothing was changed. Do not repeat the call as it is: tell the user the code.',
+  },
   disk: { exit: EXIT.failure, hint: 'Nothing was changed. Make room, or mend the permissions, then try again.' },
-  internal: { exit: EXIT.failure, hint: 'This is a fault of the companion. Please report it.' },
+  internal: {
+    exit: EXIT.failure,
+    hint: 'This is a fault of the companion. Please report it.',
+    next: 'Tell the user that standard error of this program has more. Call again once at most.',
+  },
 } as const satisfies Readonly<Record<string, ErrorEntry>>;
 
 /** A code of the catalogue. */
 export type McpCode = keyof typeof ERRORS;
+
+/** What an agent does about a code. */
+export function nextOf(code: McpCode): string {
+  const { hint, next = hint }: ErrorEntry = ERRORS[code];
+  return next;
+}
 
 /**
  * A failure with a code, a sentence on what is wrong, and a hint on what to do. Neither contains a secret or a payload.
@@ -96,8 +190,16 @@ export class McpError extends CommandError {
   override readonly name = 'McpError';
   declare readonly code: McpCode;
   declare readonly hint: string;
+  private readonly given: string | undefined;
 
   constructor(code: McpCode, message: string, options?: ErrorOptions & { readonly hint?: string | undefined }) {
     super(ERRORS[code].exit, message, options?.hint ?? ERRORS[code].hint, { ...options, code });
+    this.given = options?.hint;
+  }
+
+  /** What to do, for an agent: what the thrower knows, then what the catalogue says to call. */
+  get next(): string {
+    const next = nextOf(this.code);
+    return this.given === undefined ? next : `${this.given} ${next}`;
   }
 }

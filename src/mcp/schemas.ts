@@ -3,39 +3,70 @@ import { z } from 'zod';
 import { SEARCH_TEXT_MAX } from '../sdk/query.js';
 import { ULID } from '../protocol/ids.js';
 import { CONTENT_TYPES } from '../protocol/item.js';
+import { PAYLOAD_SCHEMAS } from './payload-schema.js';
 
-/** Items of a list without `limit`. */
+/** Items of a page without `limit`. */
 const LIST_DEFAULT = 20;
-/** Most items and most bins in one answer. */
+/** Most items and most bins on one page. */
 export const LIST_MAX = 200;
 
-const bin = z.string().min(1).max(200).describe('Name, slug or id of a bin.');
-const id = z.string().regex(ULID, 'must be a ULID: 26 upper-case characters').describe('ULID of an item.');
+const bin = z.string().min(1).max(200);
+const type = z.enum(CONTENT_TYPES);
+const id = z.string().regex(ULID, 'must be a ULID: 26 upper-case characters');
 
 /** A date, or a date with a time; UTC if no zone is given. */
 const ISO = /^\d{4}-\d{2}-\d{2}(?:[Tt ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d{2}:?\d{2})?)?$/;
+const DATE_LENGTH = 'YYYY-MM-DD'.length;
+const DAY_MS = 86_400_000;
 
-/** ms since 1970 of a text that fits `ISO`; NaN if there is no such time. */
-export const timeOf = (text: string): number =>
-  Date.parse(/[Tt ].*(?:[Zz]|[+-]\d{2}:?\d{2})$/.test(text) || text.length === 10 ? text : `${text}Z`);
+/** ms since 1970 of a text that fits `ISO`, of a date its beginning; NaN if there is no such time. */
+export const firstOf = (text: string): number =>
+  Date.parse(/[Tt ].*(?:[Zz]|[+-]\d{2}:?\d{2})$/.test(text) || text.length === DATE_LENGTH ? text : `${text}Z`);
+
+/** The same for the end of a period: of a date its last ms. */
+export const lastOf = (text: string): number => firstOf(text) + (text.length === DATE_LENGTH ? DAY_MS - 1 : 0);
+
+/** False for the 30th of February, which the parser takes for a day of March. */
+function exists(text: string): boolean {
+  const date = text.slice(0, DATE_LENGTH);
+  const day = firstOf(date);
+  return !Number.isNaN(day) && !Number.isNaN(firstOf(text)) && new Date(day).toISOString().startsWith(date);
+}
+
+const time = z.string().regex(ISO, 'must be an ISO 8601 date or time').refine(exists, 'must be a time that exists');
 
 /** `sb_put_item`. */
 export const putInput = z.strictObject({
-  bin,
-  type: z.enum(CONTENT_TYPES).optional().describe('Content type; found from the fields of the payload when omitted.'),
-  payload: z.record(z.string(), z.unknown()).describe('The content: the fields of its type, and no others.'),
+  bin: bin.describe('The bin to save it in: its name, slug or id. Where the user names none: inbox.'),
+  type: type
+    .optional()
+    .describe('Content type. Left out, it is found from the fields; a text that is only a web address becomes a link.'),
+  payload: z
+    .record(z.string(), z.unknown(), 'must be an object, such as {"text": "Milk, bread"}')
+    .meta({ description: 'The content: fields of its type and no others.', anyOf: PAYLOAD_SCHEMAS }),
 });
+
+/** What lists and searches have in common. */
+const page = {
+  bin: bin.optional().describe('Only items of this bin: its name, slug or id. Default: all bins.'),
+  type: type.optional().describe('Only items of this type.'),
+  since: time
+    .optional()
+    .describe('Only items written then or later: ISO 8601 date or time, such as 2026-03-02. UTC if no zone is given.'),
+  until: time.optional().describe('Only items written then or earlier; a date counts to its end.'),
+  limit: z.int().min(1).max(LIST_MAX).default(LIST_DEFAULT).describe('Most items on a page.'),
+  cursor: z
+    .string()
+    .min(1)
+    .max(200)
+    .optional()
+    .describe('nextCursor of the page before, to go on after it. All other arguments stay the same.'),
+};
 
 /** `sb_list_items`. */
 export const listInput = z.strictObject({
-  bin: bin.optional().describe('Name, slug or id of a bin. Default: all bins.'),
-  limit: z.int().min(1).max(LIST_MAX).default(LIST_DEFAULT).describe('How many items at most, the newest first.'),
-  since: z
-    .string()
-    .regex(ISO, 'must be an ISO 8601 time')
-    .refine((text) => !Number.isNaN(timeOf(text)), 'must be a time that exists')
-    .optional()
-    .describe('ISO 8601 time: only items written at that time or later. UTC where no zone is given.'),
+  id: id.optional().describe('Only the item of this id, its texts whole.'),
+  ...page,
 });
 
 /** `sb_search`. */
@@ -44,12 +75,12 @@ export const searchInput = z.strictObject({
     .string()
     .min(1)
     .max(SEARCH_TEXT_MAX)
-    .describe('Text to look for, as it stands in an item. Case, accents and repeated white space do not matter.'),
-  bin: bin.optional().describe('Name, slug or id of a bin. Default: all bins.'),
+    .describe('One word or phrase, looked for as it stands; case, accents and line breaks do not matter.'),
+  ...page,
 });
 
 /** `sb_delete_item`. */
-export const deleteInput = z.strictObject({ id });
+export const deleteInput = z.strictObject({ id: id.describe('The id of one item, from a list or a search.') });
 
 const version = z.int().min(0).describe('Server-assigned version.');
 
@@ -69,7 +100,10 @@ const item = z.object({
     .array(z.string())
     .optional()
     .describe('Fields whose value is withheld: the person has not allowed agents to read it.'),
-  cut: z.array(z.string()).optional().describe('Fields whose text is cut, since the answer would be too long.'),
+  cut: z
+    .array(z.string())
+    .optional()
+    .describe('Fields whose text is cut, since the answer would be too long: sb_list_items with id has it whole.'),
   blob: z
     .object({
       url: z.string().nullable().describe('Signed URL of the encrypted content; null where there is none now.'),
@@ -94,7 +128,11 @@ export type ItemOutput = z.infer<typeof item>;
 
 const listing = {
   items: z.array(item).describe('Newest first.'),
-  total: z.int().describe('How many items fit, also beyond what is shown.'),
+  total: z.int().describe('How many items fit, on all pages.'),
+  nextCursor: z
+    .string()
+    .nullable()
+    .describe('The cursor argument of the call for the next page; null: this is the last.'),
   complete: z
     .boolean()
     .nullable()
@@ -107,7 +145,7 @@ export const listOutput = z.object({
   ...listing,
   bins: z
     .array(z.object({ id: z.string(), slug: z.string().nullable(), name: z.string().nullable() }))
-    .describe('The bins that there are, also empty ones: name, slug and id are all taken.'),
+    .describe('The bins that there are, also empty ones. Any of name, slug and id may be given as bin.'),
 });
 /** `sb_search`. */
 export const searchOutput = z.object(listing);

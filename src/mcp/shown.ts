@@ -11,15 +11,21 @@ import { binText, type Bins } from './bin-scope.js';
 import type { ItemOutput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
-/** Characters of payload JSON in one answer. The first item is never cut; it has at most 64 KB. */
-export const ANSWER_MAX = 100_000;
-/** Characters left of each text of an item past the bound. */
+/** Characters of payload JSON that a page shows whole. Its first item is never cut; it has at most 64 KB. */
+export const WHOLE_MAX = 50_000;
+/** Characters of the JSON of all items of a page, some 20,000 tokens of a model: one more that does not fit ends it. */
+export const PAGE_MAX = 80_000;
+/** Characters left of each text of an item past `WHOLE_MAX`. */
 const CUT_TO = 300;
+/** Characters that are reserved for the address of a blob. */
+const ADDRESS = 1_000;
 
 /** Replaces a withheld secret. Refused as the secret of a new item. */
 export const MASK = '********';
 /** The only fields shown of a withheld password: any other field may repeat the secret. */
 const OPEN: ReadonlySet<string> = new Set(SEARCHED.password);
+/** Fields that are named as withheld; more are left out. */
+const REDACTED_MAX = 20;
 /** The latest time of ISO 8601; only a lying server or a broken clock gives a later one. */
 const TIME_MAX = 8.64e15;
 
@@ -33,10 +39,12 @@ const DAMAGED = {
   whatToDo: 'Restart this program: it reads everything anew.',
 };
 
-/** The items of one answer. */
+/** The items of one page. */
 export class Sheet {
   private readonly items: ItemOutput[] = [];
-  private left = ANSWER_MAX;
+  private readonly withBlob: ItemView[] = [];
+  private whole = WHOLE_MAX;
+  private left = PAGE_MAX;
 
   constructor(
     private readonly bins: Bins,
@@ -44,32 +52,51 @@ export class Sheet {
     private readonly passwords: boolean,
   ) {}
 
-  /** An item that opened. */
-  add(view: ItemView, blob: ItemOutput['blob']): void {
+  /** An item that opened. False: the page is full, and ends before it. */
+  add(view: ItemView): boolean {
     const { payload, redacted } = this.masked(view);
-    const { payload: fitting, cut } = this.fitted(payload);
-    this.items.push({
+    const { payload: fitting, cut, whole } = this.fitted(payload);
+    const item = {
       ...this.head(view),
       payload: fitting,
       ...(redacted.length === 0 ? {} : { redacted }),
       ...(cut.length === 0 ? {} : { cut }),
-      ...(blob === undefined ? {} : { blob }),
       ...(view.version === 0 ? { onServer: false as const } : {}),
-    });
+    };
+    // The blob of a large password contains its secret: no address of it while passwords are withheld.
+    const linked = view.blob !== null && (view.type !== 'password' || this.passwords);
+    if (!this.push(item, linked ? ADDRESS : 0)) return false;
+    this.whole -= whole;
+    if (linked) this.withBlob.push(view);
+    return true;
   }
 
-  /** An item that does not verify or does not open any more. */
-  addUnreadable(card: Card): void {
+  /** An item that does not verify or does not open any more. False: the page is full, and ends before it. */
+  addUnreadable(card: Card): boolean {
     const reason = card.reason === null ? undefined : reasonOf(card.reason);
     const unreadable =
       card.reason === null || reason === undefined
         ? DAMAGED
         : { reason: card.reason, meaning: reason.meaning, whatToDo: reason.whatToDo };
-    this.items.push({ ...this.head(card), payload: null, unreadable });
+    return this.push({ ...this.head(card), payload: null, unreadable }, 0);
   }
 
-  get output(): ItemOutput[] {
-    return this.items;
+  /** The items whose content is in a blob that may be named. */
+  get linked(): readonly ItemView[] {
+    return this.withBlob;
+  }
+
+  /** `blobs`: where the content of the linked items is. */
+  output(blobs: ReadonlyMap<string, ItemOutput['blob']>): ItemOutput[] {
+    return this.items.map((item) => (blobs.has(item.id) ? { ...item, blob: blobs.get(item.id) } : item));
+  }
+
+  private push(item: ItemOutput, more: number): boolean {
+    const size = JSON.stringify(item).length + more;
+    if (size > this.left && this.items.length > 0) return false;
+    this.left -= size;
+    this.items.push(item);
+    return true;
   }
 
   private head(of: Pick<Card, 'id' | 'version' | 'binId' | 'type' | 'ts'>) {
@@ -80,17 +107,24 @@ export class Sheet {
 
   private masked({ type, payload }: ItemView): { readonly payload: JsonObject | null; readonly redacted: string[] } {
     if (payload === null || type !== 'password' || this.passwords) return { payload, redacted: [] };
-    const redacted = Object.keys(payload).filter((field) => !OPEN.has(field));
-    return { payload: { ...payload, ...Object.fromEntries(redacted.map((field) => [field, MASK])) }, redacted };
+    const shown = Object.entries(payload).filter(([field]) => OPEN.has(field));
+    // Its own fields are few; of another program's there may be thousands.
+    const redacted = Object.keys(payload)
+      .filter((field) => !OPEN.has(field))
+      .slice(0, REDACTED_MAX);
+    const masks = redacted.map((field): [string, string] => [field, MASK]);
+    return { payload: Object.fromEntries([...shown, ...masks]), redacted };
   }
 
-  /** The payload, cut to the room left in this answer. */
-  private fitted(payload: JsonObject | null): { readonly payload: ItemOutput['payload']; readonly cut: string[] } {
-    if (payload === null) return { payload, cut: [] };
+  /** The payload, whole or with its long texts cut. `whole`: characters that count as shown whole. */
+  private fitted(payload: JsonObject | null): {
+    readonly payload: ItemOutput['payload'];
+    readonly cut: string[];
+    readonly whole: number;
+  } {
+    if (payload === null) return { payload, cut: [], whole: 0 };
     const size = JSON.stringify(payload).length;
-    const whole = size <= this.left || this.items.length === 0;
-    this.left = Math.max(0, this.left - size);
-    if (whole) return { payload: { ...payload }, cut: [] };
+    if (size <= this.whole || this.items.length === 0) return { payload: { ...payload }, cut: [], whole: size };
     const cut: string[] = [];
     const fields = Object.entries(payload).flatMap(([field, value]): [string, unknown][] => {
       const text = typeof value === 'string' ? value : JSON.stringify(value);
@@ -98,7 +132,7 @@ export class Sheet {
       cut.push(field);
       return [[field, `${text.slice(0, CUT_TO)}…`]];
     });
-    return { payload: Object.fromEntries(fields), cut };
+    return { payload: Object.fromEntries(fields), cut, whole: 0 };
   }
 }
 

@@ -1,21 +1,22 @@
 /** The four tools (MCP-40): what each says of itself, takes and returns, and what it does. */
 import type { ToolAnnotations } from '@modelcontextprotocol/sdk/types.js';
 import type { z } from 'zod';
-import { fieldsOf, holdsFile, shapedPayload, payloadDetected } from '../sdk/payloads/shapes.js';
+import { holdsFile, shapedPayload, payloadDetected } from '../sdk/payloads/shapes.js';
 import { ClientError, isPassing } from '../sdk/errors.js';
 import type { ItemView } from '../sdk/events.js';
 import type { DownloadUrl } from '../sdk/replies.js';
 import { fold } from '../sdk/query.js';
 import type { JsonObject } from '../crypto/payload.js';
-import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
+import type { ContentType } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';
-import { binText, type BinFacts, type Bins } from './bin-scope.js';
+import { binText, type BinFacts } from './bin-scope.js';
 import { McpError } from './errors.js';
 import { toolFailure } from './failure.js';
+import { Page } from './page.js';
 import * as schemas from './schemas.js';
 import { isoOf, itemText, MASK, Sheet } from './shown.js';
 import type { Fresh, Progress, Vault } from './vault.js';
-import { Newest, type Card } from './vault-store.js';
+import type { Card } from './vault-store.js';
 
 /** What a call has beside its arguments. */
 export interface ToolCall {
@@ -66,12 +67,11 @@ const DATA =
 
 /** Does not say how to allow it: an agent with a shell would run that command. */
 const WITHHELD =
-  'Secrets of passwords are withheld: the user has not allowed agents to read them, and alone can do so.';
+  'Secrets of passwords are withheld: the user has not allowed agents to read them, and alone can do so. Say so where ' +
+  'one is needed.';
 
 const WITHHOLDING =
   'Compare with another device. Everything is read again after some minutes, or when this program restarts.';
-
-const shapes = CONTENT_TYPES.map((type) => `${type} {${fieldsOf(type).join(', ')}}`).join('; ');
 
 /** Infers the types of one tool, so that `run` is checked against its own schemas. */
 const tool = <I extends Tool['input'], O extends Tool['output']>(made: Tool<I, O>): Tool => made;
@@ -89,13 +89,9 @@ const putTool = ({ vault, now }: Tooling): Tool =>
     name: 'sb_put_item',
     title: 'Put an item',
     description:
-      "Stores a new item in one of the user's bins. It is encrypted on this machine and appears on the user's other " +
-      'devices. Each call makes a new item; there is no way to change an existing one. The payload is a flat object with ' +
-      `the fields of its type: ${shapes}. Numbers: w, h, size, duration, lat, lng; all others are text. Required: the ` +
-      'secret of a password, the url of a link, the text of a text or code, the name of a contact or file, the label of ' +
-      'an image or audio, the title of a video, and name, addr or lat and lng of a location. Of image, file, audio and ' +
-      'video only the description can be stored here, not the content. When the type is omitted it is found from the ' +
-      'fields; a text that is nothing but a web address becomes a link.',
+      "Saves a new item in one of the user's bins; it is encrypted here and appears on all devices of the user. An " +
+      'existing item cannot be changed: put the new one, then delete the old one with sb_delete_item. sb_list_items tells ' +
+      'the bins that there are. Of image, file, audio and video only the description is stored, never the content.',
     annotations: { readOnlyHint: false, destructiveHint: false, idempotentHint: false, openWorldHint: false },
     writes: true,
     input: schemas.putInput,
@@ -132,26 +128,28 @@ const listTool = (tooling: Tooling): Tool =>
     name: 'sb_list_items',
     title: 'List items',
     description:
-      "Lists the user's items, decrypted, newest first, of one bin or of all, and the bins that there are. Items that do " +
-      `not verify or decrypt are listed with a reason and without content. Large content is given as a signed URL. ${DATA}`,
+      "Lists the user's items, newest first, and the bins that there are. To look for a word use sb_search. With id it " +
+      'shows one item, its texts whole. An answer is a page: where nextCursor is not null there is more. Files, and ' +
+      'content over 64 KB, come as the address of encrypted bytes, which cannot be read here. Secrets of passwords come ' +
+      `as ${MASK} unless the user lets agents read them. ${DATA}`,
     annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
     writes: false,
     input: schemas.listInput,
     output: schemas.listOutput,
     binOf: ({ bin }) => bin ?? null,
-    run: async ({ bin, limit, since }, call) => {
+    run: async (args, call) => {
       const fresh = await refreshed(tooling, call);
-      const inBin = within(fresh.bins, bin);
-      const from = since === undefined ? -Infinity : schemas.timeOf(since);
-      const newest = new Newest(limit);
-      for (const card of tooling.vault.store.cards()) if (card.ts >= from && inBin(card)) newest.offer(card);
+      const page = new Page(fresh.bins, args);
+      for (const card of tooling.vault.store.cards()) if (page.fits(card)) page.offer(card);
+      if (args.id !== undefined && page.total === 0)
+        throw new McpError('item_not_found', `there is no item ${args.id} that these arguments select`);
       const { bins } = fresh;
       const shown = bins.all.slice(0, schemas.LIST_MAX);
       const more = bins.all.length - shown.length;
-      const given = await answer(tooling, fresh, {
-        ...{ newest, bin },
-        notes: more > 0 ? [`${more} more bins are not listed.`] : [],
-      });
+      const notes = more > 0 ? [`${more} more bins are not listed.`] : [];
+      if (page.total === 0 && Object.keys(args).length > 1)
+        notes.push('Nothing fits these arguments: call sb_list_items with fewer of them.');
+      const given = await answer(tooling, fresh, { page, tool: 'sb_list_items', notes });
       return { ...given, output: { ...given.output, bins: [...shown] }, text: `${given.text}\n${binsText(shown)}` };
     },
   });
@@ -161,29 +159,30 @@ const searchTool = (tooling: Tooling): Tool =>
     name: 'sb_search',
     title: 'Search items',
     description:
-      "Finds the user's items that contain a text, newest first, by a search on this machine over what is decrypted. " +
-      'It looks at names, titles, addresses and texts, never at the secret of a password, and not into large content. ' +
-      `At most ${schemas.LIST_MAX} are shown. ${DATA}`,
+      "Finds the user's items that contain a text, newest first: a word or phrase as it stands, not several words that " +
+      'are apart. It looks at names, titles, addresses and texts, never at the secrets of passwords and not into content ' +
+      `over 64 KB. To list items by bin, type or time alone use sb_list_items. ${DATA}`,
     annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
     writes: false,
     input: schemas.searchInput,
     output: schemas.searchOutput,
     binOf: ({ bin }) => bin ?? null,
-    run: async ({ query, bin }, call) => {
-      const needed = fold(query);
+    run: async (args, call) => {
+      const needed = fold(args.query);
       if (needed === '') throw new McpError('bad_input', 'query has nothing in it that can be looked for');
       const fresh = await refreshed(tooling, call);
-      const inBin = within(fresh.bins, bin);
-      const newest = new Newest(schemas.LIST_MAX);
+      const { store } = tooling.vault;
+      const page = new Page(fresh.bins, args);
       let unread = 0;
-      for (const card of tooling.vault.store.cards()) {
-        if (!inBin(card)) continue;
+      for (const card of store.cards()) {
+        if (!page.fits(card)) continue;
         if (card.reason !== null) unread++;
-        else if ((tooling.vault.store.textOf(card.id) ?? (await tooling.vault.textOf(card))).includes(needed))
-          newest.offer(card);
+        else if ((store.textOf(card.id) ?? (await tooling.vault.textOf(card))).includes(needed)) page.offer(card);
       }
-      const skipped = `${unread} items were not searched, since they do not verify: list them.`;
-      return answer(tooling, fresh, { newest, bin, notes: unread === 0 ? [] : [skipped] });
+      const notes = unread === 0 ? [] : [`${unread} items were not searched, since they do not verify: list them.`];
+      if (page.total === 0)
+        notes.push('Nothing contains this text: call sb_search with one word of it, or sb_list_items.');
+      return answer(tooling, fresh, { page, tool: 'sb_search', notes });
     },
   });
 
@@ -192,8 +191,8 @@ const deleteTool = ({ vault }: Tooling): Tool =>
     name: 'sb_delete_item',
     title: 'Delete an item',
     description:
-      "Deletes one item by its id, on all of the user's devices. There is no way back and no delete by query: take the " +
-      'id from a list or a search, and delete only what the user wants deleted.',
+      'Deletes one item for ever, on all devices of the user. First tell the user which item it is and get a yes. Take ' +
+      'its id from sb_list_items or sb_search.',
     annotations: { readOnlyHint: false, destructiveHint: true, idempotentHint: true, openWorldHint: false },
     writes: true,
     input: schemas.deleteInput,
@@ -237,50 +236,39 @@ async function refreshed({ vault }: Pick<Tooling, 'vault'>, call: ToolCall): Pro
   }
 }
 
-/** Selects the items of a call. An item that does not verify also counts as in the bin of its last verified state. */
-function within(bins: Bins, name: string | undefined): (card: Card) => boolean {
-  const only = name === undefined ? undefined : bins.named(name);
-  return ({ binId, provenBin }) => {
-    if (only !== undefined) return binId === only || provenBin === only;
-    return bins.allows(binId) || (binId !== provenBin && provenBin !== null && bins.allows(provenBin));
-  };
-}
-
 async function answer(
   { vault, passwords: allowed }: Tooling,
   fresh: Fresh,
-  found: { readonly newest: Newest; readonly bin: string | undefined; readonly notes: readonly string[] },
+  found: { readonly page: Page; readonly tool: string; readonly notes: readonly string[] },
 ): Promise<ToolAnswer<z.infer<typeof schemas.searchOutput>>> {
-  const passwords = await allowed();
-  const sheet = new Sheet(fresh.bins, passwords);
-  const opened: { readonly card: Card; readonly view: ItemView | null }[] = [];
-  for (const card of found.newest.all) {
+  const { page, tool } = found;
+  const sheet = new Sheet(fresh.bins, await allowed());
+  let count = 0;
+  for (const card of page.cards) {
     const view = card.reason === null ? await viewOf(vault, card) : null;
-    // Undefined: a concurrent call deleted it.
-    if (view === undefined) continue;
-    // A concurrent call may have moved the item to a bin outside the allow list while it was opened.
-    if (view === null || fresh.bins.allows(view.binId)) opened.push({ card, view });
+    // Undefined: a concurrent call deleted it, or moved it to a bin outside the allow list while it was opened.
+    const hidden = view === undefined || (view !== null && !fresh.bins.allows(view.binId));
+    if (!hidden && !(view === null ? sheet.addUnreadable(card) : sheet.add(view))) break;
+    count++;
   }
-  // The blob of a large password contains its secret: no URL is requested while passwords are withheld.
-  const open = opened.flatMap(({ view }) => (view === null || (view.type === 'password' && !passwords) ? [] : [view]));
-  const links = await blobLinks(open, (id) => vault.blobUrl(id));
-  for (const { card, view } of opened)
-    if (view === null) sheet.addUnreadable(card);
-    else sheet.add(view, links.get(view.id));
-  const items = sheet.output;
-  const { total } = found.newest;
+  const items = sheet.output(await blobLinks(sheet.linked, (id) => vault.blobUrl(id)));
+  const { left, nextCursor } = page.after(count);
+  const more =
+    nextCursor === null
+      ? []
+      : [`${left} more items fit: call ${tool} again with the same arguments and cursor ${nextCursor}`];
   const withheld = items.some(({ redacted }) => redacted !== undefined) ? [WITHHELD] : [];
-  const notes = [...notesOn(vault, fresh, { items, total }), ...withheld, ...found.notes];
+  const notes = [...notesOn(vault, fresh, items), ...more, ...withheld, ...found.notes];
   const text = [
-    total === 0 ? 'No items.' : `${items.length} of ${total} items, newest first. ${DATA}`,
+    items.length === 0 ? 'No items.' : `${items.length} of ${page.total} items, newest first. ${DATA}`,
     ...items.map((item, at) => itemText(item, at + 1)),
     ...notes.map((note) => `Note: ${note}`),
   ].join('\n');
   return {
-    output: { items, total, complete: fresh.complete, notes },
+    output: { items, total: page.total, nextCursor, complete: fresh.complete, notes },
     text,
     ids: items.map(({ id }) => id),
-    ...(found.bin === undefined ? {} : { bin: fresh.bins.named(found.bin) }),
+    ...(page.bin === null ? {} : { bin: page.bin }),
   };
 }
 
@@ -298,11 +286,7 @@ async function viewOf(vault: Vault, card: Card): Promise<ItemView | null | undef
 }
 
 /** What the agent must know beside the items: what is missing, what happened, what was left out. By importance. */
-function notesOn(
-  vault: Vault,
-  { complete, bins }: Fresh,
-  shown: { readonly items: readonly schemas.ItemOutput[]; readonly total: number },
-): string[] {
+function notesOn(vault: Vault, { complete, bins }: Fresh, items: readonly schemas.ItemOutput[]): string[] {
   const notes: string[] = [];
   if (complete === false) notes.push(lackText(vault));
   if (complete === null) notes.push('Whether items are missing could not be compared with the server.');
@@ -312,12 +296,10 @@ function notesOn(
   const { unproven } = vault.store;
   if (unproven > 0)
     notes.push(`${unproven} items were deleted by somebody who did not prove to be one of the user's devices.`);
-  if (shown.items.some(({ onServer }) => onServer === false))
+  if (items.some(({ onServer }) => onServer === false))
     notes.push("Items that say onServer false are not in the server's history any more: it lost or withholds them.");
-  if (shown.items.some(({ cut }) => cut !== undefined))
-    notes.push('Long texts are cut, since the answer would be too long: ask for fewer items to see them whole.');
-  if (shown.total > shown.items.length)
-    notes.push(`${shown.total - shown.items.length} more items fit: ask with a narrower search, bin, since or limit.`);
+  if (items.some(({ cut }) => cut !== undefined))
+    notes.push('Long texts are cut, since the answer would be too long: sb_list_items with id shows an item whole.');
   return notes;
 }
 

@@ -116,7 +116,8 @@ const DATE_MAX = 8_640_000_000_000_000;
 const dateOf = (ms: number): string => (ms <= DATE_MAX ? new Date(ms).toISOString().slice(0, 10) : 'far future');
 
 /** `1 item`, `2 items`. */
-export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
+export const counted = (count: number, noun: string, plural = `${noun}s`): string =>
+  `${count} ${count === 1 ? noun : plural}`;
 
 /** Prints a result: the JSON document for scripts, otherwise the lines that are not false. */
 export function show(terminal: Terminal, value: unknown, lines: () => readonly (string | false)[]): void {

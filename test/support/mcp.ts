@@ -18,6 +18,7 @@ import type { WithTeardown } from './postgres.js';
 export interface Listing {
   readonly items: readonly ItemOutput[];
   readonly total: number;
+  readonly nextCursor: string | null;
   readonly complete: boolean | null;
   readonly notes: readonly string[];
 }

@@ -1,7 +1,7 @@
 /** `service-device export`: the whole vault in one file, encrypted under the twelve words, or plain on request. */
+import { Option } from 'commander';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
-import { text } from '../../protocol/bytes.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
 import {
@@ -11,7 +11,6 @@ import {
   plainRecord,
   type ArchivedBin,
   type ArchivedItem,
-  type ArchivedPart,
   type ArchiveManifest,
 } from '../../sdk/archive/records.js';
 import { ApiError, ClientError, isPassing } from '../../sdk/errors.js';
@@ -19,32 +18,30 @@ import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
+import { documentOutput, type DocumentForm, type Output } from '../export-document.js';
+import { bitwardenForm } from '../foreign/bitwarden-export.js';
+import { expectNoFolder, folderOutput } from '../foreign/folder-export.js';
 import { PROGRAM_NAME, type Context, type DeviceCommand, type OpenDevice } from '../context.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
 import { Spool } from '../spool.js';
 import { sizeText } from '../transfer.js';
+
+/** What `--to` names. */
+const TARGETS = ['bitwarden', 'folder'] as const;
+type ExportTarget = (typeof TARGETS)[number];
 
 /** Options of `export`. */
 export interface ExportOptions {
   /** `-` for standard output, plain only. */
   readonly file: string;
   readonly plain?: boolean;
+  /** For another program: readable as `plain` is. */
+  readonly to?: ExportTarget;
   readonly force?: boolean;
   readonly phraseStdin?: boolean;
   /** False: the content of files is left out. */
   readonly files?: boolean;
 }
-
-/** A writer of records; ended by exactly one of `finish` and `abandon`. */
-interface Output {
-  /** True: takes the content of files, as parts. */
-  readonly content: boolean;
-  add(record: ArchivedBin | ArchivedItem | ArchivedPart): Promise<void>;
-  finish(): Promise<void>;
-  abandon(): Promise<void>;
-}
-
-const BUFFER_BYTES = 64 * 1024;
 
 /** `export <file>`. */
 export function registerExport(program: DeviceCommand): void {
@@ -52,12 +49,23 @@ export function registerExport(program: DeviceCommand): void {
     .command('export')
     .summary('the whole vault as one file, encrypted under the twelve words')
     .description('Write the whole vault into one file, encrypted under your twelve words')
-    .argument('<file>', 'the file to write; - is standard output, with --plain only')
+    .argument('<file>', 'the file to write; - is standard output, with --plain and --to bitwarden only')
     .option('--plain', 'write readable JSON instead: whoever has the file reads everything')
+    .addOption(
+      new Option(
+        '--to <program>',
+        'write what another program takes, readable to anybody: JSON, or a folder of files',
+      ).choices(TARGETS),
+    )
     .option('--no-files', 'leave the content of files out: what describes them is there')
     .option('--force', 'replace a file of that name')
     .option('--phrase-stdin', 'read the twelve words from standard input instead of asking')
-    .examples('export vault.archive', 'export --plain vault.json')
+    .examples(
+      'export vault.archive',
+      'export --plain vault.json',
+      'export --to bitwarden vault.json',
+      'export --to folder vault',
+    )
     .does((context, file: string, options: Omit<ExportOptions, 'file'>) => exportVault(context, { ...options, file }));
 }
 
@@ -65,7 +73,8 @@ export function registerExport(program: DeviceCommand): void {
 export async function exportVault(context: Context, options: ExportOptions): Promise<ExitCode> {
   const { terminal } = context;
   expectAllowed(context, options);
-  if (options.file !== '-') await NewFile.expectFree(options.file, options.force === true);
+  if (options.to === 'folder') await expectNoFolder(options.file);
+  else if (options.file !== '-') await NewFile.expectFree(options.file, options.force === true);
   return context.withDevice(async (open) => {
     if (!open.current) terminal.note('The server could not be reached: what is exported is what is here.');
     const output = await outputOf(context, options, open);
@@ -74,6 +83,7 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
       await exporter.run();
       await output.finish();
       const { counts } = exporter;
+      for (const note of output.notes?.() ?? []) terminal.note(note);
       report(context, options, { ...counts, hidden: (await open.device.hidden()).length });
       // Scripts must see that the export is incomplete.
       return counts.lacking + counts.damaged > 0 ? EXIT.untrusted : EXIT.ok;
@@ -85,8 +95,16 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
   });
 }
 
-function expectAllowed({ terminal }: Context, { plain, file }: ExportOptions): void {
-  if (file === '-' && plain !== true)
+/** True: no archive, but something that anybody can read. */
+const isReadable = ({ plain, to }: ExportOptions): boolean => plain === true || to !== undefined;
+
+function expectAllowed({ terminal }: Context, options: ExportOptions): void {
+  const { file, to, plain } = options;
+  if (plain === true && to !== undefined)
+    throw new CommandError(EXIT.usage, '--plain and --to are two forms: say one of them.');
+  if (file === '-' && to === 'folder')
+    throw new CommandError(EXIT.usage, 'A folder has many files.', 'Give the name of a folder.');
+  if (file === '-' && !isReadable(options))
     throw new CommandError(EXIT.usage, 'An archive is bytes, and goes into a file.', 'Give a file name.');
   if (file === '-' && onScreen(terminal)) {
     throw new CommandError(
@@ -95,7 +113,7 @@ function expectAllowed({ terminal }: Context, { plain, file }: ExportOptions): v
       'Give a file name, or pipe the output into another program.',
     );
   }
-  if (plain === true)
+  if (isReadable(options))
     terminal.note('Warning: a plain export is not encrypted. Whoever gets this file reads the whole vault.');
 }
 
@@ -104,7 +122,8 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
   const { tenantId, masterKey } = open.identity;
   const masterFingerprint = fingerprintOfMaster(sodium, masterKey);
   const manifest = { record: 'manifest', format: 1, createdAt: clock.now(), tenantId, masterFingerprint } as const;
-  if (options.plain === true) return plainOutput(context, options, manifest);
+  if (options.to === 'folder') return folderOutput(options.file, manifest);
+  if (isReadable(options)) return documentOutput(context.terminal, options, formOf(options, manifest));
   const seed = await askSeed(sodium, context.terminal, {
     question: 'The twelve words of this vault: ',
     fromInput: options.phraseStdin === true,
@@ -121,7 +140,7 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
       await writer.finish();
       await file.finish();
     };
-    return { content: true, add: (record) => writer.add(record), finish, abandon: () => file.abandon() };
+    return { content: 'all', add: (record) => writer.add(record), finish, abandon: () => file.abandon() };
   } catch (error) {
     await file.abandon();
     throw error;
@@ -130,41 +149,12 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
   }
 }
 
-async function plainOutput({ terminal }: Context, options: ExportOptions, manifest: ArchiveManifest): Promise<Output> {
-  const file = options.file === '-' ? undefined : await NewFile.create(options.file, options.force === true);
+/** The form of an export that is one document. */
+function formOf({ to }: ExportOptions, manifest: ArchiveManifest): DocumentForm {
+  if (to === 'bitwarden') return bitwardenForm();
   const { createdAt, tenantId, masterFingerprint } = manifest;
   const head = { format: PLAIN_FORMAT, version: 1, createdAt, tenantId, masterFingerprint };
-  let buffer = `${JSON.stringify(head).slice(0, -1)},\n"bins":[\n`;
-  let inItems = false;
-  let separator = '';
-  const beginItems = (): void => {
-    if (!inItems) buffer += '],"items":[\n';
-    if (!inItems) separator = '';
-    inItems = true;
-  };
-  const flush = async (): Promise<void> => {
-    if (file === undefined) terminal.print(buffer.replace(/\n$/, ''));
-    else await file.write(text(buffer));
-    buffer = '';
-  };
-  return {
-    content: false,
-    add: async (record) => {
-      if (record.record === 'part') return;
-      if (record.record === 'item') beginItems();
-      // The comma is in front so that the buffer ends with a whole line: standard output is written line by line.
-      buffer += `${separator}${JSON.stringify(plainRecord(record))}\n`;
-      separator = ',';
-      if (buffer.length > BUFFER_BYTES) await flush();
-    },
-    finish: async () => {
-      beginItems();
-      buffer += ']}\n';
-      await flush();
-      await file?.finish();
-    },
-    abandon: async () => file?.abandon(),
-  };
+  return { head, bins: 'bins', entry: plainRecord };
 }
 
 /** Ids and bins of all live items. Only these are held in memory, no content. */
@@ -245,21 +235,21 @@ class Exporter {
     const { id, binId: bin, type, ts, payload } = item;
     const record = { record: 'item', id, bin, type, ts, payload, blob: item.blob !== null, content: null } as const;
     const { output, files } = this.to;
-    const omitted = item.blob?.holds === 'file' && !(files && output.content);
+    const omitted = item.blob?.holds === 'file' && !(files && output.content !== 'none');
     if (omitted) this.counts.blobs++;
     if (omitted || item.blob === null) await output.add(record);
-    else await this.itemOfBlob(record);
+    else await this.itemOfBlob(record, output.content === 'all' || item.blob.holds === 'file');
     this.counts.items++;
     this.report();
   }
 
-  /** An item with its file, or with its large payload: an archive takes its bytes, a plain export the payload itself. */
-  private async itemOfBlob(record: ArchivedItem): Promise<void> {
+  /** An item with its file, or with its large payload: an archive takes the bytes, what is readable the payload itself. */
+  private async itemOfBlob(record: ArchivedItem, asContent: boolean): Promise<void> {
     const { device } = this.open;
     const { output } = this.to;
     const options = { signal: this.context.terminal.interrupted };
     try {
-      if (output.content) await this.content(record, device.blob(record.id, options));
+      if (asContent) await this.content(record, device.blob(record.id, options));
       else await output.add({ ...record, payload: await device.payload(record.id, options), blob: false });
     } catch (error) {
       if (!isLacking(error)) throw outOfReach(error);
@@ -318,12 +308,15 @@ const outOfReach = (error: unknown): unknown =>
 
 function report(
   { terminal }: Context,
-  { file, plain }: ExportOptions,
+  { file, plain, to }: ExportOptions,
   counts: Exporter['counts'] & { readonly hidden: number },
 ): void {
   const { bins, items, blobs, lacking, damaged, hidden } = counts;
   const notes: readonly (readonly [count: number, note: string])[] = [
-    [blobs, `${blobs} items have a file with the server, which is not in the export: only its name is.`],
+    [
+      blobs,
+      `${blobs} items have a file with the server, which is not in the export${to === 'bitwarden' ? '.' : ': only its name is.'}`,
+    ],
     [lacking, `${lacking} items name content that the server does not have as it was written: it is not here.`],
     [
       damaged,
@@ -333,7 +326,7 @@ function report(
   ];
   for (const [count, note] of notes) if (count > 0) terminal.note(note);
   if (file === '-') return;
-  show(terminal, { file, plain: plain === true, ...counts }, () => [
+  show(terminal, { file, plain: plain === true, to, ...counts }, () => [
     `${file}: ${counted(items, 'item')} in ${counted(bins, 'bin')}.`,
   ]);
 }

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { ItemView } from '../../sdk/events.js';
 import { fieldsOf, fieldText, isSecretField, mainField } from '../../sdk/payloads/shapes.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
+import { safeFileName } from '../file-name.js';
 import { findItem } from '../find.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { facts, sanitizeText, sanitizeLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
@@ -161,35 +162,11 @@ interface Saving {
   readonly force: boolean;
 }
 
-/** File systems limit names to 255 bytes, and that of the temporary file is longer. */
-const NAME_MAX_BYTES = 180;
-/** Device names of Windows, with any extension. */
-const RESERVED = /^(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(?:\.|$)/i;
-
-/** The name, truncated for the file system. A short extension is kept. */
-function shortened(name: string): string {
-  if (Buffer.byteLength(name) <= NAME_MAX_BYTES) return name;
-  const [ending = ''] = /\.[^.]{1,10}$/u.exec(name) ?? [];
-  let room = NAME_MAX_BYTES - Buffer.byteLength(ending);
-  let kept = '';
-  for (const character of name.slice(0, name.length - ending.length)) {
-    room -= Buffer.byteLength(character);
-    if (room < 0) break;
-    kept += character;
-  }
-  return kept + ending;
-}
-
 /** The name of an item's file by its payload, sanitized: another device may have chosen it. */
 export function fileNameOf({ id, type, payload }: ItemView): string {
   const field = type === 'file' ? 'name' : type === 'video' ? 'title' : 'label';
-  const name = (fieldText(payload, field) ?? '')
-    .replace(/^.*[/\\]/s, '')
-    // Control and format characters, and characters that other systems forbid.
-    .replace(/[\p{Cc}\p{Cf}\p{Cs}<>:"|?*]/gu, '_')
-    .replace(/^[.\s-]+|[.\s]+$/g, '');
-  if (name === '') return type === 'text' ? `${id}.txt` : id;
-  return shortened(RESERVED.test(name) ? `_${name}` : name);
+  const name = safeFileName(fieldText(payload, field) ?? '');
+  return name === '' && type === 'text' ? `${id}.txt` : name || id;
 }
 
 async function targetOf(output: string, item: ItemView): Promise<string> {

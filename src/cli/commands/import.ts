@@ -1,11 +1,16 @@
-/** `service-device import`: writes an archive or a plain export into the vault. */
+/** `service-device import`: writes an archive, a plain export or the export of another program into the vault. */
+import { Option } from 'commander';
 import { type ArchivedItem, ArchiveError, type ArchiveRecord } from '../../sdk/archive/records.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
+import { type Account, accountLines, accountOf, entryFacts } from '../foreign/account.js';
+import { type ForeignProgram, PROGRAMS } from '../foreign/entries.js';
+import { type Incoming, incomingOf } from '../foreign/records.js';
+import { type ForeignSource, readForeign } from '../foreign/source.js';
 import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
-import { counted, sanitizeText, throttledProgress } from '../../terminal/output.js';
+import { counted, sanitizeText, show, table, throttledProgress } from '../../terminal/output.js';
 import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
 
@@ -17,25 +22,85 @@ export interface ImportOptions {
   /** Accepts an export of another vault. */
   readonly foreign?: boolean;
   readonly phraseStdin?: boolean;
+  /** The program whose export it must be; undefined: told from the content. */
+  readonly from?: ForeignProgram;
+  /** Only says what would become of what. */
+  readonly dryRun?: boolean;
+  /** Of a locked export: its password, `-` for standard input. */
+  readonly passwordFile?: string;
+  readonly keyFile?: string;
 }
 
 /** `import <file>`. */
 export function registerImport(program: DeviceCommand): void {
   program
     .command('import')
-    .summary('what export wrote, into this vault')
-    .description('Bring an archive, or a plain export, into this vault')
-    .argument('<file>', 'the file that `export` wrote')
+    .summary("what export wrote, or another program's export, into this vault")
+    .description(
+      'Bring an archive, a plain export, or what another program exported into this vault: Bitwarden JSON and CSV, Chrome ' +
+        'and Firefox CSV, KeePass KDBX, vCard, a folder of Markdown. What no field here holds becomes a note with the ' +
+        'original beside it.',
+    )
+    .argument('<file>', 'the file that `export` wrote, a file of another program, or a folder of Markdown')
+    .addOption(
+      new Option('--from <program>', 'whose export it must be; without it the content tells').choices(PROGRAMS),
+    )
+    .option('--dry-run', 'only say what would become of what; write nothing')
     .option('--overwrite', 'replace what differs here, also where it is newer here')
     .option('--foreign', 'take an export of another vault')
     .option('--phrase-stdin', "read the archive's twelve words from standard input instead of asking")
-    .examples('import vault.archive', 'import vault.json --overwrite')
+    .option('--password-file <path>', 'the password of a locked export, for scripts ("-": standard input)')
+    .option('--key-file <path>', 'the key file of a KeePass database')
+    .examples('import vault.archive', 'import bitwarden.json --dry-run', 'import passwords.kdbx', 'import ~/notes')
     .does((context, file: string, options: Omit<ImportOptions, 'file'>) => importVault(context, { ...options, file }));
 }
 
 /** Imports a file. The whole file is read and verified before anything is written. Throws `CommandError`. */
 export async function importVault(context: Context, options: ImportOptions): Promise<ExitCode> {
-  const { sodium } = context.platform;
+  const { file, from, passwordFile, keyFile } = options;
+  const foreign = await readForeign(file, from, { terminal: context.terminal, passwordFile, keyFile });
+  return foreign === undefined ? importOwn(context, options) : importForeign(context, options, foreign);
+}
+
+async function importForeign(context: Context, options: ImportOptions, source: ForeignSource): Promise<ExitCode> {
+  const { terminal, platform } = context;
+  const account = accountOf(source);
+  if (options.dryRun === true) {
+    const { file } = options;
+    show(terminal, { file, dryRun: true, ...account, each: source.entries.map(entryFacts) }, () => [
+      `${sanitizeText(file)}: ${account.from}, ${counted(account.entries, 'entry', 'entries')}, which become ${counted(account.items, 'item')} in ${counted(account.bins, 'bin')}.`,
+      ...accountLines(terminal, account),
+      NOTHING_WRITTEN,
+    ]);
+    return EXIT.ok;
+  }
+  return context.withDevice(async (open) => {
+    const { masterKey } = open.identity;
+    const incoming = incomingOf(source, { sodium: platform.sodium, masterKey, now: platform.clock.now() });
+    return importRecords(context, { ...options, account }, { incoming, open });
+  });
+}
+
+const NOTHING_WRITTEN = 'Nothing was written: this was a dry run.';
+
+/** What is in an export of our own. */
+function tellOwn({ terminal }: Context, { file }: ImportOptions, { types, items }: Survey): ExitCode {
+  const kinds = [...types].map(([type, entries]) => ({ kind: type, becomes: type, entries }));
+  show(terminal, { file, dryRun: true, entries: items, items, kinds }, () => [
+    `${sanitizeText(file)}: ${counted(items, 'item')}.`,
+    ...table(
+      terminal,
+      [{ title: 'ITEMS' }, { title: 'TYPE' }],
+      kinds.map(({ kind, entries }) => [String(entries), kind]),
+    ),
+    NOTHING_WRITTEN,
+  ]);
+  return EXIT.ok;
+}
+
+async function importOwn(context: Context, options: ImportOptions): Promise<ExitCode> {
+  const { platform } = context;
+  const { sodium } = platform;
   const source = await ImportSource.open(options.file);
   let seed = new Uint8Array(0);
   try {
@@ -45,9 +110,11 @@ export async function importVault(context: Context, options: ImportOptions): Pro
       seed = new Uint8Array(await askSeed(sodium, context.terminal, { question, fromInput }));
     }
     const survey = await surveyed(context, source, seed);
+    if (options.dryRun === true) return tellOwn(context, options, survey);
     return await context.withDevice(async (open) => {
       expectOwn(context, options, { survey, open });
-      return importRecords(context, options, { source, seed, survey, open });
+      const records: Incoming['records'] = (onRead) => source.records(platform.sodium, seed, onRead);
+      return importRecords(context, options, { incoming: { ...survey, records }, open });
     });
   } catch (error) {
     throw error instanceof ArchiveError ? refusal(options.file, error) : error;
@@ -87,19 +154,18 @@ const PROGRESS_EVERY = 100;
 
 async function importRecords(
   context: Context,
-  options: ImportOptions,
-  from: { source: ImportSource; seed: Uint8Array; survey: Survey; open: OpenDevice },
+  options: ImportOptions & { readonly account?: Account },
+  { incoming, open }: { readonly incoming: Incoming; readonly open: OpenDevice },
 ): Promise<ExitCode> {
-  const { terminal, platform } = context;
-  const { source, seed, survey, open } = from;
+  const { terminal } = context;
   const importer = new Importer(context, open, options.overwrite === true);
   try {
-    await importer.bins(survey.bins);
+    await importer.bins(incoming.bins);
     let taken = 0;
     let read = 0;
     const progress = throttledProgress(terminal);
-    const text = (): string => `Imported ${taken} of ${survey.items} items  ${read} % of the file`;
-    const records = source.records(platform.sodium, seed, (share) => {
+    const text = (): string => `Imported ${taken} of ${incoming.items} items  ${read} % of the file`;
+    const records = incoming.records((share) => {
       read = Math.floor(share * 100);
       progress(text);
     });
@@ -149,10 +215,15 @@ async function* contentOf(records: AsyncGenerator<ArchiveRecord>, length: number
 }
 
 /** Prints the counts. */
-export function report({ terminal }: Context, { file }: ImportOptions, counts: ImportCounts): ExitCode {
+export function report(
+  { terminal }: Context,
+  { file, account }: ImportOptions & { readonly account?: Account },
+  counts: ImportCounts,
+): ExitCode {
   const refused = [...counts.refused].map(([code, items]) => ({ code, items }));
-  if (terminal.json) terminal.data({ file, ...counts, refused });
+  if (terminal.json) terminal.data({ file, ...counts, refused, account });
   else terminal.print(`${file}: ${counted(counts.written, 'item')} imported, ${counts.same} were here already.`);
+  if (account !== undefined && !terminal.json) for (const line of accountLines(terminal, account)) terminal.print(line);
   const notes: readonly (readonly [count: number, note: string])[] = [
     [counts.renamed, 'items were deleted here and came back under new ids: a deleted id cannot be used again.'],
     [counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'],

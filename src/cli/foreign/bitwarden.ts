@@ -1,0 +1,229 @@
+/** The JSON export of Bitwarden, of one person or of an organisation, plain or under a password. */
+import { nestedDeeper } from '../../crypto/payload.js';
+import type { JsonObject } from '../../crypto/payload.js';
+import { ProtocolError } from '../../sdk/errors.js';
+import { array, boolean, count, nullable, object, type Read, type Reader, record, string } from '../../sdk/reader.js';
+import { ownItem } from './bitwarden-own.js';
+import { openLocked } from './bitwarden-locked.js';
+import {
+  type Draft,
+  ENTRIES_MAX,
+  type Entry,
+  entryOf,
+  ForeignError,
+  keyCounter,
+  leftBehind,
+  loginItem,
+  notesWith,
+  some,
+  timeOf,
+} from './entries.js';
+import { type Secrets, unlocked } from './unlock.js';
+
+/** Levels of the document: ten would do. */
+const DEPTH_MAX = 32;
+
+/** The entries of an export. Throws `ForeignError`, and `WrongPassword`. */
+export async function readBitwarden(json: string, secrets: Secrets): Promise<readonly Entry[]> {
+  const outer = parsed(json);
+  if (outer['encrypted'] !== true) return reading(() => entriesOf(outer));
+  if (outer['passwordProtected'] !== true) {
+    throw new ForeignError(
+      '',
+      'it is encrypted under the keys of a Bitwarden account, and opens nowhere else',
+      'Export it again from Bitwarden as .json, or as .json (encrypted) with "password protected". Nothing was written.',
+    );
+  }
+  const question = 'The password of this Bitwarden export: ';
+  const inner = await unlocked(secrets, question, (password) =>
+    openLocked(outer, password).catch((error: unknown) => {
+      throw error instanceof ProtocolError ? new ForeignError('', error.message) : error;
+    }),
+  );
+  return reading(() => entriesOf(parsed(inner)));
+}
+
+function parsed(json: string): JsonObject {
+  if (nestedDeeper(DEPTH_MAX, json.length, (at) => json.charCodeAt(at)))
+    throw new ForeignError('', `it has more than ${DEPTH_MAX} levels`);
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch {
+    // The parser's own message would quote the content.
+    throw new ForeignError('', 'it is not JSON, or is cut short');
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new ForeignError('', 'it is no export of Bitwarden');
+  return value as JsonObject;
+}
+
+/** Names what is wrong by its path: `items[3].login.password: must be a string`. */
+function reading<T>(read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error;
+    const [where = '', ...why] = error.message.split(': ');
+    throw new ForeignError(where, why.join(': '));
+  }
+}
+
+/** A text; null and absence are an empty one. */
+const text: Reader<string> = (value, path) => nullable(string)(value, path) ?? '';
+const list =
+  <T>(inner: Reader<T>): Reader<readonly T[]> =>
+  (value, path) =>
+    nullable(array(inner, ENTRIES_MAX))(value, path) ?? [];
+const named = object({ id: text, name: text });
+
+const loginFields = object({
+  uris: list(object({ uri: text })),
+  username: text,
+  password: text,
+  totp: text,
+  fido2Credentials: list(record),
+});
+const itemFields = object({
+  id: text,
+  folderId: text,
+  collectionIds: list(text),
+  type: count,
+  name: text,
+  notes: text,
+  favorite: nullable(boolean),
+  reprompt: nullable(count),
+  fields: list(object({ name: text })),
+  passwordHistory: list(record),
+  creationDate: text,
+  revisionDate: text,
+  deletedDate: text,
+  login: nullable(loginFields),
+  card: nullable(record),
+  identity: nullable(record),
+  sshKey: nullable(object({ privateKey: text, publicKey: text, keyFingerprint: text })),
+});
+type Item = Read<typeof itemFields>;
+
+/** Fields that hold nothing of a user's, or are read above. */
+const KNOWN: ReadonlySet<string> = new Set([
+  ...['id', 'organizationId', 'folderId', 'collectionIds', 'type', 'name', 'notes', 'favorite', 'reprompt', 'fields'],
+  ...['passwordHistory', 'creationDate', 'revisionDate', 'deletedDate', 'archivedDate', 'login', 'card', 'identity'],
+  ...['sshKey', 'secureNote', 'key', 'object', 'attachments'],
+]);
+const KNOWN_OF_LOGIN: ReadonlySet<string> = new Set([
+  ...['uris', 'username', 'password', 'totp', 'fido2Credentials', 'passwordRevisionDate', 'autofillOnPageLoad'],
+]);
+
+function entriesOf(document: JsonObject): readonly Entry[] {
+  const { items, folders, collections } = object({
+    items: array(record, ENTRIES_MAX),
+    folders: list(named),
+    collections: list(named),
+  })(document, '');
+  const names = new Map([...collections, ...folders].map(({ id, name }) => [id, name] as const));
+  const numbered = keyCounter();
+  return items.map((raw, at) => {
+    const where = `items[${at}]`;
+    const item = itemFields(raw, where);
+    const [first, ...others] = [item.folderId, ...item.collectionIds].filter((id) => names.has(id));
+    const folder = (first === undefined ? undefined : names.get(first)) ?? '';
+    const key = numbered(item.id === '' ? JSON.stringify([item.type, item.name]) : item.id);
+    const place = { where, name: item.name, folder, key, ...timesOf(item) };
+    return entryFrom(item, { raw, place, others: others.length });
+  });
+}
+
+const timesOf = ({ creationDate, revisionDate }: Item) => ({
+  created: timeOf(creationDate),
+  changed: timeOf(revisionDate) ?? timeOf(creationDate),
+});
+
+type Place = Pick<Draft, 'where' | 'name' | 'folder' | 'key' | 'created' | 'changed'>;
+
+const KINDS: Readonly<Record<number, string>> = {
+  ...{ 1: 'login', 2: 'secure note', 3: 'card', 4: 'identity', 5: 'SSH key' },
+};
+
+function entryFrom(
+  item: Item,
+  { raw, place, others }: { readonly raw: JsonObject; readonly place: Place; readonly others: number },
+): Entry {
+  const kind = KINDS[item.type] ?? `type ${item.type}`;
+  if (item.deletedDate !== '') return leftBehind({ ...place, kind, left: 'in the trash' });
+  const own = ownItem(raw);
+  if (own !== undefined) return { ...place, kind: own.type, made: [{ part: 'main', ...own }], unplaced: [], marks: [] };
+  const { main, notes, unplaced } = contentOf(item, raw);
+  return entryOf({
+    ...{ ...place, program: 'bitwarden', kind, main, notes },
+    unplaced: [
+      ...unplaced,
+      ...some(item.fields.length, 'custom field'),
+      ...some(item.passwordHistory.length, 'earlier password'),
+      ...some(others, 'further collection'),
+      ...unknownIn(raw, KNOWN),
+    ],
+    marks: [...(item.favorite === true ? ['favourite'] : []), ...((item.reprompt ?? 0) > 0 ? ['ask again'] : [])],
+    original: () => ({ text: `${JSON.stringify(raw, null, 2)}\n`, ending: 'bitwarden.json' }),
+  });
+}
+
+interface Content {
+  readonly main: Draft['main'];
+  readonly notes: string;
+  readonly unplaced: readonly string[];
+}
+
+function contentOf(item: Item, raw: JsonObject): Content {
+  const { name, notes, login, card, identity, sshKey } = item;
+  if (item.type === 1 && login !== null) return ofLogin(item, login, (raw['login'] ?? {}) as JsonObject);
+  if (item.type === 4 && identity !== null) return ofIdentity(name, notes, identity);
+  if (item.type === 5 && sshKey !== null && sshKey.privateKey !== '') {
+    const main = { type: 'password', payload: { service: name, user: '', secret: sshKey.privateKey } } as const;
+    const shown = [sshKey.publicKey, sshKey.keyFingerprint, notes].filter((part) => part !== '');
+    return { main, notes: shown.join('\n'), unplaced: [] };
+  }
+  const rest = [...(card === null ? [] : ['the card']), ...(item.type > 5 ? [`an entry of type ${item.type}`] : [])];
+  return { main: undefined, notes, unplaced: rest };
+}
+
+function ofLogin({ name, notes }: Item, login: Read<typeof loginFields>, raw: JsonObject): Content {
+  const [url = '', ...further] = login.uris.map(({ uri }) => uri).filter((uri) => uri !== '');
+  const main = loginItem({ name, url, user: login.username, secret: login.password });
+  const unplaced = [
+    ...some(further.length, 'further address', 'further addresses'),
+    ...(login.totp === '' ? [] : ['the one-time password']),
+    ...some(login.fido2Credentials.length, 'passkey'),
+    ...unknownIn(raw, KNOWN_OF_LOGIN),
+  ];
+  return { main, notes: notesWith(main, url, notes), unplaced };
+}
+
+const IDENTITY_NAME = ['title', 'firstName', 'middleName', 'lastName'] as const;
+const IN_CONTACT: ReadonlySet<string> = new Set([...IDENTITY_NAME, 'company', 'email', 'phone']);
+
+function ofIdentity(name: string, notes: string, identity: JsonObject): Content {
+  const value = (field: string): string => {
+    const found = identity[field];
+    return typeof found === 'string' ? found : '';
+  };
+  const full = IDENTITY_NAME.map(value).filter((part) => part !== '').join(' '); // prettier-ignore
+  const rest = unknownIn(identity, IN_CONTACT);
+  const payload = { name: full || name, role: value('company'), email: value('email'), phone: value('phone') };
+  const main = payload.name === '' ? undefined : ({ type: 'contact', payload } as const);
+  const other = full !== '' && name !== '' && full !== name ? [`its name, “${name}”`] : [];
+  return { main, notes, unplaced: main === undefined ? ['the identity'] : [...other, ...rest] };
+}
+
+/** Fields with a value that are not in `known`: what a newer version of the other program may have added. */
+const unknownIn = (raw: JsonObject, known: ReadonlySet<string>): string[] =>
+  Object.entries(raw)
+    .filter(([name, value]) => !known.has(name) && !isEmpty(value))
+    .map(([name]) => name.slice(0, 40));
+
+const isEmpty = (value: unknown): boolean =>
+  value === null ||
+  value === undefined ||
+  value === '' ||
+  value === false ||
+  (Array.isArray(value) && value.length === 0);

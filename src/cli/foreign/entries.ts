@@ -1,0 +1,224 @@
+/**
+ * What every reader of another program's export gives: entries, each with the items it becomes. What no field of ours
+ * holds stands in a note beside the item, with the entry as it was as a file: nothing is dropped without a word.
+ */
+import type { JsonObject } from '../../crypto/payload.js';
+import { isVisible } from '../../protocol/ids.js';
+import type { ContentType } from '../../protocol/item.js';
+import { bytesSource, type BlobSource } from '../../sdk/blobs/source.js';
+import { text as utf8 } from '../../protocol/bytes.js';
+import { PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
+import { counted } from '../../terminal/output.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { describeFile, mediaType } from '../detect.js';
+
+/** The other programs, as `--from` names them. */
+export const PROGRAMS = ['bitwarden', 'chrome', 'firefox', 'keepass', 'vcard', 'markdown'] as const;
+export type ForeignProgram = (typeof PROGRAMS)[number];
+
+/** An item that an entry becomes. */
+export interface Made {
+  /** Tells the items of an entry apart; with the entry's key it decides the id. */
+  readonly part: string;
+  readonly type: ContentType;
+  readonly payload: JsonObject;
+  /** The bytes of a file. */
+  readonly content?: BlobSource;
+}
+
+/** An entry of the other program. */
+export interface Entry {
+  /** Where it stands in the source, for messages. */
+  readonly where: string;
+  /** What the other program calls such an entry. */
+  readonly kind: string;
+  /** Not a secret. */
+  readonly name: string;
+  /** Names the bin; '': the default one. */
+  readonly folder: string;
+  /** What the source calls it: the same in each export of it. */
+  readonly key: string;
+  /** ms; of the item's id. Undefined: the source does not say. */
+  readonly created?: number | undefined;
+  /** ms; undefined: the time of the file. */
+  readonly changed?: number | undefined;
+  /** Empty: the entry stays behind, for the reason `left`. */
+  readonly made: readonly Made[];
+  readonly left?: string;
+  /** What no field here holds, in words, without a value. It is in the note and the original. */
+  readonly unplaced: readonly string[];
+  /** What is not brought along: marks of the other program that are no content. */
+  readonly marks: readonly string[];
+}
+
+/** The entries of a source. */
+export interface ForeignEntries {
+  readonly program: ForeignProgram;
+  /** `Bitwarden JSON`. */
+  readonly title: string;
+  readonly entries: readonly Entry[];
+}
+
+/** Most entries of one source: they are in memory together. */
+export const ENTRIES_MAX = 100_000;
+/** Largest file that is read as a whole. */
+export const FOREIGN_FILE_MAX = 64 * 1024 * 1024;
+
+/** A source, or an entry of it, that is refused. Nothing was written. */
+export class ForeignError extends CommandError {
+  constructor(
+    /** The entry or the line; empty: the source as a whole. */
+    readonly where: string,
+    readonly why: string,
+    hint = 'Nothing was written.',
+    options?: ErrorOptions,
+  ) {
+    super(EXIT.untrusted, `${where}: ${why}`, hint, options);
+  }
+}
+
+/** An entry before its items are made. */
+export interface Draft extends Pick<Entry, 'where' | 'kind' | 'name' | 'folder' | 'key' | 'created' | 'changed'> {
+  readonly program: ForeignProgram;
+  /** The item that holds most of it; undefined: none does, and the note is all. */
+  readonly main?: Omit<Made, 'part' | 'content'> | undefined;
+  readonly notes: string;
+  readonly files?: readonly { readonly name: string; readonly bytes: Uint8Array }[];
+  readonly unplaced?: readonly string[];
+  readonly marks?: readonly string[];
+  /** The entry as it was, for a file: its text, and the end of its name. Wanted where something is unplaced. */
+  readonly original?: () => { readonly text: string; readonly ending: string };
+}
+
+/** The entry of a draft. Throws `ForeignError` for a text that no item can hold. */
+export function entryOf(draft: Draft): Entry {
+  const {
+    where,
+    kind,
+    name,
+    folder,
+    key,
+    created,
+    changed,
+    main,
+    notes,
+    files = [],
+    unplaced = [],
+    marks = [],
+  } = draft;
+  const made: Made[] = main === undefined ? [] : [{ part: 'main', ...main }];
+  const attached = files.map(({ name, bytes }, at) => fileItem(`file ${at}`, name, bytes));
+  const original = unplaced.length === 0 ? undefined : draft.original?.();
+  const originalName = original === undefined ? '' : `${fileStem(name)}.${original.ending}`;
+  if (main === undefined || isVisible(notes) || original !== undefined) {
+    const rest = original === undefined ? '' : restText(draft.program, unplaced, originalName);
+    const text = [titled(name, notes), rest].filter((part) => part !== '').join('\n\n');
+    made.push({ part: 'note', type: 'text', payload: { text: isVisible(text) ? text : `(an empty ${kind})` } });
+  }
+  made.push(...attached);
+  if (original !== undefined) made.push(fileItem('original', originalName, utf8(original.text)));
+  for (const one of made)
+    if (payloadSize(one.payload) > PAYLOAD_MAX) throw new ForeignError(where, `a text is over ${PAYLOAD_MAX} bytes`);
+  return { where, kind, name, folder, key, created, changed, made, unplaced, marks };
+}
+
+/** An entry that stays behind. */
+export const leftBehind = (entry: Omit<Entry, 'made' | 'unplaced' | 'marks'> & { readonly left: string }): Entry => ({
+  ...{ ...entry, made: [] },
+  ...{ unplaced: [], marks: [] },
+});
+
+function fileItem(part: string, name: string, bytes: Uint8Array): Made {
+  const type = mediaType(name) ?? 'file';
+  return { part, type, payload: describeFile(type, name, bytes.length), content: bytesSource(bytes) };
+}
+
+const restText = (program: ForeignProgram, unplaced: readonly string[], file: string): string =>
+  `No field here holds: ${unplaced.join(', ')}.\nThe entry as it was in ${program} is the file “${file}”.`;
+
+const firstLine = (text: string): string => text.split('\n').find((line) => line.trim() !== '') ?? '';
+
+/** Notes under their name, unless they begin with it. */
+function titled(name: string, notes: string): string {
+  if (!isVisible(notes)) return name;
+  return name === '' || firstLine(notes).trim() === name.trim() ? notes : `${name}\n\n${notes}`;
+}
+
+const STEM_MAX = 80;
+
+/** A name as part of a file's name. */
+const fileStem = (name: string): string =>
+  Array.from(
+    name
+      .slice(0, 4 * STEM_MAX)
+      .replace(/[\p{Cc}\p{Cf}\p{Cs}/\\<>:"|?*]/gu, '_')
+      .trim(),
+  )
+    .slice(0, STEM_MAX)
+    .join('') || 'entry';
+
+/** A login: name, address, user and secret. */
+export interface Login {
+  readonly name: string;
+  readonly url: string;
+  readonly user: string;
+  readonly secret: string;
+}
+
+const hostOf = (url: string): string | undefined => (URL.canParse(url) ? new URL(url).hostname : undefined);
+
+/** Name and address as the one field that holds both; `serviceParts` takes them apart again. */
+export function serviceOf(name: string, url: string): string {
+  if (url === '') return name;
+  return name === '' || name === url || name === hostOf(url) ? url : `${name} (${url})`;
+}
+
+/** The name and the address that give this service; an address that is none is part of the name. */
+export function serviceParts(service: string): { readonly name: string; readonly url: string } {
+  const [, named = '', inside = ''] = /^(.*\S) \(([a-z][\w+.-]*:\/\/\S+)\)$/is.exec(service) ?? [];
+  const url = inside === '' ? service : inside;
+  const name = inside === '' ? (hostOf(url) ?? '') : named;
+  const isAddress = /^[a-z][\w+.-]*:\/\/\S+$/i.test(url) && serviceOf(name, url) === service;
+  return isAddress ? { name, url } : { name: service, url: '' };
+}
+
+/** The item of a login; undefined: it has neither user nor secret nor an address that is a link. */
+export function loginItem({ name, url, user, secret }: Login): Draft['main'] {
+  if (secret !== '' || user !== '')
+    return { type: 'password', payload: { service: serviceOf(name, url), user, secret } };
+  const site = /^https?:/i.test(url) ? hostOf(url) : undefined;
+  return site === undefined ? undefined : { type: 'link', payload: { url, title: name, desc: '', site } };
+}
+
+/** `3 custom fields`; empty for none. */
+export const some = (count: number, noun: string, plural?: string): string[] =>
+  count <= 0 ? [] : [counted(count, noun, plural)];
+
+/** Numbers the entries that share a key, in their order, so that each keeps its own id. */
+export function keyCounter(): (key: string) => string {
+  const seen = new Map<string, number>();
+  return (key) => {
+    const count = (seen.get(key) ?? 0) + 1;
+    seen.set(key, count);
+    return JSON.stringify([key, count]);
+  };
+}
+
+/** A file's bytes as text, without a byte order mark. Throws `ForeignError`. */
+export function foreignText(bytes: Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch (error) {
+    throw new ForeignError('', 'it is not UTF-8', 'Export it again as UTF-8. Nothing was written.', { cause: error });
+  }
+}
+
+/** A date as ms; undefined for what is none. */
+export function timeOf(value: unknown): number | undefined {
+  const ms = typeof value === 'string' ? Date.parse(value) : Number.NaN;
+  return Number.isFinite(ms) ? ms : undefined;
+}
+
+/** Notes of a login, with its address where no item of its holds that. */
+export const notesWith = (main: Draft['main'], url: string, notes: string): string =>
+  main === undefined && url !== '' ? [url, notes].filter((part) => part !== '').join('\n\n') : notes;

@@ -1,0 +1,204 @@
+/**
+ * A vault as a plain folder: a folder a bin, a file an item, passwords in one table, and a manifest that names every item
+ * with what its file cannot hold. The folder appears under its name when it is complete.
+ */
+import { mkdir, open, readdir, rename, rm, rmdir, type FileHandle } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { FILE_MODE, FOLDER_MODE, syncFolder, tempSibling } from '../../files/durable.js';
+import type { JsonObject } from '../../crypto/payload.js';
+import { errorCode } from '../../protocol/error-code.js';
+import { SERVICE_NAME } from '../../protocol/limits.js';
+import type { ArchivedBin, ArchivedItem, ArchiveManifest } from '../../sdk/archive/records.js';
+import { fieldText, holdsFile, titleOf } from '../../sdk/payloads/shapes.js';
+import { toUserError } from '../../terminal/new-file.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import type { Output } from '../export-document.js';
+import { safeFileName, TITLE_BYTES } from '../file-name.js';
+import { serviceParts } from './entries.js';
+
+/** Tells the manifest of such a folder from other files. */
+export const FOLDER_FORMAT = `${SERVICE_NAME}-folder`;
+/** Its name. */
+export const MANIFEST = 'manifest.json';
+const PASSWORDS = 'passwords.csv';
+
+/** Throws `CommandError` unless nothing, or an empty folder, has the name. */
+export async function expectNoFolder(path: string): Promise<void> {
+  const found = await readdir(path).catch((error: unknown) => {
+    if (errorCode(error) === 'ENOENT') return undefined;
+    throw new CommandError(EXIT.usage, `${path} is no folder, or cannot be read.`, undefined, { cause: error });
+  });
+  if (found === undefined || found.length === 0) return;
+  throw new CommandError(EXIT.usage, `${path} exists already, and is not empty.`, 'Give the name of a new folder.');
+}
+
+/** Writes the folder. */
+export async function folderOutput(name: string, manifest: ArchiveManifest): Promise<Output> {
+  const path = resolve(name);
+  const temporary = tempSibling(path, '.part');
+  const writing = <T>(work: Promise<T>): Promise<T> =>
+    work.catch((error: unknown) => {
+      throw toUserError(name, error);
+    });
+  await writing(mkdir(temporary, { mode: FOLDER_MODE }));
+  const writer = new FolderWriter(temporary, manifest);
+  return {
+    content: 'files',
+    add: (record) => {
+      if (record.record === 'bin') return writing(writer.bin(record));
+      return writing(record.record === 'item' ? writer.item(record) : writer.part(record.data));
+    },
+    finish: async () => {
+      await writing(writer.finish());
+      await expectNoFolder(path);
+      await rmdir(path).catch(() => undefined);
+      await writing(rename(temporary, path));
+      await syncFolder(dirname(path));
+    },
+    abandon: async () => {
+      await writer.close();
+      await rm(temporary, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Names that are taken, by folder; on some systems case makes no difference. */
+class Names {
+  private readonly taken = new Map<string, Set<string>>();
+
+  free(folder: string, name: string): string {
+    const taken = this.taken.get(folder) ?? new Set();
+    this.taken.set(folder, taken);
+    const [, stem = name, ending = ''] = /^(.+?)(\.[^.]{1,10})?$/su.exec(name) ?? [];
+    for (let count = 1; ; count++) {
+      const tried = count === 1 ? name : `${stem} (${count})${ending}`;
+      const key = tried.normalize('NFC').toLowerCase();
+      if (taken.has(key)) continue;
+      taken.add(key);
+      return tried;
+    }
+  }
+}
+
+class FolderWriter {
+  private readonly names = new Names();
+  private readonly folders = new Map<string, string>();
+  private readonly bins: JsonObject[] = [];
+  private readonly items: JsonObject[] = [];
+  private readonly passwords: string[][] = [];
+  private file: FileHandle | undefined;
+
+  constructor(
+    private readonly root: string,
+    private readonly manifest: ArchiveManifest,
+  ) {
+    for (const name of [MANIFEST, PASSWORDS]) this.names.free('', name);
+  }
+
+  async bin({ id, slug, label }: ArchivedBin): Promise<void> {
+    const folder = await this.folderOf(id, label?.name ?? slug);
+    this.bins.push({ id, slug, label, folder });
+  }
+
+  async item(item: ArchivedItem): Promise<void> {
+    await this.close();
+    const { id, bin, type, ts, payload } = item;
+    const folder = this.folders.get(bin) ?? (await this.folderOf(bin, bin));
+    const { name, text } = fileOf(item);
+    // The content of a file that is not in the export has no file here, and the manifest says so.
+    const isLacking = item.blob && item.content === null;
+    const file = isLacking ? null : type === 'password' ? PASSWORDS : `${folder}/${this.names.free(folder, name)}`;
+    const { text: _, secret: __, ...rest } = payload ?? {};
+    this.items.push({
+      id,
+      bin,
+      type,
+      ts,
+      file,
+      payload: type === 'text' || type === 'code' || type === 'password' ? rest : payload,
+    });
+    if (file === PASSWORDS) this.passwords.push(passwordRow(payload ?? {}, folder));
+    else if (file !== null) {
+      this.file = await open(join(this.root, file), 'wx', FILE_MODE);
+      if (text !== undefined) await this.file.appendFile(text);
+    }
+  }
+
+  async part(data: Uint8Array): Promise<void> {
+    await this.file?.appendFile(data);
+  }
+
+  async finish(): Promise<void> {
+    await this.close();
+    if (this.passwords.length > 0) await this.write(PASSWORDS, [COLUMNS, ...this.passwords].map(csvLine).join(''));
+    const { createdAt, tenantId, masterFingerprint } = this.manifest;
+    const head = { format: FOLDER_FORMAT, version: 1, createdAt, tenantId, masterFingerprint };
+    await this.write(MANIFEST, `${JSON.stringify({ ...head, bins: this.bins, items: this.items }, null, 1)}\n`);
+  }
+
+  async close(): Promise<void> {
+    const { file } = this;
+    this.file = undefined;
+    await file?.close();
+  }
+
+  private async folderOf(bin: string, name: string): Promise<string> {
+    const folder = this.names.free('', safeFileName(name, TITLE_BYTES) || bin);
+    this.folders.set(bin, folder);
+    await mkdir(join(this.root, folder), { mode: FOLDER_MODE });
+    return folder;
+  }
+
+  private async write(name: string, text: string): Promise<void> {
+    const file = await open(join(this.root, name), 'wx', FILE_MODE);
+    await file.appendFile(text);
+    await file.close();
+  }
+}
+
+/** The name of an item's file, and its text; undefined: its parts are its content. */
+function fileOf({ id, type, payload }: ArchivedItem): { readonly name: string; readonly text?: string } {
+  const value = (field: string): string => fieldText(payload, field) ?? '';
+  const title = safeFileName(titleOf(type, payload), TITLE_BYTES) || id;
+  if (holdsFile(type))
+    return { name: safeFileName(value(type === 'file' ? 'name' : type === 'video' ? 'title' : 'label')) || id };
+  if (type === 'text') return { name: `${title}.md`, text: value('text') };
+  if (type === 'code') return { name: safeFileName(value('label')) || `${id}.txt`, text: value('text') };
+  if (type === 'link') return { name: `${title}.url`, text: `[InternetShortcut]\r\nURL=${oneLine(value('url'))}\r\n` };
+  if (type === 'contact') return { name: `${title}.vcf`, text: vcardOf(value) };
+  return { name: `${title}.json`, text: `${JSON.stringify(payload, null, 2)}\n` };
+}
+
+const oneLine = (text: string): string => text.replace(/\p{Cc}+/gu, ' ');
+
+/** A vCard 3.0 (RFC 2426). */
+function vcardOf(value: (field: string) => string): string {
+  const escaped = (field: string): string =>
+    value(field)
+      .replace(/[\\,;]/g, '\\$&')
+      .replace(/\r\n?|\n/g, '\\n');
+  const lines = [`FN:${escaped('name')}`, `N:${escaped('name')};;;;`];
+  for (const [property, field] of [
+    ['TITLE', 'role'],
+    ['EMAIL', 'email'],
+    ['TEL', 'phone'],
+  ] as const)
+    // prettier-ignore
+    if (value(field) !== '') lines.push(`${property}:${escaped(field)}`);
+  return ['BEGIN:VCARD', 'VERSION:3.0', ...lines, 'END:VCARD', ''].join('\r\n');
+}
+
+/** The columns of Bitwarden's CSV, which other programs take too. */
+const COLUMNS = [
+  ...['folder', 'favorite', 'type', 'name', 'notes', 'fields', 'reprompt'],
+  ...['login_uri', 'login_username', 'login_password', 'login_totp'],
+];
+
+function passwordRow(payload: JsonObject, folder: string): string[] {
+  const { name, url } = serviceParts(fieldText(payload, 'service') ?? '');
+  const [user = '', secret = ''] = [fieldText(payload, 'user'), fieldText(payload, 'secret')];
+  return [folder, '', 'login', name, '', '', '', url, user, secret, ''];
+}
+
+const csvLine = (cells: readonly string[]): string =>
+  `${cells.map((cell) => (/[",\r\n]|^\s|\s$/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell)).join(',')}\r\n`;

@@ -1,0 +1,176 @@
+/**
+ * Opening a KeePass database (KDBX 3.1 and 4) within bounds: the cost of its key, what it unpacks to, and what its XML
+ * may hold. Somebody who hands over a database with its password is not trusted.
+ */
+import { gunzipSync } from 'node:zlib';
+import type * as KdbxWeb from 'kdbxweb';
+import { errorCode } from '../../protocol/error-code.js';
+import { ForeignError } from './entries.js';
+import { WrongPassword } from './unlock.js';
+
+/** What it exports: its module is CommonJS, so that all of it is the default export. */
+export type Library = (typeof KdbxWeb)['default'];
+type Kdbx = KdbxWeb.Kdbx;
+
+/** Largest database after unpacking, attachments included. */
+const UNPACKED_MAX = 256 * 1024 * 1024;
+/** Largest part of it that is XML, and most tags in there: each becomes a few hundred bytes in memory. */
+const XML_MAX = 128 * 1024 * 1024;
+const TAGS_MAX = 3_000_000;
+/** Bounds of the key derivation, which only the header states. Programs set about a second's worth. */
+const MOST = { aesRounds: 500_000_000, passes: 1_000, memoryKib: 1024 * 1024, lanes: 64 } as const;
+/** Passes times KiB: a few minutes of one core. */
+const ARGON2_WORK_MAX = 64 * 1024 * 1024;
+
+/** The library, loaded only where a database is read, with Argon2. */
+export async function kdbxLibrary(): Promise<Library> {
+  const library = (await import('kdbxweb')).default;
+  library.CryptoEngine.setArgon2Impl(async (...args) => {
+    const [password, salt, memorySize, iterations, hashLength, parallelism, type] = args;
+    const { argon2d, argon2id } = await import('hash-wasm');
+    const hash = type === library.CryptoEngine.Argon2TypeArgon2d ? argon2d : argon2id;
+    const cost = { iterations, parallelism, memorySize, hashLength, outputType: 'binary' } as const;
+    try {
+      return bufferOf(await hash({ password: new Uint8Array(password), salt: new Uint8Array(salt), ...cost }));
+    } catch (error) {
+      throw new ForeignError('', 'its key cannot be made here: too little memory?', undefined, { cause: error });
+    }
+  });
+  return library;
+}
+
+/** The database. Throws `WrongPassword`, and `ForeignError` for what is damaged, not known or over a bound. */
+export async function openKdbx(
+  library: Library,
+  bytes: Uint8Array,
+  { password, keyFile }: { readonly password: string; readonly keyFile: Uint8Array | undefined },
+): Promise<Kdbx> {
+  const { Credentials, Kdbx, KdbxFormat, ProtectedValue } = library;
+  const typed = password === '' && keyFile !== undefined ? null : ProtectedValue.fromString(password);
+  try {
+    const database = new Kdbx();
+    database.credentials = new Credentials(typed, keyFile ?? null);
+    const format = new KdbxFormat(database);
+    unpackWithin(library, database, format);
+    return await format.load(bufferOf(bytes));
+  } catch (error) {
+    throw refusal(library, error);
+  }
+}
+
+/** Refuses a database whose key would cost too much, before the password is asked for. Throws `ForeignError`. */
+export function expectCheap(library: Library, bytes: Uint8Array): void {
+  const { BinaryStream, Int64, Kdbx, KdbxContext, KdbxHeader } = library;
+  try {
+    const context = new KdbxContext({ kdbx: new Kdbx() });
+    const header = KdbxHeader.read(new BinaryStream(bufferOf(bytes)), context);
+    const number = (name: string): number => {
+      const value = header.kdfParameters?.get(name);
+      return value instanceof Int64 ? value.value : typeof value === 'number' ? value : 0;
+    };
+    expectWithin('rounds', Math.max(header.keyEncryptionRounds ?? 0, number('R')), MOST.aesRounds);
+    expectWithin('passes', number('I'), MOST.passes);
+    expectWithin('KiB of memory', number('M') / 1024, MOST.memoryKib);
+    expectWithin('lanes', number('P'), MOST.lanes);
+    expectWithin('passes times KiB', (number('I') * number('M')) / 1024, ARGON2_WORK_MAX);
+    // `V`: the version of Argon2.
+    if (number('M') > 0 && number('V') !== 0x13) throw new ForeignError('', 'its version of Argon2 is not known');
+  } catch (error) {
+    throw refusal(library, error);
+  }
+}
+
+function expectWithin(what: string, value: number, most: number): void {
+  if (!(value <= most)) throw new ForeignError('', `its key takes ${value} ${what}, and at most ${most} are allowed`);
+}
+
+/** The library's own step from ciphertext to plaintext, which may still be packed. */
+interface Decrypting {
+  decryptData: (data: ArrayBuffer, key: ArrayBuffer) => Promise<ArrayBuffer>;
+}
+
+/**
+ * Takes the unpacking from the library, which has no bound there: what it decrypts is unpacked and checked here, and
+ * handed on as not packed. (`decryptData` is not documented: Dependencies, kdbxweb.)
+ */
+function unpackWithin({ Consts, HashedBlockTransform }: Library, database: Kdbx, format: unknown): void {
+  const inner = format as Decrypting;
+  const decrypt = inner.decryptData.bind(inner);
+  inner.decryptData = async (data, key) => {
+    const plain = Buffer.from(await decrypt(data, key));
+    const { header } = database;
+    const packed = header.compression === Consts.CompressionAlgorithm.GZip;
+    if (header.versionMajor >= 4) {
+      const content = packed ? unpacked(plain) : plain;
+      header.compression = Consts.CompressionAlgorithm.None;
+      expectPlainXml(content.subarray(xmlStart(content)));
+      return bufferOf(content);
+    }
+    const start = Buffer.from(header.streamStartBytes ?? new ArrayBuffer(0));
+    // Another password: the library says so.
+    if (!plain.subarray(0, start.length).equals(start)) return bufferOf(plain);
+    const blocks = Buffer.from(await HashedBlockTransform.decrypt(bufferOf(plain.subarray(start.length))));
+    const content = packed ? unpacked(blocks) : blocks;
+    header.compression = Consts.CompressionAlgorithm.None;
+    expectPlainXml(content);
+    return bufferOf(Buffer.concat([start, Buffer.from(await HashedBlockTransform.encrypt(bufferOf(content)))]));
+  };
+}
+
+/** A copy: `slice` of a Buffer would be a view of memory that others share. */
+const bufferOf = (bytes: Uint8Array): ArrayBuffer => new Uint8Array(bytes).buffer;
+
+function unpacked(bytes: Buffer): Buffer {
+  try {
+    return gunzipSync(bytes, { maxOutputLength: UNPACKED_MAX });
+  } catch (error) {
+    const tooLarge = errorCode(error) === 'ERR_BUFFER_TOO_LARGE';
+    const why = tooLarge ? `it unpacks to more than ${UNPACKED_MAX / 1024 / 1024} MiB` : 'what is packed is damaged';
+    throw new ForeignError('', why, undefined, { cause: error });
+  }
+}
+
+/** Where the XML begins: behind the inner header, whose fields have a byte for the kind and four for the length. */
+function xmlStart(content: Buffer): number {
+  for (let at = 0; at + 5 <= content.length;) {
+    const kind = content[at];
+    at += 5 + content.readUInt32LE(at + 1);
+    if (kind === 0) return at;
+  }
+  throw new ForeignError('', 'its inner header is damaged');
+}
+
+/**
+ * No program writes a document type, entities, comments or CDATA into a database: they would hide from the checks what
+ * an attachment, which may be packed itself, unpacks to. Throws `ForeignError`.
+ */
+export function expectPlainXml(xml: Buffer): void {
+  if (xml.length > XML_MAX) throw new ForeignError('', `its XML has more than ${XML_MAX / 1024 / 1024} MiB`);
+  if (xml.includes('<!')) throw new ForeignError('', 'its XML has parts that no KeePass program writes');
+  let tags = 0;
+  for (const byte of xml) if (byte === 0x3c && ++tags > TAGS_MAX) throw new ForeignError('', 'it has too many entries');
+  let room = UNPACKED_MAX;
+  for (let at = xml.indexOf(' Compressed'); at >= 0; at = xml.indexOf(' Compressed', at + 1)) {
+    const begin = xml.indexOf('>', at);
+    const value = xml.subarray(begin + 1, Math.max(begin + 1, xml.indexOf('<', begin)));
+    // The last four bytes of a packed attachment say how long it is; the library reserves that and takes no more.
+    const bytes = Buffer.from(value.toString('latin1'), 'base64');
+    room -= bytes.length >= 4 ? bytes.readUInt32LE(bytes.length - 4) : 0;
+    if (room < 0 || value.includes('&')) throw new ForeignError('', 'an attachment unpacks to too much');
+  }
+}
+
+function refusal({ Consts, KdbxError }: Library, error: unknown): unknown {
+  if (error instanceof ForeignError || error instanceof WrongPassword) return error;
+  const { ErrorCodes } = Consts;
+  if (!(error instanceof KdbxError))
+    return new ForeignError('', 'the database is damaged', undefined, { cause: error });
+  if (error.code === ErrorCodes.InvalidKey) return new WrongPassword({ cause: error });
+  const known: Readonly<Record<string, string>> = {
+    [ErrorCodes.BadSignature]: 'it is no KeePass database',
+    [ErrorCodes.InvalidVersion]: 'it is of a version that is not known: 3.1 and 4 are',
+    [ErrorCodes.Unsupported]: 'it uses a cipher that is not known: AES and ChaCha20 are',
+    [ErrorCodes.InvalidArg]: 'the key file is damaged',
+  };
+  return new ForeignError('', known[error.code] ?? 'the database is damaged', undefined, { cause: error });
+}

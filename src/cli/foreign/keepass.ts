@@ -1,0 +1,157 @@
+/** The entries of a KeePass database: groups, fields, attachments, history and references. */
+import type { Kdbx, KdbxEntry, KdbxEntryField, KdbxGroup } from 'kdbxweb';
+import { ENTRIES_MAX, type Entry, entryOf, ForeignError, leftBehind, loginItem, notesWith, some } from './entries.js';
+import { expectCheap, kdbxLibrary, openKdbx } from './kdbx.js';
+import { keyFileOf, type Secrets, unlocked } from './unlock.js';
+
+const SIGNATURE = [0x03, 0xd9, 0xa2, 0x9a] as const;
+/** The second half of the signature of KeePass 1. */
+const KDB = 0x65;
+
+/** True for the first bytes of a database, also of one of KeePass 1. */
+export const isKeepass = (start: Uint8Array): boolean => SIGNATURE.every((byte, at) => start[at] === byte);
+
+/** The entries of a database. Asks for its password. Throws `ForeignError`, and `WrongPassword`. */
+export async function readKeepass(bytes: Uint8Array, secrets: Secrets): Promise<readonly Entry[]> {
+  if (bytes[4] === KDB)
+    throw new ForeignError('', 'it is a database of KeePass 1', 'Save it as KDBX with KeePass 2 or KeePassXC first.');
+  const library = await kdbxLibrary();
+  expectCheap(library, bytes);
+  const keyFile = await keyFileOf(secrets);
+  const question = `The password of this database${keyFile === undefined ? '' : ' (none: only the key file)'}: `;
+  const open = (password: string): Promise<Kdbx> => openKdbx(library, bytes, { password, keyFile });
+  // A script that names a key file alone has no password to give.
+  const keyAlone = keyFile !== undefined && secrets.passwordFile === undefined && !secrets.terminal.interactive;
+  const database = await (keyAlone ? open('') : unlocked(secrets, question, open));
+  const found = database.groups.flatMap((root) => placed(root, database.meta.recycleBinUuid?.id));
+  if (found.length > ENTRIES_MAX) throw new ForeignError('', `it has more than ${ENTRIES_MAX} entries`);
+  const byUuid = new Map(found.flatMap(({ entry }) => (entry === undefined ? [] : [[uuidHex(entry), entry] as const])));
+  return found.map((one) => (one.entry === undefined ? ofGroup(one) : ofEntry({ ...one, entry: one.entry }, byUuid)));
+}
+
+/** Groups in groups. */
+const DEPTH_MAX = 64;
+
+interface Place {
+  /** The names of the groups above, without the root. */
+  readonly path: readonly string[];
+  readonly group: KdbxGroup;
+  readonly binned: boolean;
+  /** Undefined: the notes of the group itself. */
+  readonly entry: KdbxEntry | undefined;
+}
+
+function placed(root: KdbxGroup, binId: string | undefined): Place[] {
+  const places: Place[] = [];
+  const open: Omit<Place, 'entry'>[] = [{ path: [], group: root, binned: false }];
+  for (let at = open.pop(); at !== undefined; at = open.pop()) {
+    const { group } = at;
+    const binned = at.binned || (binId !== undefined && group.uuid.id === binId);
+    if ((group.notes ?? '').trim() !== '') places.push({ ...at, binned, entry: undefined });
+    places.push(...group.entries.map((entry) => ({ ...at, binned, entry })));
+    if (at.path.length > DEPTH_MAX) throw new ForeignError('', `it has more than ${DEPTH_MAX} groups in groups`);
+    const below = group.groups.map((child) => ({ path: [...at.path, child.name ?? ''], group: child, binned }));
+    open.push(...below.reverse());
+  }
+  return places;
+}
+
+const textOf = (field: KdbxEntryField | undefined): string =>
+  field === undefined ? '' : typeof field === 'string' ? field : field.getText();
+
+function ofGroup({ path, group, binned }: Place): Entry {
+  const place = { where: path.join('/'), kind: 'group', name: group.name ?? '', folder: path.join('/') };
+  const entry = { ...place, key: group.uuid.id, ...timesOf(group) };
+  if (binned) return leftBehind({ ...entry, left: 'in the recycle bin' });
+  return entryOf({ ...entry, program: 'keepass', notes: group.notes ?? '' });
+}
+
+const timesOf = ({ times }: KdbxEntry | KdbxGroup) => ({
+  created: times.creationTime?.getTime(),
+  changed: times.lastModTime?.getTime() ?? times.creationTime?.getTime(),
+});
+
+const STANDARD: ReadonlySet<string> = new Set(['Title', 'UserName', 'Password', 'URL', 'Notes']);
+/** How KeePass, its plugins and KeePassXC name what one-time passwords are made of. */
+const ONE_TIME = /^(?:otp$|TOTP |TimeOtp-|HmacOtp-)/;
+
+function ofEntry(
+  { path, entry, binned }: Place & { readonly entry: KdbxEntry },
+  byUuid: ReadonlyMap<string, KdbxEntry>,
+): Entry {
+  const value = (field: string): string => resolved(textOf(entry.fields.get(field)), byUuid);
+  const [name, url] = [value('Title'), value('URL')];
+  const folder = path.join('/');
+  const place = {
+    where: [...path, name].join('/'),
+    kind: 'entry',
+    name,
+    folder,
+    key: entry.uuid.id,
+    ...timesOf(entry),
+  };
+  if (binned) return leftBehind({ ...place, left: 'in the recycle bin' });
+  const main = loginItem({ name, url, user: value('UserName'), secret: value('Password') });
+  const own = [...entry.fields].filter(([field, content]) => !STANDARD.has(field) && textOf(content) !== '');
+  const oneTime = own.filter(([field]) => ONE_TIME.test(field));
+  const open = ['UserName', 'Password', 'URL'].filter((field) => /\{REF:/i.test(value(field)));
+  return entryOf({
+    ...{ ...place, program: 'keepass', main, notes: notesWith(main, url, value('Notes')) },
+    files: [...entry.binaries].map(([file, binary]) => ({ name: file, bytes: bytesOf(binary) })),
+    unplaced: [
+      ...(oneTime.length === 0 ? [] : ['the one-time password']),
+      ...some(own.length - oneTime.length, 'custom field'),
+      ...some(open.length, 'reference to another entry', 'references to other entries'),
+      ...some(entry.history.length, 'earlier version'),
+      ...(entry.times.expires === true ? ['when it expires'] : []),
+      ...some(entry.tags.length, 'tag'),
+      ...((entry.overrideUrl ?? '') === '' ? [] : ['the address it is opened with']),
+      ...(entry.autoType.items.length > 0 || (entry.autoType.defaultSequence ?? '') !== '' ? ['auto-type'] : []),
+      ...some(entry.customData?.size ?? 0, 'value of a plugin', 'values of plugins'),
+    ],
+    marks: [
+      ...(entry.customIcon === undefined && (entry.icon ?? 0) === 0 ? [] : ['icon']),
+      ...((entry.fgColor ?? '') + (entry.bgColor ?? '') === '' ? [] : ['colours']),
+    ],
+    original: () => ({ text: originalOf(entry, folder), ending: 'keepass.json' }),
+  });
+}
+
+type Binary = KdbxEntry['binaries'] extends Map<string, infer B> ? B : never;
+
+function bytesOf(binary: Binary): Uint8Array {
+  const value = 'value' in binary && 'hash' in binary ? binary.value : binary;
+  return value instanceof ArrayBuffer ? new Uint8Array(value) : (value as { getBinary(): Uint8Array }).getBinary();
+}
+
+const fieldsOf = (entry: KdbxEntry): Record<string, string> =>
+  Object.fromEntries([...entry.fields].map(([field, value]) => [field, textOf(value)]));
+
+/** The entry with all it had, as JSON; the bytes of attachments are files of their own. */
+function originalOf(entry: KdbxEntry, group: string): string {
+  const { tags, times, overrideUrl, autoType, customData } = entry;
+  const value = {
+    ...{ uuid: entry.uuid.id, group, fields: fieldsOf(entry), tags, times, overrideUrl, autoType },
+    customData: Object.fromEntries([...(customData ?? [])].map(([name, item]) => [name, item.value])),
+    attachments: [...entry.binaries.keys()],
+    history: entry.history.map((earlier) => ({
+      ...{ times: earlier.times, fields: fieldsOf(earlier), attachments: [...earlier.binaries.keys()] },
+    })),
+  };
+  return `${JSON.stringify(value, null, 2)}\n`;
+}
+
+const FIELD_OF: Readonly<Record<string, string>> = { T: 'Title', U: 'UserName', P: 'Password', A: 'URL', N: 'Notes' };
+
+/** Longest value that a reference is replaced by: many may name one. */
+const REFERENCED_MAX = 4_096;
+
+/** A text that is a reference to a field of another entry, by its UUID, resolved; anything else stays as it is. */
+function resolved(text: string, byUuid: ReadonlyMap<string, KdbxEntry>): string {
+  const [, wanted = '', uuid = ''] = /^\{REF:([TUPAN])@I:([0-9A-F]{32})\}$/i.exec(text) ?? [];
+  const field = byUuid.get(uuid.toUpperCase())?.fields.get(FIELD_OF[wanted.toUpperCase()] ?? '');
+  const value = textOf(field);
+  return field === undefined || value.length > REFERENCED_MAX ? text : value;
+}
+
+const uuidHex = ({ uuid }: KdbxEntry): string => Buffer.from(uuid.id, 'base64').toString('hex').toUpperCase();

@@ -1,0 +1,83 @@
+/** The entries of another program as records of an export, which the importer takes as it takes those of an archive. */
+import { b32, type Sodium } from '../../crypto/sodium.js';
+import { lengthPrefixed, text } from '../../protocol/bytes.js';
+import { isDisplayName } from '../../protocol/ids.js';
+import { DEFAULT_BIN, NAME_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
+import { portionsOf, type BlobSource } from '../../sdk/blobs/source.js';
+import { type ArchivedBin, type ArchiveRecord, binRecord, PART_BYTES } from '../../sdk/archive/records.js';
+import { ulid } from '../../sdk/ulid.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import type { ForeignSource } from './source.js';
+
+/** What an import takes, of whatever form. */
+export interface Incoming {
+  /** By id; undefined for bins without a record, which only items refer to. */
+  readonly bins: ReadonlyMap<string, ArchivedBin | undefined>;
+  readonly items: number;
+  /** From the first record, each time. `onRead` is told the share that was read, from 0 to 1. */
+  readonly records: (onRead: (share: number) => void) => AsyncGenerator<ArchiveRecord>;
+}
+
+/** The last ms that a date has a name for (year 9999). */
+const TIME_MAX = 253_402_300_799_999;
+/** A date that is none counts as the least. */
+const within = (time: number, most: number): number =>
+  Number.isFinite(time) ? Math.floor(Math.min(Math.max(time, TS_MIN), most)) : TS_MIN;
+
+/**
+ * Bins and items of a source. Their ids follow from the vault's key and the source's own names, so that the same entry
+ * has the same id at each import, and tells the server nothing (IMPORT-03).
+ */
+export function incomingOf(
+  source: ForeignSource,
+  { sodium, masterKey, now }: { readonly sodium: Sodium; readonly masterKey: Uint8Array; readonly now: number },
+): Incoming {
+  const key = b32(sodium, text(`${SERVICE_NAME}-import-id-v1`), masterKey);
+  const idOf = (time: number, ...names: readonly string[]): string =>
+    ulid(within(time, TIME_MAX), (length) => sodium.blake2b(length, lengthPrefixed(...names), key));
+  const made = source.entries.filter((entry) => entry.made.length > 0);
+  const folders = [...new Set(made.map(({ folder }) => folder))].filter((folder) => folder !== '');
+  const bins = new Map(folders.map((folder) => [folder, binOf(idOf(TS_MIN, 'bin', folder), folder)] as const));
+  const all = made.flatMap((entry) => entry.made.map((item) => ({ ...item, entry })));
+  // Files last: each is a transfer of its own, while the others go out in batches.
+  const ordered = [...all.filter(({ content }) => content === undefined), ...all.filter(({ content }) => content)];
+  const records = async function* (onRead: (share: number) => void): AsyncGenerator<ArchiveRecord> {
+    for (const [at, { part, type, payload, content, entry }] of ordered.entries()) {
+      const id = idOf(entry.created ?? TS_MIN, 'item', source.program, entry.key, part);
+      const bin = bins.get(entry.folder)?.id ?? DEFAULT_BIN;
+      const ts = within(entry.changed ?? source.time, now);
+      yield { record: 'item', id, bin, type, ts, payload, blob: content !== undefined, content: content?.size ?? null };
+      if (content !== undefined) yield* partsOf(content);
+      onRead((at + 1) / ordered.length);
+    }
+  };
+  const known = new Map<string, ArchivedBin | undefined>([...bins.values()].map((bin) => [bin.id, bin]));
+  if (made.some(({ folder }) => folder === '')) known.set(DEFAULT_BIN, undefined);
+  return { bins: known, items: ordered.length, records };
+}
+
+async function* partsOf(content: BlobSource): AsyncGenerator<ArchiveRecord> {
+  let left = content.size;
+  for await (const piece of portionsOf(content))
+    for (let at = 0; at < piece.length; at += PART_BYTES) {
+      const data = piece.subarray(at, at + PART_BYTES);
+      left -= data.length;
+      yield { record: 'part', data };
+    }
+  if (left !== 0) throw new CommandError(EXIT.failure, 'A file was changed while it was read.', 'Run it again.');
+}
+
+const ELLIPSIS = '…';
+
+/** A bin under the folder's name, of which the end counts where it is long. */
+function binOf(id: string, folder: string): ArchivedBin {
+  const fit = Array.from(
+    folder
+      .slice(-4 * NAME_MAX)
+      .replace(/\s+/g, ' ')
+      .trim(),
+  ).filter((character) => isDisplayName(`a${character}`));
+  const cut = fit.length <= NAME_MAX && folder.length <= 4 * NAME_MAX ? fit : [ELLIPSIS, ...fit.slice(1 - NAME_MAX)];
+  const name = cut.join('');
+  return binRecord(id, '', { name: isDisplayName(name) ? name : id });
+}

@@ -1,0 +1,138 @@
+/** Which program a file or a folder is of, by its content, and its entries. */
+import type { Stats } from 'node:fs';
+import { open, stat, type FileHandle } from 'node:fs/promises';
+import { isArchive } from '../../sdk/archive/archive.js';
+import { PLAIN_FORMAT } from '../../sdk/archive/records.js';
+import { errorCode } from '../../protocol/error-code.js';
+import { BINS_MAX } from '../../protocol/limits.js';
+import { sanitizeText } from '../../terminal/output.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { readBitwarden } from './bitwarden.js';
+import { readCsv } from './csv.js';
+import {
+  type Entry,
+  FOREIGN_FILE_MAX,
+  type ForeignEntries,
+  ForeignError,
+  type ForeignProgram,
+  foreignText,
+} from './entries.js';
+import { isKeepass, readKeepass } from './keepass.js';
+import { readMarkdown } from './markdown.js';
+import type { Secrets } from './unlock.js';
+import { readVcards } from './vcard.js';
+
+/** A source that was read as a whole, and can be imported. */
+export interface ForeignSource extends ForeignEntries {
+  /** ms: the time of entries that have none. */
+  readonly time: number;
+}
+
+const ZIP = Buffer.from('PK\u0003\u0004', 'latin1');
+const HEAD_BYTES = 64 * 1024;
+
+/**
+ * Reads the export of another program; undefined where the path is an archive or a plain export of a vault, or nothing
+ * that is known. Throws `CommandError` for what cannot be read or is not of the program `from`, and where it is damaged:
+ * it says at which entry.
+ */
+export async function readForeign(
+  path: string,
+  from: ForeignProgram | undefined,
+  secrets: Secrets,
+): Promise<ForeignSource | undefined> {
+  const facts = await stat(path).catch((error: unknown) => {
+    const why = errorCode(error) === 'ENOENT' ? 'does not exist' : `cannot be read (${errorCode(error)})`;
+    throw new CommandError(EXIT.usage, `${path} ${why}.`, undefined, { cause: error });
+  });
+  try {
+    const found = facts.isDirectory() ? await inFolder(path) : await inFile(path, facts, secrets);
+    if (from !== undefined && found?.program !== from)
+      throw new ForeignError(
+        '',
+        found === undefined ? `it is nothing of ${from}` : `it is ${found.title}, not ${from}`,
+      );
+    if (found !== undefined) expectFewBins(found.entries);
+    return found === undefined ? undefined : { ...found, time: Math.floor(facts.mtimeMs) };
+  } catch (error) {
+    if (!(error instanceof ForeignError)) throw error;
+    const where = error.where === '' ? '' : ` at ${sanitizeText(error.where.slice(0, 200))}`;
+    throw new CommandError(EXIT.untrusted, `${path} is refused${where}: ${error.why}.`, error.hint, { cause: error });
+  }
+}
+
+const inFolder = async (path: string): Promise<ForeignEntries> => ({
+  program: 'markdown',
+  title: 'folder of Markdown',
+  entries: await readMarkdown(path),
+});
+
+async function inFile(path: string, facts: Stats, secrets: Secrets): Promise<ForeignEntries | undefined> {
+  if (!facts.isFile()) throw new CommandError(EXIT.usage, `${path} is not a file.`);
+  const handle = await open(path, 'r');
+  try {
+    const form = formOf(await start(handle, Math.min(facts.size, HEAD_BYTES)));
+    if (form === undefined) return undefined;
+    if (facts.size > FOREIGN_FILE_MAX)
+      throw new ForeignError('', `it has more than ${FOREIGN_FILE_MAX / 1024 / 1024} MiB, which is read at once`);
+    return await entriesOf(form, await start(handle, facts.size), secrets);
+  } finally {
+    await handle.close();
+  }
+}
+
+async function entriesOf(form: Form, bytes: Uint8Array, secrets: Secrets): Promise<ForeignEntries | undefined> {
+  switch (form) {
+    case 'keepass':
+      return { program: form, title: 'KeePass database', entries: await readKeepass(bytes, secrets) };
+    case 'json':
+      return {
+        program: 'bitwarden',
+        title: 'Bitwarden JSON',
+        entries: await readBitwarden(foreignText(bytes), secrets),
+      };
+    case 'vcard':
+      return { program: form, title: 'vCard', entries: readVcards(foreignText(bytes)) };
+    case 'csv':
+      return readCsv(foreignText(bytes));
+  }
+}
+
+async function start(handle: FileHandle, length: number): Promise<Uint8Array> {
+  const bytes = Buffer.alloc(length);
+  let filled = 0;
+  while (filled < length) {
+    const { bytesRead } = await handle.read(bytes, filled, length - filled, filled);
+    if (bytesRead === 0) break;
+    filled += bytesRead;
+  }
+  return bytes.subarray(0, filled);
+}
+
+type Form = 'keepass' | 'json' | 'vcard' | 'csv';
+
+function formOf(head: Uint8Array): Form | undefined {
+  if (isArchive(head)) return undefined;
+  if (isKeepass(head)) return 'keepass';
+  if (Buffer.from(head).subarray(0, ZIP.length).equals(ZIP))
+    throw new ForeignError(
+      '',
+      'it is a zip archive',
+      'Unpack it, and import the file that is in it. Nothing was written.',
+    );
+  const text = new TextDecoder().decode(head).trimStart();
+  if (/^BEGIN:VCARD/i.test(text)) return 'vcard';
+  if (text.startsWith('{')) {
+    // Bitwarden's first field; a plain export of a vault says what it is, in its first field too.
+    const own = new RegExp(`"format"\\s*:\\s*"${PLAIN_FORMAT}"`).test(text);
+    return !own && /"encrypted"\s*:\s*(?:true|false)/.test(text) ? 'json' : undefined;
+  }
+  const [first = ''] = text.split(/[\r\n]/);
+  return /,/.test(first) && /password/i.test(first) ? 'csv' : undefined;
+}
+
+function expectFewBins(entries: readonly Entry[]): void {
+  const folders = new Set(entries.filter(({ made }) => made.length > 0).map(({ folder }) => folder)).size;
+  if (folders > BINS_MAX)
+    throw new ForeignError('', `it has ${folders} folders, and a vault has at most ${BINS_MAX} bins`);
+}

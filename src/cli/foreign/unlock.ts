@@ -1,0 +1,53 @@
+/** The password of a locked export: asked without echo, or read from a file; a wrong one may be typed again. */
+import { readFile, stat } from 'node:fs/promises';
+import type { Context } from '../context.js';
+import { secretFrom } from '../newcomer.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+
+/** How a locked source is opened. */
+export interface Secrets {
+  readonly terminal: Context['terminal'];
+  /** `-`: standard input. Undefined: it is asked for. */
+  readonly passwordFile?: string | undefined;
+  readonly keyFile?: string | undefined;
+}
+
+/** The source does not open with this password. */
+export class WrongPassword extends CommandError {
+  constructor(options?: ErrorOptions) {
+    super(
+      EXIT.untrusted,
+      'The file does not open: another password or key file, or it is damaged.',
+      undefined,
+      options,
+    );
+  }
+}
+
+const TRIES = 3;
+const KEY_FILE_MAX = 1024 * 1024;
+
+/** What `open` makes of the password. Throws `WrongPassword` after the last try, and what `open` throws. */
+export async function unlocked<T>(
+  { terminal, passwordFile }: Secrets,
+  question: string,
+  open: (password: string) => Promise<T>,
+): Promise<T> {
+  if (passwordFile !== undefined) return open(await secretFrom(terminal, passwordFile));
+  for (let tries = 1; ; tries++) {
+    try {
+      return await open(await terminal.ask(question, { hidden: true }));
+    } catch (error) {
+      if (!(error instanceof WrongPassword) || tries >= TRIES) throw error;
+      terminal.note(`${error.message} Try again.`);
+    }
+  }
+}
+
+/** The bytes of the key file; undefined where none was named. Throws `CommandError`. */
+export async function keyFileOf({ keyFile }: Secrets): Promise<Uint8Array | undefined> {
+  if (keyFile === undefined) return undefined;
+  const { size } = await stat(keyFile);
+  if (size > KEY_FILE_MAX) throw new CommandError(EXIT.usage, `${keyFile} is no key file: it has ${size} bytes.`);
+  return new Uint8Array(await readFile(keyFile));
+}

@@ -1,0 +1,185 @@
+/** vCards 2.1, 3.0 (RFC 2426) and 4.0 (RFC 6350): several in a file, folded lines, quoted-printable, groups. */
+import { type Draft, ENTRIES_MAX, type Entry, entryOf, ForeignError, keyCounter, some } from './entries.js';
+
+/** A line of a card: `item1.TEL;TYPE=cell,pref:+49 ...`. */
+interface Property {
+  readonly name: string;
+  readonly params: ReadonlyMap<string, string>;
+  /** Decoded from quoted-printable, with its escapes. */
+  readonly value: string;
+}
+
+interface Card {
+  readonly line: number;
+  readonly text: string;
+  readonly properties: readonly Property[];
+}
+
+/** The contacts of a file. Throws `ForeignError`. */
+export function readVcards(text: string): readonly Entry[] {
+  const numbered = keyCounter();
+  return cardsOf(text).map((card, at) => entryOf(draftOf(card, at + 1, numbered)));
+}
+
+function cardsOf(text: string): readonly Card[] {
+  const lines = text.split(/\r\n|\r|\n/);
+  const cards: Card[] = [];
+  let begun: { readonly at: number; readonly properties: Property[] } | undefined;
+  for (let at = 0; at < lines.length;) {
+    const where = `line ${at + 1}`;
+    const { line, next } = unfolded(lines, at);
+    const sign = line.trim().toUpperCase();
+    if (sign === 'BEGIN:VCARD') {
+      if (begun !== undefined) throw new ForeignError(where, 'a card begins within another one');
+      if (cards.length >= ENTRIES_MAX) throw new ForeignError(where, `it has more than ${ENTRIES_MAX} cards`);
+      begun = { at, properties: [] };
+    } else if (sign === 'END:VCARD' && begun !== undefined) {
+      const { at: first, properties } = begun;
+      cards.push({ line: first + 1, text: `${lines.slice(first, next).join('\r\n')}\r\n`, properties });
+      begun = undefined;
+    } else if (sign !== '') {
+      if (begun === undefined) throw new ForeignError(where, 'it stands outside of any card');
+      begun.properties.push(propertyOf(line, where));
+    }
+    at = next;
+  }
+  if (begun !== undefined) throw new ForeignError(`line ${begun.at + 1}`, 'the card has no end: the file is cut short');
+  return cards;
+}
+
+/** A line with its continuations: those that begin with white space, and in quoted-printable those after a `=`. */
+function unfolded(lines: readonly string[], at: number): { readonly line: string; readonly next: number } {
+  const parts = [lines[at] ?? ''];
+  let next = at + 1;
+  const quoted = /^[^:]*;(?:ENCODING=)?QUOTED-PRINTABLE[;:]/i.test(parts[0] ?? '');
+  for (; next < lines.length; next++) {
+    const following = lines[next] ?? '';
+    const last = parts.at(-1) ?? '';
+    if (quoted && last.endsWith('=')) parts.push(following);
+    else if (/^[ \t]/.test(following)) parts.push(following.slice(1));
+    else break;
+  }
+  return { line: quoted ? parts.map((part, i) => softBreak(part, i, parts.length)).join('') : parts.join(''), next };
+}
+
+const softBreak = (part: string, at: number, of: number): string => (at < of - 1 ? part.replace(/=$/, '') : part);
+
+function propertyOf(line: string, where: string): Property {
+  const colon = colonOf(line);
+  const [head, raw] = [line.slice(0, colon), line.slice(colon + 1)];
+  const [full = '', ...given] = head.match(/(?:[^";]|"[^"]*")+/g) ?? [];
+  const name = full.replace(/^[\w-]+\./, '').toUpperCase();
+  if (!/^[A-Z0-9-]+$/.test(name)) throw new ForeignError(where, 'it is no line of a vCard');
+  const params = new Map<string, string>();
+  for (const param of given) {
+    // In 2.1 a parameter may be its value alone.
+    const [, key = 'TYPE', value = param] = /^([\w-]+)=(.*)$/s.exec(param) ?? [];
+    const bare = /^(?:quoted-printable|base64|8bit)$/i.test(param) ? 'ENCODING' : key.toUpperCase();
+    params.set(bare, [params.get(bare), value.replaceAll('"', '')].filter((part) => part !== undefined).join(','));
+  }
+  const quoted = /^quoted-printable$/i.test(params.get('ENCODING') ?? '');
+  return { name, params, value: quoted ? unquoted(raw, params.get('CHARSET') ?? 'utf-8', where) : raw };
+}
+
+const HEAD_MAX = 10_000;
+
+/** The colon behind name and parameters; one within quotation marks belongs to a parameter. 0: there is none. */
+function colonOf(line: string): number {
+  let quoted = false;
+  for (let at = 0; at < Math.min(line.length, HEAD_MAX); at++) {
+    if (line[at] === '"') quoted = !quoted;
+    else if (line[at] === ':' && !quoted) return at;
+  }
+  return 0;
+}
+
+function unquoted(raw: string, charset: string, where: string): string {
+  const bytes = Buffer.from(
+    raw.replace(/=([0-9A-F]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16))),
+    'latin1',
+  );
+  try {
+    return new TextDecoder(charset, { fatal: true }).decode(bytes);
+  } catch (error) {
+    throw new ForeignError(where, 'its characters are of another set than it says', undefined, { cause: error });
+  }
+}
+
+/** Escapes of a value: `\n`, `\,`, `\;`, `\\`. */
+const unescaped = (value: string): string =>
+  value.replace(/\\([\s\S])/g, (_, character: string) => (/n/i.test(character) ? '\n' : character));
+/** The parts between semicolons that are not escaped, unescaped. */
+function parts(value: string): string[] {
+  const found: string[] = [];
+  let begin = 0;
+  for (let at = 0; at <= value.length; at++) {
+    if (value[at] === '\\') at++;
+    else if (at === value.length || value[at] === ';') {
+      found.push(unescaped(value.slice(begin, at)));
+      begin = at + 1;
+    }
+  }
+  return found;
+}
+
+/** Properties that hold nothing of a person's, or that are read. */
+const SILENT: ReadonlySet<string> = new Set([
+  ...['VERSION', 'PRODID', 'REV', 'UID', 'N', 'FN', 'KIND', 'NOTE', 'EMAIL', 'TEL', 'TITLE', 'ROLE', 'ORG', 'PROFILE'],
+  ...['X-ABUID', 'X-ABLABEL', 'X-ABSHOWAS', 'CLIENTPIDMAP', 'SORT-STRING', 'MAILER', 'CLASS'],
+]);
+const WORDS: Readonly<{ [name: string]: string }> = {
+  ...{ ADR: 'address', BDAY: 'birthday', PHOTO: 'photo', URL: 'web address', LABEL: 'address label', GEO: 'position' },
+  ...{ NICKNAME: 'nickname', IMPP: 'messenger', CATEGORIES: 'category', ANNIVERSARY: 'anniversary', LOGO: 'logo' },
+  ...{ RELATED: 'relation', KEY: 'key', SOUND: 'sound', TZ: 'time zone', MEMBER: 'member', LANG: 'language' },
+};
+
+function draftOf(card: Card, number: number, numbered: (key: string) => string): Draft {
+  const { properties } = card;
+  const all = (name: string): Property[] =>
+    properties.filter((property) => property.name === name && property.value.trim() !== '');
+  const first = (name: string): string => unescaped(preferred(all(name))?.value ?? '').trim();
+  const [family = '', given = '', middle = '', before = '', after = ''] = parts(all('N')[0]?.value ?? '');
+  const structured = [before, given, middle, family, after].map((part) => part.trim()).filter((part) => part !== ''); // prettier-ignore
+  const org = parts(all('ORG')[0]?.value ?? '').map((part) => part.trim()).filter((part) => part !== ''); // prettier-ignore
+  const email = first('EMAIL').replace(/^mailto:/i, '');
+  const phone = first('TEL').replace(/^tel:/i, '');
+  const name = first('FN') || structured.join(' ') || org.join(', ') || email || phone;
+  const roles = [first('TITLE'), first('ROLE')].filter((part) => part !== '');
+  const role = [...new Set([...roles, org.join(', ')])].filter((part) => part !== '' && part !== name).join(', ');
+  const where = `card ${number} (line ${card.line})`;
+  return {
+    ...{ program: 'vcard', where, kind: 'contact', name, folder: '' },
+    key: numbered(first('UID') || JSON.stringify([name, email, phone])),
+    changed: revision(first('REV')),
+    main: name === '' ? undefined : { type: 'contact', payload: { name, role, email, phone } },
+    notes: all('NOTE').map(({ value }) => unescaped(value)).join('\n\n'), // prettier-ignore
+    unplaced: name === '' ? ['a card without a name'] : restOf(properties, all),
+    original: () => ({ text: card.text, ending: 'vcf' }),
+  };
+}
+
+/** `20260102T030405Z` and `2026-01-02T03:04:05Z`. */
+function revision(value: string): number | undefined {
+  const ms = Date.parse(value.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)/, '$1-$2-$3T$4:$5:$6'));
+  return Number.isFinite(ms) ? ms : undefined;
+}
+
+/** The one that is marked as preferred, else the first. */
+const preferred = (properties: readonly Property[]): Property | undefined =>
+  properties.find(({ params }) => params.has('PREF') || /\bpref\b/i.test(params.get('TYPE') ?? '')) ?? properties[0];
+
+function restOf(properties: readonly Property[], all: (name: string) => readonly Property[]): readonly string[] {
+  const others = new Map<string, number>();
+  for (const { name, value } of properties)
+    // Google puts each contact into a group of this name.
+    if (!SILENT.has(name) && value !== 'myContacts' && value.replaceAll(';', '').trim() !== '')
+      others.set(name, (others.get(name) ?? 0) + 1);
+  return [
+    ...some(all('TEL').length - 1, 'further phone number'),
+    ...some(all('EMAIL').length - 1, 'further mail address', 'further mail addresses'),
+    ...[...others].map(([name, count]) => {
+      const word = WORDS[name] ?? name.slice(0, 40);
+      return count === 1 ? `the ${word}` : `${count} × ${word}`;
+    }),
+  ];
+}
