@@ -20,8 +20,11 @@ export const PROJECT_ROOT = findRoot();
 /** Absolute path of the migrations. */
 export const SQL_FOLDER = join(PROJECT_ROOT, 'sql');
 
-/** Absolute path of the reference's pages and style sheet. */
+/** Absolute path of the reference's Markdown and style sheet. */
 export const DOCS_FOLDER = join(PROJECT_ROOT, 'src', 'docs');
+
+/** Absolute path of the reference as it was built (src/docs/write-site.ts): the folders `served` and `saved`. */
+export const REFERENCE_FOLDER = join(PROJECT_ROOT, 'build', 'docs');
 
 /** Absolute path of the web app as it is served (src/web/build.ts); absent where nothing was built. */
 export const WEB_FOLDER = join(PROJECT_ROOT, 'build', 'web');

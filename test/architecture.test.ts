@@ -43,6 +43,7 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
   'server/billing': ['server/hosting', ...BELOW_SUBJECTS],
   'server/ops': ['protocol', 'server/storage'],
   'server/app': [
+    // Of the reference the build alone: a server reads what was written.
     ...['.', 'docs', ...BELOW_SUBJECTS, 'server/config', 'server/realtime', 'server/items', 'server/devices'],
     ...['server/pairing', 'server/bins', 'server/blobs', 'server/hosting', 'server/billing', 'server/ops'],
   ],
@@ -76,7 +77,7 @@ const HOMES: Readonly<Record<string, readonly string[]>> = {
   'csv-parse': ['cli'],
   marked: ['docs'],
   'prom-client': ['server/ops'],
-  'tar-stream': ['server/admin'],
+  'tar-stream': ['server/admin', 'docs'],
   stripe: ['server/billing'],
   '@google-cloud/storage': ['server/blobs'],
   '@aws-sdk/client-s3': ['server/blobs'],
@@ -86,7 +87,8 @@ const HOMES: Readonly<Record<string, readonly string[]>> = {
   preact: ['web'],
   '@preact/signals': ['web'],
   'lucide-preact': ['web'],
-  esbuild: ['web'],
+  // Bundles scripts for browsers, when the project is built.
+  esbuild: ['web', 'docs'],
 };
 
 interface Import {

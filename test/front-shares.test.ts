@@ -144,7 +144,7 @@ t.test('FAIR-08 FAIR-06: a client that goes away while it waits for room takes n
 t.test('FAIR-09 FAIR-14: on one connection one reply is held, however many are asked for', async (t) => {
   const text = 'x'.repeat(20_000);
   const test = await frontOf(t, {
-    services: { docs: { page: () => ({ type: 'text/html', text, bytes: Buffer.from(text), etag: '"1"' }) } },
+    services: { docs: { page: () => ({ type: 'text/html', hash: '1', cache: 'no-cache', bytes: Buffer.from(text) }) } },
   });
   const reader = await unread(t, test.port, 'GET /docs HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(5_000));
   const cut = once(reader, 'close');

@@ -5,7 +5,7 @@ import { ask, frontOf, tokenOf, type FrontSetup } from './support/front.js';
 import { raw, type Raw } from './support/front-sockets.js';
 
 const ORIGIN = 'https://app.example';
-const PAGE = { type: 'text/html', text: '<p>page</p>', bytes: Buffer.from('<p>page</p>'), etag: '"one"' };
+const PAGE = { type: 'text/html', hash: 'one', cache: 'no-cache', bytes: Buffer.from('<p>page</p>') };
 const SETUP: FrontSetup = { config: { corsOrigins: [ORIGIN] }, services: { docs: { page: () => PAGE } } };
 
 const request = (line: string, ...headers: string[]): string =>

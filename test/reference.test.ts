@@ -1,48 +1,59 @@
 /** The reference: its pages, how they are served, and that they say what the code does. */
+import { execFile } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { copyFile, writeFile } from 'node:fs/promises';
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { promisify } from 'node:util';
 import t from 'tap';
 import { CONFIG_VARIABLES } from '../src/server/config/config.js';
+import { openDocs } from '../src/server/app/docs.js';
 import { ALL_ROWS } from '../src/server/app/route-table.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { CATALOGUE, codeOf, type ErrorName } from '../src/protocol/errors.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
-import { addressOf, render, slugOf, titleOf } from '../src/docs/markdown.js';
-import { madePages } from '../src/docs/open.js';
-import { openSite, readSources } from '../src/docs/site.js';
-import { PROJECT_ROOT, DOCS_FOLDER } from '../src/root.js';
+import { ENDPOINT_ALIASES } from '../src/docs/endpoints-pages.js';
+import { addressOf, ARCHIVE, render, SAVED, SERVED, slugOf, titleOf } from '../src/docs/markdown.js';
+import { madePages } from '../src/docs/reference.js';
+import { INDEX_PAGE, makeSite, readSources } from '../src/docs/site.js';
+import { PROJECT_ROOT, DOCS_FOLDER, REFERENCE_FOLDER } from '../src/root.js';
 import { temporaryFolder } from './support/postgres.js';
 import { runServer } from './support/server.js';
 import { SHAPES } from './support/wire.js';
 
+const COMMON = { version: '1.2.3', documents: {}, script: '', places: SERVED };
 const made = madePages(ALL_ROWS);
 const sources = await readSources(DOCS_FOLDER, made);
-const site = await openSite({
-  folder: DOCS_FOLDER,
-  made,
-  version: '1.2.3',
-  documents: { 'openapi.json': () => ({ a: 1 }) },
-});
+const site = await makeSite({ ...COMMON, folder: DOCS_FOLDER, made, documents: { 'openapi.json': () => ({ a: 1 }) } });
+const pageOf = (name: string): string => String(site.get(name) ?? '');
 const textOf = (name: string): string => sources.find((source) => source.name === name)?.markdown() ?? '';
 
 t.test('REF-01: pages that the code makes are among those of the folder, under their own titles', (t) => {
-  t.same(made.map(({ name }) => name).sort(), ['endpoints-a', 'endpoints-b', 'errors']);
-  for (const { name, title, markdown } of made) {
+  const codes = Object.keys(CATALOGUE).flatMap((name) => SHAPES.map((shape) => codeOf(name as ErrorName, shape)));
+  const named = made.map(({ name }) => name);
+  t.same(
+    named.filter((name) => name.startsWith('error')).sort(),
+    ['errors', ...new Set(codes.map((code) => `error-${code}`))].sort(),
+  );
+  t.ok(named.includes('endpoints') && named.includes('endpoints-items'), 'and the endpoints by subject');
+  for (const { name, title, parent = 'index', markdown } of made) {
     t.equal(titleOf(markdown()), title);
-    t.match(site.page(name)?.text, `<title>${title}</title>`);
-    t.match(site.page('')?.text, `<a href="/docs/${name}">${title}</a>`);
+    t.match(pageOf(name), `<title>${title}</title>`);
+    t.match(pageOf(parent), `<a href="/docs/${name}`, `${name} can be found`);
   }
   t.end();
 });
 
-t.test('REF-02: every code has its place on the page that hints lead to', (t) => {
-  const html = site.page('errors')?.text ?? '';
+t.test('REF-02 REF-19: every code has its place on the page that hints lead to, and a page of its own', (t) => {
+  const html = pageOf('errors');
   const { anchors } = render(textOf('errors'));
   for (const name of Object.keys(CATALOGUE) as ErrorName[]) {
     for (const shape of SHAPES) {
       const code = codeOf(name, shape);
       t.ok(html.includes(`id="${code}"`) && anchors.has(code), code);
+      const own = textOf(`error-${code}`);
+      t.match(own, CATALOGUE[name].when, code);
+      for (const part of ['What a client does', 'What an operator does'])
+        t.match(own, new RegExp(`###? ${part}\n\n.{20,}`), `${code}: ${part}`);
     }
   }
   t.end();
@@ -56,16 +67,19 @@ function linksOf(markdown: string): string[] {
 
 t.test('REF-03: every link between the pages leads somewhere', (t) => {
   const anchors = new Map(sources.map(({ name, markdown }) => [name, render(markdown()).anchors]));
+  for (const alias of ENDPOINT_ALIASES) anchors.set(alias, anchors.get('endpoints') ?? new Set());
+  anchors.set(INDEX_PAGE.name, new Set());
   const documents = new Set(['openapi-a', 'openapi-b', 'openapi', 'frames-a', 'frames-b']);
   for (const { name, markdown } of sources) {
     for (const href of linksOf(markdown())) {
       if (/^https?:/.test(href)) continue;
       const [file = '', anchor] = href.split('#');
+      if (file === ARCHIVE) continue;
       if (/^[a-z-]+\.json$/.test(file)) {
         t.ok(documents.has(file.slice(0, -'.json'.length)), `${name}: ${href}`);
         continue;
       }
-      if (file !== '' && !/^(\.\/)?[a-z0-9-]+\.md$/.test(file)) {
+      if (file !== '' && !/^(\.\/)?[a-z0-9_-]+\.md$/.test(file)) {
         t.ok(existsSync(resolve(DOCS_FOLDER, file)), `${name}: ${href} is in the repository`);
         continue;
       }
@@ -78,9 +92,38 @@ t.test('REF-03: every link between the pages leads somewhere', (t) => {
   t.end();
 });
 
+t.test('REF-03: every address in the finished pages is there, served and saved, with its anchor', async (t) => {
+  for (const [places, folder] of [
+    [SERVED, 'served'],
+    [SAVED, 'saved'],
+  ] as const) {
+    const names = readdirSync(join(REFERENCE_FOLDER, folder)).filter((name) => name.endsWith('.html'));
+    t.ok(names.length > 80, `${names.length} pages`);
+    const pages = new Map<string, string>();
+    for (const name of names)
+      pages.set(name.slice(0, -'.html'.length), await readFile(join(REFERENCE_FOLDER, folder, name), 'utf8'));
+    const addresses = new Map([...pages.keys()].map((name) => [places.page(name), name]));
+    const lost: string[] = [];
+    for (const [name, html] of pages) {
+      for (const [, address = ''] of html.matchAll(/ (?:href|src|data-index)="([^"]*)"/g)) {
+        const [path = '', anchor] = address.split('#');
+        const target = path === '' ? name : addresses.get(path);
+        const file = path.slice(places.file('').length);
+        if (target === undefined) {
+          const leaves = /^https?:/.test(address) || (folder === 'saved' && address.startsWith('/'));
+          if (!leaves && !existsSync(join(REFERENCE_FOLDER, folder, file))) lost.push(`${name}: ${address}`);
+        } else if (anchor !== undefined && !pages.get(target)?.includes(`id="${anchor}"`))
+          lost.push(`${name}: ${address}`);
+      }
+    }
+    t.same(lost, [], folder);
+  }
+});
+
 t.test('REF-13: a newcomer finds every page from the start page, and what there is from the READMEs', (t) => {
   const index = sources.find(({ name }) => name === 'index')?.markdown() ?? '';
-  for (const { name } of sources) if (name !== 'index') t.match(index, `](${name}.md)`, name);
+  for (const { name, parent } of sources)
+    if (name !== 'index' && parent === undefined) t.match(index, `](${name}.md)`, name);
   const file = (path: string): string => readFileSync(join(PROJECT_ROOT, path), 'utf8');
   const readme = file('README.md');
   for (const page of ['blobs', 'archive', 'agent-tools', 'command-line', 'configuration', 'operating', 'billing'])
@@ -103,21 +146,19 @@ t.test('REF-04: a page that is put into the folder is served and listed', async 
   for (const [name, title] of Object.entries(pages)) {
     await writeFile(join(folder, `${name}.md`), `Some words\n\n# ${title}\n\n## Part\n`);
   }
-  const own = await openSite({ folder, made: [], version: '1', documents: {} });
-  const start = own.page('')?.text ?? '';
+  const own = await makeSite({ ...COMMON, folder, made: [] });
+  const start = /<nav id="pages"[\s\S]*?<\/nav>/.exec(String(own.get('index')))?.[0] ?? '';
   const listed = [...start.matchAll(/<li><a href="([^"]+)"[^>]*>([^<]*)</g)].map(([, href, title]) => [href, title]);
   t.same(listed, [
     ['/docs', 'Start'],
     ['/docs/errors', 'Errors'],
     ['/docs/aardvark', 'Ants'],
     ['/docs/zebra', 'Stripes and more'],
+    ['/docs/index-a-z', 'Index A–Z'],
   ]);
-  t.match(own.page('zebra')?.text, 'aria-current="page">Stripes');
+  t.match(own.get('zebra'), 'aria-current="page">Stripes');
   await writeFile(join(folder, 'untitled.md'), 'no heading');
-  await t.rejects(
-    openSite({ folder, made: [], version: '1', documents: {} }),
-    /untitled\.md: a page begins with a heading/,
-  );
+  await t.rejects(makeSite({ ...COMMON, folder, made: [] }), /untitled\.md: a page begins with a heading/);
 });
 
 t.test('REF-05: pages hold no markup but what Markdown makes', (t) => {
@@ -126,10 +167,18 @@ t.test('REF-05: pages hold no markup but what Markdown makes', (t) => {
   const { html } = render(evil);
   t.notMatch(html, /<script|javascript:|<img|<b>/);
   t.match(html, '<a href="/docs/other#c">b</a>');
+  t.equal(
+    render('![a](pictures/list-light-1280.png)').html.includes('<img src="/docs/list-light-1280.png" alt="a"'),
+    true,
+  );
   t.equal(slugOf('GET /api/items/{id}: "what"?'), 'get-apiitemsid-what');
   t.equal(addressOf('../../test/vectors/README.md'), undefined);
   t.same([...render('# A\n\n## b\n\n## b\n').anchors], ['a', 'b', 'b-1']);
-  for (const name of site.names) t.notMatch(site.page(name)?.text, /<script/, name);
+  for (const { name } of sources) {
+    const scripts = pageOf(name).match(/<script[^>]*>/g) ?? [];
+    t.same([scripts.length, / on\w+=|style="|javascript:/.test(pageOf(name))], [1, false], name);
+    t.match(scripts[0], / src="\/docs\/search\.js" /, 'one script, and none in the page');
+  }
   t.end();
 });
 
@@ -140,7 +189,10 @@ t.test('REF-05: how pages are served', async (t) => {
   t.equal(index.headers['content-type'], 'text/html; charset=utf-8');
   t.equal(index.headers['x-content-type-options'], 'nosniff');
   t.equal(index.headers['cache-control'], 'no-cache');
-  t.match(index.headers['content-security-policy'], /^default-src 'none'; style-src 'self'; /);
+  t.match(
+    index.headers['content-security-policy'],
+    /^default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; /,
+  );
   const etag = String(index.headers.etag);
   t.match(etag, /^"[\w-]{20,}"$/);
   for (const tags of [etag, `W/${etag}`, `"other", ${etag}`, '*']) {
@@ -154,11 +206,39 @@ t.test('REF-05: how pages are served', async (t) => {
   t.equal(head.headers['content-length'], String(Buffer.byteLength(whole.raw)));
   t.equal((await wire.get('//docs/style.css')).headers['content-type'], 'text/css; charset=utf-8');
   t.equal((await wire.get('//docs/openapi.json')).at('openapi'), '3.1.0');
+  t.equal((await wire.get('//docs/endpoints-a')).raw, (await wire.get('//docs/endpoints')).raw, 'an address of before');
+  const script = await wire.get('//docs/search-index.js', { headers: { 'accept-encoding': 'br' } });
+  t.same(
+    [script.headers['content-encoding'], script.headers['content-type']],
+    ['br', 'text/javascript; charset=utf-8'],
+  );
+  t.match(script.headers.etag, /^"[\w-]{20,}\.br"$/);
+  t.equal((await wire.get('//docs/reference.tar.gz')).headers['content-type'], 'application/gzip');
+  t.equal((await wire.get('//docs/errors.html.br')).status, 404);
+  t.equal((await wire.get('//docs/list-light-1280.png')).headers['content-type'], 'image/png');
   for (const path of ['//docs/nothing', '//docs/..%2fserver.ts', '//docs/a/b', '//docs/errors.md']) {
     t.equal((await wire.get(path)).outcome, '404 not_found', path);
   }
   t.equal((await wire.get('//docs/index')).raw, index.raw, 'the start page by its file');
   t.equal((await wire.post('//docs', {})).outcome, '405 method_not_allowed');
+});
+
+t.test('REF-05: a server that nothing was built for has no pages, and says so', async (t) => {
+  t.equal(await openDocs(join(await temporaryFolder(t), 'nothing')), undefined);
+  await t.rejects(openDocs(join(PROJECT_ROOT, 'package.json')), { code: 'ENOTDIR' });
+});
+
+t.test('REF-21: the archive holds the pages of the disk', async (t) => {
+  const folder = await temporaryFolder(t);
+  await promisify(execFile)('tar', ['-xzf', join(REFERENCE_FOLDER, 'served', ARCHIVE), '-C', folder]);
+  const names = readdirSync(join(folder, 'reference')).sort();
+  t.same(names, readdirSync(join(REFERENCE_FOLDER, 'saved')).sort());
+  for (const name of ['index.html', 'search-index.js', 'list-light-1280.png'])
+    t.same(
+      await readFile(join(folder, 'reference', name)),
+      await readFile(join(REFERENCE_FOLDER, 'saved', name)),
+      name,
+    );
 });
 
 t.test('REF-05: pages are there whatever host is asked', async (t) => {
@@ -221,6 +301,21 @@ t.test('REF-11: the table in the README agrees', (t) => {
   }
   t.match(readme, 'src/docs/index.md', 'and it leads to the reference');
   t.end();
+});
+
+t.test('REF-23: both guides begin with steps; the operator’s fill in what the compose file wants', async (t) => {
+  t.match(textOf('web'), /^# .*\n\n1\. .*\n2\. .*\n3\. /);
+  const [, commands = ''] = /\n\n((?: {4}.*\n)+)/.exec(textOf('operating')) ?? [];
+  const folder = await temporaryFolder(t);
+  await copyFile(join(PROJECT_ROOT, 'deploy/.env.example'), join(folder, '.env.example'));
+  const here = commands.split('\n').filter((line) => /^ {4}(cp|sed) /.test(line));
+  t.equal(here.length, 2);
+  await promisify(execFile)('bash', ['-ec', here.join('\n')], { cwd: folder });
+  const env = await readFile(join(folder, '.env'), 'utf8');
+  for (const name of ['TOKEN_SECRET', 'POSTGRES_PASSWORD'])
+    t.match(env, new RegExp(`^${name}=[0-9a-f]{64}$`, 'm'), name);
+  t.match(env, /^BOOTSTRAP_TOKEN=[0-9a-f]{32}$/m);
+  t.match(env, /^DOMAIN=sync\.example\.com$/m);
 });
 
 t.test('REF-12: the pages name every content type, close code and file of vectors', (t) => {

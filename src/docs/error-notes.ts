@@ -1,4 +1,4 @@
-/** What the reference adds to the catalogue of errors: what to do about each, and the fields of `details`. */
+/** What the reference adds to the catalogue of errors: what a client and an operator do, and the fields of `details`. */
 import type { ErrorName } from '../protocol/errors.js';
 
 interface ErrorNote {
@@ -43,7 +43,7 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
     'Do not repeat it. For a challenge: ask for a new one. For bootstrap: give the right claim token. For an admin call: give the operator’s token.',
   password_required: 'Show the password to `POST /api/password/verify` and send its ticket as `passwordTicket`.',
   password_invalid: 'Ask the user again. Attempts are limited by address.',
-  url_invalid: 'Ask for a new URL.',
+  url_invalid: 'Ask for a new URL, at the endpoint that gave this one.',
   not_found: 'Check the path. Endpoints of a mode that the server does not run in are not there either.',
   item_not_found: 'Drop the change: the item never was, or was deleted more than 30 days ago.',
   bin_not_found: { remedy: 'Read the bins again and choose another one.', details: '`binId`' },
@@ -78,4 +78,70 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   storage_unavailable: 'Wait as `Retry-After` says and try again.',
   unavailable:
     'Wait as `Retry-After` says and try again. A write may be stored although this came: sent again as it is, it is not stored twice.',
+};
+
+/** Markdown by the catalogue's names: what an operator looks at and does, at night too. */
+export const OPERATOR_NOTES: Readonly<Record<ErrorName, string>> = {
+  validation:
+    'Nothing at night: a client sends what does not fit, and nothing of it was stored. Many at once after an update of a client are that client’s fault; tell whoever wrote it the `message`, which names the field.',
+  item_too_large: 'Nothing: the bound is the wire’s and has no variable. The client has to upload a blob.',
+  unknown_type: 'Nothing: a client knows a type that this version does not. Update the server by day.',
+  pair_expired:
+    'Nothing for one. Where every pairing ends so, compare the clocks: `date -u` on each instance and on the database’s machine must agree to the second.',
+  pair_invalid:
+    'Nothing for one: somebody typed a wrong word. Many from one address are somebody who guesses, whom `RATE_PAIR_PER_MIN` holds back; the proxy’s access log has the address.',
+  blob_not_found:
+    'One: nothing. Many: uploads do not arrive. Run `service-admin check-storage`; it says which step fails and what to do.',
+  webhook_invalid:
+    'Compare `PAYMENT_WEBHOOK_SECRET` with what the provider shows for this endpoint, and the server’s clock with `date -u`. The provider sends the event again for days: nothing is lost while you look.',
+  no_token:
+    'Nothing: a client asked without a token. Where all clients do, a proxy takes the header `Authorization` away.',
+  bad_token:
+    'Few: nothing, such clients renew their tokens. All devices at once: `TOKEN_SECRET` is another one than yesterday, or differs between instances. Put back the old one and restart; else each device proves its key again by itself, and nothing is lost.',
+  expired_token:
+    'Nothing: clients renew it. Where fresh tokens are refused so, the clock of an instance is wrong: `date -u` on each.',
+  payment_required:
+    'Look at the tenant: `service-admin tenants list`. If it was paid and the event did not come, look at the provider’s list of failed webhooks and send it again; until then `service-admin tenants activate SLUG` lets the tenant in.',
+  device_revoked: 'Nothing: a device was revoked by its owner. You cannot and should not undo it.',
+  tenant_suspended:
+    'You, or a payment that is overdue, did this: `service-admin tenants list` has the state, `service-admin tenants activate SLUG` ends it. Reads go on meanwhile.',
+  forbidden:
+    'For the admin endpoints: the caller’s token is not `ADMIN_TOKEN`, or none is set. Many from one address: somebody tries; nothing is open as long as the answer is this.',
+  password_required:
+    'Nothing: the tenant has an account password. Forgotten for good: `service-admin password-reset`, after you are sure who asks.',
+  password_invalid:
+    'Nothing for one. Many: somebody guesses; `RATE_PAIR_PER_MIN` holds each address back. `service-admin password-reset` only for an owner whom you know.',
+  url_invalid:
+    'Few: an old address. All uploads or downloads: `BLOB_URL_SECRET` differs between instances, a proxy changes path or query, or a clock is wrong. `service-admin check-storage` tells these apart.',
+  not_found:
+    'Nothing for one. Where a whole part is missing: the endpoint belongs to a mode that is off (`TENANT_MODE`, `PAYMENT_BILLING_ENABLED`, `WEB_APP`), or a proxy leads a path elsewhere.',
+  no_blob:
+    'One: the item was deleted meanwhile. Many: files are gone from the store. Run `service-admin verify`, which names what is missing, and do not run `purge` before you know why; see [Operating](operating.md#a-blob-store-that-does-not-do-what-it-should).',
+  item_not_found: 'Nothing. Where it concerns everything after a restore: it was written after the backup was made.',
+  bin_not_found: 'Nothing: another device deleted the bin.',
+  tenant_not_found:
+    'The host of the request belongs to nobody. One: a wrong address. All: the proxy passes on another `Host`, or `BASE_DOMAIN` changed. Compare `curl -s https://HOST/api/service/status` from outside with the same through `http://127.0.0.1:8080` on the machine.',
+  device_not_found: 'Nothing. After a restore: a device that joined after the backup was made has to pair again.',
+  method_not_allowed: 'Nothing, unless a proxy or a firewall changes methods (some refuse `PATCH` and `DELETE`).',
+  bootstrap_already_done:
+    'Nothing if the server is yours already. If you never claimed it: somebody else did. Take it off the net, `service-admin bootstrap-restart`, set `BOOTSTRAP_TOKEN`, and only then open it again.',
+  version_conflict: 'Nothing: two devices changed one item, and both know.',
+  slug_taken: 'Nothing: the name is in use. `service-admin tenants list` shows by whom.',
+  conflict: 'Nothing: the message tells the client what stands against it.',
+  device_exists: 'Nothing: the reply of an earlier attempt was lost.',
+  last_device: 'Nothing. A tenant that shall go as a whole: `service-admin tenants delete SLUG`.',
+  device_limit: 'Nothing at night. `MAX_DEVICES` is the bound; the owner can revoke devices that are not used.',
+  blob_too_large: 'Nothing at night. `MAX_BLOB_SIZE_MB` is the bound, and a proxy may have a smaller one of its own.',
+  storage_cap_exceeded:
+    'The tenant is full: `service-admin tenants list` has the size, `STORAGE_CAP_BYTES` the bound. Deleting is always possible. If the size looks wrong, `service-admin verify` compares it with the rows.',
+  payload_too_large: 'Nothing: the client sends more than the endpoint takes.',
+  range_invalid: 'Nothing: a client has an older copy of a blob.',
+  rate_limited:
+    'Clients wait and go on by themselves. Everybody at once: behind a proxy that is not in `TRUSTED_PROXIES` all clients share one address. One address only: leave it; that is what the limit is for.',
+  internal:
+    'A fault of the server. Find its cause: the reply’s `X-Request-Id` stands in the log (`journalctl -u service | grep ID`, `docker compose logs server | grep ID`). If it began with an update, go back to the version before, unless `service-admin migrate --dry-run` says that the schema has moved on. The client’s data is as it was.',
+  storage_unavailable:
+    'The blob store is away; items without files go on. 1. `service-admin check-storage` says which: `unreachable`, `denied`, `clock`, `bucket`. 2. With a bucket look at the provider’s status page, and whether credentials have run out. 3. With the local store: `df -h` and the rights of `DATA_DIR/blobs`. Nothing that was accepted is lost; clients try again.',
+  unavailable:
+    '1. `curl -s https://HOST/api/service/status`: `"database":"down"` means the database, anything else means load. 2. Database: does it run, is its disk full (`df -h`), does it take connections? Do not restart the servers for it: they come back by themselves when it answers. 3. Load: look at `service_pending_changes` and `nodejs_eventloop_lag_p99_seconds`; more `INSTANCES` help the second only. What was answered with 200 is on the disk; what was refused so, the clients send again. See the alert [Requests are refused](alert-refusals.md).',
 };

@@ -30,28 +30,85 @@ export function titleOf(markdown: string): string | undefined {
   return found === undefined ? undefined : plain(found).trim();
 }
 
+/** A picture of the reference, as pages name it. */
+const PICTURE = /^pictures\/([a-z0-9-]+\.(?:png|svg))$/;
+
+/** Sizes of pictures of screens, by the width in their names (test/pictures.ts): the text does not jump when they come. */
+const SCREENS: Readonly<Record<string, string>> = {
+  '1280': ' width="1280" height="800"',
+  '360': ' width="360" height="740"',
+};
+
+/** All pages for a disk, in one file. */
+export const ARCHIVE = 'reference.tar.gz';
+
+/** Where a page, a document or a picture is: a server's `/docs`, or a folder on a disk. */
+export interface Places {
+  page(name: string): string;
+  /** `name` with its extension. */
+  file(name: string): string;
+}
+
+/** Under a server's `/docs`. */
+export const SERVED: Places = {
+  page: (name) => (name === 'index' ? '/docs' : `/docs/${name}`),
+  file: (name) => `/docs/${name}`,
+};
+
+/** In one folder that is opened without a server. */
+export const SAVED: Places = { page: (name) => `${name}.html`, file: (name) => name };
+
 /**
- * The address of a link under `/docs`. Undefined for a file of the repository that is not a page: only the link's text
- * is shown.
+ * The address of a link. Undefined for a file of the repository that is not a page: only the link's text is shown.
  */
-export function addressOf(href: string): string | undefined {
+export function addressOf(href: string, places: Places = SERVED): string | undefined {
   if (/^(https?:|#)/.test(href)) return href;
   if (/^\/(docs|api)\b/.test(href)) return href;
-  const page = /^(?:\.\/)?([a-z0-9-]+)\.(md|json)(#.*)?$/.exec(href);
+  // The archive of the saved pages is not among them.
+  if (href === ARCHIVE) return places === SAVED ? undefined : places.file(ARCHIVE);
+  const page = /^(?:\.\/)?([A-Za-z0-9_-]+)\.(md|json)(#.*)?$/.exec(href);
   if (page === null) return undefined;
   const [, name = '', kind, anchor = ''] = page;
-  if (kind === 'json') return `/docs/${name}.json`;
-  return name === 'index' ? `/docs${anchor}` : `/docs/${name}${anchor}`;
+  return kind === 'json' ? places.file(`${name}.json`) : places.page(name) + anchor;
+}
+
+/** Room for a line to end behind the signs inside of a long name, so that none has to end within a word. */
+export const breakable = (html: string): string =>
+  html.length < 12 ? html : html.replace(/([a-z0-9>}](?:&(?:amp|gt);)?[/_=:.,-]+|\/)(?=[A-Za-z0-9{:$<])/gi, '$1<wbr>');
+
+/** The same for long words outside of code, such as addresses. */
+const withBreaks = (html: string): string =>
+  html.replace(
+    /(<pre[\s\S]*?<\/pre>|<code[^>]*>[\s\S]*?<\/code>|<[^>]*>)|[^<>\s]{20,}/g,
+    (word, markup: string | undefined) => markup ?? breakable(word),
+  );
+
+/** Characters of code that go to the next line as a whole; longer ones may be broken at a sign. */
+const LINE_CODE_MAX = 24;
+
+const longCode = (html: string): string => `<code class="long">${breakable(html)}</code>`;
+
+/** A heading of a page. */
+export interface Heading {
+  readonly depth: number;
+  /** HTML. */
+  readonly text: string;
+  readonly id: string;
 }
 
 interface Rendered {
   readonly html: string;
   readonly anchors: ReadonlySet<string>;
+  readonly headings: readonly Heading[];
 }
 
+/** Rows become cards on a phone, where each cell says its column's name. */
+const NAMED_COLUMNS = 3;
+
 /** Renders a page. Anchors of equal headings get `-1`, `-2` and so on, as on code hosts. */
-export function render(markdown: string): Rendered {
+export function render(markdown: string, places: Places = SERVED): Rendered {
   const anchors = new Set<string>();
+  const headings: Heading[] = [];
   const anchorOf = (heading: string): string => {
     const slug = slugOf(plain(heading));
     let name = slug;
@@ -65,24 +122,47 @@ export function render(markdown: string): Rendered {
       // Comments are dropped.
       html: ({ text }) => (/^<!--[\s\S]*-->\s*$/.test(text) ? '' : escaped(text)),
       heading({ tokens, depth, text }) {
-        const inner = this.parser.parseInline(tokens);
+        // Large letters: a heading may be longer than a line where its code is not.
+        const inner = this.parser
+          .parseInline(tokens)
+          .replace(/<code>([^<]*)<\/code>/g, (_, code: string) => longCode(code));
         const id = escaped(anchorOf(text));
+        headings.push({ depth, text: inner, id });
         return `<h${depth} id="${id}"><a class="anchor" href="#${id}">${inner}</a></h${depth}>\n`;
       },
       link({ href, tokens }: Tokens.Link) {
         const inner = this.parser.parseInline(tokens);
-        const address = addressOf(href);
+        const address = addressOf(href, places);
         return address === undefined ? inner : `<a href="${escaped(address)}">${inner}</a>`;
       },
-      // No external resources: of an image only its text is shown.
-      image: ({ text }) => escaped(text),
+      codespan: ({ text }) => (text.length > LINE_CODE_MAX ? longCode(escaped(text)) : `<code>${escaped(text)}</code>`),
+      // Can be scrolled by keyboard, too.
+      code: ({ text, lang }) =>
+        `<pre tabindex="0"${lang === undefined || lang === '' ? '' : ` data-lang="${escaped(lang)}"`}><code>${escaped(text)}\n</code></pre>\n`,
+      // No external resources: of another image only its text is shown.
+      image({ href, text }) {
+        const [, name] = PICTURE.exec(href) ?? [];
+        if (name === undefined) return escaped(text);
+        const [, width = ''] = /-(\d+)\.png$/.exec(name) ?? [];
+        return `<img src="${places.file(name)}" alt="${escaped(text)}"${SCREENS[width] ?? ''}>`;
+      },
       table(token) {
-        const cells = (row: readonly Tokens.TableCell[], tag: 'th' | 'td'): string =>
-          `<tr>${row.map((cell) => `<${tag}>${this.parser.parseInline(cell.tokens)}</${tag}>`).join('')}</tr>\n`;
-        const rows = token.rows.map((row) => cells(row, 'td')).join('');
-        return `<div class="table"><table><thead>${cells(token.header, 'th')}</thead><tbody>${rows}</tbody></table></div>\n`;
+        const named = token.header.length >= NAMED_COLUMNS;
+        const titles = token.header.map(({ text }) => escaped(plain(text)));
+        const titled = titles.some((title) => title !== '');
+        const cell = ({ tokens }: Tokens.TableCell, at: number): string => {
+          const inner = this.parser.parseInline(tokens);
+          // Where no column has a title, the first cell is that of its row.
+          if (!titled && at === 0) return `<th scope="row">${inner}</th>`;
+          return `<td${named && at > 0 && titles[at] !== '' ? ` data-label="${titles[at]}"` : ''}>${inner}</td>`;
+        };
+        const head = titles.map((title, at) =>
+          title === '' ? '<td></td>' : `<th>${this.parser.parseInline(token.header[at]?.tokens ?? [])}</th>`,
+        );
+        const rows = token.rows.map((row) => `<tr>${row.map(cell).join('')}</tr>\n`).join('');
+        return `<table>${titled ? `<thead><tr>${head.join('')}</tr></thead>` : ''}<tbody>${rows}</tbody></table>\n`;
       },
     },
   });
-  return { html: marked.parse(markdown, { async: false }), anchors };
+  return { html: withBreaks(marked.parse(markdown, { async: false })), anchors, headings };
 }

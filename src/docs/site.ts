@@ -1,92 +1,48 @@
 /**
- * The reference as served under `/docs`: every Markdown file of a folder as a page, generated pages, and
- * machine-readable documents. Files are read once at start.
+ * The reference as a site: every Markdown file of a folder as a page, generated pages, machine-readable documents,
+ * pictures, a search and an index. Made by the build, for a server's `/docs` and for a folder on a disk.
  */
-import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { escaped, render, titleOf } from './markdown.js';
+import { breakable, escaped, render, titleOf, type Heading, type Places } from './markdown.js';
+import { indexPageHtml, indexScript, sectionsOf, type IndexedPage } from './search-index.js';
 
-/** The order of the navigation. Other pages follow, by name. */
-const ORDER = [
-  'index',
-  'what-is-promised',
-  'web',
-  'command-line',
-  'doctor',
-  'archive',
-  'importing',
-  'agent-tools',
-  'sdk',
-  'http',
-  'endpoints-a',
-  'endpoints-b',
-  'sockets',
-  'limits',
-  'errors',
-  'blobs',
-  'pairing',
-  'content-types',
-  'cryptography',
-  'vectors',
-  'attacks',
-  'conformance',
-  'configuration',
-  'operating',
-  'dependencies',
+/** The groups of the navigation and their pages. Other pages follow in the last one, by name. */
+const GROUPS: readonly (readonly [title: string, names: readonly string[]])[] = [
+  ['Begin', ['index', 'what-is-promised']],
+  ['Use it', ['web', 'command-line', 'doctor', 'archive', 'importing', 'agent-tools']],
+  ['Run it', ['operating', 'configuration', 'alerts', 'billing', 'dependencies']],
+  ['Build on it', ['sdk', 'endpoints', 'errors', 'http', 'sockets', 'blobs', 'pairing', 'content-types', 'limits']],
+  ['Check it', ['cryptography', 'vectors', 'conformance', 'attacks']],
+  ['More', []],
 ];
+const ORDER = GROUPS.flatMap(([, names]) => names);
 
-/** A page or document under `/docs`. */
-export interface SitePage {
-  /** Content type. */
-  readonly type: string;
-  readonly text: string;
-  /** The text as UTF-8, shared by all responses. */
-  readonly bytes: Buffer;
-  /** Entity tag with its quotes: a hash of the text. */
-  readonly etag: string;
-}
-
-/**
- * All pages by their names in the path; `''` is `/docs` itself. Each is generated on first request, so that a start is
- * fast.
- */
-export class Site {
-  private readonly made = new Map<string, SitePage>();
-
-  constructor(private readonly pages: ReadonlyMap<string, () => SitePage>) {}
-
-  page(name: string): SitePage | undefined {
-    const make = this.pages.get(name);
-    const page = this.made.get(name) ?? make?.();
-    if (page !== undefined) this.made.set(name, page);
-    return page;
-  }
-
-  /** The names of all pages, documents and the style sheet. */
-  get names(): readonly string[] {
-    return [...this.pages.keys()];
-  }
-}
+/** The page that lists every heading. */
+export const INDEX_PAGE = { name: 'index-a-z', title: 'Index A–Z' } as const;
 
 /** A page without the HTML around it. */
 export interface Source {
   /** The file's name without its extension. */
   readonly name: string;
   readonly title: string;
-  /** Its text; generated pages are made on request. */
+  /** The page that it belongs to: it stands there, and not in the navigation. */
+  readonly parent?: string | undefined;
   readonly markdown: () => string;
 }
 
-interface SiteOptions {
-  /** Folder with the `.md` files and `style.css`. */
+export interface SiteOptions {
+  /** Folder with the `.md` files, `style.css` and `pictures`. */
   readonly folder: string;
   /** Generated pages. */
   readonly made: readonly Source[];
   /** The server's version, which every page shows. */
   readonly version: string;
-  /** Documents served as JSON, by their file names; made on request. */
+  /** Documents served as JSON, by their file names. */
   readonly documents: Readonly<Record<string, () => object>>;
+  /** The script of the pages (src/docs/page). */
+  readonly script: string;
+  readonly places: Places;
 }
 
 function compare(one: Source, other: Source): number {
@@ -96,7 +52,8 @@ function compare(one: Source, other: Source): number {
 }
 
 /**
- * The pages of a folder and the generated ones, in the order of the navigation. Throws for a page without a heading.
+ * The pages of a folder and the generated ones, in the order of the navigation. A page of a file belongs to the page
+ * whose name is the plural of what its own begins with: `alert-x` to `alerts`. Throws for a page without a heading.
  */
 export async function readSources(folder: string, made: readonly Source[]): Promise<Source[]> {
   const files = (await readdir(folder)).filter((file) => /^[a-z0-9-]+\.md$/.test(file));
@@ -105,59 +62,136 @@ export async function readSources(folder: string, made: readonly Source[]): Prom
       const markdown = await readFile(join(folder, file), 'utf8');
       const title = titleOf(markdown);
       if (title === undefined) throw new Error(`${join(folder, file)}: a page begins with a heading`);
-      return { name: file.slice(0, -'.md'.length), title, markdown: () => markdown };
+      const name = file.slice(0, -'.md'.length);
+      const family = `${name.split('-', 1)[0] ?? ''}s`;
+      const parent = files.includes(`${family}.md`) ? family : undefined;
+      return { name, title, parent, markdown: () => markdown };
     }),
   );
   return [...sources, ...made].sort(compare);
 }
 
-const pathOf = (name: string): string => (name === 'index' ? '/docs' : `/docs/${name}`);
+/** A page before the frame is put around it. */
+interface Body {
+  readonly name: string;
+  readonly title: string;
+  readonly parent?: string | undefined;
+  readonly html: string;
+  readonly headings: readonly Heading[];
+}
 
-function framed(source: Source, all: readonly Source[], version: string): string {
-  const links = all.map(({ name, title }) => {
-    const current = name === source.name ? ' aria-current="page"' : '';
-    return `<li><a href="${pathOf(name)}"${current}>${escaped(title)}</a></li>`;
-  });
-  return `<!doctype html>
+class Frame {
+  private readonly titles: ReadonlyMap<string, string>;
+
+  constructor(
+    private readonly bodies: readonly Body[],
+    private readonly options: Pick<SiteOptions, 'places' | 'version'>,
+  ) {
+    this.titles = new Map(bodies.map(({ name, title }) => [name, title]));
+  }
+
+  private link(name: string, more = ''): string {
+    return `<a href="${this.options.places.page(name)}"${more}>${escaped(this.titles.get(name) ?? '')}</a>`;
+  }
+
+  private navigation(current: Body): string {
+    const listed = this.bodies.filter(({ parent }) => parent === undefined).map(({ name }) => name);
+    const groups = GROUPS.map(([title, names]) => {
+      const pages = listed.filter((name) => (title === 'More' ? !ORDER.includes(name) : names.includes(name)));
+      const links = pages.map((name) => {
+        const here = name === current.name ? ' aria-current="page"' : name === current.parent ? ' class="here"' : '';
+        return `<li>${this.link(name, here)}</li>`;
+      });
+      return pages.length === 0 ? '' : `<p>${title}</p><ul>\n${links.join('\n')}\n</ul>`;
+    });
+    return `<nav id="pages" popover aria-label="Pages">${groups.join('\n')}</nav>`;
+  }
+
+  /** The headings of the page; nothing where there are too few to choose from. */
+  private contents({ headings }: Body): string {
+    const shown = headings.filter(({ depth }) => depth === 2 || depth === 3);
+    if (shown.length < 3) return '';
+    const lines = shown.map(({ depth, id, text }) => {
+      const inner = text.replace(/<\/?(?:a\b[^>]*)>/g, '');
+      return `<li class="depth-${depth}"><a href="#${id}">${inner}</a></li>`;
+    });
+    return `<details class="contents"><summary>On this page</summary><nav aria-label="On this page"><ul>\n${lines.join('\n')}\n</ul></nav></details>`;
+  }
+
+  /** The page before and the one after, of those that belong together. */
+  private neighbours({ name, parent }: Body): string {
+    const family = this.bodies.filter((other) => other.parent === parent);
+    const at = family.findIndex((other) => other.name === name);
+    const link = (other: Body | undefined, rel: string, word: string): string =>
+      other === undefined
+        ? '<span></span>'
+        : `<a rel="${rel}" href="${this.options.places.page(other.name)}"><small>${word}</small>${breakable(escaped(other.title))}</a>`;
+    return `<nav class="neighbours" aria-label="Before and after">${link(family[at - 1], 'prev', 'Before')}${link(family[at + 1], 'next', 'Next')}</nav>`;
+  }
+
+  page(body: Body): string {
+    const { places, version } = this.options;
+    const [folder = '', suffix = ''] = places.page('*').split('*');
+    const up = body.parent === undefined ? '' : `<p class="up">${this.link(body.parent)}</p>\n`;
+    return `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${escaped(source.title)}</title>
-<link rel="stylesheet" href="/docs/style.css">
+<title>${escaped(body.title)}</title>
+<link rel="icon" href="${places.file('icon.svg')}">
+<link rel="stylesheet" href="${places.file('style.css')}">
+<script src="${places.file('search.js')}" data-pages="${folder}" data-suffix="${suffix}" data-index="${places.file('search-index.js')}" defer></script>
 </head>
 <body>
+<a class="skip" href="#main">To the text</a>
+<header>
+<button type="button" class="menu" popovertarget="pages">Pages</button>
+<a class="home" href="${places.page('index')}">Reference</a>
+<search class="search" hidden>
+<input type="search" aria-label="Search the reference" placeholder="Search ( / )" autocomplete="off" spellcheck="false" maxlength="100">
+<div class="found"><p role="status"></p><ol></ol></div>
+</search>
+<a class="az-link" href="${places.page(INDEX_PAGE.name)}">A–Z</a>
+</header>
 <div class="frame">
-<nav aria-label="Pages"><ul>
-${links.join('\n')}
-</ul></nav>
-<main>
-${render(source.markdown()).html}
+${this.navigation(body)}
+<main id="main">
+${up}${this.contents(body)}
+<article>
+${body.html}</article>
+${this.neighbours(body)}
 <footer>Version ${escaped(version)}</footer>
 </main>
 </div>
 </body>
 </html>
 `;
+  }
 }
 
-function pageOf(type: string, text: string): SitePage {
-  const hash = createHash('sha256').update(type).update('\0').update(text).digest('base64url');
-  return { type, text, bytes: Buffer.from(text), etag: `"${hash.slice(0, 27)}"` };
-}
+/** The site's files by their names: a page has none of its own extension, everything else has. */
+export type SiteFiles = ReadonlyMap<string, string | Buffer>;
 
-/** Reads every file. Throws if the folder or a file cannot be read. */
-export async function openSite({ folder, made, version, documents }: SiteOptions): Promise<Site> {
+/** Makes every file. Throws if the folder or a file cannot be read. */
+export async function makeSite(options: SiteOptions): Promise<SiteFiles> {
+  const { folder, made, documents, places } = options;
   const sources = await readSources(folder, made);
-  const style = await readFile(join(folder, 'style.css'), 'utf8');
-  const pages = new Map<string, () => SitePage>();
-  for (const source of sources) {
-    const make = (): SitePage => pageOf('text/html; charset=utf-8', framed(source, sources, version));
-    pages.set(source.name === 'index' ? '' : source.name, make);
-  }
-  for (const [name, document] of Object.entries(documents)) {
-    pages.set(name, () => pageOf('application/json', `${JSON.stringify(document(), null, 1)}\n`));
-  }
-  pages.set('style.css', () => pageOf('text/css; charset=utf-8', style));
-  return new Site(pages);
+  const bodies = sources.map((source): Body => {
+    const { html, headings } = render(source.markdown(), places);
+    return { name: source.name, title: source.title, parent: source.parent, html, headings };
+  });
+  const indexed = bodies.map(({ name, title, html }): IndexedPage => ({ name, title, sections: sectionsOf(html) }));
+  const all: Body[] = [...bodies, { ...INDEX_PAGE, html: indexPageHtml(indexed, places), headings: [] }];
+  const frame = new Frame(all, options);
+  const files = new Map<string, string | Buffer>(all.map((body) => [body.name, frame.page(body)]));
+  for (const [name, document] of Object.entries(documents)) files.set(name, `${JSON.stringify(document(), null, 1)}\n`);
+  files.set('style.css', await readFile(join(folder, 'style.css'), 'utf8'));
+  files.set('search.js', options.script);
+  files.set('search-index.js', indexScript(indexed));
+  const pictures = join(folder, 'pictures');
+  const names = await readdir(pictures).catch(() => []);
+  for (const name of names.filter((file) => /^[a-z0-9-]+\.(?:png|svg)$/.test(file)))
+    files.set(name, await readFile(join(pictures, name)));
+  return files;
 }

@@ -56,7 +56,7 @@ export class Stage {
 
   /** A stranger asks for pages of the reference, 250 at a time, and reads none. */
   async docs(waves: number): Promise<void> {
-    const text = requestText('/docs/endpoints-b', { address: STRANGER });
+    const text = requestText('/docs/index-a-z', { address: STRANGER });
     for (const wave of range(1, waves)) {
       await Promise.all(range(1, 250).map(() => this.send(text)));
       await this.judge.after(wave);

@@ -1,16 +1,16 @@
 /** Starts and stops a server: its parts in order, the listening socket, the metrics. */
+import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { ulid } from 'ulid';
 import type { Config } from '../config/config.js';
 import { serverSecrets } from '../config/secrets.js';
 import { describe } from '../http/fail.js';
-import { ALL_ROWS, rowsOf, type App } from './route-table.js';
+import { rowsOf, type App } from './route-table.js';
 import { startListening, type Listener } from '../realtime/server.js';
 import { Metrics } from '../ops/metrics.js';
 import { ensureSingleTenant } from '../devices/store.js';
 import { systemClock, type Clock } from '../../protocol/clock.js';
-import { openReference } from '../../docs/open.js';
-import { DOCS_FOLDER, SERVER_VERSION, WEB_FOLDER } from '../../root.js';
+import { REFERENCE_FOLDER, SERVER_VERSION, WEB_FOLDER } from '../../root.js';
 import {
   composeBlobs,
   composeHosting,
@@ -24,6 +24,7 @@ import {
   type Tenants,
 } from './compose.js';
 import { openDatabase, type Stop } from './database.js';
+import { openDocs } from './docs.js';
 import { openWebApp } from './web.js';
 
 /** What a server is started from. */
@@ -170,7 +171,8 @@ interface AppParts {
 
 async function listen(parts: Parts, { options, tenants, services, hosting, blobs }: AppParts): Promise<Listener> {
   const { log, config, clock, database, tenantId } = parts;
-  const docs = await openReference(DOCS_FOLDER, SERVER_VERSION, ALL_ROWS);
+  const docs = await openDocs(join(REFERENCE_FOLDER, 'served'));
+  if (docs === undefined) log.warn({ folder: REFERENCE_FOLDER }, 'no reference: it was not built (npm run build)');
   const web = config.webApp === 'on' ? await openWebApp(WEB_FOLDER, blobs.origin) : undefined;
   if (config.webApp === 'on' && web === undefined)
     log.warn({ folder: WEB_FOLDER }, 'no web app: it was not built (npm run build)');

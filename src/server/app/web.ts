@@ -5,18 +5,21 @@ import { errorCode } from '../../protocol/error-code.js';
 import { webFileName, type WebAsset, type WebRelease } from '../../protocol/web-app.js';
 import type { WebApp, WebFile } from '../http/ports.js';
 
-const TYPES: Readonly<Record<string, string>> = {
+/** Content types of what the build writes, by extension. */
+export const TYPES: Readonly<Record<string, string>> = {
   '.html': 'text/html; charset=utf-8',
   '.js': 'text/javascript; charset=utf-8',
   '.css': 'text/css; charset=utf-8',
   '.wasm': 'application/wasm',
   '.svg': 'image/svg+xml',
   '.png': 'image/png',
+  '.json': 'application/json',
   '.txt': 'text/plain; charset=utf-8',
+  '.gz': 'application/gzip',
   '.webmanifest': 'application/manifest+json',
 };
-/** As in the entity tags of the reference's pages. */
-const TAG_CHARACTERS = 27;
+/** Characters of a hash in an entity tag. */
+export const TAG_CHARACTERS = 27;
 /** A name under `/web/` has the file's hash in it. */
 const FOR_EVER = 'public, max-age=31536000, immutable';
 

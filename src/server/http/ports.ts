@@ -26,24 +26,7 @@ export interface Tenants {
   changed(tenantId: string): Promise<void>;
 }
 
-/** A page of the reference, ready to be sent (src/docs/site.ts). */
-export interface DocsPage {
-  /** Content type. */
-  readonly type: string;
-  readonly text: string;
-  /** The text as bytes, shared by all replies. */
-  readonly bytes: Buffer;
-  /** Entity tag with its quotes. */
-  readonly etag: string;
-}
-
-/** The pages under `/docs`. */
-export interface Docs {
-  /** By the name in the path, `''` for `/docs` itself; undefined: no such page. */
-  page(name: string): DocsPage | undefined;
-}
-
-/** A file of the web app, ready to be sent; its bytes are shared by all replies. */
+/** A file of the web app or of the reference, ready to be sent; its bytes are shared by all replies. */
 export interface WebFile {
   /** Content type. */
   readonly type: string;
@@ -54,6 +37,12 @@ export interface WebFile {
   readonly bytes: Buffer;
   /** Absent: compressing gains nothing. */
   readonly packed?: Readonly<Record<'br' | 'gzip', Buffer>>;
+}
+
+/** The reference under `/docs`. */
+export interface Docs {
+  /** By the name in the path, `''` for `/docs` itself; undefined: no such page. */
+  page(name: string): WebFile | undefined;
 }
 
 /** The web app (reference, HTTP, The web app). */

@@ -10,7 +10,7 @@ import { SWALLOW_MAX, type RequestContext } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
 import { DownloadStream, type BlobFile, type DownloadOptions, Pace, type TooSlow, hasTag, partOf } from './streams.js';
-import type { DocsPage, Log, WebFile } from './ports.js';
+import type { Log, WebFile } from './ports.js';
 import type { RequestBudgets } from './limits.js';
 import { webPolicy } from '../../protocol/web-app.js';
 
@@ -24,9 +24,9 @@ export class Text {
   ) {}
 }
 
-/** A page of the reference: cached by its tag, and allowed to load only its own style sheet. */
+/** A page of the reference: cached by its tag, and allowed to load only what belongs to it. */
 export class Page {
-  constructor(readonly page: DocsPage) {}
+  constructor(readonly file: WebFile) {}
 }
 
 /** A file of the web app. */
@@ -74,8 +74,9 @@ const BYTES = 'application/octet-stream';
 /** Headers that browsers on other origins may send, and may read. */
 const ALLOWED_HEADERS = 'authorization, content-type, x-wire-shape, x-request-id, range, if-range, if-none-match';
 const EXPOSED_HEADERS = 'x-request-id, retry-after, etag, content-range, accept-ranges, content-length';
-/** A page may load its style sheet and nothing else: no script, no frame, no other host. */
-const PAGE_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/** A page may load style sheet, script and pictures of its own host: nothing inline, no request, no frame. */
+const PAGE_POLICY =
+  "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /** Headers of texts and HTML of handlers: forms may be sent to this host only, and no page may be framed. */
 const TEXT_HEADERS: Headers = [
   [
@@ -189,7 +190,7 @@ export class ResponseWriter {
   /** Answers with the result of a handler, in the request's shape. */
   answer(ctx: RequestContext, answer: Answer): void {
     const headers = ctx.status === 503 ? RETRY_LATER : NO_HEADERS;
-    if (answer instanceof Page) this.sendPage(ctx, answer.page);
+    if (answer instanceof Page) this.sendPage(ctx, answer.file);
     else if (answer instanceof WebPage) this.sendWebPage(ctx, answer);
     else if (answer instanceof Download) this.sendFile(ctx, answer);
     else if (answer instanceof Text) {
@@ -203,34 +204,35 @@ export class ResponseWriter {
     }
   }
 
-  /** Browsers cache a page but revalidate it each time: 304 for as long as it is unchanged. */
-  private sendPage(ctx: RequestContext, { type, text, bytes, etag }: DocsPage): void {
-    const kept = hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
+  private sendPage(ctx: RequestContext, file: WebFile): void {
     const headers: Headers = [
-      ['etag', etag],
+      ['vary', 'accept-encoding'],
       ['content-security-policy', PAGE_POLICY],
       ['x-content-type-options', 'nosniff'],
       ['referrer-policy', 'no-referrer'],
     ];
-    const content = kept ? { status: 304, type: '', text: '' } : { status: 200, type, text, bytes };
-    this.send(ctx, { ...content, headers, cache: 'no-cache' });
+    this.sendPacked(ctx, file, headers);
   }
 
-  /** Each encoding has a tag of its own (RFC 9110, 8.8.3). */
   private sendWebPage(ctx: RequestContext, { file, blobOrigin, vary }: WebPage): void {
-    const coding = file.packed === undefined ? '' : codingOf(ctx.acceptEncoding);
-    const bytes = coding === '' ? file.bytes : (file.packed?.[coding] ?? file.bytes);
-    const etag = `"${file.hash}${coding === '' ? '' : `.${coding}`}"`;
-    const kept = ctx.ifNoneMatch !== '' && hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
     // Not every browser takes 'self' for the sockets of the same host too.
     const sockets = POLICY_HOST.test(ctx.host) ? [`ws://${ctx.host}`, `wss://${ctx.host}`] : [];
     const reached = blobOrigin === undefined ? sockets : [...sockets, blobOrigin];
     const headers: Headers = [
-      ['etag', etag],
       ['vary', vary === '' ? 'accept-encoding' : `${vary}, accept-encoding`],
       ['content-security-policy', webPolicy(reached)],
       ...WEB_HEADERS,
     ];
+    this.sendPacked(ctx, file, headers);
+  }
+
+  /** Each encoding has a tag of its own (RFC 9110, 8.8.3): 304 for as long as the file is unchanged. */
+  private sendPacked(ctx: RequestContext, file: WebFile, more: Headers): void {
+    const coding = file.packed === undefined ? '' : codingOf(ctx.acceptEncoding);
+    const bytes = coding === '' ? file.bytes : (file.packed?.[coding] ?? file.bytes);
+    const etag = `"${file.hash}${coding === '' ? '' : `.${coding}`}"`;
+    const kept = ctx.ifNoneMatch !== '' && hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
+    const headers: Headers = [['etag', etag], ...more];
     const encoded: Headers = coding === '' || kept ? headers : [...headers, ['content-encoding', coding]];
     const content = kept ? { status: 304, type: '' } : { status: 200, type: file.type, bytes, length: bytes.length };
     this.send(ctx, { ...content, text: '', headers: encoded, cache: file.cache });

@@ -1,0 +1,288 @@
+/** The pages of the endpoints, one for each subject, from the OpenAPI documents of both shapes and the examples. */
+import { EXAMPLES, SDK_BEGIN, SDK_END, VARIABLES } from './examples.js';
+import { slugOf } from './markdown.js';
+import { openApi, type RouteFacts } from './openapi.js';
+import { schemasNamedBy, type Json } from './schemas.js';
+import type { Source } from './site.js';
+
+const REF = '#/components/schemas/';
+
+const objectOf = (value: unknown): Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : {};
+const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
+const textOf = (value: unknown): string =>
+  typeof value === 'string' || typeof value === 'number' ? String(value) : '';
+
+/** Escapes text for the cell of a table, where `|` ends the cell. */
+const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\n', ' ');
+
+const link = (name: string): string => `[${name}](#${name.toLowerCase()})`;
+
+function bounds(schema: Json): string {
+  const { minimum, maximum, minLength, maxLength, minItems, maxItems } = schema;
+  const range = (low: unknown, high: unknown, unit: string): string => {
+    if (low === undefined && high === undefined) return '';
+    const text =
+      low === undefined
+        ? `at most ${textOf(high)}`
+        : high === undefined
+          ? `at least ${textOf(low)}`
+          : `${textOf(low)} to ${textOf(high)}`;
+    return `, ${text}${unit}`;
+  };
+  return (
+    range(minimum, maximum, '') + range(minLength, maxLength, ' characters') + range(minItems, maxItems, ' entries')
+  );
+}
+
+/** A schema in words, with links to the named ones. */
+function typeInWords(value: unknown): string {
+  const schema = objectOf(value);
+  if (typeof schema['$ref'] === 'string') return link(schema['$ref'].slice(REF.length));
+  const either = listOf(schema['oneOf'] ?? schema['anyOf']);
+  if (either.length > 0) {
+    const words = either.map(typeInWords);
+    // Null last.
+    return [...words.filter((word) => word !== 'null'), ...words.filter((word) => word === 'null')].join(' or ');
+  }
+  if ('const' in schema) return `\`${JSON.stringify(schema['const'])}\``;
+  const choices = listOf(schema['enum']);
+  if (choices.length > 0) return choices.map((choice) => `\`${JSON.stringify(choice)}\``).join(', ');
+  switch (schema['type']) {
+    case 'array':
+      return `list of ${typeInWords(schema['items'])}${bounds(schema)}`;
+    case 'object':
+      return objectInWords(schema);
+    default:
+      return `${textOf(schema['type']) || 'anything'}${bounds(schema)}`;
+  }
+}
+
+function objectInWords(schema: Json): string {
+  const values = schema['additionalProperties'];
+  if (values !== undefined && Object.keys(objectOf(schema['properties'])).length === 0) {
+    return `map to ${typeInWords(values)}`;
+  }
+  const fields = Object.entries(objectOf(schema['properties'])).map(([name, of]) => `\`${name}\` ${typeInWords(of)}`);
+  return `{ ${fields.join(', ')} }`;
+}
+
+function fields(schema: Json): string {
+  const required = new Set(listOf(schema['required']));
+  const rows = Object.entries(objectOf(schema['properties'])).map(([name, of]) => {
+    const optional = required.has(name) ? '' : ' (optional)';
+    return `| \`${name}\`${optional} | ${cell(typeInWords(of))} | ${cell(textOf(objectOf(of)['description']))} |`;
+  });
+  return rows.length === 0 ? '' : `| Field | Type | Meaning |\n| --- | --- | --- |\n${rows.join('\n')}\n`;
+}
+
+function schemaSection([name, value]: readonly [string, unknown]): string {
+  const schema = objectOf(value);
+  const description = textOf(schema['description']);
+  const table = fields(schema);
+  const pattern = textOf(schema['pattern']);
+  const kind = table === '' ? `${typeInWords(schema)}${pattern === '' ? '' : `, \`${pattern}\``}\n` : table;
+  return `### ${name}\n\n${[description, kind].filter((part) => part !== '').join('\n\n')}`;
+}
+
+function parameters(operation: Json): string {
+  const rows = listOf(operation['parameters'])
+    .map(objectOf)
+    .filter((parameter) => parameter['in'] !== 'header')
+    .map((parameter) => {
+      const schema = objectOf(parameter['schema']);
+      const fallback = schema['default'] === undefined ? '' : ` Default ${textOf(schema['default'])}.`;
+      const optional = parameter['required'] === true ? '' : ' (optional)';
+      const name = parameter['in'] === 'path' ? `{${textOf(parameter['name'])}}` : `?${textOf(parameter['name'])}=`;
+      return `| \`${name}\`${optional} | ${cell(typeInWords(schema))} | ${cell(textOf(parameter['description']))}${fallback} |`;
+    });
+  return rows.length === 0 ? '' : `\n\n| Parameter | Type | Meaning |\n| --- | --- | --- |\n${rows.join('\n')}`;
+}
+
+const STATES: Readonly<Record<string, string>> = {
+  any: 'any',
+  read: 'active, past due or suspended',
+  write: 'active or past due',
+};
+
+const schemaOf = (content: unknown): Json => objectOf(objectOf(objectOf(content)['application/json'])['schema']);
+
+/** One operation in both shapes. */
+interface Operation {
+  /** As in the route table: `GET /api/bins/:id`. */
+  readonly key: string;
+  /** `GET /api/bins/{id}`. */
+  readonly title: string;
+  readonly group: string;
+  readonly a: Json;
+  readonly b: Json;
+}
+
+/** Both shapes' words, or one where they are the same. */
+const both = (a: string, b: string): string => (a === b ? a : `${a}, in shape B ${b}`);
+
+function facts({ a, b }: Operation): string {
+  const [security] = listOf(a['security']).map((entry) => Object.keys(objectOf(entry)));
+  const [inA = '', inB = ''] = [a, b].map((operation) => {
+    const schema = schemaOf(objectOf(operation['requestBody'])['content']);
+    return Object.keys(schema).length === 0 ? 'none' : typeInWords(schema);
+  });
+  const max = inA === 'none' ? '' : `, at most ${Number(a['x-body-max']) / 1024} KiB`;
+  return [
+    `**Token** ${security?.[0] ?? 'none'}`,
+    `**Limit** ${textOf(a['x-limit'])}`,
+    `**Tenant state** ${STATES[textOf(a['x-tenant-state'])] ?? ''}`,
+    `**Body** ${both(inA, inB)}${max}`,
+  ].join(' · ');
+}
+
+const codesOf = (response: Json): string =>
+  textOf(response['description']).replace(/`([a-z_]+)`/g, '[`$1`](error-$1.md)');
+
+/** The reply that an endpoint has with a refusal's status. */
+const ownOf = (response: Json): string => {
+  const own = listOf(schemaOf(response['content'])['anyOf']).map(objectOf);
+  const named = own.find((one) => one['$ref'] !== undefined);
+  return named === undefined ? '' : `${typeInWords(named)}, or `;
+};
+
+function replies({ a, b }: Operation): string {
+  const [inA, inB] = [objectOf(a['responses']), objectOf(b['responses'])];
+  const statuses = [...new Set([...Object.keys(inA), ...Object.keys(inB)])].sort();
+  const lines = statuses.map((status) => {
+    const [one, other] = [objectOf(inA[status]), objectOf(inB[status])];
+    if (Number(status) < 400) {
+      const [first = '', second = ''] = [one, other].map((response) => {
+        const schema = schemaOf(response['content']);
+        return schema['$ref'] === undefined ? '' : typeInWords(schema);
+      });
+      return `- **${status}** ${first === '' ? '' : `${both(first, second)}. `}${textOf(one['description'])}`;
+    }
+    if (inA[status] === undefined) return `- **${status}** in shape B only: ${codesOf(other)}`;
+    if (inB[status] === undefined) return `- **${status}** in shape A only: ${codesOf(one)}`;
+    return `- **${status}** ${ownOf(one)}${both(codesOf(one), codesOf(other))}`;
+  });
+  return lines.join('\n');
+}
+
+const fenced = (language: string, text: string): string => `\`\`\`${language}\n${text}\n\`\`\``;
+
+function example({ key }: Operation): string {
+  const found = EXAMPLES[key];
+  if (found === undefined) return '';
+  const { shell, sdk, without = '' } = found;
+  const library = sdk === undefined ? without : fenced('ts', `${sdk}\n${SDK_END}`);
+  return `${fenced('sh', shell)}\n\n${library}`;
+}
+
+function section(one: Operation): string {
+  const text = textOf(one.a['description']);
+  return [
+    `## \`${one.title}\``,
+    `${textOf(one.a['summary'])}.${text === '' ? '' : ` ${text}`}`,
+    facts(one) + parameters(one.a),
+    example(one),
+    replies(one),
+  ].join('\n\n');
+}
+
+const SHELL = `The examples want \`bash\` or \`zsh\`, \`curl\` 7.76 or newer, and the [variables](endpoints.md#variables) that they name. \`-H @<(…)\` keeps a token out of the list of processes.`;
+
+/** What stands before the examples of a page. */
+function before(operations: readonly Operation[]): string {
+  const sdk = operations.some(({ key }) => EXAMPLES[key]?.sdk !== undefined);
+  const library = `Those of the [client library](sdk.md) are pasted behind these lines, into one file; \`identity.json\` is an identity as it was saved:\n\n${fenced('ts', SDK_BEGIN.trimEnd())}`;
+  return sdk ? `${SHELL} ${library}` : SHELL;
+}
+
+interface Documents {
+  readonly a: Json;
+  readonly b: Json;
+}
+
+/** The schemas that the bodies and replies of operations name, those of shape B where they are others. */
+function schemas(operations: readonly Operation[], documents: Documents): string {
+  const named = (shape: 'a' | 'b'): Record<string, unknown> => {
+    const parts = operations.map(({ [shape]: operation }) => {
+      const replies = Object.entries(objectOf(operation['responses'])).map(([status, response]) =>
+        // Of a refusal only what the endpoint answers in its place.
+        Number(status) < 400 ? response : listOf(schemaOf(objectOf(response)['content'])['anyOf'])[0],
+      );
+      return [operation['requestBody'], operation['parameters'], replies];
+    });
+    const all = objectOf(objectOf(documents[shape]['components'])['schemas']) as Record<string, Json>;
+    return schemasNamedBy(parts, all);
+  };
+  const found = Object.entries({ ...named('b'), ...named('a') }).sort(([one], [other]) => (one < other ? -1 : 1));
+  return found.length === 0
+    ? ''
+    : `## Schemas\n\nFields that are not marked as optional are always there. Replies may get more fields over time: ignore what you do not know.\n\n${found.map(schemaSection).join('\n')}`;
+}
+
+const pageName = (group: string): string => `endpoints-${group.toLowerCase()}`;
+
+function subjectPage(group: string, operations: readonly Operation[], documents: Documents): string {
+  const parts = operations.map(section);
+  return `# ${group}\n\nThe rules that all requests follow are on [HTTP](http.md). Names are those of shape A; shape B spells them in snake_case.\n\n${before(operations)}\n\n${parts.join('\n\n')}\n\n${schemas(operations, documents)}\n`;
+}
+
+function overview(groups: ReadonlyMap<string, readonly Operation[]>): string {
+  const rows = [...groups].map(([group, operations]) => {
+    const lines = operations.map(({ title, a }) => {
+      return `| [\`${title}\`](${pageName(group)}.md#${slugOf(title)}) | ${cell(textOf(a['summary']))} |`;
+    });
+    return `## ${group}\n\n[All of ${group.toLowerCase()}](${pageName(group)}.md)\n\n| Endpoint | Does |\n| --- | --- |\n${lines.join('\n')}`;
+  });
+  const variables = Object.entries(VARIABLES).map(([name, what]) => `| \`${name}\` | ${what} |`);
+  return `# Endpoints
+
+Every endpoint, one page for each subject: parameters, body, replies, refusals, and an example for \`curl\` and for the [client library](sdk.md). Tests run every example as it stands here, and hold the replies of a running server against these pages.
+
+The same for programs, as OpenAPI 3.1: [openapi-a.json](openapi-a.json), [openapi-b.json](openapi-b.json).
+
+There are two spellings of the same wire. Shape A has keys in camelCase and bytes as base64url without padding. Shape B has keys in snake_case (a request may use either) and bytes as standard base64 with padding. A request names its shape by the header \`X-Wire-Shape: a\` or by \`?shape=a\`. The pages show shape A, and B where more than the spelling differs.
+
+${rows.join('\n\n')}
+
+## Variables
+
+What the examples for a shell use.
+
+| Variable | Holds |
+| --- | --- |
+${variables.join('\n')}
+`;
+}
+
+/** Names under which the page of all endpoints stood before: they lead to it still. */
+export const ENDPOINT_ALIASES: readonly string[] = ['endpoints-a', 'endpoints-b'];
+
+function operationsOf({ a, b }: Documents, routes: readonly RouteFacts[]): Operation[] {
+  const keys = new Map(
+    routes.map(({ method, path }) => [`${method} ${path.replaceAll(/:([a-z]+)/g, '{$1}')}`, `${method} ${path}`]),
+  );
+  return Object.entries(objectOf(a['paths'])).flatMap(([path, methods]) =>
+    Object.entries(objectOf(methods)).map(([method, value]): Operation => {
+      const title = `${method.toUpperCase()} ${path}`;
+      const group = textOf(listOf(objectOf(value)['tags'])[0]);
+      const inB = objectOf(objectOf(objectOf(b['paths'])[path])[method]);
+      return { key: keys.get(title) ?? title, title, group, a: objectOf(value), b: inB };
+    }),
+  );
+}
+
+/** The page of all endpoints, and one for each subject. */
+export function endpointPages(routes: readonly RouteFacts[]): Source[] {
+  // No version: the footer of every page has it.
+  const documents: Documents = { a: openApi('a', routes, ''), b: openApi('b', routes, '') };
+  const groups = new Map<string, Operation[]>();
+  for (const operation of operationsOf(documents, routes))
+    groups.set(operation.group, [...(groups.get(operation.group) ?? []), operation]);
+  const pages = [...groups].map(([group, operations]): Source => ({
+    name: pageName(group),
+    title: group,
+    parent: 'endpoints',
+    markdown: () => subjectPage(group, operations, documents),
+  }));
+  return [{ name: 'endpoints', title: 'Endpoints', markdown: () => overview(groups) }, ...pages];
+}

@@ -1,0 +1,110 @@
+/** What the search and the index A-Z are made of: the text of each page, part by part. */
+import { escaped, type Places } from './markdown.js';
+
+/** A heading and what stands below it, as plain text. */
+export interface Section {
+  /** The heading's anchor; empty before the first one. */
+  readonly anchor: string;
+  readonly heading: string;
+  readonly text: string;
+  /** Names that stand in the first column of its tables: variables, options, commands, codes. */
+  readonly names: readonly string[];
+}
+
+/** A page as the search sees it. */
+export interface IndexedPage {
+  readonly name: string;
+  readonly title: string;
+  readonly sections: readonly Section[];
+}
+
+const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', '#39': "'" };
+
+/** The text of HTML that `render` made. */
+export const textOf = (html: string): string =>
+  html
+    .replace(/<wbr>/g, '')
+    .replace(/<\/(?:p|li|h\d|td|th|tr|pre)>/g, ' ')
+    .replace(/<[^>]+>/g, '')
+    .replace(/&(amp|lt|gt|quot|#39);/g, (_, name: string) => ENTITIES[name] ?? '')
+    .replace(/\s+/g, ' ')
+    .trim();
+
+function namesIn(html: string): string[] {
+  const cells = [...html.matchAll(/<tr><t[dh][^>]*>([\s\S]*?)<\/t[dh]>/g)].map(([, cell = '']) => cell);
+  return cells.flatMap((cell) =>
+    cell.startsWith('<code') || cell.startsWith('<a ')
+      ? [...cell.matchAll(/<code[^>]*>([\s\S]*?)<\/code>/g)].map(([, code = '']) => textOf(code))
+      : [],
+  );
+}
+
+/** The parts of a page's HTML. */
+export function sectionsOf(html: string): Section[] {
+  const parts = html.split(/(?=<h[1-4] id=")/);
+  return parts.flatMap((part) => {
+    const [head = '', anchor = '', title = ''] = /^<h\d id="([^"]*)">([\s\S]*?)<\/h\d>/.exec(part) ?? [];
+    const body = part.slice(head.length);
+    const text = textOf(body);
+    return head === '' && text === '' ? [] : [{ anchor, heading: textOf(title), text, names: namesIn(body) }];
+  });
+}
+
+/** The script that holds the index: one assignment, so that it can be loaded from a disk as well as from a server. */
+export function indexScript(pages: readonly IndexedPage[]): string {
+  const index = pages.map(({ name, title, sections }) => [
+    name,
+    title,
+    sections.map(({ anchor, heading, text }) => [anchor, heading, text]),
+  ]);
+  return `globalThis.referenceIndex=${JSON.stringify(index)};\n`;
+}
+
+interface Entry {
+  readonly term: string;
+  readonly page: IndexedPage;
+  readonly anchor: string;
+}
+
+/** The letter under which a term stands; the signs before a name do not count. */
+const letterOf = (term: string): string => /[A-Za-z]/.exec(term)?.[0].toUpperCase() ?? '#';
+
+const sortKey = (term: string): string => term.toLowerCase().replace(/^[^a-z0-9]+/, '');
+
+function entriesOf(pages: readonly IndexedPage[]): Entry[] {
+  const found = new Map<string, Entry>();
+  for (const page of pages) {
+    for (const { anchor, heading, names } of page.sections) {
+      for (const term of [heading, ...names]) {
+        const key = `${term}\0${page.name}`;
+        if (term !== '' && !found.has(key)) found.set(key, { term, page, anchor });
+      }
+    }
+  }
+  const order = (one: string, other: string): number => (one < other ? -1 : Number(one > other));
+  return [...found.values()].sort(
+    (one, other) => order(sortKey(one.term), sortKey(other.term)) || order(one.page.title, other.page.title),
+  );
+}
+
+/** The page that lists every heading and name, as HTML; it works where no script does. */
+export function indexPageHtml(pages: readonly IndexedPage[], places: Places): string {
+  const byLetter = new Map<string, string[]>();
+  for (const { term, page, anchor } of entriesOf(pages)) {
+    const href = escaped(`${places.page(page.name)}${anchor === '' ? '' : `#${anchor}`}`);
+    const line = `<li><a href="${href}">${escaped(term).replace(/([/_.])(?=\w)/g, '$1<wbr>')}</a> <small>${escaped(page.title)}</small></li>`;
+    const letter = letterOf(term);
+    byLetter.set(letter, [...(byLetter.get(letter) ?? []), line]);
+  }
+  const letters = [...byLetter].sort(([one], [other]) => (one < other ? -1 : 1));
+  const id = (letter: string): string => (letter === '#' ? 'signs' : letter.toLowerCase());
+  const links = letters.map(([letter]) => `<a href="#${id(letter)}">${letter}</a>`).join(' ');
+  const parts = letters.map(
+    ([letter, lines]) => `<h2 id="${id(letter)}">${letter}</h2>\n<ul>\n${lines.join('\n')}\n</ul>`,
+  );
+  return `<h1 id="index-a-z">Index A–Z</h1>
+<p>Every heading, endpoint, error, alert, command, option and variable of these pages.</p>
+<p class="letters">${links}</p>
+<div class="az">${parts.join('\n')}</div>
+`;
+}

@@ -1,0 +1,49 @@
+/** The reference's pages, as src/docs/write-site.ts has written them. */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { extname, join } from 'node:path';
+import { errorCode } from '../../protocol/error-code.js';
+import type { Docs, WebFile } from '../http/ports.js';
+import { TAG_CHARACTERS, TYPES } from './web.js';
+
+/** What has no compressed forms beside it. */
+const UNPACKED: ReadonlySet<string> = new Set(['image/png', 'application/gzip']);
+
+/** The compressed form of another file. */
+const isForm = (name: string): boolean => /\.(?:html|js|css|json|svg)\.(?:gz|br)$/.test(name);
+
+/** Each is revalidated by its tag. */
+const CACHE = 'no-cache';
+
+function fileOf(folder: string, name: string): WebFile {
+  const read = (suffix: string): Buffer => readFileSync(join(folder, `${name}${suffix}`));
+  const bytes = read('');
+  const type = TYPES[extname(name)];
+  if (type === undefined) throw new Error(`the reference: no content type for ${name}`);
+  const hash = createHash('sha256').update(type).update('\0').update(bytes).digest('base64url');
+  const packed = UNPACKED.has(type) ? {} : { packed: { br: read('.br'), gzip: read('.gz') } };
+  return { type, hash: hash.slice(0, TAG_CHARACTERS), cache: CACHE, bytes, ...packed };
+}
+
+/** Looks which pages there are; undefined where nothing was built. A page is read when it is asked for first. */
+export async function openDocs(folder: string): Promise<Docs | undefined> {
+  let found: string[];
+  try {
+    found = await readdir(folder);
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+  const names = new Map(found.filter((name) => !isForm(name)).map((name) => [name.replace(/\.html$/, ''), name]));
+  const kept = new Map<string, WebFile>();
+  return {
+    page: (asked) => {
+      const name = names.get(asked === '' ? 'index' : asked);
+      if (name === undefined) return undefined;
+      const file = kept.get(name) ?? fileOf(folder, name);
+      kept.set(name, file);
+      return file;
+    },
+  };
+}
