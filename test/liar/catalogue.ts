@@ -5,7 +5,7 @@ import { CHALLENGE_LIES } from './lies/challenge.js';
 import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
 import { ITEM_LIES } from './lies/items.js';
 import { FLOODS } from './lies/floods.js';
-import { LOW_ORDER, OTHER_CLAIM, OTHER_TENANT, PAIR_LIES } from './lies/pairing.js';
+import { LOW_ORDER, OTHER_CLAIM, OTHER_HOST, OTHER_TENANT, PAIR_LIES } from './lies/pairing.js';
 import { STREAM_LIES } from './lies/stream.js';
 import { TRANSPORT_LIES } from './lies/transport.js';
 import { WRITE_LIES } from './lies/writes.js';
@@ -24,6 +24,7 @@ export const CATALOGUE: readonly Told[] = [
   ...TRANSPORT_LIES,
   ...BLOB_LIES,
   ...FLOODS,
+  OTHER_HOST,
 ];
 
 export const UNDETECTABLE: readonly Undetectable[] = [
@@ -117,7 +118,7 @@ function spoken(name: string): string {
   const special = SPECIAL[name];
   if (special !== undefined) return special;
   const [how = '', ...rest] = name.split(' ');
-  const what = rest.join(' ').split(': ').map(words).join(', cause ');
+  const what = rest.length === 0 ? '' : rest.join(' ').split(': ').map(words).join(', cause ');
   if (how === 'throws') return `rejects with ${what}`;
   if (how === 'problem') return `event \`problem\`: ${what}`;
   return what === '' ? `event ${code(how)}` : `event ${code(how)}, reason ${what}`;

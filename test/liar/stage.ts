@@ -195,11 +195,3 @@ export class Stage {
     for (const look of [...this.woken]) look();
   }
 }
-
-/** Replaces the rows of a listing. */
-export const rows = (truth: Json, change: (rows: readonly Json[]) => readonly Json[]): Json => ({
-  ...truth,
-  items: change(truth['items'] as Json[]),
-});
-
-export const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');

@@ -54,26 +54,38 @@ function readKeys(keys: unknown): Keys {
   const entries = Array.isArray(keys)
     ? (keys as { deviceId: string; key: string }[]).map(({ deviceId, key }) => [deviceId, key] as const)
     : Object.entries((keys ?? {}) as Record<string, string>);
-  return new Map(entries.map(([id, key]) => [id, bytes(key)]));
+  return new Map(entries.map(([id, key]) => [id, field(key, 32, 256)]));
 }
 
-/** A live row of a page, or an `item` frame of either shape, that has inline content. */
+const bad = (): never => {
+  throw new Error('bad_row');
+};
+/** Bytes of a row, of this many at the least and at the most. */
+function field(value: unknown, least: number, most = least): Buffer {
+  const all = typeof value === 'string' && /^[\w+/-]*={0,2}$/.test(value) ? bytes(value) : bad();
+  return all.length >= least && all.length <= most ? all : bad();
+}
+const textOf = (value: unknown): string => (typeof value === 'string' ? value : bad());
+
+/** A live row of a page, or an `item` frame of either shape, that has inline content. Throws `bad_row`. */
 export function readItem(given: Json): Sealed {
   const row = (given['item'] ?? given) as Record<'id' | 'binId' | 'itemType' | 'type' | 'blobRef', string> & Json;
   const inline = (row['payloadEnc'] ?? row) as Json;
   const wrap = inline['master'] as Json | null | undefined;
   const { id, binId, blobRef } = row;
   return {
-    id,
-    binId,
-    type: row.itemType ?? row.type,
-    ts: Number(row['ts']),
-    ct: bytes(inline['ct']),
-    nonce: bytes(inline['nonce']),
+    id: textOf(id),
+    binId: textOf(binId),
+    type: textOf(row.itemType ?? row.type),
+    ts: Number.isSafeInteger(row['ts']) ? Number(row['ts']) : bad(),
+    ct: field(inline['ct'], 16, 65_536),
+    nonce: field(inline['nonce'], 24),
     keys: readKeys(inline['keys'] ?? inline['wrapped']),
-    master: wrap ? { nonce: bytes(wrap['nonce']), ct: bytes(wrap['ct']) } : null,
-    sig: inline['sig'] ? bytes(inline['sig']) : null,
-    blob: blobRef ? { ref: blobRef, nonce: bytes(row['blobNonce']), keys: readKeys(row['blobKeys']) } : null,
+    master: wrap ? { nonce: field(wrap['nonce'], 24), ct: field(wrap['ct'], 48) } : null,
+    sig: inline['sig'] ? field(inline['sig'], 32) : null,
+    blob: blobRef
+      ? { ref: textOf(blobRef), nonce: field(row['blobNonce'], 24), keys: readKeys(row['blobKeys']) }
+      : null,
   };
 }
 
@@ -90,6 +102,8 @@ export class Device {
   master: Buffer = Buffer.alloc(0);
   tenantId = '';
   token = '';
+  /** Ids of every list that came, with whether the device was seen revoked. */
+  private readonly known = new Map<string, boolean>();
 
   constructor(
     readonly origin: string,
@@ -153,12 +167,20 @@ export class Device {
   async approve({ code, session }: Offer, request: Json, confirm: (digits: string) => boolean): Promise<void> {
     const { deviceId, host, name, glyph } = request as Record<'deviceId' | 'host' | 'name' | 'glyph', string>;
     const npk = bytes(request['pubkey']);
-    const link = crypto.linkOf({ code, host, epk: session.open, npk, deviceId, name, glyph }, session.secret, npk);
-    const proven = crypto.equal(link.attestation, bytes(request['attestation']));
-    const known = (await this.recipients()).has(deviceId);
-    if (!proven || host !== this.host || known || !confirm(link.digits)) {
+    const judged = (): ReturnType<typeof crypto.linkOf> => {
+      if (host !== this.host) throw new Error('wrong_host');
+      if (this.known.has(deviceId)) throw new Error('known_device');
+      const link = crypto.linkOf({ code, host, epk: session.open, npk, deviceId, name, glyph }, session.secret, npk);
+      if (!crypto.equal(link.attestation, bytes(request['attestation']))) throw new Error('bad_attestation');
+      if (!confirm(link.digits)) throw new Error('rejected');
+      return link;
+    };
+    let link: ReturnType<typeof crypto.linkOf>;
+    try {
+      link = judged();
+    } catch (error) {
       await this.call('POST', '/devices/pair-wrap', { code: code.wire, reject: true });
-      throw new Error('rejected');
+      throw error;
     }
     const [wrapped, cert] = [crypto.seal(this.master, npk), crypto.certificate(this.master, deviceId, npk)];
     const release = { wrappedMasterKey: url(wrapped), deviceCert: url(cert) };
@@ -220,17 +242,20 @@ export class Device {
     return (await this.call<{ ticket: string }>('POST', '/password/verify', body)).ticket;
   }
 
-  /** Public keys of all devices that items are sealed for. Throws where one has no valid certificate. */
+  /** Public keys of all devices that items are sealed for. Throws where one has no valid certificate, or was revoked. */
   async recipients(): Promise<Keys> {
     const { devices } = await this.call<{ devices: Record<string, string | null>[] }>('GET', '/devices');
-    const active = devices.filter(({ revokedAt }) => revokedAt === null);
-    return new Map(
-      active.map(({ id, pubkey, cert }) => {
-        const holds = crypto.equal(bytes(cert), crypto.certificate(this.master, String(id), bytes(pubkey)));
-        if (!holds) throw new Error('uncertified_device');
-        return [String(id), bytes(pubkey)];
-      }),
-    );
+    const all = new Map<string, Buffer>();
+    for (const { id, pubkey, cert, revokedAt } of devices) {
+      const before = this.known.get(String(id)) === true;
+      this.known.set(String(id), before || revokedAt !== null);
+      if (revokedAt !== null || id === this.id) continue;
+      const holds = crypto.equal(bytes(cert), crypto.certificate(this.master, String(id), bytes(pubkey)));
+      if (!holds || before) throw new Error('uncertified_device');
+      all.set(String(id), bytes(pubkey));
+    }
+    // Its own key it knows, and takes from no list.
+    return all.set(this.id, this.pair.open);
   }
 
   /** Stores an item; answers its version. */
@@ -268,21 +293,21 @@ export class Device {
     return Buffer.from(await (await fetch(from, { redirect: 'error' })).arrayBuffer());
   }
 
-  /** A socket after `hello`: the next frame of a type, what came before it passed over; and its close code. */
-  async connect(since = 0) {
+  /** A socket after `hello`: the next frame, or the next of a type with what came before it passed over; its close code. */
+  async connect(since = 0, epoch?: string) {
     const { ticket } = await this.call<{ ticket: string }>('POST', '/ws-ticket');
     const socket = new WebSocket(`${this.origin.replace('http', 'ws')}/ws?ticket=${ticket}&shape=${this.shape}`);
     const closed = once(socket, 'close').then(([code]: unknown[]) => Number(code));
     const frames = on(socket, 'message', { close: ['close'] });
     await once(socket, 'open');
-    socket.send(JSON.stringify({ type: 'hello', since, acks: true }));
-    const next = async (type: string): Promise<Json> => {
+    socket.send(JSON.stringify({ type: 'hello', since, epoch, acks: true }));
+    const next = async (type?: string): Promise<Json> => {
       for (;;) {
         const { value, done } = (await frames.next()) as IteratorResult<[Buffer], undefined>;
-        if (done === true) throw new Error(`closed before a frame ${type}`);
+        if (done === true) throw new Error(`closed before a frame ${type ?? ''}`);
         const frame = this.read(value[0].toString('utf8'));
         if (frame['type'] === 'ping') socket.send('{"type":"pong"}');
-        if (frame['type'] === type) return frame;
+        if (type === undefined || frame['type'] === type) return frame;
       }
     };
     return { next, closed, close: () => socket.close() };

@@ -155,10 +155,19 @@ export interface Meeting {
   readonly glyph: string;
 }
 
+/** Throws `low_order` for a public key with which every secret is known. */
+function x25519(own: Buffer, other: Buffer): Buffer {
+  try {
+    return made(32, (out) => sodium.crypto_scalarmult(out, own, other));
+  } catch {
+    throw new Error('low_order');
+  }
+}
+
 /** What both compute of it, each with its own secret key and the other's public key. */
 export function linkOf({ code, host, epk, npk, deviceId, name, glyph }: Meeting, own: Buffer, other: Buffer) {
   const t = lp('service-pair-v1', code.wire, host, epk, npk, deviceId, name, glyph);
-  const shared = made(32, (out) => sodium.crypto_scalarmult(out, own, other));
+  const shared = x25519(own, other);
   const secret = b32(lp(t, shared), code.key);
   return {
     attestation: hmac(secret, Buffer.concat([npk, epk])),
