@@ -12,6 +12,7 @@ const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 export const newId = (): string => `0${[...randomBytes(25)].map((byte) => CROCKFORD[byte % 32]).join('')}`;
 export const bytes = (text: unknown): Buffer => Buffer.from(String(text), 'base64');
 export const url = (all: Buffer): string => all.toString('base64url');
+const base64 = (all: Buffer): string => all.toString('base64');
 
 /** A refusal, as the page on Errors has it. */
 export class Refusal extends Error {
@@ -34,20 +35,33 @@ function respell<T>(value: T, spell: (name: string) => string): T {
   return Object.fromEntries(Object.entries(value).map(([name, entry]) => [spell(name), respell(entry, spell)])) as T;
 }
 
+/** A body with the names of its fields as a shape spells them. */
+export const respelled = (body: Json, shape: Shape): Json => (shape === 'b' ? respell(body, snake) : body);
+
 // Items on the wire, their fields spelled as shape A spells them.
 
 const keyMap = (keys: Keys): Json => Object.fromEntries([...keys].map(([id, key]) => [id, url(key)]));
-const keyList = (keys: Keys): Json[] => [...keys].map(([deviceId, key]) => ({ deviceId, key: url(key) }));
+const keyList = (keys: Keys): Json[] => [...keys].map(([deviceId, key]) => ({ deviceId, key: base64(key) }));
 
 /** The body of a write. */
 export function bodyOf({ id, binId, type, ts, ct, nonce, keys, master, sig, blob }: Sealed, shape: Shape): Json {
-  const wrap = master && { nonce: url(master.nonce), ct: url(master.ct) };
-  const inline = { ct: url(ct), nonce: url(nonce), master: wrap, sig: sig && url(sig) };
-  const keysOf = shape === 'a' ? keyMap : keyList;
-  const ofBlob = blob && { blobRef: blob.ref, blobNonce: url(blob.nonce), blobKeys: keysOf(blob.keys) };
+  const [text, keysOf] = shape === 'a' ? [url, keyMap] : [base64, keyList];
+  const wrap = master ? { nonce: text(master.nonce), ct: text(master.ct) } : undefined;
+  const signed = { master: wrap, sig: sig ? text(sig) : undefined };
+  const head = { id, binId, type, ts };
+  if (blob !== null && ct.length === 0) {
+    const own = { nonce: text(blob.nonce), keys: keysOf(blob.keys) };
+    return shape === 'a'
+      ? { ...head, ...signed, blobRef: blob.ref, blobNonce: own.nonce, blobKeys: own.keys }
+      : { ...head, ct: '', nonce: own.nonce, wrapped: own.keys, ...signed, blobRef: blob.ref };
+  }
+  const ofBlob = blob && { blobRef: blob.ref, blobNonce: text(blob.nonce), blobKeys: keysOf(blob.keys) };
+  const inline = { ct: text(ct), nonce: text(nonce) };
   const content =
-    shape === 'a' ? { payloadEnc: { ...inline, keys: keysOf(keys) } } : { ...inline, wrapped: keysOf(keys) };
-  return { id, binId, type, ts, ...content, ...ofBlob };
+    shape === 'a'
+      ? { payloadEnc: { ...inline, keys: keysOf(keys), ...signed } }
+      : { ...inline, wrapped: keysOf(keys), ...signed };
+  return { ...head, ...content, ...ofBlob };
 }
 
 function readKeys(keys: unknown): Keys {
@@ -113,7 +127,7 @@ export class Device {
 
   /** A request and its reply, both with the names of shape A. Throws `Refusal`. */
   async call<T = Json>(method: string, path: string, body?: Json): Promise<T> {
-    const sent = body && JSON.stringify(this.shape === 'b' ? respell(body, snake) : body);
+    const sent = body && JSON.stringify(respelled(body, this.shape));
     const headers: Record<string, string> = { 'X-Wire-Shape': this.shape };
     if (this.token !== '') headers['Authorization'] = `Bearer ${this.token}`;
     if (sent !== undefined) headers['Content-Type'] = 'application/json';
@@ -133,6 +147,10 @@ export class Device {
     return new URL(this.origin).hostname;
   }
 
+  get reader(): crypto.Reader {
+    return { master: this.master, device: this };
+  }
+
   private get self() {
     return { deviceId: this.id, pubkey: url(this.pair.open), name: this.name, glyph: 'laptop' };
   }
@@ -140,8 +158,7 @@ export class Device {
   /** What every way in ends with; the server must have registered this very device. */
   private joined(reply: Json, master: Buffer, tenantId: string): void {
     const device = reply['device'] as Json;
-    if (device['id'] !== this.id || !crypto.equal(bytes(device['pubkey']), this.pair.open))
-      throw new Error('wrong_device');
+    crypto.expectOwn({ id: device['id'], pubkey: bytes(device['pubkey']) }, this);
     [this.master, this.tenantId, this.token] = [master, tenantId, String(reply['token'])];
   }
 
@@ -167,17 +184,11 @@ export class Device {
   async approve({ code, session }: Offer, request: Json, confirm: (digits: string) => boolean): Promise<void> {
     const { deviceId, host, name, glyph } = request as Record<'deviceId' | 'host' | 'name' | 'glyph', string>;
     const npk = bytes(request['pubkey']);
-    const judged = (): ReturnType<typeof crypto.linkOf> => {
-      if (host !== this.host) throw new Error('wrong_host');
-      if (this.known.has(deviceId)) throw new Error('known_device');
-      const link = crypto.linkOf({ code, host, epk: session.open, npk, deviceId, name, glyph }, session.secret, npk);
-      if (!crypto.equal(link.attestation, bytes(request['attestation']))) throw new Error('bad_attestation');
-      if (!confirm(link.digits)) throw new Error('rejected');
-      return link;
-    };
+    const asked = { deviceId, host, npk, name, glyph, attestation: bytes(request['attestation']) };
     let link: ReturnType<typeof crypto.linkOf>;
     try {
-      link = judged();
+      link = crypto.judge(asked, { code, session, host: this.host, isKnown: (id) => this.known.has(id) });
+      if (!confirm(link.digits)) throw new Error('rejected');
     } catch (error) {
       await this.call('POST', '/devices/pair-wrap', { code: code.wire, reject: true });
       throw error;
@@ -203,11 +214,7 @@ export class Device {
     do reply = await this.call('POST', '/devices/pair-fetch-npk', body);
     while (reply['status'] === 'pending');
     const [wrapped, cert] = [bytes(reply['wrappedMasterKey']), bytes(reply['deviceCert'])];
-    if (!crypto.equal(link.confirmation(wrapped, cert), bytes(reply['confirmation'])))
-      throw new Error('bad_confirmation');
-    const master = crypto.openSeal(wrapped, pair);
-    if (master?.length !== 32) throw new Error('bad_wrap');
-    if (!crypto.equal(cert, crypto.certificate(master, this.id, pair.open))) throw new Error('bad_cert');
+    const master = crypto.accept({ wrapped, cert, confirmation: bytes(reply['confirmation']) }, link, this);
     this.joined(reply, master, tenantId ?? '');
   }
 
@@ -245,17 +252,16 @@ export class Device {
   /** Public keys of all devices that items are sealed for. Throws where one has no valid certificate, or was revoked. */
   async recipients(): Promise<Keys> {
     const { devices } = await this.call<{ devices: Record<string, string | null>[] }>('GET', '/devices');
-    const all = new Map<string, Buffer>();
+    const others: { id: string; open: Buffer; cert: Buffer }[] = [];
     for (const { id, pubkey, cert, revokedAt } of devices) {
-      const before = this.known.get(String(id)) === true;
-      this.known.set(String(id), before || revokedAt !== null);
+      const gone = this.known.get(String(id)) === true;
+      this.known.set(String(id), gone || revokedAt !== null);
       if (revokedAt !== null || id === this.id) continue;
-      const holds = crypto.equal(bytes(cert), crypto.certificate(this.master, String(id), bytes(pubkey)));
-      if (!holds || before) throw new Error('uncertified_device');
-      all.set(String(id), bytes(pubkey));
+      if (gone) throw new Error('uncertified_device');
+      others.push({ id: String(id), open: bytes(pubkey), cert: bytes(cert) });
     }
     // Its own key it knows, and takes from no list.
-    return all.set(this.id, this.pair.open);
+    return new Map([...crypto.certified(others, this.master), [this.id, this.pair.open]]);
   }
 
   /** Stores an item; answers its version. */
@@ -266,13 +272,7 @@ export class Device {
 
   /** The item with keys for the devices that lack one, and without those of others: to be sent as a write. */
   async rewrapped(item: Sealed): Promise<Sealed> {
-    const { key } = crypto.openItem(item, this.master, this);
-    const devices = await this.recipients();
-    const completed = (keys: Keys): Keys =>
-      new Map([...devices].map(([id, open]) => [id, keys.get(id) ?? crypto.seal(key, open)]));
-    const blob = item.blob && { ...item.blob, keys: completed(item.blob.keys) };
-    const next = { ...item, keys: completed(item.keys), blob };
-    return { ...next, sig: crypto.tag(next, this.master) };
+    return crypto.rewrap(item, this.reader, await this.recipients());
   }
 
   async upload(content: Buffer): Promise<string> {

@@ -28,10 +28,11 @@ class Played {
   }
 
   async sync(): Promise<void> {
-    await this.replica.sync();
-    for (const { id, json, hidden } of this.replica.shown()) {
-      const { text, name } = JSON.parse(json) as Json;
-      say({ item: { id, text: text ?? name, hidden } });
+    try {
+      await this.replica.sync();
+    } finally {
+      for (const { id, json, hidden } of this.replica.shown())
+        say({ item: { id, text: (JSON.parse(json) as Json)['text'], hidden } });
     }
   }
 
@@ -50,8 +51,7 @@ class Played {
 
   async file({ id }: Json): Promise<void> {
     const item = this.replica.item(String(id));
-    const { key } = crypto.openItem(item, this.device.master, this.device);
-    const content = crypto.openBlob(await this.device.download(item.blob?.ref ?? ''), item, key);
+    const content = crypto.openBlob(await this.device.download(item.blob?.ref ?? ''), item, this.device.reader);
     say({ content: content.toString('base64') });
   }
 

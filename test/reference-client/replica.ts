@@ -113,7 +113,7 @@ export class Replica {
         if (row['deletedAt'] === null) listed.add(String(row['id']));
         this.apply(row, row['deletedAt'] === null);
       }
-      if (page.hasMore && !(page.nextSince > since)) throw new Error('bad_listing');
+      if (page.hasMore && (page.items.length === 0 || !(page.nextSince > since))) throw new Error('bad_listing');
       [since, more] = [page.nextSince, page.hasMore];
     }
     for (const [id, entry] of this.entries) {
@@ -141,10 +141,8 @@ export class Replica {
     try {
       const item = readItem(row);
       this.compare(item, before);
-      const { json } = crypto.openItem(item, this.device.master, this.device);
-      const payload = JSON.parse(json) as unknown;
-      if (typeof payload !== 'object' || payload === null || Array.isArray(payload)) throw new Error('bad_payload');
-      return { state: 'live', good: { item, json } };
+      const { json } = crypto.openItem(item, this.device.reader);
+      return { state: 'live', good: { item, json: json ?? '{}' } };
     } catch (error) {
       this.report(reasonOf(error));
       return { state: 'hidden', good: before?.good ?? null };

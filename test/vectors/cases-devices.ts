@@ -80,7 +80,7 @@ export async function passwords(): Promise<Vector[]> {
 const HOST = 'sync.example.org';
 const JOINER = boxKeys('new device');
 const OFFER = boxKeys('session of the existing device');
-const certOf = (masterKey: Bytes, id: string, publicKey: Bytes): Bytes =>
+export const certOf = (masterKey: Bytes, id: string, publicKey: Bytes): Bytes =>
   auth(lp('service-device-v1', id, publicKey), b32(utf8('service-device-cert-v1'), masterKey));
 
 async function codeOf(visibleCode: string): Promise<{ prk: Bytes; wireCode: string; codeKey: Bytes }> {
@@ -170,6 +170,12 @@ function judging(input: Record<string, unknown>, request: Record<string, string>
     refused('another key than attested', judge({ npk: hex(PHONE.keys.publicKey) }), 'bad_attestation'),
     refused('another code', judge({}, { codeKey: spoilt(String(input['codeKey'])) }), 'bad_attestation'),
     refused('the new device dialled another host', judge({ host: 'evil.example.org' }), 'wrong_host'),
+    refused(
+      'E reaches the server by another host than N: the attestation is right, and the host is not',
+      judge({}, { ownHost: 'other.example.org' }),
+      'wrong_host',
+    ),
+    refused('the host in other case than E has it', judge({}, { ownHost: HOST.toUpperCase() }), 'wrong_host'),
     refused('an id that E knows', judge({}, { knownDevices: [request['deviceId']] }), 'known_device'),
     ...LOW_ORDER_POINTS.map(([name, npk]) => refused(`low order: ${name}`, judge({ npk }), 'low_order')),
   ];
