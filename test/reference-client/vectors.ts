@@ -143,7 +143,7 @@ function matching(given: unknown, made: Buffer, reason: string, name: string): J
   return { [name]: hex(made) };
 }
 
-/** A check for each file but those of the primitives, which are libsodium's, and of the archive, which is no client's. */
+/** A check for each file but the primitives' (libsodium's), the recovery's (a server's) and the archive's (no part of syncing). */
 const CHECKS: Readonly<Record<string, Check>> = {
   lp: (input) => ({
     bytes: hex(

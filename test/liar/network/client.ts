@@ -23,14 +23,19 @@ export class Client {
   private take: (line: Json) => void = () => undefined;
   private fail: (error: Faulty) => void = () => undefined;
   private stderr = '';
+  private gone: Faulty | undefined;
 
   constructor(
     [program = '', ...args]: readonly string[],
     private readonly maxMs = COMMAND_MAX_MS,
   ) {
     this.child = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
-    this.child.on('error', (error) => this.fail(new Faulty(`it could not be started: ${error.message}`)));
-    this.child.on('exit', (code, signal) => this.fail(new Faulty(`it ended (${signal ?? `exit code ${code ?? ''}`})`)));
+    const gone = (how: string): void => {
+      this.gone ??= new Faulty(how);
+      this.fail(this.gone);
+    };
+    this.child.on('error', (error) => gone(`it could not be started: ${error.message}`));
+    this.child.on('exit', (code, signal) => gone(`it ended (${signal ?? `exit code ${code ?? ''}`})`));
     this.child.stdin.on('error', () => undefined);
     this.child.stderr.on('data', (chunk: Buffer) => {
       this.stderr = `${this.stderr}${chunk.toString('utf8')}`.slice(-STDERR_MAX);
@@ -71,7 +76,7 @@ export class Client {
         lines.push(line);
         onLine(line);
       };
-      if (this.child.exitCode !== null || this.child.signalCode !== null) this.fail(new Faulty('it has ended'));
+      if (this.gone !== undefined) this.fail(this.gone);
       else this.child.stdin.write(`${JSON.stringify(command)}\n`);
     });
   }

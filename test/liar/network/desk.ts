@@ -156,7 +156,10 @@ export class Desk {
 
   /** The client comes up to date and shows what it has. */
   async sync(): Promise<void> {
+    const problems = this.client.problems.length;
     const lines = await this.client.do({ do: 'sync' });
+    // What broke off before it showed anything has shown nothing: that is no loss.
+    if (this.client.problems.length > problems && !lines.some(({ item }) => item !== undefined)) return;
     this.printed = lines.flatMap(({ item }) => {
       const { id, text, hidden } = (item ?? {}) as Json;
       return item === undefined ? [] : [{ id: String(id), text: String(text), hidden: hidden === true }];
@@ -234,12 +237,10 @@ export class Desk {
       else if (!hidden && texts.at(-1) === null) found.push(`it shows ${id}, which its user deleted`);
       else if (!hidden && at < (this.before.get(id) ?? 0)) found.push(`it shows an older state of ${id} than it had`);
     }
-    if (this.printed !== undefined) {
-      const here = new Set(this.printed.map(({ id }) => id));
-      for (const id of this.before.keys())
-        if (!here.has(id) && this.wrote.get(id)?.at(-1) !== null)
-          found.push(`it has lost ${id}, which its user did not delete`);
-    }
+    const here = new Set(this.printed?.map(({ id }) => id));
+    const lost = [...this.before.keys()].filter((id) => !here.has(id) && this.wrote.get(id)?.at(-1) !== null);
+    if (this.printed !== undefined && lost.length > 0)
+      found.push(`it has lost ${lost.length} items that its user did not delete, ${String(lost[0])} among them`);
     for (const [name, secret] of this.secrets) if (this.liar.leaked(secret)) found.push(`it sent ${name}`);
     for (const id of this.strangers()) found.push(`it sealed a key for ${id}, which is no device of its user`);
     return found;

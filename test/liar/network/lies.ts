@@ -306,6 +306,27 @@ const WRITES: readonly NetworkLie[] = [
       },
     }),
   ),
+  told(62, 'devices', {
+    play: async (desk) => {
+      const { offer, joined } = await desk.letIn();
+      await desk.third(offer.words);
+      const third = await joined;
+      await writes(desk);
+      await desk.owner.revoke(third);
+      await writes(desk);
+      await desk.arm();
+      desk.liar.answer = ({ path }, truth) =>
+        path === '/devices'
+          ? {
+              ...truth,
+              devices: (truth['devices'] as Json[]).map((one) =>
+                one['id'] === third ? { ...one, revokedAt: null } : one,
+              ),
+            }
+          : undefined;
+      await writes(desk);
+    },
+  }),
   told(61, 'devices', {
     silence: 'right',
     play: async (desk) => {
@@ -531,6 +552,7 @@ const HONEST: readonly NetworkLie[] = [
       desk.believed.push('what it wrote does not open on the device of its user');
     if (id !== undefined) {
       await desk.client.do({ do: 'delete', id });
+      await desk.sync();
       await desk.owner.pull();
       if (!desk.client.cannot.includes('delete') && (await desk.owner.get(id)) !== undefined)
         desk.believed.push('what it deleted is still there');
