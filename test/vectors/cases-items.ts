@@ -213,6 +213,11 @@ export function rewraps(): Vector[] {
     refused('blob only, with no key but the master wrap: nothing proves it', input(notOwn), 'no_key'),
     refused('a tag that does not hold', input({ ...text.row, sig: spoilt(text.row.sig ?? '') }), 'bad_sig'),
     refused(
+      'blob only, with a tag that does not hold: nothing else would show it',
+      input({ ...image.row, sig: spoilt(image.row.sig ?? '') }),
+      'bad_sig',
+    ),
+    refused(
       'a device without a certificate',
       input(text.row, { devices: [active(LAPTOP), { ...uncertified, cert: null }] }),
       'uncertified_device',

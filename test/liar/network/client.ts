@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline';
 import type { Json } from '../proxy.js';
 
 /** A command takes seconds; a client that is led round in circles must come to an end of its own. */
-export const COMMAND_MAX_MS = 40_000;
+const COMMAND_MAX_MS = 40_000;
 const LINE_MAX = 4 * 1024 * 1024;
 const STDERR_MAX = 4_000;
 
@@ -25,10 +25,7 @@ export class Client {
   private stderr = '';
   private gone: Faulty | undefined;
 
-  constructor(
-    [program = '', ...args]: readonly string[],
-    private readonly maxMs = COMMAND_MAX_MS,
-  ) {
+  constructor([program = '', ...args]: readonly string[]) {
     this.child = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
     const gone = (how: string): void => {
       this.gone ??= new Faulty(how);
@@ -54,8 +51,8 @@ export class Client {
     return new Promise((resolve, reject) => {
       const name = String(command['do']);
       const timer = setTimeout(() => {
-        reject(new Faulty(`it did not come to an end of '${name}' within ${this.maxMs / 1000} s`));
-      }, this.maxMs);
+        reject(new Faulty(`it did not come to an end of '${name}' within ${COMMAND_MAX_MS / 1000} s`));
+      }, COMMAND_MAX_MS);
       const ended = (): void => {
         clearTimeout(timer);
         this.take = () => undefined;

@@ -156,10 +156,7 @@ export class Desk {
 
   /** The client comes up to date and shows what it has. */
   async sync(): Promise<void> {
-    const problems = this.client.problems.length;
     const lines = await this.client.do({ do: 'sync' });
-    // What broke off before it showed anything has shown nothing: that is no loss.
-    if (this.client.problems.length > problems && !lines.some(({ item }) => item !== undefined)) return;
     this.printed = lines.flatMap(({ item }) => {
       const { id, text, hidden } = (item ?? {}) as Json;
       return item === undefined ? [] : [{ id: String(id), text: String(text), hidden: hidden === true }];

@@ -23,10 +23,10 @@ export interface NetworkLie {
   /** Where the reference says what a client does about it. */
   readonly page: string;
   /**
-   * What it means if the client says nothing: `right` where there is nothing to say, `safe` where nothing wrong came of
-   * it, though its user should know, `believed` where saying it is all that can be done.
+   * What it means if the client says nothing: `right` where there is nothing to say, `silent` where nothing wrong came of
+   * it and yet its user must be told, `believed` where saying it is all that can be done.
    */
-  readonly silence: 'right' | 'safe' | 'believed';
+  readonly silence: 'right' | 'silent' | 'believed';
   /** False: the client is given no device before it. */
   readonly joined: boolean;
   readonly play: (desk: Desk) => Promise<void>;
@@ -73,7 +73,7 @@ const numberOf = (id: string): number => Number(id.slice('LIAR-'.length));
 
 const ofItem = (lie: ItemLie): NetworkLie =>
   told(numberOf(lie.id), 'items', {
-    silence: 'safe',
+    silence: 'silent',
     play: async (desk) => {
       const other = await desk.put('an honest item');
       const { id } = await desk.put(lie.blob ? randomBytes(40_000).toString('hex') : 'something secret');
@@ -153,7 +153,7 @@ const STREAM: readonly NetworkLie[] = [
   told(22, 'stream', { play: deletes(() => Promise.resolve(Buffer.alloc(32).toString('base64url'))) }),
   told(23, 'stream', { play: deletes(anotherTag) }),
   told(24, 'stream', {
-    silence: 'safe',
+    silence: 'silent',
     play: async (desk) => {
       const { id } = await desk.put('the first text');
       const old = await desk.row(id);
@@ -166,7 +166,7 @@ const STREAM: readonly NetworkLie[] = [
     },
   }),
   told(25, 'stream', {
-    silence: 'safe',
+    silence: 'silent',
     play: async (desk) => {
       const { id } = await desk.put('to be deleted');
       await desk.sync();
@@ -222,6 +222,12 @@ const STREAM: readonly NetworkLie[] = [
   }),
   told(34, 'cursor', {
     play: async (desk) => {
+      const edited = await desk.put('before the edit');
+      await desk.sync();
+      const { version } = await desk.put('the edit', edited.id);
+      desk.bend((row) => (row['version'] === version ? [] : [row]));
+      await synced(desk);
+      if (desk.client.problems.length === 0) desk.believed.push('it does not miss an edit that is counted');
       const id = newId();
       hide(desk, [id]);
       await desk.put('hidden', id);
@@ -240,10 +246,11 @@ const STREAM: readonly NetworkLie[] = [
     },
   }),
   told(36, 'cursor', {
-    silence: 'safe',
+    silence: 'silent',
     play: async (desk) => {
       desk.recount((end) => ({ ...end, version: Number(end['version']) + 1_000 }));
       await synced(desk);
+      if (desk.client.problems.length === 0) desk.believed.push('it takes the end of a replay at its word');
       desk.liar.honest();
       const { id } = await desk.put('below what the server named');
       await desk.sync();
@@ -266,11 +273,11 @@ const STREAM: readonly NetworkLie[] = [
   }),
   told(42, 'replies', {
     play: async (desk) => {
-      desk.bend((row) => [row]);
-      desk.liar.answer = ({ path }, truth) =>
-        path.startsWith('/items?')
-          ? { ...truth, items: [], hasMore: true, nextSince: Number(truth['nextSince']) + 1 }
-          : undefined;
+      desk.liar.answer = ({ path }, truth) => {
+        const since = /^\/items\?.*since=(\d+)/.exec(path)?.[1];
+        if (since === undefined) return undefined;
+        return { ...truth, items: [], hasMore: true, nextSince: Number(since) + 1, reset: false };
+      };
       desk.recount((end) => ({ ...end, itemCount: Number(end['itemCount']) + 1 }));
       await synced(desk);
     },
@@ -407,6 +414,7 @@ const PAIRING: readonly NetworkLie[] = [
     joined: false,
     play: async (desk) => {
       desk.liar.raw = ({ path, body }) => {
+        if (path === '/me') return { body: JSON.stringify({ device: {}, tenantId: newId(), server: {} }) };
         if (path === '/service/status') return { body: JSON.stringify({ mode: 'single', claimed: false }) };
         if (path !== '/devices/bootstrap') return undefined;
         const { deviceId, name, glyph, pubkey } = body;

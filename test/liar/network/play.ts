@@ -10,10 +10,11 @@ export interface Outcome {
   readonly does: string;
   readonly page: string;
   /**
-   * `noticed`: it was reported. `kept_safe`: nothing wrong is shown, sent or lost. `believed`: something is, or what only a
-   * report could have mended was not reported. `skipped`: the client does not know a command that it takes.
+   * `noticed`: it was reported, and did no harm. `kept_safe`: it did no harm, and there is nothing to report. `silent`: it
+   * did no harm, and its user was not told. `believed`: what is shown, sent or kept is wrong, or what only a report could
+   * have mended was not reported. `skipped`: the client does not know a command that it takes.
    */
-  readonly kind: 'noticed' | 'kept_safe' | 'believed' | 'skipped';
+  readonly kind: 'noticed' | 'kept_safe' | 'silent' | 'believed' | 'skipped';
   /** What is wrong, or what the client said. */
   readonly text: string;
 }
@@ -31,6 +32,9 @@ export interface PlayOptions {
 
 export const chosen = (only?: readonly string[]): readonly NetworkLie[] =>
   NETWORK_LIES.filter(({ id }) => only === undefined || only.some((one) => id === one || id.startsWith(`${one}-`)));
+
+/** True for what a client is to be mended for. */
+export const isFault = ({ kind }: Outcome): boolean => kind === 'believed' || kind === 'silent';
 
 /** Plays the lies. Rejects where the server cannot be claimed. */
 export async function playAll(t: WithTeardown, options: PlayOptions): Promise<readonly Outcome[]> {
@@ -68,6 +72,5 @@ function judged(desk: Desk, { id, silence }: NetworkLie): Pick<Outcome, 'kind' |
   if (said !== '' && silence === 'right' && id.startsWith('HONEST'))
     return { kind: 'believed', text: `it reported what is no fault: ${said}` };
   if (said !== '') return { kind: 'noticed', text: said };
-  if (silence === 'believed') return { kind: 'believed', text: 'it reported nothing' };
-  return { kind: 'kept_safe', text: silence === 'right' ? '' : 'it reported nothing' };
+  return silence === 'right' ? { kind: 'kept_safe', text: '' } : { kind: silence, text: 'it reported nothing' };
 }

@@ -1,10 +1,11 @@
 /**
  * `npm run liar -- COMMAND [ARGUMENT...]`: tells a client of any language the lies of a server, and says which it noticed.
- * Starts a server of its own on this machine. The exit code is 0 only where no lie was believed.
+ * Starts a server of its own on this machine. The exit code is 0 only where every lie was noticed
+ * that has to be, and none believed.
  */
 import { parseArgs } from 'node:util';
 import { startDemoServer } from '../../../src/demo/server.js';
-import { chosen, playAll, type Outcome } from './play.js';
+import { chosen, isFault, playAll, type Outcome } from './play.js';
 
 const USAGE = `npm run liar -- [options] -- COMMAND [ARGUMENT...]
 
@@ -17,6 +18,7 @@ const USAGE = `npm run liar -- [options] -- COMMAND [ARGUMENT...]
 const WORD: Readonly<Record<Outcome['kind'], string>> = {
   noticed: 'noticed',
   kept_safe: 'kept safe',
+  silent: 'SILENT',
   believed: 'BELIEVED',
   skipped: 'skipped',
 };
@@ -24,9 +26,10 @@ const WORD: Readonly<Record<Outcome['kind'], string>> = {
 /** What cannot be read from the command line, for people. */
 class Usage extends Error {}
 
-function line({ id, kind, does, page, text }: Outcome): string {
+function line(outcome: Outcome): string {
+  const { id, kind, does, page, text } = outcome;
   const head = `${id.padEnd(10)} ${WORD[kind].padEnd(10)} The server ${does}`;
-  const more = kind === 'believed' ? `${text}. What to do: ${page}` : text;
+  const more = isFault(outcome) ? `${text}. What to do: ${page}` : text;
   return more === '' ? head : `${head}\n${' '.repeat(22)}${more}`;
 }
 
@@ -76,9 +79,9 @@ async function main(): Promise<number> {
     if (values.json) process.stdout.write(`${JSON.stringify(outcomes, null, 2)}\n`);
     const count = (kind: Outcome['kind']): number => outcomes.filter((outcome) => outcome.kind === kind).length;
     (values.json ? process.stderr : process.stdout).write(
-      `\n${count('noticed')} noticed, ${count('kept_safe')} kept safe, ${count('believed')} believed, ${count('skipped')} skipped\n`,
+      `\n${count('noticed')} noticed, ${count('kept_safe')} kept safe, ${count('silent')} silent, ${count('believed')} believed, ${count('skipped')} skipped\n`,
     );
-    return count('believed') === 0 && count('noticed') + count('kept_safe') > 0 ? 0 : 1;
+    return !outcomes.some(isFault) && count('noticed') + count('kept_safe') > 0 ? 0 : 1;
   } finally {
     for (const end of ends) await end();
   }
