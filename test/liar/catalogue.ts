@@ -6,7 +6,7 @@ import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
 import { ITEM_LIES } from './lies/items.js';
 import { FLOODS } from './lies/floods.js';
 import { LOW_ORDER, OTHER_CLAIM, OTHER_HOST, OTHER_TENANT, PAIR_LIES } from './lies/pairing.js';
-import { STREAM_LIES } from './lies/stream.js';
+import { GONE_LIES, STREAM_LIES } from './lies/stream.js';
 import { TRANSPORT_LIES } from './lies/transport.js';
 import { WRITE_LIES } from './lies/writes.js';
 
@@ -25,6 +25,7 @@ export const CATALOGUE: readonly Told[] = [
   ...BLOB_LIES,
   ...FLOODS,
   OTHER_HOST,
+  ...GONE_LIES,
 ];
 
 export const UNDETECTABLE: readonly Undetectable[] = [

@@ -148,10 +148,11 @@ export class Stage {
     });
   }
 
-  /** What the victim shows now and nobody wrote. */
+  /** What the victim shows, and nobody wrote or its user deleted. */
   async forged(): Promise<readonly unknown[]> {
     const listed = (await this.victim.list()).map(({ id, payload }) => ({ id, text: payload?.['text'] }));
-    return [...this.shown, ...listed].filter(({ id, text }) => !this.wrote.get(id)?.has(String(text)));
+    const back = listed.filter(({ id }) => this.deleted.has(id));
+    return [...this.shown, ...listed].filter(({ id, text }) => !this.wrote.get(id)?.has(String(text))).concat(back);
   }
 
   /** Of these items, those that the victim neither shows nor keeps, and that the user did not delete. */

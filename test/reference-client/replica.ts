@@ -39,6 +39,8 @@ const sameContent = (one: Sealed, other: Sealed): boolean =>
 /** What a device holds. Problems go to `report`: nothing is repaired in silence. */
 export class Replica {
   private readonly entries = new Map<string, Entry>();
+  /** Items whose delete verified, in this history: whatever comes of them, they stay deleted. */
+  private readonly gone = new Set<string>();
   private since = 0;
   private epoch: string | undefined;
 
@@ -86,6 +88,7 @@ export class Replica {
   private reset(epoch: unknown): void {
     if (typeof epoch !== 'string' || epoch.length > EPOCH_MAX) throw new Error('malformed');
     this.report('reset');
+    this.gone.clear();
     [this.epoch, this.since] = [epoch, 0];
     for (const [id, entry] of this.entries) this.entries.set(id, { ...entry, version: 0 });
   }
@@ -151,10 +154,11 @@ export class Replica {
 
   /** Throws where a server brings back what was deleted, or an older state. */
   private compare(item: Sealed, before: Entry | undefined): void {
+    if (this.gone.has(item.id)) throw new Error('resurrected');
     if (before === undefined) return;
     const { state, good, version } = before;
     const forgotten = version === 0;
-    if (state === 'deleted' && !forgotten && (good === null || item.ts <= good.item.ts)) throw new Error('resurrected');
+    if (state === 'deleted' && !forgotten && good !== null && item.ts <= good.item.ts) throw new Error('resurrected');
     if (state === 'deleted' || good === null) return;
     if (item.ts < good.item.ts) throw new Error('rolled_back');
     if (item.ts === good.item.ts && !forgotten && !sameContent(item, good.item)) throw new Error('rolled_back');
@@ -162,6 +166,7 @@ export class Replica {
 
   private deleted(row: Json, before: Entry | undefined): Omit<Entry, 'version'> | undefined {
     const holds = crypto.equal(bytes(row['sig'] ?? ''), crypto.deleteTag(String(row['id']), this.device.master));
+    if (holds) this.gone.add(String(row['id']));
     if (holds) return { state: 'deleted', good: null };
     if (before === undefined) return undefined;
     if (before.state !== 'deleted') this.report('untagged_delete');

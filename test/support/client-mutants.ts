@@ -97,7 +97,15 @@ export const FAULTS: readonly Fault[] = [
   ]),
   replica('does not say that a delete has no tag', 'LIAR-21', ["this.report('untagged_delete')", 'void 0']),
   replica('takes an older state', 'LIAR-24', never('item.ts < good.item.ts')),
-  replica('takes a deleted item back', 'LIAR-25', ["throw new Error('resurrected')", 'return']),
+  replica('takes a deleted item back', 'LIAR-25', never('this.gone.has(item.id)')),
+  replica('takes a deleted item back at the second time', 'LIAR-119', [
+    'if (this.gone.has(item.id))',
+    'if (this.gone.delete(item.id))',
+  ]),
+  replica('takes a deleted item back behind another delete', 'LIAR-120', [
+    "this.report('untagged_delete');",
+    "this.report('untagged_delete');\n        this.gone.delete(String(row['id']));",
+  ]),
   replica('forgets what it held when an item does not verify', 'LIAR-24', [
     'good: before?.good ?? null }',
     'good: null }',

@@ -96,6 +96,17 @@ const DELETES: readonly Lie[] = [
   }),
 ];
 
+/** An item that the user deleted, whose delete the victim has seen: its id, and its last frame. */
+async function deletedOne(stage: Stage): Promise<{ readonly id: string; readonly old: Json }> {
+  const { id } = await stage.put('to be deleted');
+  await shows({ device: stage.victim }, id);
+  const old = frameOf(stage, id);
+  const gone = next({ device: stage.victim }, 'delete', (event) => event.id === id);
+  await stage.remove(id);
+  await gone;
+  return { id, old };
+}
+
 const AGES: readonly Lie[] = [
   lie(24, {
     does: 'sends an old state of an item under a new version',
@@ -114,12 +125,7 @@ const AGES: readonly Lie[] = [
     named: ['quarantined resurrected'],
     costs: NOTHING,
     play: async (stage) => {
-      const { id } = await stage.put('to be deleted');
-      await shows({ device: stage.victim }, id);
-      const old = frameOf(stage, id);
-      const gone = next({ device: stage.victim }, 'delete', (event) => event.id === id);
-      await stage.remove(id);
-      await gone;
+      const { old } = await deletedOne(stage);
       stage.liar.frame = (frame) => [isItem(frame) ? { ...old, version: frame['version'] } : frame];
       await stage.put('what the liar hides behind');
     },
@@ -359,3 +365,51 @@ const LISTINGS: readonly Lie[] = [
 ];
 
 export const STREAM_LIES: readonly Lie[] = [...DELETES, ...AGES, ...ORDER, ...COUNTS, ...LISTINGS];
+
+export const GONE_LIES: readonly Lie[] = [
+  lie(119, {
+    does: 'brings a deleted item back, again and again, in the stream and in listings',
+    notices: 'Every device that saw the delete',
+    named: ['quarantined resurrected'],
+    costs: NOTHING,
+    play: async (stage) => {
+      const { old } = await deletedOne(stage);
+      let version = 0;
+      stage.liar.frame = (frame) => {
+        if (!isItem(frame)) return [frame];
+        version = versionOf(frame);
+        return [{ ...old, version }];
+      };
+      for (const text of ['behind this', 'behind that']) {
+        await stage.put(text);
+        await stage.hears(['quarantined resurrected']);
+      }
+      const { itemType: type, ...row } = old;
+      stage.liar.answer = ({ path }, truth) =>
+        path.startsWith('/items?')
+          ? rows(truth, (all) => all.map((one) => (versionOf(one) === version ? { ...row, type, version } : one)))
+          : undefined;
+      await stage.victim.resync();
+    },
+  }),
+  lie(120, {
+    does: 'brings a deleted item back behind a delete of its own, or behind a row that cannot be read',
+    notices: 'Every device that saw the delete',
+    named: ['quarantined resurrected'],
+    costs: NOTHING,
+    play: async (stage) => {
+      const { id, old } = await deletedOne(stage);
+      const turns: readonly ((version: unknown) => Json)[] = [
+        (version) => ({ type: 'delete', id, version }),
+        (version) => ({ ...old, version }),
+        (version) => ({ ...old, version, binId: 7 }),
+        (version) => ({ ...old, version }),
+      ];
+      const left = [...turns];
+      stage.liar.frame = (frame) => [isItem(frame) ? (left.shift()?.(frame['version']) ?? frame) : frame];
+      for (const turn of turns.keys()) await stage.put(`what hides turn ${turn}`);
+      const { id: last } = await stage.put('the last');
+      await shows({ device: stage.victim }, last);
+    },
+  }),
+];

@@ -102,6 +102,17 @@ const deletes =
     await synced(desk);
   };
 
+/** The row of an item that the user deleted, as it was before; the client has seen the delete. */
+async function deletedOne(desk: Desk): Promise<Json> {
+  const { id } = await desk.put('to be deleted');
+  await desk.sync();
+  const old = await desk.row(id);
+  await desk.remove(id);
+  await desk.sync();
+  await desk.arm();
+  return old;
+}
+
 /** An end of a replay with one item fewer. */
 const less = (end: Json, version: number): Json => ({
   ...end,
@@ -168,15 +179,38 @@ const STREAM: readonly NetworkLie[] = [
   told(25, 'stream', {
     silence: 'silent',
     play: async (desk) => {
-      const { id } = await desk.put('to be deleted');
-      await desk.sync();
-      const old = await desk.row(id);
-      await desk.remove(id);
-      await desk.sync();
-      await desk.arm();
+      const old = await deletedOne(desk);
       const hiding = await desk.put('what the liar hides behind');
       desk.bend((row) => [row['id'] === hiding.id ? { ...old, version: row['version'] } : row]);
       await synced(desk);
+    },
+  }),
+  told(119, 'stream', {
+    silence: 'silent',
+    play: async (desk) => {
+      const old = await deletedOne(desk);
+      for (const text of ['behind this', 'behind that']) {
+        const hiding = await desk.put(text);
+        desk.bend((row) => [row['version'] === hiding.version ? { ...old, version: row['version'] } : row]);
+        await synced(desk);
+      }
+    },
+  }),
+  told(120, 'stream', {
+    silence: 'silent',
+    play: async (desk) => {
+      const old = await deletedOne(desk);
+      const turns: readonly Json[] = [
+        { id: old['id'], deletedAt: old['ts'], payloadEnc: null, sig: null },
+        old,
+        { ...old, binId: 7 },
+        old,
+      ];
+      for (const turn of turns) {
+        const hiding = await desk.put('what the liar hides behind');
+        desk.bend((row) => [row['version'] === hiding.version ? { ...turn, version: row['version'] } : row]);
+        await synced(desk);
+      }
     },
   }),
   told(27, 'cursor', {
