@@ -173,7 +173,8 @@ const CHECKS: Readonly<Record<string, Check>> = {
   pairing: (input) => pairing[text(input['step'])]?.(input) ?? {},
   'device-cert': (input) => {
     const cert = c.certificate(raw(input['masterKey']), text(input['deviceId']), raw(input['publicKey']));
-    return matching(input['cert'] ?? '', cert, 'uncertified_device', 'cert');
+    const fingerprint = c.fingerprint(text(input['deviceId']), raw(input['publicKey'])).replaceAll(' ', '');
+    return { ...matching(input['cert'] ?? '', cert, 'uncertified_device', 'cert'), fingerprint };
   },
   item: items,
   rewrap: rewraps,

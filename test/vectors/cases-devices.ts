@@ -19,6 +19,7 @@ import {
   argon2,
   auth,
   b32,
+  blake2b,
   bip39Seed,
   ed25519Sign,
   hex,
@@ -248,10 +249,11 @@ export async function pairings(): Promise<{ codes: Vector[]; sessions: Vector[] 
 export function certificates(): Vector[] {
   const cert = hex(certOf(MASTER_KEY, LAPTOP.id, LAPTOP.keys.publicKey));
   const input = { masterKey: hex(MASTER_KEY), deviceId: LAPTOP.id, publicKey: hex(LAPTOP.keys.publicKey), cert };
+  const fingerprint = hex(blake2b(16, lp('service-fingerprint-v1', LAPTOP.id, LAPTOP.keys.publicKey)));
   const other = (comment: string, change: Record<string, unknown>): Vector =>
     refused(comment, { ...input, ...change }, 'uncertified_device');
   return [
-    valid('a certificate', input, { cert }),
+    valid('a certificate, and the fingerprint of the same device', input, { cert, fingerprint }),
     other('altered', { cert: spoilt(cert) }),
     other('short', { cert: cert.slice(0, 32) }),
     other('none', { cert: null }),

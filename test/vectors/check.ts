@@ -34,6 +34,7 @@ import { decodeWords, encodeWords } from '../../src/crypto/words.js';
 import { lengthPrefixed, text } from '../../src/protocol/bytes.js';
 import { isContentType } from '../../src/protocol/item.js';
 import { PROJECT_ROOT } from '../../src/root.js';
+import { fingerprintOfDevice } from '../../src/sdk/device-list.js';
 import { openBlob } from '../support/sealed-blobs.js';
 import { archiveCheck } from './check-archive.js';
 import { blobCheck } from './check-blob.js';
@@ -374,7 +375,8 @@ export const checks: Readonly<Record<string, Check>> = {
     const masterKey = bytes(input, 'masterKey');
     const device = { id: str(input, 'deviceId'), publicKey: bytes(input, 'publicKey') };
     expectCertified(sodium, masterKey, [{ ...device, cert: maybeBytes(input, 'cert') }]);
-    return { cert: toHex(certifyDevice(sodium, masterKey, device)) };
+    const fingerprint = fingerprintOfDevice(sodium, { id: device.id, pubkey: device.publicKey }).replaceAll(' ', '');
+    return { cert: toHex(certifyDevice(sodium, masterKey, device)), fingerprint };
   },
   reauth: (sodium, input) => {
     const ids = {
