@@ -152,6 +152,8 @@ is no master key, secret key, phrase, visible code or content, and no key that w
 Names: *event* is an event of \`Device\`; *rejects* is what the call ends with. A \`ProtocolError\` has the \`code\` that is
 named, a \`CryptoRefusal\` the \`reason\`. What does not verify is not shown, and the last state that did is kept: \`hidden\`
 lists such items, \`kept\` reads them. When the server is honest again, \`resync\` reads everything anew and mends the rest.
+
+\`npm run liar\` tells another client those of them that can be told to any: [Conformance](conformance.md#prove-a-client).
 `;
 
 const TAIL = `## What no client can detect

@@ -160,8 +160,6 @@ async function copyWith(t: WithTeardown, { file, find, put, what }: Fault): Prom
   return folder;
 }
 
-const nameOf = (failed: string): string => failed.slice(0, failed.indexOf(':'));
-
 /** Holds that each fault is seen where the table says. */
 export async function seenAll(t: Test, faults: readonly Fault[]): Promise<void> {
   const sound = (await import(pathToFileURL(join(CLIENT, 'vectors.js')).href)) as typeof vectors;
@@ -173,7 +171,7 @@ export async function seenAll(t: Test, faults: readonly Fault[]): Promise<void> 
       t.ok(outcome !== undefined && isFault(outcome), `a client that ${fault.what}: ${fault.falls}`);
     } else {
       const copy = (await import(pathToFileURL(join(folder, 'vectors.js')).href)) as typeof vectors;
-      t.ok(copy.tried(VECTORS).failed.map(nameOf).includes(fault.falls), `a client that ${fault.what}`);
+      t.not(copy.tried(VECTORS, fault.falls).failed.length, 0, `a client that ${fault.what}: ${fault.falls}.json`);
     }
   }
 }

@@ -253,7 +253,7 @@ export function wordCases(): Vector[] {
     read('hyphens', list.join('-'), code),
     read('runs of hyphens and white space', `  ${list.join(' -\t\n ')} `, code),
     read('a no-break space and an en dash', list.join('\u00a0\u2013'), code),
-    ...[...'\u2010\u2011\u2012\u2014\u2015\u2e3a\u301c\uff0d'].map((dash) =>
+    ...['\u2010', '\u2011', '\u2012', '\u2014', '\u2015', '\u2e3a', '\u301c', '\uff0d'].map((dash) =>
       read(`the dash U+${(dash.codePointAt(0) ?? 0).toString(16).toUpperCase()}`, list.join(dash), code),
     ),
     read(

@@ -40,21 +40,21 @@ class Talk {
     this.lines.push(line, ...(value === undefined ? [] : [shown(value)]));
   }
 
-  async call(who: string, target: string, { token, body }: { token?: unknown; body?: Json } = {}): Promise<Json> {
+  async call(who: string, target: string, { token, body }: { token?: string; body?: Json } = {}): Promise<Json> {
     const { status, reply } = await this.silent(target, { token, body });
     this.asked(who, target, { token, body });
     this.said(`< ${status}`, reply);
     return reply;
   }
 
-  asked(who: string, target: string, { token, body }: { token?: unknown; body?: Json } = {}): void {
+  asked(who: string, target: string, { token, body }: { token?: string; body?: Json } = {}): void {
     this.said(`${who} > ${target}${token === undefined ? '' : '   Authorization: Bearer TOKEN'}`, body);
   }
 
-  async silent(target: string, { token, body }: { token?: unknown; body?: Json } = {}) {
+  async silent(target: string, { token, body }: { token?: string; body?: Json } = {}) {
     const [method = '', path = ''] = target.split(' ');
     const headers: Record<string, string> = { 'X-Wire-Shape': 'a' };
-    if (token !== undefined) headers['Authorization'] = `Bearer ${String(token)}`;
+    if (token !== undefined) headers['Authorization'] = `Bearer ${token}`;
     if (body !== undefined) headers['Content-Type'] = 'application/json';
     const response = await fetch(`${this.origin}${path}`, { method, headers, body: body && JSON.stringify(body) });
     return { status: response.status, reply: (await response.json()) as Json };
@@ -87,7 +87,7 @@ export async function transcripts(origin: string): Promise<{ readonly claim: str
     deviceCert: example.base64url(example.certOf(FIRST)),
     recoveryPubkey: example.base64url(example.RECOVERY_PUBKEY),
   };
-  const { token } = await claim.call('E', 'POST /api/devices/bootstrap', { body });
+  const token = String((await claim.call('E', 'POST /api/devices/bootstrap', { body }))['token']);
   const me = await claim.silent('GET /api/me', { token });
   claim.asked('E', 'GET /api/me', { token });
   claim.said(`< ${me.status}`);

@@ -2,7 +2,8 @@
 import type { WithTeardown } from '../../support/postgres.js';
 import { Faulty } from './client.js';
 import { Desk } from './desk.js';
-import { NETWORK_LIES, type NetworkLie } from './lies.js';
+import { NETWORK_LIES } from './lies.js';
+import type { NetworkLie } from './script.js';
 
 /** What came of a lie. */
 export interface Outcome {
