@@ -1,5 +1,8 @@
 /** Lies told over the network to a client that is a program of its own. The long test tells all of them. */
+import { readFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import t from 'tap';
+import { PROJECT_ROOT } from '../src/root.js';
 import { FAULTS, seenAll, SMALL_CLIENT, told } from './support/client-mutants.js';
 
 t.setTimeout(300_000);
@@ -48,4 +51,19 @@ t.test('CONF-10: what is no client, and what says too much', async (t) => {
   ]);
   const mute = cries.replace('{"problem":"a lie!"}', '{"cannot":true}');
   t.match(await told(t, [process.execPath, '-e', mute], ['LIAR-84']), [{ kind: 'skipped' }]);
+});
+
+t.test('CONF-10: the program is none of the tests: their library would end it after a while', (t) => {
+  const seen = new Set<string>();
+  const visit = (file: string): void => {
+    if (seen.has(file)) return;
+    seen.add(file);
+    const text = readFileSync(file, 'utf8');
+    t.notMatch(text, /^import .* from 'tap';/m, file);
+    for (const [, target = ''] of text.matchAll(/^(?:import|export) (?!type )[^;]*? from '(\.[^']+)';/gms))
+      visit(resolve(dirname(file), target.replace(/\.js$/, '.ts')));
+  };
+  visit(join(PROJECT_ROOT, 'test/liar/network/run.ts'));
+  t.ok(seen.size > 20);
+  t.end();
 });

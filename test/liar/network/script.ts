@@ -1,5 +1,5 @@
 /** What a lie is when it is told over the network, and the helpers with which they are written. */
-import { CATALOGUE } from '../catalogue.js';
+import { readRules } from '../../conformance/rules.js';
 import type { Desk } from './desk.js';
 
 /** A lie as it is told over the network. */
@@ -35,9 +35,13 @@ const PAGES = {
   replies: 'http.md#what-a-client-must-not-believe',
 } as const;
 
+/** The catalogue itself is bound to the tests: a rule says the same. */
+const RULES = new Map(readRules().map(({ id, sentence }) => [id, sentence]));
+
 export function told(number: number, page: keyof typeof PAGES, script: Script): NetworkLie {
   const id = `LIAR-${String(number).padStart(2, '0')}`;
-  const does = CATALOGUE.find((lie) => lie.id === id)?.does ?? '';
+  const sentence = RULES.get(id) ?? '';
+  const does = /^A lying server (.+), and (?:is named: .*|changes nothing)\.$/.exec(sentence)?.[1] ?? sentence;
   return { id, does, page: PAGES[page], silence: 'believed', joined: true, ...script };
 }
 
