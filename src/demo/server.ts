@@ -27,8 +27,11 @@ export interface DemoServer {
   stop(): Promise<void>;
 }
 
-/** Starts the built server and waits until it listens. Rejects with the end of its log when it does not. */
-export async function startDemoServer(): Promise<DemoServer> {
+/**
+ * Starts the built server and waits until it listens. `env`: variables beside the demo's own. Rejects with the end of its
+ * log when it does not.
+ */
+export async function startDemoServer(env: Readonly<Record<string, string>> = {}): Promise<DemoServer> {
   const folder = await mkdtemp(join(tmpdir(), 'service-demo-'));
   await chmod(folder, FOLDER_MODE);
   const own = {
@@ -39,7 +42,7 @@ export async function startDemoServer(): Promise<DemoServer> {
     RATE_WRITE_PER_S: '100',
   };
   const child = spawn(process.execPath, ['--enable-source-maps', MAIN], {
-    env: { ...Object.fromEntries(PASSED_ON.map((name) => [name, process.env[name]])), ...own },
+    env: { ...Object.fromEntries(PASSED_ON.map((name) => [name, process.env[name]])), ...own, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let log = '';

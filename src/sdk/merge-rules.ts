@@ -42,7 +42,8 @@ export class MergeRules {
   entryAfter(change: Stated, before: Entry | undefined, events: PendingEvents): Entry {
     if (change.kind === 'delete') return this.deleted(change, before, events);
     if (change.kind === 'item') return this.arrived(change.item, before, events);
-    return this.quarantined({ ...change, reason: 'bad_row', row: null }, before, events);
+    const reason = isGone(before) ? 'resurrected' : 'bad_row';
+    return this.quarantined({ ...change, reason, row: null }, before, events);
   }
 
   private arrived(row: LiveItem, before: Entry | undefined, events: PendingEvents): Entry {
@@ -85,7 +86,7 @@ export class MergeRules {
       id,
       version,
       state: 'deleted',
-      tagged: refused === undefined,
+      tagged: refused === undefined || isGone(before),
       kept: refused === undefined ? null : keptOf(before),
     };
   }
@@ -146,17 +147,29 @@ const sameContent = (one: LiveItem, other: LiveItem): boolean =>
  */
 export function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReason | undefined {
   if (before === undefined) return undefined;
+  if (isGone(before)) return 'resurrected';
   const kept = keptOf(before);
   if (before.state === 'deleted') {
-    const newer = !before.tagged && (kept === null || kept.ts < row.ts);
+    const newer = kept === null || kept.ts < row.ts;
     return before.version === 0 || newer ? undefined : 'resurrected';
   }
   if (kept === null || kept.ts < row.ts || sameContent(kept, row)) return undefined;
   return before.version === 0 && kept.ts === row.ts ? undefined : 'rolled_back';
 }
 
+/**
+ * True where the user deleted the item in this history. That holds whatever the server sends after it, how often it does,
+ * and also while the entry shows that it sent something (`resurrected`, with no content left).
+ */
+export const isGone = (entry: Entry | undefined): boolean => {
+  if (entry === undefined || entry.version === 0) return false;
+  if (entry.state === 'deleted') return entry.tagged;
+  return entry.state === 'quarantined' && entry.reason === 'resurrected' && entry.kept === null;
+};
+
 /** The entry as it was before a state that did not verify. */
 export const lastGood = (entry: Entry): Entry | undefined => {
+  if (isGone(entry)) return entry;
   const row = keptOf(entry);
   return row === null ? undefined : { id: entry.id, version: row.version, state: 'live', row };
 };

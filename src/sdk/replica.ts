@@ -18,7 +18,7 @@ import {
 } from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
-import { MergeRules, lastGood, sameSig, type Stated } from './merge-rules.js';
+import { MergeRules, isGone, lastGood, sameSig, type Stated } from './merge-rules.js';
 import type { Change, Completeness } from './wire.js';
 import type { Core } from './core.js';
 
@@ -199,7 +199,7 @@ export class Replica {
       if (state === 'deleted' || version > head || listed.has(id) || (version === 0 && !isBurden(entry))) continue;
       if (isBurden(entry)) {
         this.burden.changed(-1);
-        unlisted.push({ id, version: 0, state: 'deleted', tagged: true, kept: null });
+        unlisted.push({ id, version: isGone(entry) ? version : 0, state: 'deleted', tagged: true, kept: null });
       } else {
         named.push({ id, version });
         unlisted.push({ ...entry, version: 0 });

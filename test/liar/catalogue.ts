@@ -5,8 +5,8 @@ import { CHALLENGE_LIES } from './lies/challenge.js';
 import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
 import { ITEM_LIES } from './lies/items.js';
 import { FLOODS } from './lies/floods.js';
-import { LOW_ORDER, OTHER_CLAIM, OTHER_TENANT, PAIR_LIES } from './lies/pairing.js';
-import { STREAM_LIES } from './lies/stream.js';
+import { LOW_ORDER, OTHER_CLAIM, OTHER_HOST, OTHER_TENANT, PAIR_LIES } from './lies/pairing.js';
+import { GONE_LIES, STREAM_LIES } from './lies/stream.js';
 import { TRANSPORT_LIES } from './lies/transport.js';
 import { WRITE_LIES } from './lies/writes.js';
 
@@ -24,6 +24,8 @@ export const CATALOGUE: readonly Told[] = [
   ...TRANSPORT_LIES,
   ...BLOB_LIES,
   ...FLOODS,
+  OTHER_HOST,
+  ...GONE_LIES,
 ];
 
 export const UNDETECTABLE: readonly Undetectable[] = [
@@ -117,7 +119,7 @@ function spoken(name: string): string {
   const special = SPECIAL[name];
   if (special !== undefined) return special;
   const [how = '', ...rest] = name.split(' ');
-  const what = rest.join(' ').split(': ').map(words).join(', cause ');
+  const what = rest.length === 0 ? '' : rest.join(' ').split(': ').map(words).join(', cause ');
   if (how === 'throws') return `rejects with ${what}`;
   if (how === 'problem') return `event \`problem\`: ${what}`;
   return what === '' ? `event ${code(how)}` : `event ${code(how)}, reason ${what}`;
@@ -150,6 +152,8 @@ is no master key, secret key, phrase, visible code or content, and no key that w
 Names: *event* is an event of \`Device\`; *rejects* is what the call ends with. A \`ProtocolError\` has the \`code\` that is
 named, a \`CryptoRefusal\` the \`reason\`. What does not verify is not shown, and the last state that did is kept: \`hidden\`
 lists such items, \`kept\` reads them. When the server is honest again, \`resync\` reads everything anew and mends the rest.
+
+\`npm run liar\` tells another client those of them that can be told to any: [Conformance](conformance.md#prove-a-client).
 `;
 
 const TAIL = `## What no client can detect

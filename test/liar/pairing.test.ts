@@ -8,7 +8,7 @@ import { note, wiretap } from '../support/client-world.js';
 import type { WithTeardown } from '../support/postgres.js';
 import { runServer } from '../support/server.js';
 import { nameOf, type Told } from './lie.js';
-import { LOW_ORDER, OTHER_CLAIM, OTHER_TENANT, PAIR_LIES, type OldPairing } from './lies/pairing.js';
+import { LOW_ORDER, OTHER_CLAIM, OTHER_HOST, OTHER_TENANT, PAIR_LIES, type OldPairing } from './lies/pairing.js';
 import { Liar, type Hooks, type Json } from './proxy.js';
 import { platform as plain } from './victim.js';
 
@@ -19,7 +19,7 @@ const platform = { ...plain, sodium: wiretap().platform.sodium };
 const ENV = { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0', RATE_PAIR_PER_MIN: '0' };
 
 const EXISTING =
-  'CLIENT-11 CLIENT-12 CLIENT-13 LIAR-66 LIAR-67 LIAR-68 LIAR-69 LIAR-70 LIAR-71 LIAR-72 LIAR-73 LIAR-74';
+  'CLIENT-11 CLIENT-12 CLIENT-13 LIAR-66 LIAR-67 LIAR-68 LIAR-69 LIAR-70 LIAR-71 LIAR-72 LIAR-73 LIAR-74 LIAR-118';
 const NEW = 'CLIENT-16 CLIENT-17 CLIENT-18 LIAR-75 LIAR-76 LIAR-77 LIAR-78 LIAR-79 LIAR-80 LIAR-81 LIAR-82 LIAR-83';
 
 /** What the user types. */
@@ -56,7 +56,7 @@ class Pairings {
   }
 
   /** Both sides at work under these lies. */
-  async begin(hooks: Partial<Hooks>) {
+  async begin(hooks: Partial<Hooks>, dialled = '127.0.0.1') {
     this.liar.honest();
     this.liar.calls.length = 0;
     Object.assign(this.liar, hooks);
@@ -67,7 +67,8 @@ class Pairings {
     });
     this.words.push(offer.words);
     const digits: string[] = [];
-    const device = { platform, serverUrl: this.liar.url, name: 'Second', glyph: 'phone' as const };
+    const serverUrl = this.liar.url.replace('127.0.0.1', dialled);
+    const device = { platform, serverUrl, name: 'Second', glyph: 'phone' as const };
     const password = (): Promise<string> => Promise.resolve(PASSWORD);
     const joining = join({ ...device, words: offer.words, password, onDigits: (shown) => digits.push(shown) });
     joining.then(
@@ -125,6 +126,10 @@ t.test('pairing through a liar', async (t) => {
       t.same(pairings.released(), [['code', 'reject']], `${lie.id}: nothing was released`);
       t.same(pairings.leaks(), [], `${lie.id}: no secret was sent`);
     }
+    const { offer, joining, approved } = await pairings.begin({}, 'localhost');
+    t.same([await outcome(offer.joined), await outcome(joining)], OTHER_HOST.named, OTHER_HOST.id);
+    t.same(approved, [], `${OTHER_HOST.id}: the user was not even asked`);
+    t.same(pairings.released(), [['code', 'reject']], `${OTHER_HOST.id}: nothing was released`);
   });
 
   t.test(`${NEW}: lies to the new device`, async (t) => {

@@ -240,3 +240,11 @@ export class Liar implements Hooks {
     client.on('close', () => end(1006));
   }
 }
+
+/** Replaces the rows of a listing. */
+export const rows = (truth: Json, change: (rows: readonly Json[]) => readonly Json[]): Json => ({
+  ...truth,
+  items: change(truth['items'] as Json[]),
+});
+
+export const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');

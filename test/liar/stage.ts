@@ -148,10 +148,11 @@ export class Stage {
     });
   }
 
-  /** What the victim shows now and nobody wrote. */
+  /** What the victim shows, and nobody wrote or its user deleted. */
   async forged(): Promise<readonly unknown[]> {
     const listed = (await this.victim.list()).map(({ id, payload }) => ({ id, text: payload?.['text'] }));
-    return [...this.shown, ...listed].filter(({ id, text }) => !this.wrote.get(id)?.has(String(text)));
+    const back = listed.filter(({ id }) => this.deleted.has(id));
+    return [...this.shown, ...listed].filter(({ id, text }) => !this.wrote.get(id)?.has(String(text))).concat(back);
   }
 
   /** Of these items, those that the victim neither shows nor keeps, and that the user did not delete. */
@@ -195,11 +196,3 @@ export class Stage {
     for (const look of [...this.woken]) look();
   }
 }
-
-/** Replaces the rows of a listing. */
-export const rows = (truth: Json, change: (rows: readonly Json[]) => readonly Json[]): Json => ({
-  ...truth,
-  items: change(truth['items'] as Json[]),
-});
-
-export const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');

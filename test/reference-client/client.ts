@@ -12,6 +12,7 @@ const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 export const newId = (): string => `0${[...randomBytes(25)].map((byte) => CROCKFORD[byte % 32]).join('')}`;
 export const bytes = (text: unknown): Buffer => Buffer.from(String(text), 'base64');
 export const url = (all: Buffer): string => all.toString('base64url');
+const base64 = (all: Buffer): string => all.toString('base64');
 
 /** A refusal, as the page on Errors has it. */
 export class Refusal extends Error {
@@ -34,46 +35,71 @@ function respell<T>(value: T, spell: (name: string) => string): T {
   return Object.fromEntries(Object.entries(value).map(([name, entry]) => [spell(name), respell(entry, spell)])) as T;
 }
 
+/** A body with the names of its fields as a shape spells them. */
+export const respelled = (body: Json, shape: Shape): Json => (shape === 'b' ? respell(body, snake) : body);
+
 // Items on the wire, their fields spelled as shape A spells them.
 
 const keyMap = (keys: Keys): Json => Object.fromEntries([...keys].map(([id, key]) => [id, url(key)]));
-const keyList = (keys: Keys): Json[] => [...keys].map(([deviceId, key]) => ({ deviceId, key: url(key) }));
+const keyList = (keys: Keys): Json[] => [...keys].map(([deviceId, key]) => ({ deviceId, key: base64(key) }));
 
 /** The body of a write. */
 export function bodyOf({ id, binId, type, ts, ct, nonce, keys, master, sig, blob }: Sealed, shape: Shape): Json {
-  const wrap = master && { nonce: url(master.nonce), ct: url(master.ct) };
-  const inline = { ct: url(ct), nonce: url(nonce), master: wrap, sig: sig && url(sig) };
-  const keysOf = shape === 'a' ? keyMap : keyList;
-  const ofBlob = blob && { blobRef: blob.ref, blobNonce: url(blob.nonce), blobKeys: keysOf(blob.keys) };
+  const [text, keysOf] = shape === 'a' ? [url, keyMap] : [base64, keyList];
+  const wrap = master ? { nonce: text(master.nonce), ct: text(master.ct) } : undefined;
+  const signed = { master: wrap, sig: sig ? text(sig) : undefined };
+  const head = { id, binId, type, ts };
+  if (blob !== null && ct.length === 0) {
+    const own = { nonce: text(blob.nonce), keys: keysOf(blob.keys) };
+    return shape === 'a'
+      ? { ...head, ...signed, blobRef: blob.ref, blobNonce: own.nonce, blobKeys: own.keys }
+      : { ...head, ct: '', nonce: own.nonce, wrapped: own.keys, ...signed, blobRef: blob.ref };
+  }
+  const ofBlob = blob && { blobRef: blob.ref, blobNonce: text(blob.nonce), blobKeys: keysOf(blob.keys) };
+  const inline = { ct: text(ct), nonce: text(nonce) };
   const content =
-    shape === 'a' ? { payloadEnc: { ...inline, keys: keysOf(keys) } } : { ...inline, wrapped: keysOf(keys) };
-  return { id, binId, type, ts, ...content, ...ofBlob };
+    shape === 'a'
+      ? { payloadEnc: { ...inline, keys: keysOf(keys), ...signed } }
+      : { ...inline, wrapped: keysOf(keys), ...signed };
+  return { ...head, ...content, ...ofBlob };
 }
 
 function readKeys(keys: unknown): Keys {
   const entries = Array.isArray(keys)
     ? (keys as { deviceId: string; key: string }[]).map(({ deviceId, key }) => [deviceId, key] as const)
     : Object.entries((keys ?? {}) as Record<string, string>);
-  return new Map(entries.map(([id, key]) => [id, bytes(key)]));
+  return new Map(entries.map(([id, key]) => [id, field(key, 32, 256)]));
 }
 
-/** A live row of a page, or an `item` frame of either shape, that has inline content. */
+const bad = (): never => {
+  throw new Error('bad_row');
+};
+/** Bytes of a row, of this many at the least and at the most. */
+function field(value: unknown, least: number, most = least): Buffer {
+  const all = typeof value === 'string' && /^[\w+/-]*={0,2}$/.test(value) ? bytes(value) : bad();
+  return all.length >= least && all.length <= most ? all : bad();
+}
+const textOf = (value: unknown): string => (typeof value === 'string' ? value : bad());
+
+/** A live row of a page, or an `item` frame of either shape, that has inline content. Throws `bad_row`. */
 export function readItem(given: Json): Sealed {
   const row = (given['item'] ?? given) as Record<'id' | 'binId' | 'itemType' | 'type' | 'blobRef', string> & Json;
   const inline = (row['payloadEnc'] ?? row) as Json;
   const wrap = inline['master'] as Json | null | undefined;
   const { id, binId, blobRef } = row;
   return {
-    id,
-    binId,
-    type: row.itemType ?? row.type,
-    ts: Number(row['ts']),
-    ct: bytes(inline['ct']),
-    nonce: bytes(inline['nonce']),
+    id: textOf(id),
+    binId: textOf(binId),
+    type: textOf(row.itemType ?? row.type),
+    ts: Number.isSafeInteger(row['ts']) ? Number(row['ts']) : bad(),
+    ct: field(inline['ct'], 16, 65_536),
+    nonce: field(inline['nonce'], 24),
     keys: readKeys(inline['keys'] ?? inline['wrapped']),
-    master: wrap ? { nonce: bytes(wrap['nonce']), ct: bytes(wrap['ct']) } : null,
-    sig: inline['sig'] ? bytes(inline['sig']) : null,
-    blob: blobRef ? { ref: blobRef, nonce: bytes(row['blobNonce']), keys: readKeys(row['blobKeys']) } : null,
+    master: wrap ? { nonce: field(wrap['nonce'], 24), ct: field(wrap['ct'], 48) } : null,
+    sig: inline['sig'] ? field(inline['sig'], 32) : null,
+    blob: blobRef
+      ? { ref: textOf(blobRef), nonce: field(row['blobNonce'], 24), keys: readKeys(row['blobKeys']) }
+      : null,
   };
 }
 
@@ -90,6 +116,8 @@ export class Device {
   master: Buffer = Buffer.alloc(0);
   tenantId = '';
   token = '';
+  /** Ids of every list that came, with whether the device was seen revoked. */
+  private readonly known = new Map<string, boolean>();
 
   constructor(
     readonly origin: string,
@@ -99,7 +127,7 @@ export class Device {
 
   /** A request and its reply, both with the names of shape A. Throws `Refusal`. */
   async call<T = Json>(method: string, path: string, body?: Json): Promise<T> {
-    const sent = body && JSON.stringify(this.shape === 'b' ? respell(body, snake) : body);
+    const sent = body && JSON.stringify(respelled(body, this.shape));
     const headers: Record<string, string> = { 'X-Wire-Shape': this.shape };
     if (this.token !== '') headers['Authorization'] = `Bearer ${this.token}`;
     if (sent !== undefined) headers['Content-Type'] = 'application/json';
@@ -119,6 +147,10 @@ export class Device {
     return new URL(this.origin).hostname;
   }
 
+  get reader(): crypto.Reader {
+    return { master: this.master, device: this };
+  }
+
   private get self() {
     return { deviceId: this.id, pubkey: url(this.pair.open), name: this.name, glyph: 'laptop' };
   }
@@ -126,8 +158,7 @@ export class Device {
   /** What every way in ends with; the server must have registered this very device. */
   private joined(reply: Json, master: Buffer, tenantId: string): void {
     const device = reply['device'] as Json;
-    if (device['id'] !== this.id || !crypto.equal(bytes(device['pubkey']), this.pair.open))
-      throw new Error('wrong_device');
+    crypto.expectOwn({ id: device['id'], pubkey: bytes(device['pubkey']) }, this);
     [this.master, this.tenantId, this.token] = [master, tenantId, String(reply['token'])];
   }
 
@@ -153,12 +184,14 @@ export class Device {
   async approve({ code, session }: Offer, request: Json, confirm: (digits: string) => boolean): Promise<void> {
     const { deviceId, host, name, glyph } = request as Record<'deviceId' | 'host' | 'name' | 'glyph', string>;
     const npk = bytes(request['pubkey']);
-    const link = crypto.linkOf({ code, host, epk: session.open, npk, deviceId, name, glyph }, session.secret, npk);
-    const proven = crypto.equal(link.attestation, bytes(request['attestation']));
-    const known = (await this.recipients()).has(deviceId);
-    if (!proven || host !== this.host || known || !confirm(link.digits)) {
+    const asked = { deviceId, host, npk, name, glyph, attestation: bytes(request['attestation']) };
+    let link: ReturnType<typeof crypto.linkOf>;
+    try {
+      link = crypto.judge(asked, { code, session, host: this.host, isKnown: (id) => this.known.has(id) });
+      if (!confirm(link.digits)) throw new Error('rejected');
+    } catch (error) {
       await this.call('POST', '/devices/pair-wrap', { code: code.wire, reject: true });
-      throw new Error('rejected');
+      throw error;
     }
     const [wrapped, cert] = [crypto.seal(this.master, npk), crypto.certificate(this.master, deviceId, npk)];
     const release = { wrappedMasterKey: url(wrapped), deviceCert: url(cert) };
@@ -181,11 +214,7 @@ export class Device {
     do reply = await this.call('POST', '/devices/pair-fetch-npk', body);
     while (reply['status'] === 'pending');
     const [wrapped, cert] = [bytes(reply['wrappedMasterKey']), bytes(reply['deviceCert'])];
-    if (!crypto.equal(link.confirmation(wrapped, cert), bytes(reply['confirmation'])))
-      throw new Error('bad_confirmation');
-    const master = crypto.openSeal(wrapped, pair);
-    if (master?.length !== 32) throw new Error('bad_wrap');
-    if (!crypto.equal(cert, crypto.certificate(master, this.id, pair.open))) throw new Error('bad_cert');
+    const master = crypto.accept({ wrapped, cert, confirmation: bytes(reply['confirmation']) }, link, this);
     this.joined(reply, master, tenantId ?? '');
   }
 
@@ -220,17 +249,19 @@ export class Device {
     return (await this.call<{ ticket: string }>('POST', '/password/verify', body)).ticket;
   }
 
-  /** Public keys of all devices that items are sealed for. Throws where one has no valid certificate. */
+  /** Public keys of all devices that items are sealed for. Throws where one has no valid certificate, or was revoked. */
   async recipients(): Promise<Keys> {
     const { devices } = await this.call<{ devices: Record<string, string | null>[] }>('GET', '/devices');
-    const active = devices.filter(({ revokedAt }) => revokedAt === null);
-    return new Map(
-      active.map(({ id, pubkey, cert }) => {
-        const holds = crypto.equal(bytes(cert), crypto.certificate(this.master, String(id), bytes(pubkey)));
-        if (!holds) throw new Error('uncertified_device');
-        return [String(id), bytes(pubkey)];
-      }),
-    );
+    const others: { id: string; open: Buffer; cert: Buffer }[] = [];
+    for (const { id, pubkey, cert, revokedAt } of devices) {
+      const gone = this.known.get(String(id)) === true;
+      this.known.set(String(id), gone || revokedAt !== null);
+      if (revokedAt !== null || id === this.id) continue;
+      if (gone) throw new Error('uncertified_device');
+      others.push({ id: String(id), open: bytes(pubkey), cert: bytes(cert) });
+    }
+    // Its own key it knows, and takes from no list.
+    return new Map([...crypto.certified(others, this.master), [this.id, this.pair.open]]);
   }
 
   /** Stores an item; answers its version. */
@@ -241,13 +272,7 @@ export class Device {
 
   /** The item with keys for the devices that lack one, and without those of others: to be sent as a write. */
   async rewrapped(item: Sealed): Promise<Sealed> {
-    const { key } = crypto.openItem(item, this.master, this);
-    const devices = await this.recipients();
-    const completed = (keys: Keys): Keys =>
-      new Map([...devices].map(([id, open]) => [id, keys.get(id) ?? crypto.seal(key, open)]));
-    const blob = item.blob && { ...item.blob, keys: completed(item.blob.keys) };
-    const next = { ...item, keys: completed(item.keys), blob };
-    return { ...next, sig: crypto.tag(next, this.master) };
+    return crypto.rewrap(item, this.reader, await this.recipients());
   }
 
   async upload(content: Buffer): Promise<string> {
@@ -268,21 +293,21 @@ export class Device {
     return Buffer.from(await (await fetch(from, { redirect: 'error' })).arrayBuffer());
   }
 
-  /** A socket after `hello`: the next frame of a type, what came before it passed over; and its close code. */
-  async connect(since = 0) {
+  /** A socket after `hello`: the next frame, or the next of a type with what came before it passed over; its close code. */
+  async connect(since = 0, epoch?: string) {
     const { ticket } = await this.call<{ ticket: string }>('POST', '/ws-ticket');
     const socket = new WebSocket(`${this.origin.replace('http', 'ws')}/ws?ticket=${ticket}&shape=${this.shape}`);
     const closed = once(socket, 'close').then(([code]: unknown[]) => Number(code));
     const frames = on(socket, 'message', { close: ['close'] });
     await once(socket, 'open');
-    socket.send(JSON.stringify({ type: 'hello', since, acks: true }));
-    const next = async (type: string): Promise<Json> => {
+    socket.send(JSON.stringify({ type: 'hello', since, epoch, acks: true }));
+    const next = async (type?: string): Promise<Json> => {
       for (;;) {
         const { value, done } = (await frames.next()) as IteratorResult<[Buffer], undefined>;
-        if (done === true) throw new Error(`closed before a frame ${type}`);
+        if (done === true) throw new Error(`closed before a frame ${type ?? ''}`);
         const frame = this.read(value[0].toString('utf8'));
         if (frame['type'] === 'ping') socket.send('{"type":"pong"}');
-        if (frame['type'] === type) return frame;
+        if (type === undefined || frame['type'] === type) return frame;
       }
     };
     return { next, closed, close: () => socket.close() };

@@ -83,18 +83,25 @@ export function readWords(typed: string, count: 6 | 12): string {
     .toLowerCase()
     .replace(/[\s\p{Pd}]+/gu, ' ');
   const text = spaced.trim();
-  const bits = text.split(' ').map((word) => wordlist.indexOf(word).toString(2).padStart(11, '0'));
-  const bytes = bits.join('').match(/.{8}/g) ?? [];
-  const back = Buffer.from(bytes.slice(0, (count * 4) / 3).map((byte) => parseInt(byte, 2)));
-  if (bits.length !== count || words(back) !== text) throw new Error('bad_words');
+  if (text.split(' ').length !== count || words(bytesOfWords(text)) !== text) throw new Error('bad_words');
   return text;
 }
 
-export function keysOfPhrase(phrase: string): { readonly master: Buffer; readonly recovery: Pair } {
+export function bytesOfWords(text: string): Buffer {
+  const bits = text.split(' ').map((word) => wordlist.indexOf(word).toString(2).padStart(11, '0'));
+  const bytes = bits.join('').match(/.{8}/g) ?? [];
+  return Buffer.from(bytes.slice(0, (bits.length * 4) / 3).map((byte) => parseInt(byte, 2)));
+}
+
+export const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
+
+export function keysOfPhrase(phrase: string) {
   const seed = pbkdf2Sync(phrase, 'mnemonic', 2048, 64, 'sha512');
   const [open, secret] = [Buffer.alloc(32), Buffer.alloc(64)];
-  sodium.crypto_sign_seed_keypair(open, secret, argon2id(32, seed, b16('service/v1/recovery-salt')));
-  return { master: argon2id(32, seed, b16('service/v1/master-salt')), recovery: { open, secret } };
+  const recoverySeed = argon2id(32, seed, b16('service/v1/recovery-salt'));
+  sodium.crypto_sign_seed_keypair(open, secret, recoverySeed);
+  const master = argon2id(32, seed, b16('service/v1/master-salt'));
+  return { master, recovery: { open, secret }, seed, recoverySeed, itemMac: macKey(master) };
 }
 
 export const passwordOf = (typed: string, tenantId: string): string =>
@@ -115,6 +122,21 @@ export function newPair(): Pair {
 
 export const certificate = (master: Buffer, id: string, open: Buffer): Buffer =>
   auth(lp('service-device-v1', id, open), b32('service-device-cert-v1', master));
+
+/** Whom items may be sealed for. Throws where a certificate does not verify. */
+export function certified(
+  devices: readonly { readonly id: string; readonly open: Buffer; readonly cert: Buffer }[],
+  master: Buffer,
+): Keys {
+  for (const { id, open, cert } of devices)
+    if (!equal(cert, certificate(master, id, open))) throw new Error('uncertified_device');
+  return new Map(devices.map(({ id, open }) => [id, open]));
+}
+
+/** The server must have registered this very device. */
+export function expectOwn(given: { readonly id: unknown; readonly pubkey: Buffer }, own: Reader['device']): void {
+  if (given.id !== own.id || !equal(given.pubkey, own.pair.open)) throw new Error('wrong_device');
+}
 
 const shown = (hash: Buffer): string => (hash.toString('hex', 0, 16).match(/.{4}/g) ?? []).join(' ');
 export const fingerprint = (id: string, open: Buffer): string => shown(b16(lp('service-fingerprint-v1', id, open)));
@@ -138,10 +160,10 @@ export interface Code {
   readonly key: Buffer;
 }
 
-export function codeOf(visible: string): Code {
+export function codeOf(visible: string): Code & { readonly prk: Buffer } {
   const prk = argon2id(64, visible, b16('service-pair-salt-v1'));
   const wire = words(b32('service-pair-lookup-v1', prk).subarray(0, 8));
-  return { wire, key: b32('service-pair-code-v1', prk) };
+  return { wire, key: b32('service-pair-code-v1', prk), prk };
 }
 
 /** What both devices of a pairing know of it. */
@@ -155,16 +177,72 @@ export interface Meeting {
   readonly glyph: string;
 }
 
+export const transcript = ({ code, host, epk, npk, deviceId, name, glyph }: Meeting): Buffer =>
+  lp('service-pair-v1', code.wire, host, epk, npk, deviceId, name, glyph);
+
+/** Throws `low_order` for a public key with which every secret is known. */
+function x25519(own: Buffer, other: Buffer): Buffer {
+  try {
+    return made(32, (out) => sodium.crypto_scalarmult(out, own, other));
+  } catch {
+    throw new Error('low_order');
+  }
+}
+
 /** What both compute of it, each with its own secret key and the other's public key. */
-export function linkOf({ code, host, epk, npk, deviceId, name, glyph }: Meeting, own: Buffer, other: Buffer) {
-  const t = lp('service-pair-v1', code.wire, host, epk, npk, deviceId, name, glyph);
-  const shared = made(32, (out) => sodium.crypto_scalarmult(out, own, other));
+export function linkOf(meeting: Meeting, own: Buffer, other: Buffer) {
+  const { code, epk, npk } = meeting;
+  const t = transcript(meeting);
+  const shared = x25519(own, other);
   const secret = b32(lp(t, shared), code.key);
   return {
     attestation: hmac(secret, Buffer.concat([npk, epk])),
     digits: String(b32(t, secret).readUInt32BE() % 1_000_000).padStart(6, '0'),
-    confirmation: (wrapped: Buffer, cert: Buffer): Buffer => hmac(secret, lp('confirm', wrapped, cert)),
+    secret,
+    ...confirming(secret),
   };
+}
+
+export const confirming = (secret: Buffer) => ({
+  confirmation: (wrapped: Buffer, cert: Buffer): Buffer => hmac(secret, lp('confirm', wrapped, cert)),
+});
+
+/** What the server tells the existing device of a new one. */
+export interface Request extends Pick<Meeting, 'deviceId' | 'host' | 'npk' | 'name' | 'glyph'> {
+  readonly attestation: Buffer;
+}
+
+/** The existing device's checks, in their order. Throws why the request is to be rejected. */
+export function judge(
+  request: Request,
+  own: { readonly code: Code; readonly session: Pair; readonly host: string; isKnown: (id: string) => boolean },
+): ReturnType<typeof linkOf> {
+  const { code, session } = own;
+  if (request.host !== own.host) throw new Error('wrong_host');
+  if (own.isKnown(request.deviceId)) throw new Error('known_device');
+  const link = linkOf({ ...request, code, epk: session.open }, session.secret, request.npk);
+  if (!equal(link.attestation, request.attestation)) throw new Error('bad_attestation');
+  return link;
+}
+
+/** What the new device gets. */
+export interface Release {
+  readonly wrapped: Buffer;
+  readonly cert: Buffer;
+  readonly confirmation: Buffer;
+}
+
+/** The new device's checks. Answers the master key; throws why everything is to be discarded. */
+export function accept(
+  { wrapped, cert, confirmation }: Release,
+  link: Pick<ReturnType<typeof linkOf>, 'confirmation'>,
+  { id, pair }: Reader['device'],
+): Buffer {
+  if (!equal(link.confirmation(wrapped, cert), confirmation)) throw new Error('bad_confirmation');
+  const master = openSeal(wrapped, pair);
+  if (!is32(master)) throw new Error('bad_wrap');
+  if (!equal(cert, certificate(master, id, pair.open))) throw new Error('bad_cert');
+  return master;
 }
 
 // Items.
@@ -183,14 +261,16 @@ export interface Sealed {
   readonly blob: { readonly ref: string; readonly nonce: Buffer; readonly keys: Keys } | null;
 }
 
-const aadOf = ({ type, ts }: Pick<Sealed, 'type' | 'ts'>): string => `${type}|${ts}`;
+export const aadOf = ({ type, ts }: Pick<Sealed, 'type' | 'ts'>): string => `${type}|${ts}`;
 const macKey = (master: Buffer): Buffer => b32(master, raw('service-item-mac-v1'));
 
-export function tag({ id, binId, type, ts, ct, nonce, blob }: Sealed, master: Buffer): Buffer {
+export function tagInput({ id, binId, type, ts, ct, nonce, blob }: Sealed): Buffer {
   const keys = [...(blob?.keys ?? [])].sort(([one], [other]) => (one < other ? -1 : 1));
   const ofBlob = blob === null ? [] : [blob.ref, blob.nonce, String(keys.length), ...keys.flat()];
-  return auth(lp('service-item-sig-v1', id, binId, type, String(ts), ct, nonce, ...ofBlob), macKey(master));
+  return lp('service-item-sig-v1', id, binId, type, String(ts), ct, nonce, ...ofBlob);
 }
+
+export const tag = (item: Sealed, master: Buffer): Buffer => auth(tagInput(item), macKey(master));
 
 export const deleteTag = (id: string, master: Buffer): Buffer => auth(lp('service-item-delete-v1', id), macKey(master));
 
@@ -199,6 +279,11 @@ export const sealFor = (key: Buffer, devices: Keys): Keys =>
 
 type Head = Pick<Sealed, 'id' | 'binId' | 'type' | 'ts'>;
 
+function wrapFor(key: Buffer, master: Buffer): Sealed['master'] {
+  const nonce = randomBytes(24);
+  return { nonce, ct: made(48, (out) => sodium.crypto_secretbox_easy(out, key, nonce, master)) };
+}
+
 /** Makes an item for devices by id and public key. `json`: the payload's text; `blob`: uploaded under `key`. */
 export function sealItem(
   head: Head,
@@ -206,29 +291,88 @@ export function sealItem(
   by: { readonly master: Buffer; readonly devices: Keys; readonly key?: Buffer; readonly blob?: Sealed['blob'] },
 ): Sealed {
   const { devices, key = randomBytes(32), blob = null } = by;
-  const [nonce, wrapNonce] = [randomBytes(24), randomBytes(24)];
-  const wrap = made(48, (out) => sodium.crypto_secretbox_easy(out, key, wrapNonce, by.master));
+  const nonce = randomBytes(24);
   const ct = encrypt(raw(json), { key, nonce, aad: aadOf(head) });
-  const master = { nonce: wrapNonce, ct: wrap };
-  const item = { ...head, ct, nonce, keys: sealFor(key, devices), master, sig: null, blob };
+  const item = { ...head, ct, nonce, keys: sealFor(key, devices), master: wrapFor(key, by.master), sig: null, blob };
   return { ...item, sig: tag(item, by.master) };
 }
 
-/** Verifies and opens an item: its key, and its payload's text. Throws the reason of a refusal. */
-export function openItem(item: Sealed, master: Buffer, device: { readonly id: string; readonly pair: Pair }) {
+/** Who reads an item. */
+export interface Reader {
+  readonly master: Buffer;
+  readonly device: { readonly id: string; readonly pair: Pair };
+}
+
+const is32 = (key: Buffer | undefined): key is Buffer => key?.length === 32;
+const own = (keys: Keys | undefined, { id, pair }: Reader['device']): Buffer | undefined =>
+  openSeal(keys?.get(id), pair);
+
+export function openWrap(wrap: Sealed['master'], master: Buffer): Buffer | undefined {
+  const box = Buffer.alloc(32);
+  return wrap !== null && sodium.crypto_secretbox_open_easy(box, wrap.ct, wrap.nonce, master) ? box : undefined;
+}
+
+/** The keys that an item offers, in the order in which they are tried: only the first is covered by the tag. */
+function offered({ master: wrap, blob, keys }: Sealed, { master, device }: Reader): Buffer[] {
+  const found = [own(blob?.keys, device), openWrap(wrap, master), own(keys, device)].filter(is32);
+  if (found.length === 0) throw new Error('no_key');
+  return found;
+}
+
+function verify(item: Sealed, master: Buffer): void {
   if (item.sig === null) throw new Error('no_sig');
   if (!equal(item.sig, tag(item, master))) throw new Error('bad_sig');
-  const own = (keys?: Keys): Buffer | undefined => openSeal(keys?.get(device.id), device.pair);
-  const box = Buffer.alloc(32);
-  const { master: wrap, nonce } = item;
-  const opens = wrap !== null && sodium.crypto_secretbox_open_easy(box, wrap.ct, wrap.nonce, master);
-  const offered = [own(item.blob?.keys), opens ? box : undefined, own(item.keys)].filter((key) => key !== undefined);
-  if (offered.length === 0) throw new Error('no_key');
-  for (const key of offered) {
-    const json = decrypt(item.ct, { key, nonce, aad: aadOf(item) });
-    if (json !== undefined) return { key, json: json.toString('utf8') };
+}
+
+const DEPTH_MAX = 64;
+
+/** The text of a payload, which must be a JSON object. */
+function payloadText(plain: Buffer): string {
+  const tooDeep = (value: unknown, level: number): boolean =>
+    typeof value === 'object' &&
+    value !== null &&
+    (level > DEPTH_MAX || Object.values(value).some((inner) => tooDeep(inner, level + 1)));
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(plain);
+    const value = JSON.parse(text) as unknown;
+    if (typeof value !== 'object' || value === null || Array.isArray(value) || tooDeep(value, 1)) throw new Error();
+    return text;
+  } catch {
+    throw new Error('bad_payload');
+  }
+}
+
+/**
+ * Verifies and opens an item: the key that is proven to be its own, and its payload's text; `json` is null for a blob
+ * without metadata. Throws the reason of a refusal.
+ */
+export function openItem(item: Sealed, by: Reader): { readonly key: Buffer; readonly json: string | null } {
+  verify(item, by.master);
+  const keys = offered(item, by);
+  const [first] = keys;
+  if (item.ct.length === 0 && first !== undefined) return { key: first, json: null };
+  for (const key of keys) {
+    const json = decrypt(item.ct, { key, nonce: item.nonce, aad: aadOf(item) });
+    if (json !== undefined) return { key, json: payloadText(json) };
   }
   throw new Error('bad_ct');
+}
+
+/**
+ * The item for these devices: keys for those that lack one, none for others, and the tag made anew. What is passed on is
+ * a key that decrypted the item, or one of `blobKeys`. Throws as `openItem`.
+ */
+export function rewrap(item: Sealed, by: Reader, devices: Keys): Sealed {
+  verify(item, by.master);
+  const bound = own(item.blob?.keys, by.device);
+  if (item.ct.length === 0 && bound === undefined) throw new Error('no_key');
+  const key = item.ct.length === 0 && bound !== undefined ? bound : openItem(item, by).key;
+  const completed = (keys: Keys, of: Buffer): Keys =>
+    new Map([...devices].map(([id, open]) => [id, keys.get(id) ?? seal(of, open)]));
+  const blob = item.blob && { ...item.blob, keys: completed(item.blob.keys, bound ?? key) };
+  const keys = item.ct.length === 0 ? item.keys : completed(item.keys, key);
+  const next = { ...item, keys, blob, master: item.master ?? wrapFor(key, by.master) };
+  return { ...next, sig: tag(next, by.master) };
 }
 
 // Blobs and bins.
@@ -249,13 +393,29 @@ function chunks(all: Buffer, size: number, blobNonce: Buffer): { readonly text: 
 export const sealBlob = (content: Buffer, head: Head, { key, nonce }: Pick<Aead, 'key' | 'nonce'>): Buffer =>
   Buffer.concat(chunks(content, CHUNK, nonce).map((c) => encrypt(c.text, { key, nonce: c.nonce, aad: aadOf(head) })));
 
-export function openBlob(bytes: Buffer, item: Sealed, key: Buffer): Buffer {
-  const parts = chunks(bytes, CHUNK + 16, item.blob?.nonce ?? Buffer.alloc(0)).map(({ text, nonce }) => {
-    const part = decrypt(text, { key, nonce, aad: aadOf(item) });
-    if (part === undefined) throw new Error('bad_ct');
-    return part;
-  });
-  return Buffer.concat(parts);
+/** A blob's content, by whichever key of its item decrypts it. */
+export function openBlob(bytes: Buffer, item: Sealed, by: Reader): Buffer {
+  verify(item, by.master);
+  const nonce = item.blob?.nonce ?? Buffer.alloc(0);
+  for (const key of offered(item, by)) {
+    try {
+      return openPieces(bytes, nonce, { key, aad: aadOf(item) });
+    } catch {
+      // The next one may be the blob's.
+    }
+  }
+  throw new Error('bad_ct');
+}
+
+/** A blob in chunks, or in one piece where its nonce does not end in five zero bytes. Throws `bad_ct`. */
+export function openPieces(bytes: Buffer, nonce: Buffer, { key, aad }: Omit<Aead, 'nonce'>): Buffer {
+  const whole = nonce.subarray(19).some((byte) => byte !== 0);
+  const pieces = whole ? [{ text: bytes, nonce }] : chunks(bytes, CHUNK + 16, nonce);
+  const parts = pieces.map((piece) => decrypt(piece.text, { key, nonce: piece.nonce, aad }));
+  const opened = parts.filter((part) => part !== undefined);
+  // No chunk but a single one is empty.
+  if (opened.length < parts.length || (parts.length > 1 && opened.at(-1)?.length === 0)) throw new Error('bad_ct');
+  return Buffer.concat(opened);
 }
 
 const metaKey = (master: Buffer): Buffer => b32('service-bin-meta-v1', master);
@@ -269,5 +429,5 @@ export function openMeta(meta: Buffer, binId: string, master: Buffer): string {
   const sealed = { key: metaKey(master), nonce: meta.subarray(0, 24), aad: binId };
   const json = decrypt(meta.subarray(24), sealed);
   if (json === undefined) throw new Error('bad_ct');
-  return json.toString('utf8');
+  return payloadText(json);
 }

@@ -19,6 +19,7 @@ import {
   argon2,
   auth,
   b32,
+  blake2b,
   bip39Seed,
   ed25519Sign,
   hex,
@@ -80,7 +81,7 @@ export async function passwords(): Promise<Vector[]> {
 const HOST = 'sync.example.org';
 const JOINER = boxKeys('new device');
 const OFFER = boxKeys('session of the existing device');
-const certOf = (masterKey: Bytes, id: string, publicKey: Bytes): Bytes =>
+export const certOf = (masterKey: Bytes, id: string, publicKey: Bytes): Bytes =>
   auth(lp('service-device-v1', id, publicKey), b32(utf8('service-device-cert-v1'), masterKey));
 
 async function codeOf(visibleCode: string): Promise<{ prk: Bytes; wireCode: string; codeKey: Bytes }> {
@@ -170,6 +171,12 @@ function judging(input: Record<string, unknown>, request: Record<string, string>
     refused('another key than attested', judge({ npk: hex(PHONE.keys.publicKey) }), 'bad_attestation'),
     refused('another code', judge({}, { codeKey: spoilt(String(input['codeKey'])) }), 'bad_attestation'),
     refused('the new device dialled another host', judge({ host: 'evil.example.org' }), 'wrong_host'),
+    refused(
+      'E reaches the server by another host than N: the attestation is right, and the host is not',
+      judge({}, { ownHost: 'other.example.org' }),
+      'wrong_host',
+    ),
+    refused('the host in other case than E has it', judge({}, { ownHost: HOST.toUpperCase() }), 'wrong_host'),
     refused('an id that E knows', judge({}, { knownDevices: [request['deviceId']] }), 'known_device'),
     ...LOW_ORDER_POINTS.map(([name, npk]) => refused(`low order: ${name}`, judge({ npk }), 'low_order')),
   ];
@@ -242,10 +249,11 @@ export async function pairings(): Promise<{ codes: Vector[]; sessions: Vector[] 
 export function certificates(): Vector[] {
   const cert = hex(certOf(MASTER_KEY, LAPTOP.id, LAPTOP.keys.publicKey));
   const input = { masterKey: hex(MASTER_KEY), deviceId: LAPTOP.id, publicKey: hex(LAPTOP.keys.publicKey), cert };
+  const fingerprint = hex(blake2b(16, lp('service-fingerprint-v1', LAPTOP.id, LAPTOP.keys.publicKey)));
   const other = (comment: string, change: Record<string, unknown>): Vector =>
     refused(comment, { ...input, ...change }, 'uncertified_device');
   return [
-    valid('a certificate', input, { cert }),
+    valid('a certificate, and the fingerprint of the same device', input, { cert, fingerprint }),
     other('altered', { cert: spoilt(cert) }),
     other('short', { cert: cert.slice(0, 32) }),
     other('none', { cert: null }),

@@ -1,5 +1,6 @@
 /** Vectors of items in their three forms, deletes and bin meta. */
-import { fixed, LAPTOP, MASTER_KEY, PHONE, refused, spoilt, valid, type Vector } from './cases.js';
+import { boxKeys, fixed, LAPTOP, MASTER_KEY, PHONE, refused, spoilt, valid, type Vector } from './cases.js';
+import { certOf } from './cases-devices.js';
 import { aead, auth, b32, hex, lp, seal, secretbox, utf8, join, type Bytes } from './reference.js';
 
 const HEAD = { id: '01JAB0JTEM0000000000000001', binId: 'inbox', ts: 1_760_000_000_123 };
@@ -127,6 +128,156 @@ function tampered(made: Made): Vector[] {
   return cases.map((vector) => ({ ...vector, comment: `${row.type}: ${vector.comment}` }));
 }
 
+const FOREIGN_KEY = fixed('foreign item key');
+/** The wrap of another item, which the tag does not cover: it opens, to a key that is not this item's. */
+const FOREIGN = {
+  nonce: hex(fixed('foreign nonce', 24)),
+  ct: hex(secretbox(FOREIGN_KEY, fixed('foreign nonce', 24), MASTER_KEY)),
+};
+
+/** Items among whose keys the server has put those of others, and that open all the same. */
+function mixed(text: Made, image: Made, file: Made): Vector[] {
+  const inline = opening(text, { payload: TEXT, blob: null });
+  const strange = { [LAPTOP.id]: hex(seal(FOREIGN_KEY, LAPTOP.keys.publicKey, fixed('foreign seal'))) };
+  const given = text.row.inline ?? { ct: '', nonce: '', keys: {} };
+  const meta = file.row.inline ?? given;
+  return [
+    valid(
+      "the master wrap is another item's: it opens, and decrypts nothing; the own key is next",
+      reading({ ...text.row, master: FOREIGN }),
+      inline,
+    ),
+    valid(
+      "the own key is another item's: it opens, and decrypts nothing; the master wrap does",
+      reading({ ...text.row, inline: { ...given, keys: strange } }),
+      inline,
+    ),
+    valid(
+      "blob only, with another item's master wrap: the own key of `blobKeys`, which the tag covers, comes first",
+      reading({ ...image.row, master: FOREIGN }, image.blobCt),
+      opening(image, { payload: null, blob: CONTENT }),
+    ),
+    valid(
+      "blob with metadata, with another item's master wrap and inline key: the own key of `blobKeys` opens both",
+      reading({ ...file.row, master: FOREIGN, inline: { ...meta, keys: strange } }, file.blobCt),
+      opening(file, { payload: METADATA, blob: CONTENT }),
+    ),
+  ];
+}
+
+const TABLET = { id: '01JAB0DEV1CE00000000000004', keys: boxKeys('tablet') };
+const active = ({ id, keys }: typeof LAPTOP): Record<string, unknown> => ({
+  id,
+  publicKey: hex(keys.publicKey),
+  secretKey: hex(keys.secretKey),
+  cert: hex(certOf(MASTER_KEY, id, keys.publicKey)),
+});
+
+/**
+ * rewrap.json: a device re-wraps for one that joined, after another was revoked. What is sealed is random: the devices'
+ * secret keys are given, and each opens its own.
+ */
+export function rewraps(): Vector[] {
+  const { text, image, file } = made();
+  const devices = [active(LAPTOP), active(TABLET)];
+  const input = (row: Row, over: object = {}): Record<string, unknown> => ({ ...reading(row), devices, ...over });
+  const keyed = ({ key }: Made): Record<string, string> => ({ [LAPTOP.id]: hex(key), [TABLET.id]: hex(key) });
+  const expected = (one: Made, master = one.key): Record<string, unknown> => ({
+    keys: one.row.inline === null ? null : keyed(one),
+    blobKeys: one.row.blob === null ? null : keyed(one),
+    master: hex(master),
+    tagHolds: true,
+  });
+  const lone = image.row.blob ?? { ref: '', nonce: '', keys: {} };
+  const notOwn = signed({ ...image.row, blob: { ...lone, keys: { [PHONE.id]: lone.keys[PHONE.id] ?? '' } } });
+  const { cert: _, ...uncertified } = active(TABLET);
+  return [
+    valid(
+      'inline: the device that joined gets a key, that of the revoked one is gone',
+      input(text.row),
+      expected(text),
+    ),
+    valid('inline, without a master wrap: one is made', input(signed({ ...text.row, master: null })), expected(text)),
+    valid('blob only: `blobKeys` without the revoked device, and the tag made anew', input(image.row), expected(image)),
+    valid('blob with metadata: both lists, and the tag made anew', input(file.row), expected(file)),
+    valid(
+      "inline, with another item's master wrap: the key that decrypts is passed on",
+      input({ ...text.row, master: FOREIGN }),
+      expected(text, FOREIGN_KEY),
+    ),
+    valid(
+      "blob only, with another item's master wrap: the key of `blobKeys` is passed on",
+      input({ ...image.row, master: FOREIGN }),
+      expected(image, FOREIGN_KEY),
+    ),
+    refused('blob only, with no key but the master wrap: nothing proves it', input(notOwn), 'no_key'),
+    refused('a tag that does not hold', input({ ...text.row, sig: spoilt(text.row.sig ?? '') }), 'bad_sig'),
+    refused(
+      'blob only, with a tag that does not hold: nothing else would show it',
+      input({ ...image.row, sig: spoilt(image.row.sig ?? '') }),
+      'bad_sig',
+    ),
+    refused(
+      'a device without a certificate',
+      input(text.row, { devices: [active(LAPTOP), { ...uncertified, cert: null }] }),
+      'uncertified_device',
+    ),
+    refused(
+      'a device with the certificate of another',
+      input(text.row, { devices: [active(LAPTOP), { ...active(TABLET), cert: active(LAPTOP)['cert'] }] }),
+      'uncertified_device',
+    ),
+  ];
+}
+
+/** An item of each form. */
+const made = (): { text: Made; image: Made; file: Made } => ({
+  text: make('inline', { type: 'text', payload: TEXT, blob: null }),
+  image: make('blob only', { type: 'image', payload: null, blob: CONTENT }),
+  file: make('blob with metadata', { type: 'file', payload: METADATA, blob: CONTENT }),
+});
+
+const URL = (value: string): string => Buffer.from(value, 'hex').toString('base64url');
+const STD = (value: string): string => Buffer.from(value, 'hex').toString('base64');
+
+/** wire.json: the same items as bodies of a write, in both shapes. */
+export function wires(): Vector[] {
+  const spelled = ({ row }: Made): Record<string, unknown> => {
+    const { id, binId, type, ts, inline, blob, master, sig } = row;
+    const map = (keys: Record<string, string>): Record<string, string> =>
+      Object.fromEntries(Object.entries(keys).map(([device, key]) => [device, URL(key)]));
+    const list = (keys: Record<string, string>): unknown[] =>
+      Object.entries(keys).map(([device_id, key]) => ({ device_id, key: STD(key) }));
+    const signedA = { master: master && { nonce: URL(master.nonce), ct: URL(master.ct) }, sig: URL(sig ?? '') };
+    const signedB = { master: master && { nonce: STD(master.nonce), ct: STD(master.ct) }, sig: STD(sig ?? '') };
+    const blobA = blob && { blobRef: blob.ref, blobNonce: URL(blob.nonce), blobKeys: map(blob.keys) };
+    const a = {
+      ...{ id, binId, type, ts },
+      ...(inline === null
+        ? signedA
+        : { payloadEnc: { ct: URL(inline.ct), nonce: URL(inline.nonce), keys: map(inline.keys), ...signedA } }),
+      ...blobA,
+      ifVersion: 0,
+    };
+    const own = inline ?? { ct: '', nonce: blob?.nonce ?? '', keys: blob?.keys ?? {} };
+    const blobB = blob && {
+      blob_ref: blob.ref,
+      ...(inline === null ? {} : { blob_nonce: STD(blob.nonce), blob_keys: list(blob.keys) }),
+    };
+    const b = {
+      ...{ id, bin_id: binId, type, ts, ct: STD(own.ct), nonce: STD(own.nonce), wrapped: list(own.keys) },
+      ...{ ...signedB, ...blobB, if_version: 0 },
+    };
+    return { a, b };
+  };
+  const { text, image, file } = made();
+  return [
+    valid('inline', { item: text.row }, spelled(text)),
+    valid('blob only: in B its nonce and keys are `nonce` and `wrapped`', { item: image.row }, spelled(image)),
+    valid('blob with metadata', { item: file.row }, spelled(file)),
+  ];
+}
+
 /** Items whose sig holds and which yet do not open. */
 function unopenable(made: Made): Vector[] {
   const { row } = made;
@@ -136,8 +287,6 @@ function unopenable(made: Made): Vector[] {
     const ct = hex(aead(message, { aad: utf8(`${row.type}|${row.ts}`), nonce: raw(inline.nonce), key: made.key }));
     return signed({ ...row, ...over, inline: { ...inline, ct } });
   };
-  const foreign = { nonce: hex(fixed('foreign nonce', 24)), ct: '' };
-  foreign.ct = hex(secretbox(fixed('foreign item key'), raw(foreign.nonce), MASTER_KEY));
   const onlyPhone = { ...inline, keys: { [PHONE.id]: inline.keys[PHONE.id] ?? '' } };
   const phoneAsLaptop = { ...inline, keys: { [LAPTOP.id]: inline.keys[PHONE.id] ?? '' } };
   return [
@@ -156,7 +305,7 @@ function unopenable(made: Made): Vector[] {
     refused('no master wrap and no device', reading(signed({ ...row, master: null }), null, null), 'no_key'),
     refused(
       'the master wrap of another item, and no key',
-      reading({ ...row, master: foreign, inline: onlyPhone }),
+      reading({ ...row, master: FOREIGN, inline: onlyPhone }),
       'bad_ct',
     ),
     refused('AAD of another ts, signed anew', reading(signed({ ...row, ts: row.ts + 1 })), 'bad_ct'),
@@ -170,9 +319,7 @@ function unopenable(made: Made): Vector[] {
 
 /** item.json: full items, and what must be refused about them. */
 export function items(): Vector[] {
-  const text = make('inline', { type: 'text', payload: TEXT, blob: null });
-  const image = make('blob only', { type: 'image', payload: null, blob: CONTENT });
-  const file = make('blob with metadata', { type: 'file', payload: METADATA, blob: CONTENT });
+  const { text, image, file } = made();
   const inlineExpected = opening(text, { payload: TEXT, blob: null });
   const moved = signed({ ...text.row, binId: 'archive' });
   const wrapless = signed({ ...text.row, master: null });
@@ -203,6 +350,7 @@ export function items(): Vector[] {
       reading(file.row, file.blobCt),
       opening(file, { payload: METADATA, blob: CONTENT }),
     ),
+    ...mixed(text, image, file),
     refused('the blob altered', reading(file.row, spoilt(file.blobCt ?? '')), 'bad_ct'),
     refused('the blob of another item', reading(file.row, image.blobCt), 'bad_ct'),
     ...[text, image, file].flatMap(tampered),

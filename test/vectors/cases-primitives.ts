@@ -253,6 +253,9 @@ export function wordCases(): Vector[] {
     read('hyphens', list.join('-'), code),
     read('runs of hyphens and white space', `  ${list.join(' -\t\n ')} `, code),
     read('a no-break space and an en dash', list.join('\u00a0\u2013'), code),
+    ...['\u2010', '\u2011', '\u2012', '\u2014', '\u2015', '\u2e3a', '\u301c', '\uff0d'].map((dash) =>
+      read(`the dash U+${(dash.codePointAt(0) ?? 0).toString(16).toUpperCase()}`, list.join(dash), code),
+    ),
     read(
       'full-width letters, which NFKD folds',
       six.replace(/[a-z]/g, (c) => String.fromCharCode(c.charCodeAt(0) + 0xfee0)),
@@ -274,6 +277,9 @@ export function wordCases(): Vector[] {
     wrong('five words', list.slice(0, 5).join(' ')),
     wrong('seven words', `${six} ${list[0]}`),
     wrong('no word', ' - '),
+    wrong('minus signs (U+2212), which are no dashes', list.join('\u2212')),
+    wrong('soft hyphens (U+00AD), which are no dashes', list.join('\u00ad')),
+    wrong('low lines, which are no dashes', list.join('_')),
     wrong('words cut to three letters', list.map((word) => word.slice(0, 3)).join(' ')),
     wrong('twelve words with a wrong checksum', `${'abandon '.repeat(11)}abandon`, 12),
   ];

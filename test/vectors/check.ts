@@ -13,7 +13,7 @@ import {
   makeItemTag,
   type SealedItem,
 } from '../../src/crypto/item-tag.js';
-import { itemAad, moveTag, openItem, type Reader } from '../../src/crypto/item.js';
+import { itemAad, moveTag, openItem, rewrapItem, type Reader } from '../../src/crypto/item.js';
 import { fingerprintOfMaster } from '../../src/crypto/fingerprint.js';
 import { itemMacKey, keysOfPhrase, phraseSeed } from '../../src/crypto/master-key.js';
 import {
@@ -34,9 +34,11 @@ import { decodeWords, encodeWords } from '../../src/crypto/words.js';
 import { lengthPrefixed, text } from '../../src/protocol/bytes.js';
 import { isContentType } from '../../src/protocol/item.js';
 import { PROJECT_ROOT } from '../../src/root.js';
+import { fingerprintOfDevice } from '../../src/sdk/device-list.js';
 import { openBlob } from '../support/sealed-blobs.js';
 import { archiveCheck } from './check-archive.js';
 import { blobCheck } from './check-blob.js';
+import { wireBodies } from './check-wire.js';
 import type { Vector } from './cases.js';
 
 type Fields = Record<string, unknown>;
@@ -228,14 +230,56 @@ export function itemOf(row: Fields): SealedItem {
   };
 }
 
-/** The item key as a client in another language would find it: the own sealed key, else the master wrap. */
-function itemKeyOf(sodium: Sodium, item: SealedItem, reader: Reader): string | null {
-  const { device, masterKey } = reader;
-  const sealed = device === null ? undefined : (item.inline ?? item.blob)?.keys.get(device.id);
-  const own = sealed === undefined || device === null ? undefined : sodium.sealOpen(sealed, device.keys);
-  const key = own ?? (item.master && sodium.secretboxOpen(item.master.ct, item.master.nonce, masterKey));
-  return key ? toHex(key) : null;
+/** The item key as a client in another language would find it: the first offered one that decrypts the inline part. */
+function itemKeyOf(sodium: Sodium, item: SealedItem, { device, masterKey }: Reader): string | null {
+  const own = (keys?: ReadonlyMap<string, Uint8Array>): Uint8Array | undefined => {
+    const sealed = device === null ? undefined : keys?.get(device.id);
+    return sealed === undefined || device === null ? undefined : sodium.sealOpen(sealed, device.keys);
+  };
+  const wrap = item.master && sodium.secretboxOpen(item.master.ct, item.master.nonce, masterKey);
+  const offered = [own(item.blob?.keys), wrap ?? undefined, own(item.inline?.keys)].filter((key) => key !== undefined);
+  const { inline } = item;
+  const fits = (key: Uint8Array): boolean =>
+    inline === null ||
+    sodium.aeadDecrypt({ message: inline.ct, aad: itemAad(item), nonce: inline.nonce, key }) !== undefined;
+  const key = offered.find(fits);
+  return key === undefined ? null : toHex(key);
 }
+
+/** What each device that is listed finds in a re-wrapped item. */
+const checkRewrap: Check = (sodium, input) => {
+  const item = itemOf(fields(input, 'item'));
+  const masterKey = bytes(input, 'masterKey');
+  const own = fields(input, 'device');
+  const listed = (input['devices'] as Fields[]).map((row) => ({
+    id: str(row, 'id'),
+    publicKey: bytes(row, 'publicKey'),
+    cert: maybeBytes(row, 'cert'),
+    keys: keyPair(row),
+  }));
+  const by = { masterKey, device: { id: str(own, 'id'), keys: keyPair(own) }, devices: listed };
+  const payload = rewrapItem(sodium, item, by);
+  if (payload === null) throw new Error('nothing was missing');
+  const found = (keys?: ReadonlyMap<string, Uint8Array>): Fields | null =>
+    keys === undefined
+      ? null
+      : Object.fromEntries(
+          [...keys].map(([id, sealed]) => {
+            const device = listed.find((one) => one.id === id);
+            const key = device && sodium.sealOpen(sealed, device.keys);
+            return [id, key === undefined ? null : toHex(key)];
+          }),
+        );
+  const { inline, blob, master, sig } = payload;
+  const wrap = master && sodium.secretboxOpen(master.ct, master.nonce, masterKey);
+  const tagged = makeItemTag(sodium, masterKey, { ...item, ...payload });
+  return {
+    keys: found(inline?.keys),
+    blobKeys: found(blob?.keys),
+    master: wrap ? toHex(wrap) : null,
+    tagHolds: sig !== null && toHex(sig) === toHex(tagged),
+  };
+};
 
 const checkItem: Check = (sodium, input) => {
   const item = itemOf(fields(input, 'item'));
@@ -331,7 +375,8 @@ export const checks: Readonly<Record<string, Check>> = {
     const masterKey = bytes(input, 'masterKey');
     const device = { id: str(input, 'deviceId'), publicKey: bytes(input, 'publicKey') };
     expectCertified(sodium, masterKey, [{ ...device, cert: maybeBytes(input, 'cert') }]);
-    return { cert: toHex(certifyDevice(sodium, masterKey, device)) };
+    const fingerprint = fingerprintOfDevice(sodium, { id: device.id, pubkey: device.publicKey }).replaceAll(' ', '');
+    return { cert: toHex(certifyDevice(sodium, masterKey, device)), fingerprint };
   },
   reauth: (sodium, input) => {
     const ids = {
@@ -349,6 +394,8 @@ export const checks: Readonly<Record<string, Check>> = {
     checkDeleteTag(sodium, masterKey, { id: str(input, 'id'), sig: maybeBytes(input, 'sig') });
     return { sig: toHex(makeDeleteTag(sodium, masterKey, str(input, 'id'))) };
   },
+  rewrap: checkRewrap,
+  wire: (_, input) => ({ ...wireBodies(itemOf(fields(input, 'item'))) }),
   blob: blobCheck,
   archive: (sodium, input) => archiveCheck(sodium, { phrase: str(input, 'phrase'), archive: bytes(input, 'archive') }),
   'bin-meta': (sodium, input) => ({

@@ -6,7 +6,7 @@ import { archives } from './cases-archive.js';
 import { blobs } from './cases-blob.js';
 import type { Vector } from './cases.js';
 import { certificates, pairings, passwords, phrases, reauthentications, recoveries } from './cases-devices.js';
-import { binMetas, deletes, items } from './cases-items.js';
+import { binMetas, deletes, items, rewraps, wires } from './cases-items.js';
 import { lengthPrefixes, primitives, wordCases } from './cases-primitives.js';
 
 const target = join(PROJECT_ROOT, 'test', 'vectors');
@@ -28,6 +28,8 @@ write('reauth', reauthentications());
 write('recovery', recoveries());
 write('item', items());
 write('item-delete', deletes());
+write('rewrap', rewraps());
+write('wire', wires());
 write('bin-meta', binMetas());
 write('blob', blobs());
 write('archive', await archives());

@@ -1,11 +1,14 @@
 /** Lies about a challenge for re-authentication: what was sealed to the device is no challenge for it. */
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
+import type { Identity } from '../../../src/sdk/identity.js';
 import { lp } from '../../support/devices.js';
 import { newId } from '../../support/client.js';
 import type { Lie } from '../lie.js';
-import { base64url, type Stage } from '../stage.js';
+import { base64url } from '../proxy.js';
 
-type Opened = (stage: Stage, challengeId: string) => Uint8Array;
+/** Whom a challenge is for. */
+type Asked = Pick<Identity, 'masterKey' | 'tenantId' | 'deviceId'>;
+type Opened = (asked: Asked, challengeId: string) => Uint8Array;
 
 const secret = nodeSodium.random(32);
 
@@ -19,7 +22,7 @@ const asked =
       stage.liar.calls.length = 0;
       stage.liar.answer = ({ path }, truth) => {
         if (path !== '/devices/reauth/challenge') return undefined;
-        const challenge = nodeSodium.seal(opened(stage, String(truth['challengeId'])), keys.publicKey);
+        const challenge = nodeSodium.seal(opened(stage.identity, String(truth['challengeId'])), keys.publicKey);
         return { ...truth, challenge: base64url(challenge) };
       };
       await stage.fails(fooled.me());
@@ -31,9 +34,15 @@ const asked =
     if (other !== undefined) throw new Error(`told otherwise: ${other}`);
   };
 
+export interface ChallengeLie extends Lie {
+  /** What is sealed to the device in the place of a challenge. */
+  readonly forms: readonly Opened[];
+}
+
 const NAMED = 'throws CryptoRefusal bad_challenge';
 
-const lie = (number: number, does: string, forms: readonly Opened[]): Lie => ({
+const lie = (number: number, does: string, forms: readonly Opened[]): ChallengeLie => ({
+  forms,
   id: `LIAR-${number}`,
   family: 'challenge',
   does,
@@ -45,20 +54,19 @@ const lie = (number: number, does: string, forms: readonly Opened[]): Lie => ({
 
 const NAME = 'service-reauth-v1';
 
-export const CHALLENGE_LIES: readonly Lie[] = [
-  lie(85, 'presents the sealed master key as a challenge', [({ identity }) => identity.masterKey]),
+export const CHALLENGE_LIES: readonly ChallengeLie[] = [
+  lie(85, 'presents the sealed master key as a challenge', [({ masterKey }) => masterKey]),
   lie(86, 'presents a sealed item key as a challenge', [() => nodeSodium.random(32)]),
   lie(87, 'presents a challenge of another name, tenant, device or number', [
-    ({ identity: { tenantId, deviceId } }, id) => lp('service-other-v1', tenantId, deviceId, id, secret),
-    ({ identity: { deviceId } }, id) => lp(NAME, 'x', deviceId, id, secret),
-    ({ identity: { tenantId } }, id) => lp(NAME, tenantId, newId(), id, secret),
-    ({ identity: { tenantId, deviceId } }) => lp(NAME, tenantId, deviceId, 'x', secret),
+    ({ tenantId, deviceId }, id) => lp('service-other-v1', tenantId, deviceId, id, secret),
+    ({ deviceId }, id) => lp(NAME, 'x', deviceId, id, secret),
+    ({ tenantId }, id) => lp(NAME, tenantId, newId(), id, secret),
+    ({ tenantId, deviceId }) => lp(NAME, tenantId, deviceId, 'x', secret),
   ]),
   lie(88, 'presents a challenge that is too short or too long', [
-    ({ identity: { tenantId, deviceId } }, id) => lp(NAME, tenantId, deviceId, id, secret.subarray(1)),
-    ({ identity: { tenantId, deviceId } }, id) => lp(NAME, tenantId, deviceId, id, Buffer.concat([secret, secret])),
-    ({ identity: { tenantId, deviceId } }, id) =>
-      Buffer.concat([lp(NAME, tenantId, deviceId, id, secret), Buffer.from([0])]),
+    ({ tenantId, deviceId }, id) => lp(NAME, tenantId, deviceId, id, secret.subarray(1)),
+    ({ tenantId, deviceId }, id) => lp(NAME, tenantId, deviceId, id, Buffer.concat([secret, secret])),
+    ({ tenantId, deviceId }, id) => Buffer.concat([lp(NAME, tenantId, deviceId, id, secret), Buffer.from([0])]),
     () => Buffer.alloc(0),
   ]),
 ];

@@ -1,14 +1,11 @@
 /** Lies about devices and bins. */
-import { certifyDevice } from '../../../src/crypto/device.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';
 import { next, note } from '../../support/client-world.js';
 import type { Lie } from '../lie.js';
-import type { Json } from '../proxy.js';
-import { base64url, type Stage } from '../stage.js';
-
-const spy = nodeSodium.boxKeyPair();
-const spyId = newId();
+import { base64url, type Json } from '../proxy.js';
+import type { Stage } from '../stage.js';
+import { SLIPS, spy, type Slip } from './slips.js';
 
 const STOPS = 'Writing stops until the device is certified or revoked';
 const EVERY = 'Every device, before it seals a key';
@@ -23,60 +20,20 @@ async function listed(stage: Stage, change: (devices: readonly Json[]) => readon
   await stage.fails(stage.victim.put(note('not for spies')));
 }
 
-const added =
-  (cert: (devices: readonly Json[]) => unknown) =>
-  (devices: readonly Json[]): readonly Json[] => [
-    ...devices,
-    {
-      ...devices[0],
-      id: spyId,
-      name: 'Spy',
-      pubkey: base64url(spy.publicKey),
-      cert: cert(devices),
-      current: false,
-      revokedAt: null,
-    },
-  ];
-
-function slipped(
-  number: number,
-  does: string,
-  change: (stage: Stage) => (devices: readonly Json[]) => readonly Json[],
-): Lie {
+function slipped({ id, does, change }: Slip): Lie {
   return {
-    id: `LIAR-${number}`,
+    id,
     family: 'devices',
     does,
     notices: EVERY,
     named: ['uncertified', 'throws UncertifiedDeviceError uncertified_device'],
     costs: STOPS,
-    play: (stage) => listed(stage, change(stage)),
+    play: (stage) => listed(stage, change(stage.identity.deviceId)),
   };
 }
 
-const otherThan = (id: string) => (device: Json) => device['id'] !== id && device['revokedAt'] === null;
-
 export const DEVICE_LIES: readonly Lie[] = [
-  slipped(56, 'adds a device without a certificate', () => added(() => null)),
-  slipped(57, 'adds a device with an invented certificate', () => added(() => base64url(Buffer.alloc(32, 3)))),
-  slipped(58, 'adds a device with the certificate of another', ({ identity }) =>
-    added((devices) => devices.find(otherThan(identity.deviceId))?.['cert']),
-  ),
-  slipped(59, 'adds a device with a certificate under another master key', () =>
-    added(() => {
-      const device = { id: spyId, publicKey: spy.publicKey };
-      return base64url(certifyDevice(nodeSodium, nodeSodium.random(32), device));
-    }),
-  ),
-  slipped(
-    60,
-    "gives a user's device another key",
-    ({ identity }) =>
-      (devices) =>
-        devices.map((device) =>
-          otherThan(identity.deviceId)(device) ? { ...device, pubkey: base64url(spy.publicKey) } : device,
-        ),
-  ),
+  ...SLIPS.map(slipped),
   {
     id: 'LIAR-61',
     family: 'devices',

@@ -3,8 +3,8 @@ import { IDLE_MAX, QUARANTINED_MAX } from '../../../src/sdk/replica.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';
 import type { Lie } from '../lie.js';
-import type { Json } from '../proxy.js';
-import { rows, type Stage } from '../stage.js';
+import { rows, type Json } from '../proxy.js';
+import type { Stage } from '../stage.js';
 
 const PAGE = 2_000;
 const NOISE = Buffer.from(nodeSodium.random(80)).toString('base64url');

@@ -8,8 +8,8 @@ import { until } from '../../support/events.js';
 import { sealBlob } from '../../support/sealed-blobs.js';
 import { newId } from '../../support/client.js';
 import type { Lie } from '../lie.js';
-import type { Json } from '../proxy.js';
-import { base64url, rows, type Stage } from '../stage.js';
+import { base64url, rows, type Json } from '../proxy.js';
+import type { Stage } from '../stage.js';
 
 /** What a lie makes of an item's frame or row. `other` is another item's, both as their writers made them. */
 export type Bend = (row: Json, other: Json) => Json;

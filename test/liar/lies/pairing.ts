@@ -5,8 +5,7 @@ import type { RefusalReason } from '../../../src/crypto/refusal.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';
 import type { Told } from '../lie.js';
-import type { Hooks, Json } from '../proxy.js';
-import { base64url } from '../stage.js';
+import { base64url, type Hooks, type Json } from '../proxy.js';
 
 const spy = nodeSodium.boxKeyPair();
 const spyMaster = nodeSodium.random(32);
@@ -172,4 +171,14 @@ export const OTHER_CLAIM: Told & { readonly hooks: () => Partial<Hooks> } = {
       ...truth,
       device: { ...deviceOf(truth), pubkey: base64url(spy.publicKey) },
     })),
+};
+
+/** The attestation is right: the new device made it for the host that it dialled. */
+export const OTHER_HOST: Told = {
+  id: 'LIAR-118',
+  family: 'pairing',
+  does: 'passes on the pairing of a device that dialled another host',
+  notices: 'The device that shows the words, before its user is asked; nothing is released',
+  named: ['throws PairingError bad_request: CryptoRefusal wrong_host', 'throws PairingError rejected'],
+  costs: 'The pairing ends; new words are needed, and one address for both devices',
 };

@@ -2,26 +2,16 @@
 import { newId } from '../../support/client.js';
 import { next, shows } from '../../support/client-world.js';
 import type { Lie } from '../lie.js';
-import type { Json } from '../proxy.js';
-import { base64url, rows, type Stage } from '../stage.js';
+import { base64url, rows, type Json } from '../proxy.js';
+import type { Stage } from '../stage.js';
+import { counts, frameOf, hide, isDelete, isCaughtUp, retold, versionOf } from './history.js';
 import { isItem } from './items.js';
-
-const isDelete = (frame: Json): boolean => frame['type'] === 'delete';
-const isCaughtUp = (frame: Json): boolean => frame['type'] === 'caught_up';
-const versionOf = (row: Json): number => Number(row['version']);
 
 /** An item that the victim shows. */
 async function target({ victim }: Stage): Promise<string> {
   const [item] = await victim.list();
   if (item === undefined) throw new Error('the victim shows nothing');
   return item.id;
-}
-
-/** The newest true frame of an item. */
-function frameOf({ liar }: Stage, id: string): Json {
-  const frame = liar.frames.findLast((one) => isItem(one) && one['id'] === id);
-  if (frame === undefined) throw new Error('no frame of it came');
-  return frame;
 }
 
 /** Writes an item again, and waits for the victim to show it: its state before, as a frame. */
@@ -34,21 +24,6 @@ async function outdated(stage: Stage, id: string): Promise<Json> {
 
 /** Cuts the line: the next `caught_up` comes over a new connection. */
 const again = ({ liar }: Stage): void => liar.cut();
-
-/** Bends every `caught_up`. */
-const counts = (stage: Stage, change: (truth: Json) => Json): void => {
-  stage.liar.frame = (frame) => [isCaughtUp(frame) ? change(frame) : frame];
-};
-
-/** Hides items in frames and listings. */
-function hide(stage: Stage, ids: readonly unknown[], change: (truth: Json) => Json = (truth) => truth): void {
-  stage.liar.frame = (frame) => {
-    if (isCaughtUp(frame)) return [change(frame)];
-    return ids.includes(frame['id']) ? [] : [frame];
-  };
-  stage.liar.answer = ({ path }, truth) =>
-    path.startsWith('/items?') ? rows(truth, (all) => all.filter((row) => !ids.includes(row['id']))) : undefined;
-}
 
 /** A delete of the server's own in the place of an edit. */
 async function deletes(stage: Stage, sig: unknown): Promise<void> {
@@ -66,19 +41,6 @@ async function ownersTag(stage: Stage): Promise<unknown> {
   await stage.remove(id);
   await gone;
   return stage.liar.frames.findLast(isDelete)?.['sig'];
-}
-
-/** Everything that the stream brought, as the replay of another history, with one item's frame replaced. */
-function retold(stage: Stage, id: string, instead: Json): readonly Json[] {
-  const latest = new Map<unknown, Json>();
-  for (const frame of stage.liar.frames) if (isItem(frame) || isDelete(frame)) latest.set(frame['id'], frame);
-  latest.set(id, { ...instead, version: versionOf(latest.get(id) ?? {}) });
-  const replay = [...latest.values()].sort((one, other) => versionOf(one) - versionOf(other));
-  const live = replay.filter(isItem);
-  const version = Math.max(...replay.map(versionOf));
-  const versionSum = live.reduce((sum, frame) => sum + versionOf(frame), 0);
-  const end = { type: 'caught_up', version, epoch: 'retold', itemCount: live.length, versionSum };
-  return [{ type: 'reset', epoch: 'retold' }, ...replay, end];
 }
 
 const lie = (number: number, told: Omit<Lie, 'id' | 'family'>): Lie => ({
@@ -134,6 +96,17 @@ const DELETES: readonly Lie[] = [
   }),
 ];
 
+/** An item that the user deleted, whose delete the victim has seen: its id, and its last frame. */
+async function deletedOne(stage: Stage): Promise<{ readonly id: string; readonly old: Json }> {
+  const { id } = await stage.put('to be deleted');
+  await shows({ device: stage.victim }, id);
+  const old = frameOf(stage, id);
+  const gone = next({ device: stage.victim }, 'delete', (event) => event.id === id);
+  await stage.remove(id);
+  await gone;
+  return { id, old };
+}
+
 const AGES: readonly Lie[] = [
   lie(24, {
     does: 'sends an old state of an item under a new version',
@@ -152,12 +125,7 @@ const AGES: readonly Lie[] = [
     named: ['quarantined resurrected'],
     costs: NOTHING,
     play: async (stage) => {
-      const { id } = await stage.put('to be deleted');
-      await shows({ device: stage.victim }, id);
-      const old = frameOf(stage, id);
-      const gone = next({ device: stage.victim }, 'delete', (event) => event.id === id);
-      await stage.remove(id);
-      await gone;
+      const { old } = await deletedOne(stage);
       stage.liar.frame = (frame) => [isItem(frame) ? { ...old, version: frame['version'] } : frame];
       await stage.put('what the liar hides behind');
     },
@@ -397,3 +365,51 @@ const LISTINGS: readonly Lie[] = [
 ];
 
 export const STREAM_LIES: readonly Lie[] = [...DELETES, ...AGES, ...ORDER, ...COUNTS, ...LISTINGS];
+
+export const GONE_LIES: readonly Lie[] = [
+  lie(119, {
+    does: 'brings a deleted item back, again and again, in the stream and in listings',
+    notices: 'Every device that saw the delete',
+    named: ['quarantined resurrected'],
+    costs: NOTHING,
+    play: async (stage) => {
+      const { old } = await deletedOne(stage);
+      let version = 0;
+      stage.liar.frame = (frame) => {
+        if (!isItem(frame)) return [frame];
+        version = versionOf(frame);
+        return [{ ...old, version }];
+      };
+      for (const text of ['behind this', 'behind that']) {
+        await stage.put(text);
+        await stage.hears(['quarantined resurrected']);
+      }
+      const { itemType: type, ...row } = old;
+      stage.liar.answer = ({ path }, truth) =>
+        path.startsWith('/items?')
+          ? rows(truth, (all) => all.map((one) => (versionOf(one) === version ? { ...row, type, version } : one)))
+          : undefined;
+      await stage.victim.resync();
+    },
+  }),
+  lie(120, {
+    does: 'brings a deleted item back behind a delete of its own, or behind a row that cannot be read',
+    notices: 'Every device that saw the delete',
+    named: ['quarantined resurrected'],
+    costs: NOTHING,
+    play: async (stage) => {
+      const { id, old } = await deletedOne(stage);
+      const turns: readonly ((version: unknown) => Json)[] = [
+        (version) => ({ type: 'delete', id, version }),
+        (version) => ({ ...old, version }),
+        (version) => ({ ...old, version, binId: 7 }),
+        (version) => ({ ...old, version }),
+      ];
+      const left = [...turns];
+      stage.liar.frame = (frame) => [isItem(frame) ? (left.shift()?.(frame['version']) ?? frame) : frame];
+      for (const turn of turns.keys()) await stage.put(`what hides turn ${turn}`);
+      const { id: last } = await stage.put('the last');
+      await shows({ device: stage.victim }, last);
+    },
+  }),
+];

@@ -3,8 +3,8 @@ import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';
 import { note } from '../../support/client-world.js';
 import type { Lie } from '../lie.js';
-import type { Json, RawReply } from '../proxy.js';
-import { base64url, type Stage } from '../stage.js';
+import { base64url, type Json, type RawReply } from '../proxy.js';
+import type { Stage } from '../stage.js';
 
 const lie = (number: number, told: Omit<Lie, 'id' | 'family'>): Lie => ({
   id: `LIAR-${number}`,
