@@ -49,6 +49,17 @@ t.test('CLI-11 CLI-12 CLI-16: watch tells every change as it comes, while others
   t.notMatch(out, 'hidden');
 });
 
+t.test('CLI-11: watch names senders as they are remembered, before the server is asked', async (t) => {
+  const { desk, first, server } = await scene(t);
+  await first.device.put(note('before'));
+  await desk.json(['list']);
+  await server.stop();
+  const watch = desk.start(['watch', '--json', '--last', '1']);
+  await watch.line(/"known"/);
+  watch.interrupt();
+  t.match((await watch.result).data, [{ event: 'known', sender: 'First' }]);
+});
+
 t.test('CLI-12 CLI-26: watch makes a lost connection again by itself, and ends at Ctrl-C', async (t) => {
   const sockets: { close(code: number, reason: string): void }[] = [];
   const tap = wiretap();

@@ -114,7 +114,7 @@ const BINS = inGroup('Bins', {
   },
   'DELETE /api/bins/:id': {
     summary: 'Delete a bin',
-    text: 'With live items only by `force`. It closes first: writes to it get `bin_not_found`. Then its items are deleted, each with a version and a push, then the bin. `inbox` stays. Of a bin whose deletion was cut off the same call goes on with it.',
+    text: 'With live items only by `force`. It closes first: writes to it get `bin_not_found`. Then its items are deleted, each with a version and a push and without a tag, which clients report: ours delete the items themselves first. Then the bin. `inbox` stays. Of a bin whose deletion was cut off the same call goes on with it.',
     id: BIN_ID,
     body: 'BinDeleteBody',
     replies: done('Ok'),

@@ -139,9 +139,10 @@ class Printer {
       return [];
     };
     const { bins, roster } = this.device;
-    // The list of devices arrives as an event.
-    const [list] = await Promise.all([bins.list().catch(unread), roster.list().catch(unread)]);
-    if (this.around.bins.length === 0) this.around = { ...this.around, bins: list };
+    const [binList, deviceList] = await Promise.all([bins.list().catch(unread), roster.list().catch(unread)]);
+    // Newer lists may have come as events meanwhile.
+    if (this.around.bins.length === 0) this.around = { ...this.around, bins: binList };
+    if (this.around.devices.length === 0) this.around = { ...this.around, devices: deviceList };
   }
 
   /** Prints the newest local items, newest last. */
