@@ -105,6 +105,7 @@ function lanesOn(database: LyingDatabase): PostgresCommitLanes {
   let now = 0;
   return new PostgresCommitLanes({
     connect: () => Promise.resolve(database.client),
+    prepares: true,
     lanes: 1,
     storageCap: 0,
     // Each look at the clock is long after the last: nobody is refused for an outage before.

@@ -189,9 +189,9 @@ t.test('INST-05: an item that another instance stores in that moment is recognis
   const same = numbered(tenantId, 1);
   const rival = await pool.connect();
   await rival.query('BEGIN');
-  const parameters = new CallParameters();
+  const parameters = new CallParameters(true);
   putInsert(parameters, [{ tenantId, generation: 1, sink: null, changes: [same] }], 0);
-  await callBinary(rival, INSERT, parameters);
+  await callBinary(rival, INSERT.text, parameters);
   const ours = together(lanes, [same, numbered(other, 1)]);
   const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
   await until('ours waits', async () => (await pool.query(waits)).rowCount !== 0);

@@ -27,6 +27,7 @@ const DEFAULTS = {
   tenantMode: 'single',
   baseDomain: null,
   databaseUrl: null,
+  listenDatabaseUrl: null,
   dataDir: resolve('data'),
   tokenSecret: null,
   tokenTtlMs: 30 * DAY_MS,
@@ -80,6 +81,7 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['TENANT_MODE', ['both', 'Single'], /one of single, multi/],
   ['BASE_DOMAIN', ['http://a', 'a b', 'a:80', 'a/b'], /a host name without/],
   ['DATABASE_URL', ['mysql://u:hunter2@h/d', 'postgres://u:hunter2@h', 'hunter2'], /postgres:\/\//],
+  ['LISTEN_DATABASE_URL', ['mysql://u:hunter2@h/d', 'hunter2'], /past the pooler/],
   ['DATA_DIR', ['a\0b'], /the path of a folder/],
   ['TOKEN_SECRET', ['hunter2', 'hunter2 with spaces in it', 'hunter2-éééééééééééééé'], /at least 16 visible ASCII/],
   [
@@ -153,6 +155,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     HOST: '::1',
     TENANT_MODE: 'single',
     DATABASE_URL: 'postgresql://u:p@db.example:5432/sync?sslmode=require',
+    LISTEN_DATABASE_URL: 'postgresql://u:p@db.example:5433/sync',
     DATA_DIR: '/var/lib/service/../service',
     TOKEN_SECRET: 'x'.repeat(16),
     TOKEN_TTL_DAYS: '0.5',
@@ -204,6 +207,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     tenantMode: 'single',
     baseDomain: null,
     databaseUrl: 'postgresql://u:p@db.example:5432/sync?sslmode=require',
+    listenDatabaseUrl: 'postgresql://u:p@db.example:5433/sync',
     dataDir: '/var/lib/service',
     tokenSecret: 'x'.repeat(16),
     tokenTtlMs: DAY_MS / 2,
@@ -255,7 +259,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
 
 t.test('CFG-02 BLOB-30: a bad value stops the start with its name, what it got and what it takes', (t) => {
   const secrets = [
-    ...['DATABASE_URL', 'TOKEN_SECRET', 'ADMIN_TOKEN', 'BOOTSTRAP_TOKEN'],
+    ...['DATABASE_URL', 'LISTEN_DATABASE_URL', 'TOKEN_SECRET', 'ADMIN_TOKEN', 'BOOTSTRAP_TOKEN'],
     ...['PAYMENT_SECRET_KEY', 'PAYMENT_WEBHOOK_SECRET', 'BLOB_URL_SECRET'],
   ];
   for (const [name, values, rule] of BAD) {

@@ -1,7 +1,6 @@
 /** The commit and the item log to be tested: in memory, or on a database of its own through the lanes of production. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import { LANE_SETTINGS } from '../../src/server/storage/commit/batch.js';
 import { PostgresCommitLanes, type LanesOptions } from '../../src/server/storage/commit/lanes.js';
 import { createPool, openClient } from '../../src/server/storage/database.js';
 import { PostgresItemLog } from '../../src/server/storage/item-log.js';
@@ -97,12 +96,9 @@ export interface PostgresLogs extends LogUnderTest {
   readonly moreLanes: (options?: Partial<LanesOptions>) => PostgresCommitLanes;
 }
 
-/** A lane's connection with the settings of production. */
-export async function openLane(url: string, onLost: (error: Error) => void): Promise<pg.Client> {
-  const client = await openClient({ url, name: 'test lane', onLost });
-  await client.query(LANE_SETTINGS);
-  return client;
-}
+/** A lane's connection. */
+export const openLane = (url: string, onLost: (error: Error) => void): Promise<pg.Client> =>
+  openClient({ url, name: 'test lane', onLost });
 
 export async function postgresLogs(t: WithTeardown, cap = 0): Promise<PostgresLogs> {
   const { url } = await testDatabase(t);
@@ -112,6 +108,7 @@ export async function postgresLogs(t: WithTeardown, cap = 0): Promise<PostgresLo
   const moreLanes = (options: Partial<LanesOptions> = {}): PostgresCommitLanes => {
     const lanes = new PostgresCommitLanes({
       connect: async (onLost) => openLane(url, onLost),
+      prepares: true,
       lanes: 2,
       storageCap: cap,
       clock: systemClock,

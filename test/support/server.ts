@@ -14,6 +14,7 @@ import { readConfig } from '../../src/server/config/config.js';
 import { openClient } from '../../src/server/storage/database.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { soon } from './events.js';
+import { fitForPooler, PgBouncer } from './pgbouncer.js';
 import {
   PATIENT,
   preparedFolder,
@@ -89,11 +90,20 @@ export async function runSql(
   }
 }
 
+/** How a server reaches a database: directly, or where TEST_POOLER is set through a pooler of its own. */
+async function addressesOf(t: WithTeardown, url: string): Promise<Readonly<Record<string, string>>> {
+  const direct = { DATABASE_URL: url };
+  if (url === '' || (process.env['TEST_POOLER'] ?? '') === '') return direct;
+  await fitForPooler(url);
+  return (await PgBouncer.before(t, url)).env;
+}
+
 /** Starts a server in this process and stops it after the test. */
 export async function runServer(t: WithTeardown, options: RunOptions = {}): Promise<Running> {
   const database = options.database ?? (await testDatabase(t));
   const dataDir = options.env?.['DATA_DIR'] ?? (await temporaryFolder(t));
-  const config = readConfig({ ...DEFAULTS, DATA_DIR: dataDir, DATABASE_URL: database.url, ...options.env });
+  const addresses = await addressesOf(t, database.url);
+  const config = readConfig({ ...DEFAULTS, DATA_DIR: dataDir, ...addresses, ...options.env });
   const logs: LogLine[] = [];
   const log = pino(
     { level: config.logLevel },
@@ -156,7 +166,8 @@ export interface SpawnOptions extends Pick<RunOptions, 'env' | 'database'> {
 export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): Promise<Child> {
   const databaseUrl = options.embedded === true ? '' : (options.database ?? (await testDatabase(t))).url;
   const dataDir = options.dataDir ?? (options.embedded === true ? await preparedFolder(t) : await newDataDir(t));
-  const env = { PATH: process.env['PATH'], ...DEFAULTS, DATABASE_URL: databaseUrl, DATA_DIR: dataDir, ...options.env };
+  const addresses = await addressesOf(t, databaseUrl);
+  const env = { PATH: process.env['PATH'], ...DEFAULTS, ...addresses, DATA_DIR: dataDir, ...options.env };
   const child = spawn(process.execPath, options.node ?? [MAIN], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const output: string[] = [];
   const exited = once(child, 'exit').then(([code, signal]) => (signal ?? code) as number | NodeJS.Signals | null);

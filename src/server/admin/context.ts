@@ -2,7 +2,7 @@
 import type pg from 'pg';
 import { pino } from 'pino';
 import { startEmbedded, type Stop } from '../app/database.js';
-import { readConfig, type Config } from '../config/config.js';
+import { readConfig, sessionDatabaseUrl, type Config } from '../config/config.js';
 import { keptSecret } from '../config/secrets.js';
 import { createPool } from '../storage/database.js';
 import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
@@ -115,7 +115,8 @@ export async function withDatabase<T>(config: Config, work: (database: OperatorD
 }
 
 async function locate(config: Config, stops: Stop[]): Promise<{ url: string; alone: boolean }> {
-  if (config.databaseUrl !== null) return { url: config.databaseUrl, alone: false };
+  const url = sessionDatabaseUrl(config);
+  if (url !== null) return { url, alone: false };
   const { dataDir } = config;
   const password = await keptSecret(dataDir, 'database-password');
   const running = await EmbeddedPostgres.runningUrl({ dataDir, password });

@@ -20,11 +20,15 @@ export async function schemaOf({ pool }: OperatorDatabase): Promise<number> {
   return rows[0]?.schema ?? 0;
 }
 
-/** `application_name` of the connections that every running server has. */
-const SERVERS = ['service', 'service-commit', 'service-listen'];
+/** `application_name` of the connections that every running server has. A pooler keeps those that go through it. */
+const PAST_POOLER = ['service-listen'];
+const SERVERS = ['service', 'service-commit', ...PAST_POOLER];
 
 /** Throws `CommandError` while a server runs on the database: it would write into the tables that are being replaced. */
-export async function requireNoServer({ pool, alone }: OperatorDatabase, { databaseUrl }: Config): Promise<void> {
+export async function requireNoServer(
+  { pool, alone }: OperatorDatabase,
+  { databaseUrl, listenDatabaseUrl }: Config,
+): Promise<void> {
   const running = (): CommandError =>
     new CommandError(
       EXIT.refused,
@@ -35,7 +39,7 @@ export async function requireNoServer({ pool, alone }: OperatorDatabase, { datab
   if (databaseUrl === null && !alone) throw running();
   const { rows } = await pool.query<{ n: number }>(
     'SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND application_name = ANY ($1)',
-    [SERVERS],
+    [listenDatabaseUrl === null ? SERVERS : PAST_POOLER],
   );
   if ((rows[0]?.n ?? 0) > 0) throw running();
 }

@@ -81,6 +81,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
   const items = new PostgresItemLog(pool, meter);
   const lanes = new PostgresCommitLanes({
     connect: (onLost) => database.openLane(onLost),
+    prepares: !database.pooled,
     lanes: LANES,
     storageCap: config.storageCapBytes,
     clock,
@@ -104,7 +105,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
   const feed: ChangeFeed = new ChangeFeed({
     instanceId,
     pool,
-    connection: clientConfig({ url: database.url, name: 'service-listen' }),
+    connection: clientConfig({ url: database.sessionUrl, name: 'service-listen' }),
     clock,
     onHint: (tenant, head, generation) => {
       registry.headHint(tenant, head, generation);
@@ -318,10 +319,10 @@ export async function composeNightly(
   { log, config, clock, database, stops, onFault }: Parts,
   more: readonly Job[],
 ): Promise<void> {
-  const { pool, url } = database;
+  const { pool, sessionUrl } = database;
   const nightly = new Nightly({
     jobs: [...nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: config.softDeleteMs }), ...more],
-    turn: new PostgresJobTurn(pool, url),
+    turn: new PostgresJobTurn(pool, sessionUrl),
     clock,
     at: config.purgeAt,
     onReport: (report) => log.info(report, 'nightly job'),

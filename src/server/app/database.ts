@@ -1,9 +1,9 @@
 /** Opens the database: external or embedded, migrated, every connection checked for the history it belongs to. */
 import type pg from 'pg';
 import type { Logger } from 'pino';
-import type { Config } from '../config/config.js';
+import { sessionDatabaseUrl, type Config } from '../config/config.js';
+import type { Clock, Timer } from '../../protocol/clock.js';
 import { keptSecret } from '../config/secrets.js';
-import { LANE_SETTINGS } from '../storage/commit/batch.js';
 import { createPool, endPool, openClient } from '../storage/database.js';
 import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
 import { EpochGuard } from '../storage/epoch-guard.js';
@@ -21,11 +21,17 @@ interface DatabaseOptions {
   readonly log: Logger;
 }
 
+/** Behind a pooler connections outlive a fail-over: the history is compared also at this distance, ms. */
+const HISTORY_CHECK_MS = 5_000;
+
 /** An open database. */
 export interface Database {
   readonly pool: pg.Pool;
   readonly history: EpochGuard;
-  readonly url: string;
+  /** Past a pooler: for what needs a session. */
+  readonly sessionUrl: string;
+  /** Whether the pool's connections, and the lanes', go through a transaction pooler. */
+  readonly pooled: boolean;
   /** A connection for a commit lane. `onLost` is called at most once, when the connection is lost. */
   openLane(onLost: (error: Error) => void): Promise<pg.Client>;
 }
@@ -41,9 +47,14 @@ interface DatabaseHooks {
 }
 
 /** Opens the database. Rejects with `MigrationError`, or the error of the connection. */
-export async function openDatabase({ config, log }: DatabaseOptions, hooks: DatabaseHooks): Promise<Database> {
+export async function openDatabase(
+  { config, log, clock }: DatabaseOptions & { readonly clock: Clock },
+  hooks: DatabaseHooks,
+): Promise<Database> {
   const url = config.databaseUrl ?? (await startEmbedded({ config, log }, hooks.stops));
-  const report = await migrate({ url, folder: SQL_FOLDER });
+  const sessionUrl = sessionDatabaseUrl(config) ?? url;
+  const pooled = config.listenDatabaseUrl !== null;
+  const report = await migrate({ url: sessionUrl, folder: SQL_FOLDER });
   if (report.applied.length > 0) log.info({ applied: report.applied }, 'migrated');
   if (report.altered.length > 0) log.warn({ altered: report.altered }, 'migrations differ from the ones applied');
   const history = new EpochGuard((epoch) => {
@@ -52,6 +63,7 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
   });
   const breaker = new CircuitBreaker({
     url,
+    pooled,
     onChange(within, cause) {
       if (within) log.warn('the database answers again');
       else log.error({ cause: String(cause) }, 'the database does not answer: its connections are cut');
@@ -60,8 +72,7 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
   });
   const { link } = breaker;
   const pool = createPool({
-    url,
-    link,
+    ...{ url, link, pooled },
     name: 'service',
     size: POOL_SIZE,
     onIdleError: hooks.onFault,
@@ -71,21 +82,49 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
   await pool.query('SELECT 1');
   breaker.start();
   hooks.stops.push(() => breaker.close());
+  if (pooled) hooks.stops.push(watchHistory({ pool, history, clock, onFault: hooks.onFault }));
   return {
-    pool,
-    history,
-    url,
+    ...{ pool, history, sessionUrl, pooled },
     async openLane(onLost) {
-      const client = await openClient({ url, link, name: 'service-commit', onLost });
+      const client = await openClient({ url, link, pooled, name: 'service-commit', onLost });
       try {
         await history.check(client);
-        await client.query(LANE_SETTINGS);
         return client;
       } catch (error) {
         await client.end().catch(hooks.onFault);
         throw error;
       }
     },
+  };
+}
+
+/** Compares the history again and again. Returns its stop. */
+function watchHistory({
+  pool,
+  history,
+  clock,
+  onFault,
+}: Pick<Database, 'pool' | 'history'> & Pick<DatabaseHooks, 'onFault'> & { readonly clock: Clock }): Stop {
+  let checking: Promise<void> = Promise.resolve();
+  const check = async (): Promise<void> => {
+    const client = await pool.connect();
+    let failed = true;
+    try {
+      await history.check(client);
+      failed = false;
+    } finally {
+      client.release(failed);
+    }
+  };
+  const later = (): Timer =>
+    clock.setTimer(HISTORY_CHECK_MS, () => {
+      checking = check().catch(onFault);
+      timer = later();
+    });
+  let timer = later();
+  return () => {
+    timer.cancel();
+    return checking;
   };
 }
 

@@ -9,6 +9,7 @@ import { once } from 'node:events';
 import { dirname } from 'node:path';
 import type { Config } from '../config/config.js';
 import { hasCluster } from '../storage/embedded/process.js';
+import { databaseIdentity, openClient, unfitSettings, type Client } from '../storage/database.js';
 import { migrate, MigrationError } from '../storage/migrate.js';
 import { strangeLibrary } from '../http/library.js';
 import { errorCode } from '../../protocol/error-code.js';
@@ -35,7 +36,7 @@ export async function preflight(config: Config): Promise<string[]> {
   for (let n = 0; metricsPort > 0 && n < instances; n++)
     await checkPort({ host: metricsHost, port: metricsPort + n, variables: ['METRICS_HOST', 'METRICS_PORT'] });
   await checkDataDir(config);
-  if (config.databaseUrl !== null) await checkDatabase(config.databaseUrl);
+  await checkDatabase(config);
   return strange === undefined ? [] : [strange];
 }
 
@@ -100,14 +101,52 @@ async function checkDataDir(config: Config): Promise<void> {
   throw new StartError(`DATA_DIR: the disk of ${folder} has ${room}. Make room, ${another}`);
 }
 
-/** Connects once, and checks the migrations without applying any. */
-async function checkDatabase(url: string): Promise<void> {
+/** Connects once, and checks the migrations without applying any; then the way through the pooler, where there is one. */
+async function checkDatabase({ databaseUrl, listenDatabaseUrl }: Config): Promise<void> {
+  if (databaseUrl === null) return;
+  const direct = listenDatabaseUrl ?? databaseUrl;
+  await reached(listenDatabaseUrl === null ? 'DATABASE_URL' : 'LISTEN_DATABASE_URL', direct, () =>
+    migrate({ url: direct, folder: SQL_FOLDER, dryRun: true }),
+  );
+  if (listenDatabaseUrl !== null) await checkPooler(databaseUrl, listenDatabaseUrl);
+}
+
+async function reached<T>(name: string, url: string, work: () => Promise<T>): Promise<T> {
   try {
-    await migrate({ url, folder: SQL_FOLDER, dryRun: true });
+    return await work();
   } catch (error) {
     if (error instanceof MigrationError) throw error;
-    throw new StartError(`DATABASE_URL: ${databaseText(error, new URL(url))}`, { cause: error });
+    throw new StartError(`${name}: ${databaseText(error, new URL(url))}`, { cause: error });
   }
+}
+
+/** The pooler has to lead to the same database, and its sessions to have the settings that it does not let us send. */
+async function checkPooler(url: string, directUrl: string): Promise<void> {
+  const ask = async <T>(
+    settings: { url: string; pooled: boolean },
+    work: (client: Client) => Promise<T>,
+  ): Promise<T> => {
+    const client = await openClient({ ...settings, name: 'service start', onLost: () => undefined });
+    try {
+      return await work(client);
+    } finally {
+      await client.end();
+    }
+  };
+  const identity = await ask({ url: directUrl, pooled: false }, databaseIdentity);
+  const [pooled, lacking] = await reached('DATABASE_URL', url, () =>
+    ask(
+      { url, pooled: true },
+      async (client) => [await databaseIdentity(client), await unfitSettings(client)] as const,
+    ),
+  );
+  if (pooled !== identity)
+    throw new StartError('DATABASE_URL and LISTEN_DATABASE_URL lead to different databases. Correct one of them.');
+  if (lacking.length === 0) return;
+  throw new StartError(
+    'DATABASE_URL: sessions behind the pooler lack settings that the server relies on. As the owner or a superuser say:\n' +
+      `${lacking.map((line) => `  ${line}`).join('\n')}\nand RECONNECT in the pooler's console.`,
+  );
 }
 
 /** The message for an error of the database. Without the URL, which has the password. */

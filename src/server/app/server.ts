@@ -99,7 +99,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   let onOtherHistory = (): void => undefined;
   let onBack = (): void => undefined;
   const hooks = { stops, onFault, onOtherHistory: () => onOtherHistory(), onBack: () => onBack() };
-  const database = await openDatabase(options, hooks);
+  const database = await openDatabase({ config, log, clock }, hooks);
   const multi = config.tenantMode === 'multi';
   const tenantId = multi ? null : await ensureSingleTenant(database.pool, clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);

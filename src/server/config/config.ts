@@ -75,6 +75,11 @@ const VARIABLES = {
     ),
     secret: true,
   },
+  /** Where sessions last, for LISTEN and locks, when `databaseUrl` goes through a transaction pooler; null: it does not. */
+  listenDatabaseUrl: {
+    ...optional('LISTEN_DATABASE_URL', 'postgres://user:password@host:port/database, past the pooler', databaseUrl),
+    secret: true,
+  },
   /** Absolute path of the folder with the embedded PostgreSQL and the generated secrets. */
   dataDir: variable('DATA_DIR', 'the path of a folder', {
     fallback: resolve('data'),
@@ -241,7 +246,10 @@ function conflicts(config: Config): ConfigProblem[] {
       takes: 'the domain whose subdomains are the tenants: TENANT_MODE is multi',
     });
   }
-  return [...found, ...storageConflicts(config), ...metricsConflicts(config), ...billingConflicts(config)];
+  return [
+    ...[...found, ...databaseConflicts(config), ...storageConflicts(config)],
+    ...[...metricsConflicts(config), ...billingConflicts(config)],
+  ];
 }
 
 /** The bucket that the chosen store needs. */
@@ -251,6 +259,12 @@ function storageConflicts({ storageKind, gcsBucket, s3Bucket }: Config): ConfigP
   };
   if (storageKind === 'gcs' && gcsBucket === null) return [needs('GCS_BUCKET')];
   return storageKind === 's3' && s3Bucket === null ? [needs('S3_BUCKET')] : [];
+}
+
+/** What goes past a pooler needs the address of the pooler. */
+function databaseConflicts({ databaseUrl, listenDatabaseUrl }: Config): ConfigProblem[] {
+  if (listenDatabaseUrl === null || databaseUrl !== null) return [];
+  return [{ name: 'DATABASE_URL', got: 'nothing', takes: 'the pooler: LISTEN_DATABASE_URL is set' }];
 }
 
 /** The metrics ports of all instances, counted up from the first, must be valid and other ports than PORT. */
@@ -278,6 +292,12 @@ function billingConflicts(config: Config): ConfigProblem[] {
   const takes = 'false: there is nobody to bill, TENANT_MODE is single';
   return [{ name: 'PAYMENT_BILLING_ENABLED', got: 'true', takes }, ...missing];
 }
+
+/** Where a connection is a session of its own; null: the embedded PostgreSQL. */
+export const sessionDatabaseUrl = ({
+  databaseUrl,
+  listenDatabaseUrl,
+}: Pick<Config, 'databaseUrl' | 'listenDatabaseUrl'>): string | null => listenDatabaseUrl ?? databaseUrl;
 
 /** The domain of a hosted service, lower case, without a final dot; empty in single mode and where none is named. */
 export function apexOf({

@@ -32,6 +32,8 @@ class RefusedSocket extends Socket {
 /** What the circuit breaker works on. */
 export interface CircuitBreakerOptions {
   readonly url: string;
+  /** See `ConnectionSettings`: then what a connection receives says nothing about the database. */
+  readonly pooled?: boolean;
   /** Called with false and the cause when the circuit opens, with true when the database answers again. */
   readonly onChange: (reachable: boolean, cause?: unknown) => void;
   readonly clock?: Clock;
@@ -90,7 +92,8 @@ export class CircuitBreaker {
   }
 
   private async check(): Promise<void> {
-    if (this.receives() && !this.away) return;
+    // A pooler answers connections of its own accord while the database behind it is away.
+    if (this.options.pooled !== true && this.receives() && !this.away) return;
     let answer = await this.ask();
     // Once more, on a fresh connection: only the link may have failed, or this process was suspended and the answer
     // lies unread.
@@ -113,7 +116,10 @@ export class CircuitBreaker {
     return [...this.received].some(([link, bytes]) => bytes > (before.get(link) ?? 0));
   }
 
-  /** A refusal is the answer of a server that is starting or full: reachable, but not yet back. */
+  /**
+   * A refusal is the answer of a server that is starting or full: reachable, but not yet back. That of a pooler is
+   * silence: it refuses new connections, and what came before on others waits there.
+   */
   private async ask(): Promise<Answer> {
     let client = this.client;
     try {
@@ -125,13 +131,15 @@ export class CircuitBreaker {
       this.client = undefined;
       // Broken or silent: nobody waits for the confirmation of its end.
       void client?.end().catch(() => undefined);
-      return cause instanceof pg.DatabaseError ? { kind: 'refused' } : { kind: 'silence', cause };
+      const refused = cause instanceof pg.DatabaseError && this.options.pooled !== true;
+      return refused ? { kind: 'refused' } : { kind: 'silence', cause };
     }
   }
 
   private open(): Promise<pg.Client> {
     return openClient({
       url: this.options.url,
+      pooled: this.options.pooled ?? false,
       name: 'service-pulse',
       connectTimeoutMs: OPEN_MS,
       statementTimeoutMs: ANSWER_MS - GRACE_MS,

@@ -54,6 +54,11 @@ export interface ConnectionSettings {
   readonly graceMs?: number;
   /** Makes the socket of each connection (see `CircuitBreaker`). Left out: pg does. */
   readonly link?: () => Duplex;
+  /**
+   * Reached through a pooler that gives each transaction another session, as PgBouncer does in transaction mode: nothing
+   * stays set or prepared, and the settings below are the role's (`unfitSettings`).
+   */
+  readonly pooled?: boolean;
 }
 
 const STATEMENT_TIMEOUT_MS = 15_000;
@@ -67,26 +72,67 @@ const KEEP_ALIVE_MS = 10_000;
  * scan for a page reads the tenant's whole history to sort it: measured on a table without statistics, 800 ms against
  * 2.
  */
-const PLANNING = '-c jit=off -c enable_bitmapscan=off';
+const PLANNING = { jit: 'off', enable_bitmapscan: 'off' };
 
 /**
  * What a database or role may have set otherwise, and our answers rely on: what is acknowledged is durable,
  * also where a statement on the pool gave versions, and a statement after the one that locks sees what the lock's
  * holder before committed.
  */
-const PROMISES = '-c synchronous_commit=on -c default_transaction_isolation=read\\ committed';
+const PROMISES = { synchronous_commit: 'on', default_transaction_isolation: 'read committed' };
+
+const OPTIONS = Object.entries({ ...PLANNING, ...PROMISES })
+  .map(([name, value]) => `-c ${name}=${value.replace(' ', '\\ ')}`)
+  .join(' ');
+
+/** What our own connections ask for, and a role has to have where a pooler takes no settings: milliseconds. */
+const ROLE_SETTINGS: Readonly<Record<string, string>> = {
+  ...PLANNING,
+  ...PROMISES,
+  statement_timeout: String(STATEMENT_TIMEOUT_MS),
+  idle_in_transaction_session_timeout: String(2 * STATEMENT_TIMEOUT_MS),
+};
+
+/** A connection, as far as it asks. */
+export type Client = Pick<pg.ClientBase, 'query'>;
+
+/** Which database of which cluster this is, however it is reached. */
+export async function databaseIdentity(client: Client): Promise<string> {
+  const { rows } = await client.query<{ id: string }>(
+    `SELECT concat_ws('/', c.system_identifier, d.oid) AS id
+     FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()`,
+  );
+  return rows[0]?.id ?? '';
+}
+
+/** The statements that give the role of a pooled connection the settings that it lacks; none where all is well. */
+export async function unfitSettings(client: Client): Promise<readonly string[]> {
+  const { rows } = await client.query<{ name: string; setting: string; role: string; database: string }>(
+    `SELECT name, setting, quote_ident(current_user) AS role, quote_ident(current_database()) AS database
+     FROM pg_settings WHERE name = ANY ($1)`,
+    [Object.keys(ROLE_SETTINGS)],
+  );
+  return rows
+    .filter(({ name, setting }) => setting !== ROLE_SETTINGS[name])
+    .map(({ name, role, database }) => {
+      return `ALTER ROLE ${role} IN DATABASE ${database} SET ${name} = '${ROLE_SETTINGS[name] ?? ''}';`;
+    });
+}
 
 /** pg's settings for a connection; also for `pg-listen`, which opens its own. */
 export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
   const statementTimeout = settings.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS;
+  const ofSession = {
+    statement_timeout: statementTimeout,
+    idle_in_transaction_session_timeout: 2 * statementTimeout,
+    options: OPTIONS,
+  };
   return {
     connectionString: settings.url,
     application_name: settings.name,
     connectionTimeoutMillis: settings.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
-    statement_timeout: statementTimeout,
     query_timeout: statementTimeout === 0 ? 0 : statementTimeout + (settings.graceMs ?? QUERY_GRACE_MS),
-    idle_in_transaction_session_timeout: 2 * statementTimeout,
-    options: `${PLANNING} ${PROMISES}`,
+    ...(settings.pooled === true ? {} : ofSession),
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
     types,
@@ -107,6 +153,21 @@ export interface PoolSettings extends ConnectionSettings {
 const POOL_SIZE = 10;
 const IDLE_MS = 60_000;
 
+/** Prepares nothing: the next transaction finds another session. */
+class PooledClient extends pg.Client {
+  constructor(config?: string | pg.ClientConfig) {
+    super(config);
+    const query = this.query.bind(this) as (first: unknown, ...rest: unknown[]) => unknown;
+    this.query = ((first: unknown, ...rest: unknown[]) => query(unnamed(first), ...rest)) as pg.Client['query'];
+  }
+}
+
+/** A statement without its name; a query of our own as it is. */
+function unnamed(statement: unknown): unknown {
+  if (typeof statement !== 'object' || statement === null || 'submit' in statement) return statement;
+  return { ...statement, name: undefined };
+}
+
 /**
  * A pool that survives the loss of any connection.
  * A caller of `connect()` must `release(error)` after a failure, so that a broken client is not reused; `pool.query`
@@ -115,6 +176,7 @@ const IDLE_MS = 60_000;
 export function createPool(settings: PoolSettings): pg.Pool {
   const pool = new pg.Pool({
     ...clientConfig(settings),
+    ...(settings.pooled === true ? { Client: PooledClient } : {}),
     max: settings.size ?? POOL_SIZE,
     idleTimeoutMillis: IDLE_MS,
     // The pool waits for the promise; its type does not say so.

@@ -28,15 +28,21 @@ export class Parameters {
   private count = 0;
   /** The last parameter, sent without a copy. */
   private tail: Buffer = Buffer.alloc(0);
+  /** Of the statement that is called, as the database knows it; empty: it is parsed with the call. */
+  name = '';
 
-  /** Begins the parameters of a call of the statement that was prepared under this name. */
+  /** `prepares`: statements stay prepared on their connection. */
+  constructor(private readonly prepares: boolean) {}
+
+  /** Begins the parameters of a call of this statement. */
   begin(statement: string): this {
+    this.name = this.prepares ? statement : '';
     this.used = 5;
     this.count = 0;
-    this.room(statement.length + 16);
+    this.room(this.name.length + 16);
     // The unnamed portal; the statement; one format for all parameters, binary; how many there are, written at the end.
     this.bytes[this.used++] = 0;
-    this.used += this.bytes.write(statement, this.used, 'latin1');
+    this.used += this.bytes.write(this.name, this.used, 'latin1');
     this.bytes[this.used++] = 0;
     this.used = this.bytes.writeInt16BE(1, this.used);
     this.used = this.bytes.writeInt16BE(1, this.used);
@@ -166,12 +172,12 @@ const numberOrNull = (text: string): number | null => (text === 'NULL' ? null : 
 /** The driver's own query, but for how its parameters are sent. */
 class BinaryQuery extends pg.Query {
   constructor(
-    private readonly statement: { readonly name: string; readonly text: string },
+    private readonly text: string,
     private readonly parameters: Parameters,
     done: (error: Error | null, result: pg.QueryArrayResult) => void,
   ) {
     super(
-      { ...statement, rowMode: 'array', types: { getTypeParser: parserOf } } as pg.QueryConfig,
+      { name: parameters.name, text, rowMode: 'array', types: { getTypeParser: parserOf } } as pg.QueryConfig,
       undefined,
       done as never,
     );
@@ -180,7 +186,8 @@ class BinaryQuery extends pg.Query {
   }
 
   private send(connection: DriverConnection): void {
-    const { name, text } = this.statement;
+    const { text } = this;
+    const { name } = this.parameters;
     const { stream } = connection;
     stream.cork();
     try {
@@ -195,15 +202,11 @@ class BinaryQuery extends pg.Query {
   }
 }
 
-/** Calls a statement, prepared once on each connection under its name, and resolves with its rows, unchecked. */
-export function callBinary(
-  client: pg.Client,
-  statement: { readonly name: string; readonly text: string },
-  parameters: Parameters,
-): Promise<unknown> {
+/** Calls the statement that the parameters were begun for, and resolves with its rows, unchecked. */
+export function callBinary(client: pg.Client, text: string, parameters: Parameters): Promise<unknown> {
   return new Promise((resolve, reject) => {
     client.query(
-      new BinaryQuery(statement, parameters, (error, result) => {
+      new BinaryQuery(text, parameters, (error, result) => {
         if (error) reject(error);
         else resolve(result.rows);
       }),
@@ -223,15 +226,6 @@ const placeholders = (count: number): string => Array.from({ length: count }, (_
 
 export const INSERT = { name: 'insert', text: `SELECT * FROM insert_changes(${placeholders(17)})` } as const;
 export const COMMIT = { name: 'commit', text: `SELECT * FROM commit_changes(${placeholders(20)})` } as const;
-
-/**
- * Settings of a lane's connection. The functions' plans are made once, maybe while the tables are still empty, and
- * kept: they must use the indexes, however small the tables were at that moment. Planning for each call would cost more
- * than a small batch.
- */
-export const LANE_SETTINGS = `
-  SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
-  SET enable_mergejoin = off; SET work_mem = '32MB'`;
 
 /** Changes of one tenant, and of one sink, in one batch. All were judged by the same generation. */
 export interface TenantChanges {

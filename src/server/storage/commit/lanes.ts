@@ -43,6 +43,8 @@ const DOWN_MS = 1_000;
 export interface LanesOptions {
   /** Opens a connection for a lane; `onLost` is called when it dies. */
   readonly connect: (onLost: (error: Error) => void) => Promise<pg.Client>;
+  /** Whether statements stay prepared on a connection (see `ConnectionSettings.pooled`). */
+  readonly prepares: boolean;
   readonly lanes: number;
   /** STORAGE_CAP_BYTES; 0 is unlimited. */
   readonly storageCap: number;
@@ -111,7 +113,7 @@ interface Settled {
 
 class Lane {
   readonly arena = new Arena(ARENA_BYTES);
-  private readonly parameters = new Parameters();
+  private readonly parameters: Parameters;
   private queue: Change[] = [];
   private orders = 0;
   private client: pg.Client | undefined;
@@ -122,7 +124,9 @@ class Lane {
   private calls = 0;
   private planAt = 0;
 
-  constructor(private readonly options: LanesOptions) {}
+  constructor(private readonly options: LanesOptions) {
+    this.parameters = new Parameters(options.prepares);
+  }
 
   /** Changes that were taken and are not answered. */
   get waiting(): number {
@@ -309,7 +313,7 @@ class Lane {
     const { client } = this;
     const send = (on: pg.Client): Promise<unknown> => {
       put();
-      return callBinary(on, statement, this.parameters);
+      return callBinary(on, statement.text, this.parameters);
     };
     const sent = client === undefined || ++this.calls >= this.planAt ? this.prepared().then(send) : send(client);
     return sent.catch(async (error: unknown) => {

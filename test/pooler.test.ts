@@ -1,0 +1,133 @@
+/** Debian's PgBouncer in transaction mode between the servers and PostgreSQL. */
+import t from 'tap';
+import { EXIT } from '../src/terminal/terminal.js';
+import { runKit } from './conformance/kit.js';
+import { admin } from './support/admin.js';
+import { TestClock } from './support/clock.js';
+import { claim, join, mustWrite, newItem, write } from './support/devices.js';
+import { until } from './support/events.js';
+import { OwnPostgres } from './support/own-postgres.js';
+import { fitForPooler, PgBouncer } from './support/pgbouncer.js';
+import { temporaryFolder, testDatabase, type WithTeardown } from './support/postgres.js';
+import { missing } from './support/proxies.js';
+import { ADMIN_TOKEN, runServer, runSql, spawnServer } from './support/server.js';
+import { listAll, range, startWriters, untilVersion } from './support/stream.js';
+
+t.setTimeout(300_000);
+
+const skip = missing('pgbouncer');
+
+/** A database whose role is fit for a pooler, and a pooler before it. */
+async function pooled(t: WithTeardown) {
+  const { url } = await testDatabase(t);
+  await fitForPooler(url);
+  return { url, pooler: await PgBouncer.before(t, url) };
+}
+
+t.test('DEPLOY-14: a pooler whose sessions lack settings, or that leads elsewhere', { skip }, async (t) => {
+  const { url } = await testDatabase(t);
+  await runSql(
+    url,
+    `ALTER ROLE CURRENT_USER IN DATABASE ${new URL(url).pathname.slice(1)} SET synchronous_commit = off`,
+  );
+  const pooler = await PgBouncer.before(t, url);
+  const refusal = (env: Readonly<Record<string, string>>): Promise<string> =>
+    spawnServer(t, { database: { url }, env }).then(
+      () => 'it started',
+      (error: unknown) => String(error),
+    );
+  const said = await refusal(pooler.env);
+  for (const setting of ['synchronous_commit', 'statement_timeout', 'idle_in_transaction_session_timeout', 'jit'])
+    t.match(said, new RegExp(`ALTER ROLE \\S+ IN DATABASE \\S+ SET ${setting} = '`));
+  await fitForPooler(url);
+  await pooler.say('RECONNECT');
+  const { wire } = await spawnServer(t, { database: { url }, env: pooler.env });
+  t.equal((await wire.get('/service/status')).status, 200, 'with what it says, it starts');
+  const other = await testDatabase(t);
+  t.match(await refusal({ ...pooler.env, LISTEN_DATABASE_URL: other.url }), /lead to different databases/);
+  t.match(await refusal({ DATABASE_URL: '', LISTEN_DATABASE_URL: url }), /DATABASE_URL: got nothing; takes the pooler/);
+});
+
+t.test('DEPLOY-13: the rules that ask the database hold behind a pooler', { skip }, async (t) => {
+  const { url, pooler } = await pooled(t);
+  const server = await runServer(t, { database: { url }, env: { ...pooler.env, LOG_LEVEL: 'warn' } });
+  const only = ['ITEM', 'RETRY', 'BATCH', 'LIST', 'DEL', 'MOVE', 'BIN', 'PAIR', 'DEV', 'WS-0', 'REPLAY'];
+  const results = await runKit({
+    url: `http://127.0.0.1:${server.port}`,
+    shapes: ['a'],
+    adminToken: ADMIN_TOKEN,
+    only,
+  });
+  t.same(
+    results.filter(({ kind }) => kind === 'fail').map(({ id, text }) => `${id}: ${text}`),
+    [],
+  );
+  t.ok(results.filter(({ kind }) => kind === 'pass').length > 100, 'and most of them were seen');
+  t.same(
+    server.logs.filter(({ level }) => Number(level) >= 50),
+    [],
+    'and nothing went wrong inside',
+  );
+});
+
+t.test('DEPLOY-13: two instances behind a pooler, which is killed, as the database is', { skip }, async (t) => {
+  const postgres = await OwnPostgres.start(t);
+  await fitForPooler(postgres.url);
+  const pooler = await PgBouncer.before(t, postgres.url);
+  const env = { ...pooler.env, LOG_LEVEL: 'fatal' };
+  const instances = [await runServer(t, { database: postgres, env }), await runServer(t, { database: postgres, env })];
+  const wires = instances.map(({ wire }) => wire);
+  const [here, there] = wires;
+  if (here === undefined || there === undefined) throw new Error('no instance');
+  const device = await claim(here);
+  const other = await join(here, device);
+  const socket = await there.connect({ shape: 'a', token: other.token });
+  await socket.hello(0);
+  const version = await mustWrite(here, device, newItem([device.id, other.id]));
+  await untilVersion(socket, version);
+  const writers = startWriters({ devices: [device, other], wires, writers: 8 });
+  await until('writes', () => writers.acked.length > 100);
+  const faults: readonly (() => Promise<void>)[] = [
+    async () => {
+      await pooler.kill();
+      await pooler.start();
+    },
+    async () => {
+      await postgres.crash();
+      await postgres.start();
+    },
+  ];
+  for (const fault of faults) {
+    const before = writers.acked.length;
+    await fault();
+    await until('writes after the fault', () => writers.acked.length > before + 100, 60_000);
+  }
+  await writers.stop();
+  const stored = new Map((await listAll(here, device.token)).changes.map((change) => [change.id, change]));
+  const lost = writers.acked.filter(({ id, version }) => (stored.get(id)?.version ?? 0) < version);
+  t.same(lost, [], `none of ${writers.acked.length} acknowledged writes is lost`);
+});
+
+t.test('DEPLOY-15: a new history, and the operator, past the pooler', { skip }, async (t) => {
+  const { url, pooler } = await pooled(t);
+  const clock = new TestClock();
+  const server = await runServer(t, { database: { url }, env: { ...pooler.env, LOG_LEVEL: 'fatal' }, clock });
+  const device = await claim(server.wire);
+  for (const _ of range(1, 3)) await mustWrite(server.wire, device, newItem([device.id]));
+  const operator = await admin(t, pooler.env);
+  const file = `${await temporaryFolder(t)}/backup`;
+  t.match(await operator.json('backup', file), { code: EXIT.ok });
+  t.match(await operator.json('restore', file, '--force', '--yes'), { error: { code: 'server_running' } });
+  const epoch = async (): Promise<string> => (await server.wire.get('/service/status')).text('epoch');
+  const before = await epoch();
+  t.match(await operator.json('epoch', 'new'), { code: EXIT.ok });
+  clock.advance(5_000);
+  await until('another epoch', async () => (await epoch()) !== before);
+  t.equal((await write(server.wire, device, newItem([device.id]))).outcome, '200');
+  await server.stop();
+  t.match(
+    await operator.json('restore', file, '--force', '--yes'),
+    { code: EXIT.ok },
+    'sessions it keeps do not count',
+  );
+});
