@@ -25,6 +25,7 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   'The web app': "speaks of a page that another server need not have; this project's own tests prove it",
   Doctor: CLIENTS,
   Archive: CLIENTS,
+  'Other programs': CLIENTS,
   'Secrets of a device in the terminal': CLIENTS,
   'Lying servers': CLIENTS,
   Reference: "speaks of this project's own documentation",

@@ -7,6 +7,15 @@ import { type Case, type Stage, fields } from '../stage.js';
 
 const TYPED = ['caught_up', 'item', 'delete', 'ack', 'bin', 'pong'];
 
+/** An item of shape B with its keys in the order of their devices. */
+const inOrder = (item: Json): Json => {
+  const device = (entry: Json): string => String(entry['device_id']);
+  return {
+    ...item,
+    wrapped: [...(item['wrapped'] as Json[])].sort((one, other) => device(one).localeCompare(device(other))),
+  };
+};
+
 const frames: Case = {
   ids: ['WS-01', 'WS-04', 'WS-05', 'WS-09'],
   async run(stage, check) {
@@ -51,7 +60,9 @@ const frames: Case = {
     } else {
       const wrapped = Object.entries(keys).map(([deviceId, key]) => ({ deviceId, key }));
       const inner = spelled('b', { type: 'code', ...row, ct, nonce, sig, wrapped, master });
-      check.same('WS-05', frame, { type: 'item', item: inner }, 'the item frame');
+      // A server may give the keys in any order.
+      const came = { ...frame, item: inOrder(frame['item'] as Json) };
+      check.same('WS-05', came, { type: 'item', item: inOrder(inner as Json) }, 'the item frame');
       check.skip('WS-04', 'A alone');
     }
   },
