@@ -10,12 +10,11 @@ import { basename, dirname, join, relative, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { PROJECT_ROOT } from '../root.js';
 import { reachedFrom } from './modules.js';
+import { partsOfTypia, withoutTypia } from './typia.js';
 
 const PACKAGES = resolve(process.argv[2] ?? join(PROJECT_ROOT, 'build', 'packages'));
 const MODULES = 'build/src';
 const MAP_COMMENT = /^\/\/# sourceMappingURL=.*$/m;
-/** What the server's validators are made of, in types: of no use to others, and of a package that they have not. */
-const TAGS = / & tags\.\w+<(?:'[^']*'|"[^"]*"|[^<>'"])*>|^import (?:type )?\{ (?:type )?tags \} from 'typia';\n/gm;
 
 interface Project {
   readonly workspaces: readonly string[];
@@ -59,10 +58,15 @@ async function stage(workspace: string, { version, license, engines }: Project):
   const target = join(PACKAGES, basename(workspace));
   const own = await readJson<Manifest>(workspace, 'package.json');
   await rm(target, { recursive: true, force: true });
-  for (const [file, code] of await reachedFrom(await entriesOf(own)))
-    await put(join(target, relative(PROJECT_ROOT, file)), code.replace(MAP_COMMENT, '').replace(TAGS, ''));
+  const modules = await reachedFrom(await entriesOf(own));
+  const typia = await partsOfTypia(modules.values(), target);
+  for (const [file, text] of modules) {
+    const path = relative(PROJECT_ROOT, file);
+    await put(join(target, path), withoutTypia(path, text).replace(MAP_COMMENT, ''));
+  }
+  for (const [path, text] of typia) await put(join(target, path), text.replace(MAP_COMMENT, ''));
   for (const path of own.files)
-    if (path !== MODULES) {
+    if (![MODULES, 'build/typia'].includes(path)) {
       const filter = (file: string): boolean => !file.endsWith('.ts');
       await cp(join(PROJECT_ROOT, path), join(target, path), { recursive: true, filter });
     }
