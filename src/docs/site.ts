@@ -33,6 +33,7 @@ const ORDER = [
   'configuration',
   'operating',
   'dependencies',
+  'releases',
 ];
 
 /** A page or document under `/docs`. */

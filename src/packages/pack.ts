@@ -1,7 +1,8 @@
 /**
  * Makes the packages: `npm run pack`, or `pack.js FOLDER` for another place than `build/packages`. For each workspace
- * there is a folder named like its own, a part of this built checkout, in which every file lies where it lies here: the modules that its entries need, the further files that its
- * `files` names, its README, licence and changelog. Then each as a tarball, and their checksums (`sha256sum --check`).
+ * there is a folder named like its own, a part of this built checkout, in which every file lies where it lies here: the
+ * modules that its entries need, the further files that its `files` names, its README, licence and changelog. Then each
+ * as a tarball, and their checksums (`sha256sum --check`).
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -93,7 +94,9 @@ await rm(PACKAGES, { recursive: true, force: true });
 const sums: string[] = [];
 for (const workspace of project.workspaces) {
   const name = await pack(await stage(workspace, project));
-  const sum = createHash('sha256').update(await readFile(join(PACKAGES, name))).digest('hex');
+  const sum = createHash('sha256')
+    .update(await readFile(join(PACKAGES, name)))
+    .digest('hex');
   sums.push(`${sum}  ${name}\n`);
   console.log(relative('.', join(PACKAGES, name)));
 }
