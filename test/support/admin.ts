@@ -47,9 +47,7 @@ async function withVariables<T>(env: Readonly<Record<string, string>>, work: () 
 export async function admin(t: WithTeardown, env: Readonly<Record<string, string>>): Promise<Admin> {
   const home = await temporaryFolder(t);
   return adminOf(t, { home, env: variablesOf(home, env) }, (argv, options) =>
-    withVariables(options.env, () =>
-      piped((call) => runAdmin({ ...call, ...RELEASE }), { argv, ...options }),
-    ),
+    withVariables(options.env, () => piped((call) => runAdmin({ ...call, ...RELEASE }), { argv, ...options })),
   );
 }
 

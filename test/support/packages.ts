@@ -78,14 +78,10 @@ export async function weightOf(folder: string): Promise<{ readonly bytes: number
   return sum;
 }
 
-/** The names of all packages that an installation brought. */
-export async function broughtInto(app: string): Promise<string[]> {
-  const { packages } = JSON.parse(await readFile(join(app, 'package-lock.json'), 'utf8')) as {
-    readonly packages: Readonly<Record<string, unknown>>;
-  };
-  return Object.keys(packages)
-    .flatMap((path) => path.split('node_modules/').slice(-1))
-    .filter((name) => name !== '');
+/** The names of all packages below a folder, in whatever folder they lie. */
+export async function broughtInto(folder: string): Promise<string[]> {
+  const paths = await readdir(folder, { recursive: true });
+  return paths.flatMap((path) => /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)\/package\.json$/.exec(path)?.[1] ?? []);
 }
 
 /** The part in a fence of a page that begins with this. */
