@@ -163,7 +163,16 @@ t.test('DEPLOY-11: the image holds what is built and nothing of the operator’s
   t.equal(rules[0], '*', 'all is left out first');
   t.same(
     rules.slice(1).sort(),
-    ['!CHANGELOG.md', '!LICENSE', '!deploy/serve', '!package-lock.json', '!package.json', '!sql', '!src', '!tsconfig.json'],
+    [
+      '!CHANGELOG.md',
+      '!LICENSE',
+      '!deploy/serve',
+      '!package-lock.json',
+      '!package.json',
+      '!sql',
+      '!src',
+      '!tsconfig.json',
+    ],
     'no data, no .env, no history',
   );
   const stages = (await deployed('Dockerfile')).split(/^FROM /m);

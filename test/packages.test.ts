@@ -55,7 +55,7 @@ async function listed({ tarball }: Packed): Promise<string[]> {
 }
 
 const textsIn = (value: unknown): string[] =>
-  typeof value === 'string' ? [value] : Object.values((value ?? {}) as object).flatMap(textsIn);
+  typeof value === 'string' ? [value] : Object.values(value ?? {}).flatMap(textsIn);
 
 t.test('PKG-01 STORE-19: four tarballs of one version, each with its own README, and their checksums', async (t) => {
   const names = ['@service/client', '@service/cli', '@service/mcp', '@service/server'];

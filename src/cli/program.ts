@@ -51,9 +51,7 @@ export function programOf(run: Run<Context>, version = ''): DeviceCommand {
 }
 
 /** Runs one call to its end. Never rejects: errors are reported on the terminal and in the exit code. */
-export const runProgram = (
-  call: ProgramCall & Release & { readonly platform: Platform },
-): Promise<ExitCode> =>
+export const runProgram = (call: ProgramCall & Release & { readonly platform: Platform }): Promise<ExitCode> =>
   runCall<Context>(call, {
     failureOf,
     programOf: (run) => programOf(run, releaseText(call)),

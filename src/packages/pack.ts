@@ -36,7 +36,7 @@ const readJson = async <T>(...path: readonly string[]): Promise<T> =>
 
 /** The texts in a value of `exports`. */
 const textsIn = (value: unknown): string[] =>
-  typeof value === 'string' ? [value] : Object.values((value ?? {}) as object).flatMap(textsIn);
+  typeof value === 'string' ? [value] : Object.values(value ?? {}).flatMap(textsIn);
 
 /** The modules that others import or start. A program that is none itself (a shell script) names the one it starts. */
 async function entriesOf({ bin = {}, exports }: Manifest): Promise<string[]> {
