@@ -28,7 +28,7 @@ export default tseslint.config(
     },
   },
   {
-    files: ['src/cli/**', 'src/demo/**', 'src/server/admin/**', 'src/mcp/pack.ts', 'test/**', 'bench/**'],
+    files: ['src/cli/**', 'src/demo/**', 'src/server/admin/**', 'src/packages/**', 'test/**', 'bench/**'],
     rules: {
       'no-console': 'off',
       'max-lines-per-function': 'off',

@@ -1,4 +1,7 @@
-/** Where the project's own files lie. Compiled code runs from build/, so paths are found from package.json upwards. */
+/**
+ * Where the project's own files lie, in a checkout and in an installed package, which is a part of a built checkout.
+ * Compiled code runs from build/, so paths are found from package.json upwards.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -16,6 +19,9 @@ function findRoot(): string {
 
 /** Absolute path of the folder that holds package.json. */
 export const PROJECT_ROOT = findRoot();
+
+/** Whether this is the checkout of the project, with `npm run`, or an installed package. */
+export const IN_CHECKOUT = existsSync(join(PROJECT_ROOT, 'tsconfig.json'));
 
 /** Absolute path of the migrations. */
 export const SQL_FOLDER = join(PROJECT_ROOT, 'sql');
@@ -35,5 +41,18 @@ function readVersion(): string {
   return typeof version === 'string' && version !== '' ? version : '0.0.0';
 }
 
-/** The server's version string, as `/health` and `/me` report it. */
+/** The version of everything here, as programs print it and `/health` and `/me` report it. */
 export const SERVER_VERSION = readVersion();
+
+/** Where the build notes the commit that it was made of (src/packages/commit.ts). */
+export const COMMIT_FILE = join(PROJECT_ROOT, 'build', 'commit.json');
+
+function readCommit(): string {
+  if (!existsSync(COMMIT_FILE)) return 'unknown';
+  const noted: unknown = JSON.parse(readFileSync(COMMIT_FILE, 'utf8'));
+  const commit = typeof noted === 'object' && noted !== null && 'commit' in noted ? noted.commit : '';
+  return typeof commit === 'string' && commit !== '' ? commit : 'unknown';
+}
+
+/** What runs here: `--version` prints it, `/health` reports it. */
+export const RELEASE = { version: SERVER_VERSION, commit: readCommit() } as const;

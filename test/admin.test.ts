@@ -2,7 +2,7 @@
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { openClient } from '../src/server/storage/database.js';
-import { SERVER_VERSION } from '../src/root.js';
+import { RELEASE, SERVER_VERSION } from '../src/root.js';
 import { admin, builtAdmin, type Admin } from './support/admin.js';
 import { claim, mustWrite, newItem, write } from './support/devices.js';
 import { until } from './support/events.js';
@@ -44,7 +44,7 @@ t.test(
   async (t) => {
     const { url } = await testDatabase(t);
     const call = await builtAdmin(t, { DATABASE_URL: url });
-    t.match(await call.plain('--version'), { code: EXIT.ok, stdout: `${SERVER_VERSION}\n` });
+    t.match(await call.plain('--version'), { code: EXIT.ok, stdout: `${SERVER_VERSION} (${RELEASE.commit})\n` });
     t.match(await call.plain(), { code: EXIT.usage, stdout: /Usage: service-admin/ });
     t.match(await call.json('nonsense'), { code: EXIT.usage, stdout: '', error: { code: 'usage' } });
     t.match(await call.json('tenants', 'list', '--limit', '0'), { code: EXIT.usage, error: { code: 'usage' } });

@@ -54,6 +54,8 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
     ...['server/hosting', 'server/ops', 'server/app'],
   ],
   demo: ['.', ...BELOW_PROGRAMS],
+  // Programs of the build.
+  packages: ['.'],
 };
 
 /** A library with side effects, and the folders that import it: one, or two that are one subject. */

@@ -111,7 +111,10 @@ t.test('CLI-15 CLI-16: exit codes and errors of the built program', async (t) =>
   await fails(['revoke', 'Desk', '--yes'], EXIT.refused, 'last_device');
   await fails(['certify', 'Desk', '0000'], EXIT.untrusted, 'fingerprint');
   t.match(await run([]), { code: EXIT.usage, stdout: /Usage: service-device/ });
-  t.match(await here(['--version']), { code: EXIT.ok, stdout: /^\d+\.\d+\.\d+\n$/ });
+  t.match(await here(['--version']), {
+    code: EXIT.ok,
+    stdout: /^\d+\.\d+\.\d+ \((?:[0-9a-f]{12}(?:-dirty)?|unknown)\)\n$/,
+  });
   t.match(await here(['help', 'put']), { code: EXIT.ok, stdout: /Usage: service-device put/ });
   const debugged = spawnCli(t, ['get', '01ZZZZ'], { home, env: { SERVICE_DEBUG: '1' } });
   t.match((await debugged.ended).stderr, /\n {4}at /, 'a stack for who asks for it');

@@ -55,7 +55,14 @@ t.test('CLI-24: every command has help with a summary and an example', async (t)
     const printed: string[] = [];
     const { signal } = new AbortController();
     const terminal = { interrupted: signal, progress: () => undefined } as unknown as Terminal;
-    const call = { env: {}, platform: {} as never, version: '1', terminal: () => terminal, fail: () => undefined };
+    const call = {
+      env: {},
+      platform: {} as never,
+      version: '1',
+      commit: 'unknown',
+      terminal: () => terminal,
+      fail: () => undefined,
+    };
     const code = await runProgram({
       ...call,
       argv: [...path.split(' '), '--help'],

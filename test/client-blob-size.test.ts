@@ -37,7 +37,7 @@ void t.test(
   { skip: process.platform !== 'linux' },
   async (t) => {
     const server = await spawnServer(t, { env: { LOG_LEVEL: 'info' } });
-    const platform = nodePlatform();
+    const platform = await nodePlatform();
     const serverUrl = `http://127.0.0.1:${server.port}`;
     const claim = await prepareClaim({ platform, serverUrl, name: 'First', glyph: 'laptop' });
     const identity = await claim.register();

@@ -24,7 +24,7 @@ const snippets: readonly Snippet[] = [...guide.matchAll(/^```ts( browser)?\n(.*?
 
 /** Each example is a module of its own; the one name that they share is the device. */
 const moduleOf = ({ code }: Snippet): string =>
-  `import type { Device as OpenDevice } from '@service/server/client';\ndeclare const device: OpenDevice;\n` +
+  `import type { Device as OpenDevice } from '@service/client';\ndeclare const device: OpenDevice;\n` +
   `${/\bdevice\b/.test(code) ? '' : 'void device;\n'}export {};\n${code}`;
 
 function problemsOf(where: Snippet['where'], folder: string): string[] {
@@ -44,7 +44,7 @@ function problemsOf(where: Snippet['where'], folder: string): string[] {
     skipLibCheck: true,
     verbatimModuleSyntax: true,
     types: [],
-    paths: { '@service/server/client': [join(PROJECT_ROOT, `build/src/sdk/${where}.d.ts`)] },
+    paths: { '@service/client': [join(PROJECT_ROOT, `build/src/sdk/${where}.d.ts`)] },
   });
   return ts.getPreEmitDiagnostics(program).map(({ messageText, file, start = 0 }) => {
     const line = file === undefined ? '' : `:${file.getLineAndCharacterOfPosition(start).line + 1}`;

@@ -29,6 +29,7 @@ problems.push(...builder.emit().diagnostics);
 if (problems.length > 0) fail(problems);
 await import('../build/src/web/build.js');
 await import('../build/src/server/app/build-reference.js');
+await import('../build/src/packages/commit.js');
 process.send?.(true);
 
 const parserOptions = { project: null, programs: [builder.getProgram()] };

@@ -86,8 +86,12 @@ t.test('DEP-06: what runs while the library switches a connection to a socket is
 t.test('DEP-03: typia has made validators at build, of an exact version', async (t) => {
   const built = await readFile(join(PROJECT_ROOT, 'build/src/server/http/validators.js'), 'utf8');
   t.match(built, /validateItemBodyA = \(\(\) =>/);
-  const { dependencies } = JSON.parse(await readFile(join(PROJECT_ROOT, 'package.json'), 'utf8')) as {
-    dependencies: Record<string, string>;
+  const declared = async (...path: readonly string[]): Promise<Record<string, Record<string, string>>> =>
+    JSON.parse(await readFile(join(PROJECT_ROOT, ...path, 'package.json'), 'utf8')) as never;
+  const dependencies = {
+    ...(await declared()).devDependencies,
+    ...(await declared('src/sdk')).dependencies,
+    ...(await declared('src/server')).dependencies,
   };
   for (const name of [
     'typia',

@@ -66,6 +66,10 @@ t.test('DEPLOY-08 PLAT-04: one file starts the server, for npm, the image and th
   t.equal(scripts['serve'], 'sh deploy/serve');
   t.match(await deployed('systemd/service.service'), /^ExecStart=\/opt\/service\/deploy\/serve$/m);
   t.match(await deployed('Dockerfile'), /^CMD \["\/app\/deploy\/serve"\]$/m);
+  const { bin } = JSON.parse(await readFile(join(PROJECT_ROOT, 'src/server/package.json'), 'utf8')) as {
+    bin: Record<string, string>;
+  };
+  t.equal(bin['service-server'], 'deploy/serve');
   const line = /^exec node (.*) \\$/m.exec(await deployed('serve'))?.[1] ?? '';
   t.match(line, '--no-turbo-fast-api-calls');
   const known = spawnSync(process.execPath, [...line.split(' '), '-e', ''], { encoding: 'utf8' });
@@ -163,7 +167,16 @@ t.test('DEPLOY-11: the image holds what is built and nothing of the operator’s
   t.equal(rules[0], '*', 'all is left out first');
   t.same(
     rules.slice(1).sort(),
-    ['!deploy/serve', '!package-lock.json', '!package.json', '!sql', '!src', '!tsconfig.json'],
+    [
+      '!CHANGELOG.md',
+      '!LICENSE',
+      '!deploy/serve',
+      '!package-lock.json',
+      '!package.json',
+      '!sql',
+      '!src',
+      '!tsconfig.json',
+    ],
     'no data, no .env, no history',
   );
   const stages = (await deployed('Dockerfile')).split(/^FROM /m);

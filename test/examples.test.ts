@@ -123,7 +123,7 @@ function faultsOf(files: readonly string[]): string[] {
 t.test('REF-18: every example of the library compiles, runs and prints what it should', async (t) => {
   const [server, empty] = [await runServer(t), await runServer(t)];
   const [HOST, EMPTY_HOST] = [server, empty].map(({ port }) => `http://127.0.0.1:${port}`) as [string, string];
-  const platform = nodePlatform();
+  const platform = await nodePlatform();
   const claimed = await prepareClaim({ platform, serverUrl: HOST, name: 'First', glyph: 'laptop' });
   const identity = await claimed.register();
   const device = await Device.open({ platform, identity, onProblem: (error) => t.fail(error.message) });

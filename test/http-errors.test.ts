@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { CATALOGUE } from '../src/protocol/errors.js';
+import { RELEASE } from '../src/root.js';
 import { claimBody, newCode, newId, writeBody } from './support/devices.js';
 import { Scene } from './support/scene.js';
 import { runServer } from './support/server.js';
@@ -335,9 +336,10 @@ t.test('HTTP-07 HTTP-08: other origins', async (t) => {
 
 t.test('STAT-01 TOKEN-23: health', async (t) => {
   for (const shape of SHAPES) {
-    const { ok, version, ...rest } = (await wire.get('/health', { shape })).body as Json;
+    const { ok, version, commit, ...rest } = (await wire.get('/health', { shape })).body as Json;
     t.same([ok, rest], [true, {}]);
     t.match(version, /^\d+\.\d+\.\d+/);
+    t.equal(commit, RELEASE.commit);
   }
   t.equal((await wire.get('/health', { headers: { host: 'anything.test' } })).status, 200);
 });

@@ -380,6 +380,6 @@ t.test('MCP-16: an unknown command or option ends with 2, and repeats no words',
   for (const argv of [['--help'], ['-h'], ['help'], ['pair', '--help']]) {
     t.match(await one.call(argv), { code: 0, out: /service-mcp pair[^]*serve[^]*status[^]*unpair/ });
   }
-  t.match(await one.call(['--version']), { code: 0, out: '1.2.3' });
+  t.match(await one.call(['--version']), { code: 0, out: '1.2.3 (0123456789ab)' });
   t.same(await readdir(join(one.paths.folder, '..')), []);
 });

@@ -50,6 +50,7 @@ t.test(
       env: {},
       platform: {} as never,
       version: '1',
+      commit: 'unknown',
       terminal: () => terminal,
       fail: () => undefined,
       write,

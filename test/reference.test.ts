@@ -135,7 +135,7 @@ t.test('REF-13: a newcomer finds every page from the start page, and what there 
     t.match(readme, command, command);
     t.match(file('deploy/README.md'), `service-admin ${command}`, command);
   }
-  t.match(file('src/mcp/README.md'), 'npm run mcp:pack');
+  for (const name of ['sdk', 'cli', 'mcp', 'server']) t.match(file(`src/${name}/README.md`), 'npm run pack', name);
   t.end();
 });
 

@@ -22,7 +22,7 @@ const skip = CHROMIUM === undefined && 'this machine has no Chromium';
 async function fill(app: App, serverUrl: string): Promise<void> {
   await app.call('offer');
   const offer = await app.shows('offer', ({ step }) => step === 'words');
-  const platform = nodePlatform();
+  const platform = await nodePlatform();
   const words = offer.step === 'words' ? offer.words : '';
   const joining = join({ platform, serverUrl, name: 'Filler', glyph: 'laptop', words, onDigits: () => undefined });
   await app.shows('offer', ({ step }) => step === 'compare');

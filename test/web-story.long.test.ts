@@ -281,7 +281,7 @@ const BINS = 1_000;
 
 /** Another client in the browser's vault, with a name that is markup. */
 async function hostileClient(t: Test, app: App, url: string): Promise<{ device: Device; identity: Identity }> {
-  const platform = nodePlatform();
+  const platform = await nodePlatform();
   await app.call('offer');
   const offer = await app.shows('offer', ({ step }) => step === 'words');
   const asking = { platform, serverUrl: url, name: NAME, glyph: 'phone', onDigits: () => undefined } as const;

@@ -84,7 +84,7 @@ async function bareWrite(path: string, content: BlobSource): Promise<void> {
 }
 
 async function claimed(port: number): Promise<Device> {
-  const platform = nodePlatform();
+  const platform = await nodePlatform();
   const serverUrl = `http://127.0.0.1:${port}`;
   const claim = await prepareClaim({ platform, serverUrl, name: 'Bench', glyph: 'laptop' });
   return Device.open({

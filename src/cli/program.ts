@@ -2,6 +2,7 @@
 import { Option } from 'commander';
 import type { Platform } from '../sdk/platform.js';
 import { newProgram, type ProgramCall, type Run, runCall } from '../terminal/program.js';
+import { type Release, releaseText } from '../terminal/output.js';
 import { registerBins } from './commands/bins.js';
 import { registerClipboard } from './commands/clipboard.js';
 import { registerDevices } from './commands/devices.js';
@@ -51,12 +52,10 @@ export function programOf(run: Run<Context>, version = ''): DeviceCommand {
 }
 
 /** Runs one call to its end. Never rejects: errors are reported on the terminal and in the exit code. */
-export const runProgram = (
-  call: ProgramCall & { readonly platform: Platform; readonly version: string },
-): Promise<ExitCode> =>
+export const runProgram = (call: ProgramCall & Release & { readonly platform: Platform }): Promise<ExitCode> =>
   runCall<Context>(call, {
     failureOf,
-    programOf: (run) => programOf(run, call.version),
+    programOf: (run) => programOf(run, releaseText(call)),
     contextOf: (terminal, { profile }: { readonly profile?: string }) => {
       const { platform } = call;
       return contextOf({ terminal, platform, profile: profileOf(profile || 'default', { platform, terminal }) });

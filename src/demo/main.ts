@@ -22,7 +22,7 @@ const MORE_PUSHES = 25;
 const colour = paletteOf({ colours: hasColours(process.stdout, process.env) });
 const narrator = new Narrator((text) => void process.stdout.write(text), colour);
 const problems: Error[] = [];
-const platform = nodePlatform();
+const platform = await nodePlatform();
 
 /** A device with the close codes of its sockets and its current token. */
 interface Actor {

@@ -35,7 +35,7 @@ export const VARIABLES: Readonly<Record<string, string>> = {
 export const SDK_BEGIN = `import { readFile } from 'node:fs/promises';
 import { Device, Identity, nodePlatform } from '@service/server/client';
 
-const platform = nodePlatform();
+const platform = await nodePlatform();
 const identity = Identity.parse(await readFile('identity.json', 'utf8'));
 const device = await Device.open({ platform, identity, onProblem: console.error });
 `;

@@ -11,7 +11,7 @@ import { indexPageHtml, indexScript, sectionsOf, type IndexedPage } from './sear
 const GROUPS: readonly (readonly [title: string, names: readonly string[]])[] = [
   ['Begin', ['index', 'what-is-promised']],
   ['Use it', ['web', 'command-line', 'doctor', 'archive', 'importing', 'agent-tools']],
-  ['Run it', ['operating', 'configuration', 'alerts', 'billing', 'dependencies']],
+  ['Run it', ['operating', 'configuration', 'alerts', 'billing', 'dependencies', 'releases']],
   ['Build on it', ['sdk', 'endpoints', 'errors', 'http', 'sockets', 'blobs', 'pairing', 'content-types', 'limits']],
   ['Check it', ['cryptography', 'vectors', 'conformance', 'attacks']],
   ['More', []],

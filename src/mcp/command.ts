@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import type { Identity } from '../sdk/identity.js';
+import { releaseText } from '../terminal/output.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { errorCode } from '../protocol/error-code.js';
@@ -60,7 +61,7 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
   switch (command) {
     case '--version':
     case '-V':
-      context.terminal.print(context.version);
+      context.terminal.print(releaseText(context));
       return EXIT.ok;
     case 'pair':
       return paired(rest, context);

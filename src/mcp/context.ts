@@ -6,11 +6,9 @@ import type { Platform, SocketPort } from '../sdk/platform.js';
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
+import type { Release } from '../terminal/output.js';
 import type { Terminal as DeviceTerminal } from '../terminal/terminal.js';
 import { systemMachine, type Machine } from './machine.js';
-
-/** The version of @service/mcp, as its package.json has it (a test compares the two). */
-export const MCP_VERSION = '0.1.0';
 
 /** Environment variables. */
 export type Env = Readonly<Record<string, string | undefined>>;
@@ -26,11 +24,10 @@ export interface Paths {
 }
 
 /** What every command runs in. */
-export interface Context {
+export interface Context extends Release {
   readonly paths: Paths;
   readonly platform: Platform;
   readonly env: Env;
-  readonly version: string;
   /** Aborted by SIGINT, SIGTERM or SIGHUP. */
   readonly interrupted: AbortSignal;
   /**

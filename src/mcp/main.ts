@@ -1,10 +1,11 @@
 #!/usr/bin/env node
 /** `service-mcp`: builds the context of a command, runs it, and ends the process with its exit code. */
+import { RELEASE } from '../root.js';
 import { nodeTerminal } from '../terminal/node-terminal.js';
 import { endProcess, interruptible } from '../terminal/process.js';
 import { EXIT } from '../terminal/terminal.js';
 import { runCommand } from './command.js';
-import { MCP_VERSION, mcpPlatform, pathsOf, type Terminal } from './context.js';
+import { mcpPlatform, pathsOf, type Terminal } from './context.js';
 import { failureOf } from './failure.js';
 
 const { signal: interrupted, interrupt } = interruptible();
@@ -26,7 +27,7 @@ const terminal: Terminal = {
   },
 };
 const code = await runCommand(process.argv.slice(2), {
-  ...{ paths: pathsOf(env), platform: await mcpPlatform(), env, version: MCP_VERSION },
+  ...{ paths: pathsOf(env), platform: await mcpPlatform(), env, ...RELEASE },
   ...{ interrupted, note: (text: string) => terminal.note(text), terminal, input, output },
 });
 await endProcess(code);

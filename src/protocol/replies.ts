@@ -278,6 +278,8 @@ export interface Health {
   readonly ok: true;
   /** The server's version. */
   readonly version: string;
+  /** The commit that it was built from: 12 hex digits, with `-dirty` where sources were changed; or `unknown`. */
+  readonly commit: string;
 }
 
 interface StatusFields {

@@ -1,5 +1,5 @@
 /**
- * The entry of the client library for browsers: `@service/server/client`. What is not exported here may change at any
+ * The entry of the client library for browsers: `@service/client`. What is not exported here may change at any
  * time.
  */
 import type { nodePlatform as NodePlatform } from './node-platform.js';

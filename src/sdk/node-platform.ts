@@ -1,5 +1,5 @@
 /** The platform of Node. */
-import { nodeSodium } from '../crypto/sodium-node.js';
+import type { Sodium } from '../crypto/sodium.js';
 import { systemClock } from '../protocol/clock.js';
 import { withCertificateErrors } from './node-certificate.js';
 import {
@@ -10,15 +10,31 @@ import {
   type OpenSocket,
   type SocketPort,
 } from './platform.js';
-import { asError } from '../protocol/error-code.js';
+import { asError, errorCode } from '../protocol/error-code.js';
 import { request as requestHttp, type ClientRequest, type IncomingMessage } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { Readable } from 'node:stream';
 import { WebSocket, type RawData } from 'ws';
 
-/** The platform of a device in Node: libsodium as a native module, `fetch`, WebSockets, the system clock. */
-export const nodePlatform = (): Platform => ({
-  sodium: nodeSodium,
+/** The native module is not installed, or has no library for this system. */
+const NOT_NATIVE: ReadonlySet<string> = new Set(['ERR_MODULE_NOT_FOUND', 'ADDON_NOT_FOUND', 'ERR_DLOPEN_FAILED']);
+
+/** libsodium as a native module where there is one, which keeps slow calls off the main thread; else as WebAssembly. */
+async function loadSodium(): Promise<Sodium> {
+  try {
+    return (await import('../crypto/sodium-node.js')).nodeSodium;
+  } catch (error) {
+    if (!NOT_NATIVE.has(errorCode(error))) throw error;
+  }
+  return (await import('../crypto/sodium-browser.js')).loadBrowserSodium();
+}
+
+/**
+ * The platform of a device in Node: libsodium, `fetch`, WebSockets, the system clock. libsodium is that of the package
+ * `sodium-native` where it is installed, else WebAssembly. Rejects where neither can be loaded.
+ */
+export const nodePlatform = async (): Promise<Platform> => ({
+  sodium: await loadSodium(),
   fetch: withCertificateErrors((url, init) => fetch(url, init)),
   sendBody,
   sockets: nodeSockets,

@@ -1,5 +1,5 @@
 /**
- * The entry of the client library for Node: `@service/server/client`. What is not exported here may change at any
+ * The entry of the client library for Node: `@service/client`. What is not exported here may change at any
  * time.
  */
 import type { browserPlatform as BrowserPlatform } from './browser-platform.js';

@@ -1,4 +1,4 @@
-/** `npm run serve`: reads the configuration, starts the server, prints a greeting, and handles signals. */
+/** `service-server`: reads the configuration, starts the server, prints a greeting, and handles signals. */
 import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
 import { INSTANCE_FLAG, startInstances, type Listening } from './app/instances.js';
@@ -9,15 +9,38 @@ import { describe } from './http/fail.js';
 import { DataDirInUseError } from './storage/embedded/embedded.js';
 import { ClusterVersionError } from './storage/embedded/version.js';
 import { MigrationError } from './storage/migrate.js';
+import { IN_CHECKOUT, RELEASE } from '../root.js';
 
 /** Sockets are closed over this time, so that their devices do not reconnect all at once, ms. */
 const GRACE_MS = 3_000;
 /** A stop that takes longer is aborted, ms: what was acknowledged is durable already. */
 const STOP_MAX_MS = 20_000;
 
+const USAGE = `service-server: serves an encrypted sync service, and keeps its data under ./data
+
+  PORT=8080 DATA_DIR=./data service-server
+  service-server --version, --help
+
+Everything is set by environment variables; a running server explains them under /docs/configuration.
+`;
+/** How the person at this terminal calls a device's program. */
+const DEVICE = IN_CHECKOUT ? 'npm run --silent device --' : 'service-device';
+/** As programs at a terminal have it for wrong arguments. */
+const EXIT_USAGE = 2;
+
 const say = (...lines: readonly string[]): void => void process.stdout.write(`${lines.join('\n')}\n`);
 
+/** Arguments are for people who try the program: a server that took none of them would start. Ends the process. */
+function answerArguments([argument = '']: readonly string[]): never {
+  const asked = ['--help', '-h'].includes(argument);
+  if (['--version', '-V'].includes(argument)) say(`${RELEASE.version} (${RELEASE.commit})`);
+  else (asked ? process.stdout : process.stderr).write(USAGE);
+  return process.exit(asked || ['--version', '-V'].includes(argument) ? 0 : EXIT_USAGE);
+}
+
 async function main(): Promise<void> {
+  const args = process.argv.slice(2).filter((argument) => argument !== INSTANCE_FLAG);
+  if (args.length > 0) answerArguments(args);
   const config = readConfig(process.env);
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
   const instance = process.argv.includes(INSTANCE_FLAG);
@@ -69,8 +92,8 @@ async function greet({ server, log, stop }: Greeting, config: Config): Promise<v
     '  It is unclaimed: the first device that claims it owns it.',
     '',
     ...(config.webApp === 'on' ? [`  Claim it in a browser on this machine:             ${base}`] : []),
-    `  Claim it from this machine (in another terminal):  npm run --silent device -- claim ${base}`,
-    '  See the whole story, on a server of its own:       npm run demo',
+    `  Claim it from this machine (in another terminal):  ${DEVICE} claim ${base}`,
+    ...(IN_CHECKOUT ? ['  See the whole story, on a server of its own:       npm run demo'] : []),
     `  How this one stands:                               curl ${base}/api/service/status`,
     `  Everything else:                                   ${base}/docs`,
     '',

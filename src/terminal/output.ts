@@ -178,3 +178,13 @@ export function throttledProgress(
     terminal.progress(text());
   };
 }
+
+/** Which program this is. */
+export interface Release {
+  readonly version: string;
+  /** Of the sources: 12 hex digits, with `-dirty` where they were changed, or `unknown`. */
+  readonly commit: string;
+}
+
+/** What `--version` prints. */
+export const releaseText = ({ version, commit }: Release): string => `${version} (${commit})`;

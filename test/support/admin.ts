@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path';
 import { runAdmin } from '../../src/server/admin/program.js';
-import { PROJECT_ROOT, SERVER_VERSION } from '../../src/root.js';
+import { PROJECT_ROOT, RELEASE } from '../../src/root.js';
 import { piped, spawnCli, type Ended, type Json } from './cli.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
@@ -47,9 +47,7 @@ async function withVariables<T>(env: Readonly<Record<string, string>>, work: () 
 export async function admin(t: WithTeardown, env: Readonly<Record<string, string>>): Promise<Admin> {
   const home = await temporaryFolder(t);
   return adminOf(t, { home, env: variablesOf(home, env) }, (argv, options) =>
-    withVariables(options.env, () =>
-      piped((call) => runAdmin({ ...call, version: SERVER_VERSION }), { argv, ...options }),
-    ),
+    withVariables(options.env, () => piped((call) => runAdmin({ ...call, ...RELEASE }), { argv, ...options })),
   );
 }
 

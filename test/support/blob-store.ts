@@ -136,9 +136,10 @@ export interface Transfers {
   size: (ref: string) => number | null;
 }
 
+const platform = await nodePlatform();
+
 /** See above. `streamed` false: as in a browser. */
 export function transfers(store: StandInStore, { streamed = true } = {}): Transfers {
-  const platform = nodePlatform();
   const clock = new HastyClock();
   const lifetime = new AbortController();
   const grant = (ref: string): Granted => {

@@ -17,7 +17,7 @@ import type { Identity } from '../../src/sdk/identity.js';
 import { nodePlatform } from '../../src/sdk/node-platform.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { systemClock } from '../../src/protocol/clock.js';
-import { PROJECT_ROOT, SERVER_VERSION } from '../../src/root.js';
+import { PROJECT_ROOT, RELEASE } from '../../src/root.js';
 import { wiretap, type Wiretap } from './client-world.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
@@ -162,6 +162,7 @@ function started(
     env,
     platform: tap.platform,
     version: '0.0.0',
+    commit: 'unknown',
     terminal,
     write: (text) => void out.push(text),
     fail: (value) => (error = (value as { error: Json }).error),
@@ -254,10 +255,10 @@ export async function piped(
 }
 
 /** What the built program would do with this home, in this process. */
-export function runHere(home: string, argv: readonly string[], input = ''): Promise<Ended> {
+export async function runHere(home: string, argv: readonly string[], input = ''): Promise<Ended> {
   const env = { XDG_CONFIG_HOME: home, HOME: home, SERVICE_KEYCHAIN: 'off' };
-  const platform = nodePlatform();
-  return piped((call) => runProgram({ ...call, platform, version: SERVER_VERSION }), { argv, env, input });
+  const platform = await nodePlatform();
+  return piped((call) => runProgram({ ...call, ...RELEASE, platform }), { argv, env, input });
 }
 
 /** Starts the built program, or `command` with it, in a process that sees this home and nothing else of the environment. */

@@ -172,6 +172,7 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
   return {
     log: { isLevelEnabled: () => true, debug: note('debug'), warn: note('warn'), error: note('error') },
     version: '9.9.9',
+    commit: 'unknown',
     resolveTenant: () => TENANT,
     epoch: () => 'epoch-1',
     tenants: {

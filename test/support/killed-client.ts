@@ -37,8 +37,9 @@ function draw(below: number): number {
 
 let online = true;
 
+const real = await nodePlatform();
+
 function platform(): Platform {
-  const real = nodePlatform();
   const clock: Clock = { now: () => real.clock.now(), setTimer: (ms, fn) => real.clock.setTimer(ms / HURRY, fn) };
   return {
     ...real,

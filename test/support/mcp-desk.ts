@@ -109,7 +109,16 @@ function started(
     openInput: () => Readable.from([Buffer.from(options.input ?? '')]),
   };
   const result = runCommand(argv, {
-    ...{ paths, platform, env: options.env ?? {}, version: '1.2.3', interrupted: interruption.signal, note, terminal },
+    ...{
+      paths,
+      platform,
+      env: options.env ?? {},
+      version: '1.2.3',
+      commit: '0123456789ab',
+      interrupted: interruption.signal,
+      note,
+      terminal,
+    },
     ...{ input: new PassThrough(), output: new PassThrough() },
   }).then((code) => ({ code, out: out.join('\n'), notes: notes.join('\n'), questions, progress }));
   const noted = async (fits: RegExp): Promise<RegExpExecArray> => {

@@ -1,7 +1,7 @@
 /**
- * Another system beneath the same checkout: Debian 13 with npm's Node 24, as the image has them, in a folder. Made once by
- * debootstrap and kept in the system's folder for temporary files, so that the next run begins at once. Whatever runs inside has
- * mounts of its own, which end with it.
+ * Another system beneath the same checkout, or its packages: Debian 13 with npm's Node 24, as the image has them, in a
+ * folder. Made once by debootstrap and kept in the system's folder for temporary files, so that the next run begins at
+ * once. Whatever runs inside has mounts of its own, which end with it.
  */
 import { execFile, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -22,7 +22,9 @@ const NPM = 'npm@11';
 const PACKAGES = ['bsdutils', 'ca-certificates', 'curl', 'git', 'openssl', 'procps'];
 const CACHE = join(tmpdir(), `service-test-${DEBIAN}`);
 const ROOT = join(CACHE, 'root');
-const CHECKOUT = '/srv/checkout';
+/** Of this process's run: another test may be at work there too. */
+const PLACE = `/srv/run-${process.pid}`;
+const SETTINGS = `/root/settings-${process.pid}`;
 const OUTPUT_MAX = 64 * 1024 * 1024;
 
 /** Why there is no other system here; undefined: there can be one. */
@@ -49,12 +51,18 @@ async function makeRoot(): Promise<void> {
   await makeNode(partial);
   // The embedded PostgreSQL does not run as root.
   await outside('chroot', partial, 'useradd', '--system', '--shell', '/usr/sbin/nologin', 'postgres');
-  await rename(partial, ROOT);
+  try {
+    await rename(partial, ROOT);
+  } catch (error) {
+    // Another test has made it meanwhile.
+    if (!existsSync(ROOT)) throw error;
+    await rm(partial, { recursive: true, force: true });
+  }
 }
 
 /** Node and npm as npm has them, where the system's own programs are found. */
 async function makeNode(root: string): Promise<void> {
-  const folder = join(CACHE, 'node');
+  const folder = join(CACHE, `node.${process.pid}`);
   await mkdir(folder, { recursive: true });
   await writeFile(join(folder, 'package.json'), '{}\n');
   await run('npm', ['install', '--no-save', '--no-audit', '--no-fund', NODE, NPM], { cwd: folder });
@@ -64,34 +72,33 @@ async function makeNode(root: string): Promise<void> {
   await cp(join(folder, 'node_modules/npm'), join(local, 'lib/node_modules/npm'), { recursive: true });
   for (const program of ['npm', 'npx'])
     await symlink(`../lib/node_modules/npm/bin/${program}-cli.js`, join(local, 'bin', program));
+  await rm(folder, { recursive: true });
 }
 
 /** The files of this checkout that git knows, as they are now. */
-async function bringCheckout(): Promise<void> {
-  const place = join(ROOT, CHECKOUT);
-  await rm(place, { recursive: true, force: true });
-  await mkdir(place, { recursive: true });
+async function bringCheckout(place: string): Promise<void> {
   const pack = 'git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf - | tar -xf - -C "$1"';
   await run('sh', ['-c', pack, 'sh', place], { cwd: PROJECT_ROOT });
 }
 
-/** How this machine reaches the registry and the world, for as long as the run takes. None of it is kept. */
+/** How this machine reaches the registry and the world, for as long as the run takes, in a folder of the run. */
 async function bringSettings(): Promise<Record<string, string>> {
   for (const file of ['/etc/resolv.conf', '/etc/hosts']) await copyFile(file, join(ROOT, file));
-  const npmrc = join(homedir(), '.npmrc');
-  if (existsSync(npmrc)) await copyFile(npmrc, join(ROOT, 'root/.npmrc'));
+  await mkdir(join(ROOT, SETTINGS), { recursive: true, mode: 0o700 });
   const env: Record<string, string> = { npm_config_registry: await outside('npm', 'config', 'get', 'registry') };
+  const npmrc = join(homedir(), '.npmrc');
+  if (existsSync(npmrc)) {
+    env['npm_config_userconfig'] = join(SETTINGS, 'npmrc');
+    await copyFile(npmrc, join(ROOT, env['npm_config_userconfig']));
+  }
   const authority = process.env['NODE_EXTRA_CA_CERTS'];
   if (authority !== undefined && existsSync(authority)) {
-    await copyFile(authority, join(ROOT, 'root/authorities.crt'));
-    Object.assign(env, { NODE_EXTRA_CA_CERTS: '/root/authorities.crt', npm_config_cafile: '/root/authorities.crt' });
+    const file = join(SETTINGS, 'authorities.crt');
+    await copyFile(authority, join(ROOT, file));
+    Object.assign(env, { NODE_EXTRA_CA_CERTS: file, npm_config_cafile: file });
   }
   return env;
 }
-
-const forget = async (): Promise<void> => {
-  for (const file of ['root/.npmrc', 'root/authorities.crt']) await rm(join(ROOT, file), { force: true });
-};
 
 /** What ran inside. */
 export interface Inside {
@@ -145,14 +152,23 @@ async function inside(
 /** One step on the other system. */
 export type Step = (command: string) => Promise<Inside>;
 
-/** Makes the system ready with the checkout as it is now, and hands out a way to run commands in it. */
-export async function onOtherSystem<T>(told: (line: string) => void, work: (step: Step) => Promise<T>): Promise<T> {
+/**
+ * Makes the system ready, and hands out a way to run commands in a new folder of it, with the folder's path out here.
+ * @param bring fills that folder; left out: with the checkout as it is now.
+ */
+export async function onOtherSystem<T>(
+  told: (line: string) => void,
+  work: (step: Step, folder: string) => Promise<T>,
+  bring = bringCheckout,
+): Promise<T> {
   await makeRoot();
-  await bringCheckout();
+  const folder = join(ROOT, PLACE);
+  await mkdir(folder, { recursive: true });
   try {
+    await bring(folder);
     const env = await bringSettings();
-    return await work((command) => inside(`cd ${CHECKOUT} && ${command}`, env, told));
+    return await work((command) => inside(`cd ${PLACE} && ${command}`, env, told), folder);
   } finally {
-    await forget();
+    for (const path of [folder, join(ROOT, SETTINGS)]) await rm(path, { recursive: true, force: true });
   }
 }

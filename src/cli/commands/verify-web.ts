@@ -33,7 +33,7 @@ async function verifyWeb(context: Context, url: string | undefined): Promise<Exi
   const serverUrl = await addressOf(context, url);
   const release = await readRelease();
   if (release === undefined) {
-    const hint = 'In a checkout `npm run build` makes them; or run the program of the release package.';
+    const hint = 'In a checkout `npm run build` makes them; or install the package @service/cli, which has them.';
     const message = 'this program was installed without the files of the web app: there is nothing to compare with';
     throw new CommandError(EXIT.failure, message, hint, { code: 'no_release' });
   }

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /** `service-admin`: the operator's commands, on the database that the environment names. */
-import { SERVER_VERSION } from '../../root.js';
+import { RELEASE } from '../../root.js';
 import { runProcess } from '../../terminal/process.js';
 import { adminFailureOf } from './failure.js';
 import { runAdmin } from './program.js';
@@ -11,5 +11,5 @@ const GRACE_MS = 30_000;
 await runProcess({
   graceMs: GRACE_MS,
   failureOf: adminFailureOf,
-  run: (call) => runAdmin({ ...call, version: SERVER_VERSION }),
+  run: (call) => runAdmin({ ...call, ...RELEASE }),
 });

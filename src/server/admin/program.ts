@@ -1,5 +1,6 @@
 /** The operator's command line as a whole. */
 import { newProgram, type ProgramCall, type Run, runCall } from '../../terminal/program.js';
+import { type Release, releaseText } from '../../terminal/output.js';
 import type { ExitCode } from '../../terminal/terminal.js';
 import { registerBackup, registerRestore } from './commands/backup.js';
 import { registerCheckStorage } from './commands/check-storage.js';
@@ -39,9 +40,9 @@ export function adminProgramOf(run: Run<AdminContext>, version = ''): AdminComma
 }
 
 /** Runs one call of the program. Does not reject. */
-export const runAdmin = (call: ProgramCall & { readonly version: string }): Promise<ExitCode> =>
+export const runAdmin = (call: ProgramCall & Release): Promise<ExitCode> =>
   runCall<AdminContext>(call, {
     failureOf: adminFailureOf,
-    programOf: (run) => adminProgramOf(run, call.version),
+    programOf: (run) => adminProgramOf(run, releaseText(call)),
     contextOf: (terminal) => new AdminContext(terminal, call.version),
   });

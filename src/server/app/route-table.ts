@@ -17,7 +17,7 @@ import * as devices from '../devices/routes.js';
 import * as hosting from '../hosting/routes.js';
 import * as items from '../items/routes.js';
 import * as pairing from '../pairing/routes.js';
-import { docsPage, health, webFile, welcome, type WebParts } from '../http/pages.js';
+import { docsPage, health, type HealthParts, webFile, welcome, type WebParts } from '../http/pages.js';
 
 /** Everything that the handlers of the table, HTTP and sockets need. */
 export type App = SocketParts &
@@ -28,7 +28,8 @@ export type App = SocketParts &
   pairing.PairingParts &
   hosting.HostingParts &
   billing.BillingParts &
-  WebParts & { readonly docs?: Docs };
+  WebParts &
+  HealthParts & { readonly docs?: Docs };
 
 type Columns = readonly [
   method: Method,

@@ -10,7 +10,7 @@ import { startListening, type Listener } from '../realtime/server.js';
 import { Metrics } from '../ops/metrics.js';
 import { ensureSingleTenant } from '../devices/store.js';
 import { systemClock, type Clock } from '../../protocol/clock.js';
-import { REFERENCE_FOLDER, SERVER_VERSION, WEB_FOLDER } from '../../root.js';
+import { REFERENCE_FOLDER, RELEASE, SERVER_VERSION, WEB_FOLDER } from '../../root.js';
 import {
   composeBlobs,
   composeHosting,
@@ -185,7 +185,7 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     meter: parts.meter,
     clock,
     log,
-    version: SERVER_VERSION,
+    ...RELEASE,
     resolveTenant: options.resolveTenant ?? tenantId ?? byHost,
     hosting: hosting?.service,
     billing: hosting?.billing,

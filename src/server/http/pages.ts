@@ -44,5 +44,8 @@ export const webFile: Handler<WebParts, WebPage> = ({ path }, { web }) => {
   return new WebPage(file, web.blobOrigin);
 };
 
+/** What runs here. */
+export type HealthParts = Omit<Health, 'ok'>;
+
 /** `GET /health`: the process runs; nothing else is checked. */
-export const health: Handler<About, Health> = (_, { version }) => ({ ok: true, version });
+export const health: Handler<HealthParts, Health> = (_, { version, commit }) => ({ ok: true, version, commit });

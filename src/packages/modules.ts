@@ -1,0 +1,29 @@
+/** Which modules an entry needs: what of the compiled code belongs into a package. */
+import { readFile } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+
+/** As the compiler writes them: statements begin a line; `import(...)` and `new URL(...)` have a literal. */
+const IMPORTED =
+  /^(?:import|export)\s[^;]*?from ['"]([^'"]+)['"];|^import ['"]([^'"]+)['"];|\bimport\(['"]([^'"]+)['"]\)|\bnew URL\('(\.[^']+\.js)', import\.meta\.url\)/gms;
+
+/** What is imported, as the code has it; scripts that are started by their address too. */
+function importsOf(code: string): string[] {
+  return [...code.matchAll(IMPORTED)].map(([, from, bare, dynamic, url]) => from ?? bare ?? dynamic ?? url ?? '');
+}
+
+/** The entries and every file that they import, directly or not, with their text. Declarations import declarations. */
+export async function reachedFrom(entries: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const found = new Map<string, string>();
+  const waiting = [...entries];
+  for (let file = waiting.pop(); file !== undefined; file = waiting.pop()) {
+    if (found.has(file)) continue;
+    const code = await readFile(file, 'utf8');
+    found.set(file, code);
+    for (const target of importsOf(code)) {
+      if (!target.startsWith('.')) continue;
+      const path = resolve(dirname(file), target);
+      waiting.push(file.endsWith('.d.ts') ? path.replace(/\.js$/, '.d.ts') : path);
+    }
+  }
+  return found;
+}

