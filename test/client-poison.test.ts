@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join as joinPath } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
+import type { ItemOutput } from '../src/mcp/schemas.js';
 import { ArchiveWriter, readArchive } from '../src/sdk/archive/archive.js';
 import { decodeRecord, readPlain, type ArchivedItem } from '../src/sdk/archive/records.js';
 import { payloadBytes, payloadObject, PAYLOAD_DEPTH_MAX } from '../src/crypto/payload.js';
@@ -200,8 +201,13 @@ t.test('CLIENT-52: whatever stands in an item, lists, searches, queries and expo
   });
 
   await t.test('the companion', async (t) => {
-    const { items, total } = await agent.list({ limit: 200 });
-    t.equal(total, good.length + ids.length);
+    const items: ItemOutput[] = [];
+    for (let cursor: string | null | undefined; cursor !== null;) {
+      const page = await agent.list({ limit: 200, ...(cursor === undefined ? {} : { cursor }) });
+      t.equal(page.total, good.length + ids.length);
+      items.push(...page.items);
+      cursor = page.nextCursor;
+    }
     t.same(
       good.filter((id) => !items.some((item) => item.id === id)),
       [],

@@ -91,6 +91,7 @@ t.test('DEP-03: typia has made validators at build, of an exact version', async 
   const dependencies = {
     ...(await declared()).devDependencies,
     ...(await declared('src/sdk')).dependencies,
+    ...(await declared('src/cli')).dependencies,
     ...(await declared('src/server')).dependencies,
   };
   for (const name of [

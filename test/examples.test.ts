@@ -1,7 +1,7 @@
 /** The examples of the reference, each run as it stands on its page. */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import ts from 'typescript';
@@ -112,7 +112,7 @@ function faultsOf(files: readonly string[]): string[] {
     verbatimModuleSyntax: true,
     types: ['node'],
     typeRoots: [join(PROJECT_ROOT, 'node_modules/@types')],
-    paths: { '@service/server/client': [join(PROJECT_ROOT, 'build/src/sdk/node.d.ts')] },
+    paths: { '@service/client': [join(PROJECT_ROOT, 'build/src/sdk/node.d.ts')] },
   });
   program.emit();
   return ts.getPreEmitDiagnostics(program).map(({ file, messageText }) => {
@@ -132,9 +132,13 @@ t.test('REF-18: every example of the library compiles, runs and prints what it s
   const other = { platform, serverUrl: HOST, name: 'Second', glyph: 'phone', words: offer.words } as const;
   await Promise.all([joinDevice({ ...other, onDigits: () => undefined }), offer.joined]);
   device.close();
-  // Below the package, so that the examples import it by its name.
-  const folder = await mkdtemp(join(PROJECT_ROOT, 'build', 'examples-'));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const folder = await temporaryFolder(t);
+  // The library, so that the examples import it by its name.
+  const library = join(folder, 'node_modules/@service/client');
+  await mkdir(library, { recursive: true });
+  await copyFile(join(PROJECT_ROOT, 'src/sdk/package.json'), join(library, 'package.json'));
+  await symlink(join(PROJECT_ROOT, 'build'), join(library, 'build'));
+  await writeFile(join(folder, 'package.json'), '{"type":"module"}');
   await writeFile(join(folder, 'identity.json'), JSON.stringify(identity), { mode: 0o600 });
   const examples = rows.flatMap((key, at) => {
     const { sdk, prints } = EXAMPLES[key] ?? {};

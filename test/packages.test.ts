@@ -37,7 +37,7 @@ const PARTS: Readonly<Record<string, { readonly of: readonly string[]; readonly 
     of: ['server', 'terminal', 'files', 'crypto', 'protocol'],
     beside: new RegExp(
       '^build/(?:commit\\.json|web/.*|typia/(?:LICENSE|lib/.*\\.mjs))$|^deploy/serve$|^sql/\\d{4}_\\w+\\.sql$|' +
-        '^build/docs/.*$',
+        '^build/docs/served/[\\w.-]+$',
     ),
   },
 };

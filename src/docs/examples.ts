@@ -33,7 +33,7 @@ export const VARIABLES: Readonly<Record<string, string>> = {
 
 /** What a reader pastes before an example of the library: an open device. */
 export const SDK_BEGIN = `import { readFile } from 'node:fs/promises';
-import { Device, Identity, nodePlatform } from '@service/server/client';
+import { Device, Identity, nodePlatform } from '@service/client';
 
 const platform = await nodePlatform();
 const identity = Identity.parse(await readFile('identity.json', 'utf8'));
@@ -161,7 +161,7 @@ console.log((await device.bins.list()).some(({ id }) => id === 'old'));`,
   },
 };
 
-const PUT_FILE = `import { bytesSource } from '@service/server/client';
+const PUT_FILE = `import { bytesSource } from '@service/client';
 
 const content = bytesSource(new TextEncoder().encode('hello'));
 const { id } = await device.put({ binId: 'inbox', type: 'file', payload: { name: 'hello.txt' }, content });`;
@@ -226,7 +226,7 @@ console.log(other?.name);`,
       method: 'POST',
       body: `{ "name": "Laptop", "glyph": "laptop", "pubkey": "${random(32)}" }`,
     }),
-    sdk: `import { prepareClaim } from '@service/server/client';
+    sdk: `import { prepareClaim } from '@service/client';
 
 const serverUrl = process.env['EMPTY_HOST'] ?? '';
 const claim = await prepareClaim({ platform, serverUrl, name: 'Laptop', glyph: 'laptop' });
@@ -256,7 +256,7 @@ console.log(first.name);`,
   },
   'POST /api/devices/recover': {
     shell: curl('/api/devices/recover', { method: 'POST', body: '$RECOVERY' }),
-    sdk: `import { recover } from '@service/server/client';
+    sdk: `import { recover } from '@service/client';
 
 const { serverUrl } = identity;
 const phrase = process.env['PHRASE'] ?? '';
@@ -272,7 +272,7 @@ console.log((await device.standing()).line.state);`,
   },
 };
 
-const PAIR = `import { join } from '@service/server/client';
+const PAIR = `import { join } from '@service/client';
 
 await device.connect();
 const offer = await device.offerPairing(({ digits }) => digits.length > 0); // ask a person: are they the same?

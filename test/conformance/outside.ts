@@ -16,6 +16,7 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   Durability: 'needs server or database to be killed',
   Architecture: "speaks of this project's source",
   Dependencies: "speaks of this project's own packages",
+  Packages: "speaks of this project's own packages",
   Cryptography: CLIENTS,
   'Item tags': CLIENTS,
   'Our clients': CLIENTS,
