@@ -106,7 +106,7 @@ t.test('WEB-14: page, manifest and shell refer to files of the build, and to not
   t.notMatch(index, /https?:|<style|style=|<script>/);
   const licences = release.assets.find(({ path }) => path.startsWith('/web/licences.'))?.path ?? '';
   for (const name of ['preact', 'libsodium-wrappers-sumo']) t.ok((await read(licences)).includes(`${name}\n\n`), name);
-  const manifestOfPackage = JSON.parse(await readFile(join(PROJECT_ROOT, 'package.json'), 'utf8')) as {
+  const manifestOfPackage = JSON.parse(await readFile(join(PROJECT_ROOT, 'src/server/package.json'), 'utf8')) as {
     readonly files: readonly string[];
   };
   t.ok(manifestOfPackage.files.includes('build/web'), 'and the package has them');
