@@ -37,6 +37,23 @@ function* records(file: string): Generator<LogRecord> {
   }
 }
 
+function* recordsOf(files: readonly string[]): Generator<LogRecord> {
+  for (const file of files) yield* records(file);
+}
+
+/** Latencies of the receivers' records of pushes whose writes were stamped in [from, to) ns, ascending, us. */
+export function latencies(files: readonly string[], from: bigint, to: bigint): number[] {
+  const found: number[] = [];
+  for (const file of files) {
+    const all = readFileSync(file);
+    for (let at = 0; at < all.length; at += RECORD) {
+      const stamp = all.readBigUInt64LE(at);
+      if (stamp >= from && stamp < to && all.readUInt32LE(at + 20) === 0) found.push(all.readUInt32LE(at + 8) / 1_000);
+    }
+  }
+  return found.sort((one, other) => one - other);
+}
+
 /** A version: of which item it is, and which device made it. */
 export interface Stored {
   readonly id: string;
@@ -49,8 +66,8 @@ export interface AuditInput {
   readonly population: Population;
   /** The writers' logs since the last audit. */
   readonly acked: readonly string[];
-  /** The receivers' log since the last audit. */
-  readonly received?: string;
+  /** The receivers' logs since the last audit: together those of every socket. */
+  readonly received?: readonly string[];
   /** Server or database were killed: writes may be stored that nobody was answered, and sockets were replayed to. */
   readonly crashed?: boolean;
 }
@@ -72,9 +89,9 @@ export class Audit {
     const acked = this.checkAcked(input, stored);
     const rows = [...stored.values()].reduce((sum, tenant) => sum + tenant.length, 0);
     if (input.crashed !== true && acked !== rows) throw new AuditError(`${acked} writes acknowledged, ${rows} stored`);
-    const { population, received: log } = input;
+    const { population, received: logs } = input;
     const head = (tenant: string): number => this.head(tenant);
-    const received = log === undefined ? 0 : checkReceived({ population, received: log, stored, head });
+    const received = logs === undefined ? 0 : checkReceived({ population, received: logs, stored, head });
     for (const [tenant, items] of stored) this.heads.set(tenant, this.head(tenant) + items.length);
     return { acked, stored: rows, received };
   }
@@ -116,15 +133,13 @@ export class Audit {
 
   private checkAcked({ acked, population }: AuditInput, stored: Map<string, Stored[]>): number {
     const seen = new Set<string>();
-    for (const file of acked) {
-      for (const { who, version, id } of records(file)) {
-        const tenant = population.devices[who]?.tenant ?? '';
-        const item = stored.get(tenant)?.[version - this.head(tenant) - 1];
-        if (item?.id !== id)
-          throw new AuditError(`acknowledged ${id} as version ${version} of ${tenant}; stored: ${item?.id}`);
-        if (seen.has(id)) throw new AuditError(`${id} was acknowledged twice`);
-        seen.add(id);
-      }
+    for (const { who, version, id } of recordsOf(acked)) {
+      const tenant = population.devices[who]?.tenant ?? '';
+      const item = stored.get(tenant)?.[version - this.head(tenant) - 1];
+      if (item?.id !== id)
+        throw new AuditError(`acknowledged ${id} as version ${version} of ${tenant}; stored: ${item?.id}`);
+      if (seen.has(id)) throw new AuditError(`${id} was acknowledged twice`);
+      seen.add(id);
     }
     return seen.size;
   }
@@ -133,8 +148,8 @@ export class Audit {
 /** What receivers recorded, and what they were to be sent. */
 export interface Deliveries {
   readonly population: Population;
-  /** The receivers' log. */
-  readonly received: string;
+  /** The receivers' logs; a socket's records are in one of them. */
+  readonly received: readonly string[];
   /** Versions of each tenant above its old head, in order. */
   readonly stored: ReadonlyMap<string, readonly Stored[]>;
   /** A tenant's old head. */
@@ -146,7 +161,7 @@ export function checkReceived({ population, received, stored, head }: Deliveries
   // Place in the tenant's list up to which each socket has everything.
   const reached = new Uint32Array(population.devices.length);
   let count = 0;
-  for (const { who, version, flags, id } of records(received)) {
+  for (const { who, version, flags, id } of recordsOf(received)) {
     const device = population.devices[who];
     if (device === undefined) throw new AuditError(`socket ${who} is unknown`);
     const items = stored.get(device.tenant) ?? [];

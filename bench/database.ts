@@ -88,6 +88,14 @@ export class Cluster {
     }
   }
 
+  /** The database's machine is gone: nothing of it answers for `ms`, not even with a refusal. Then it starts as after a crash. */
+  async silence(ms: number): Promise<void> {
+    for (const pid of [this.postmaster, ...childrenOf(this.postmaster)]) process.kill(pid, 'SIGSTOP');
+    await sleep(ms);
+    this.kill();
+    await this.recovered();
+  }
+
   /** Waits until the killed server, started again by its supervisor, has recovered. */
   async recovered(): Promise<void> {
     const before = this.postmaster;

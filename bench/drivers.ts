@@ -142,8 +142,13 @@ export interface ReceiverOptions {
   readonly path?: string;
   /** `later`: open all, and send the hellos on command. */
   readonly hello?: '1' | '0' | 'later';
+  /** Comes back as the SDK does. */
   readonly reconnect?: boolean;
   readonly opening?: number;
+  /** With `wait`: each socket is first opened at a random moment of this time, s. C driver only. */
+  readonly spread?: number;
+  /** Number of the first socket in the records; 0 by default. C driver only. */
+  readonly first?: number;
   /** Opens nothing until it is told to. C driver only. */
   readonly wait?: boolean;
   /** Where its source addresses begin: 127.0.(source + 1).1 and on, 9,000 sockets each. C driver only. */
@@ -157,6 +162,8 @@ export interface ReceiverReport {
   readonly pings: number;
   readonly rows: number;
   readonly closes: number;
+  /** How often a socket ended, by close code, and an upgrade was refused, by status. Empty from the Node driver. */
+  readonly codes: Readonly<Record<string, number>>;
   readonly disorder: number;
   readonly unstamped: number;
   readonly recorded: number;
@@ -192,6 +199,7 @@ export class Receivers {
       pings: of('pings'),
       rows: of('rows'),
       closes: of('closes'),
+      codes: (line['codes'] ?? {}) as Record<string, number>,
       disorder: of('disorder'),
       unstamped: of('unstamped'),
       recorded: of('recorded'),

@@ -73,7 +73,12 @@ async function auditLogs(
   target: Target,
   logs: { readonly acked: string; readonly received: string | undefined; readonly crashed?: boolean },
 ): Promise<Audited> {
-  const found = await audit(target, { ...logs, acked: [logs.acked] });
+  const { acked, received, crashed = false } = logs;
+  const found = await audit(target, {
+    acked: [acked],
+    received: received === undefined ? undefined : [received],
+    crashed,
+  });
   for (const file of [logs.acked, logs.received]) if (file !== undefined) rmSync(file);
   return found;
 }

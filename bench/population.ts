@@ -66,14 +66,14 @@ export const hostOf = (tenant: string): string => `${tenant.toLowerCase()}.bench
 /** The tenant of such a host. */
 export const tenantOf = (host: string): string => host.slice(0, host.indexOf('.')).toUpperCase();
 
-/** The writers' plan: a line for each device, with the devices its items are sealed for. */
-export function writePlan(file: string, { tenants, perTenant, devices }: Population): void {
+/** The writers' plan: a line for each of the first `count` devices, with the devices its items are sealed for. */
+export function writePlan(file: string, { tenants, perTenant, devices }: Population, count = devices.length): void {
   const keys = tenants.map((_, tenant) =>
     Array.from({ length: perTenant }, (_unused, nth) => devices[nth * tenants.length + tenant]?.id).join(','),
   );
-  const lines = devices.map(
-    (device, i) => `${device.token} ${hostOf(device.tenant)} ${device.id} ${keys[i % tenants.length]}\n`,
-  );
+  const lines = devices
+    .slice(0, count)
+    .map((device, i) => `${device.token} ${hostOf(device.tenant)} ${device.id} ${keys[i % tenants.length]}\n`);
   writeFileSync(file, lines.join(''));
 }
 

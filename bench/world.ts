@@ -45,7 +45,7 @@ export const cpuSeconds = (target: Target, clients: readonly number[]): CpuSecon
 /** Audits what was written to a target since the last audit. */
 export async function audit(
   target: Target,
-  logs: { readonly acked: readonly string[]; readonly received?: string; readonly crashed?: boolean },
+  logs: { readonly acked: readonly string[]; readonly received?: readonly string[]; readonly crashed?: boolean },
 ): Promise<Audited> {
   const { cluster, population } = target;
   return await cluster.with(target.database, async (client) => target.audit.run({ client, population, ...logs }));
@@ -202,6 +202,18 @@ export class World implements Target {
       }
     }
     return all;
+  }
+
+  /** kill -9 of one instance, which is started again after `ms`, as by a supervisor. */
+  async crashOne(n: number, ms: number): Promise<void> {
+    const server = this.running[n];
+    if (server === undefined) throw new Error(`there is no instance ${n}`);
+    server.process.kill('SIGKILL');
+    await server.ended;
+    await sleep(ms);
+    const again = this.startOne(n);
+    this.running = this.running.with(n, again);
+    await again.next('listening');
   }
 
   /** kill -9 of every instance and database at once. Then all come back: the database by its supervisor, the servers here. */

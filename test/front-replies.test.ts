@@ -181,6 +181,18 @@ t.test('ERR-13 ERR-14 LOG-04: causes stay in the log, under the id of the reply'
   t.equal((await ask(port, '/api/items', { body: writeA() })).status, 409);
 });
 
+t.test('LOG-06: a crowd that is refused does not fill the log', async (t) => {
+  const { port, actor, lines, clock } = await frontOf(t);
+  actor.refuse = () => Promise.reject(unavailable('the database is out of reach'));
+  const refused = () => lines.filter(({ message }) => message === 'request refused');
+  for (let n = 0; n < 60; n++) t.equal((await ask(port, '/api/items', { body: writeA() })).status, 503);
+  t.equal(refused().length, 50);
+  clock.advance(1_000);
+  t.equal((await ask(port, '/api/items', { body: writeA() })).status, 503);
+  t.equal(refused().length, 51);
+  t.equal(refused().at(-1)?.['leftOut'], 10);
+});
+
 t.test('LOG-01 LOG-02 LOG-03: one line per request, without anything secret', async (t) => {
   const { port, lines } = await frontOf(t);
   const reply = await ask(port, '/api/items?note=query-secret', { body: writeA({ note: 'body-secret' }) });

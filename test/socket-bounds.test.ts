@@ -1,10 +1,12 @@
 /** What bounds a device socket: its token, its number, its hellos, the server's state. */
+import { execFileSync } from 'node:child_process';
 import t from 'tap';
 import { TestClock } from './support/clock.js';
+import { frontOf, tokenOf } from './support/front.js';
 import { databaseDown } from './support/server.js';
 import { barrier, changesOf, range, untilVersion } from './support/stream.js';
 import { world } from './support/two-devices.js';
-import { SHAPES, UpgradeRefused } from './support/wire.js';
+import { SHAPES, UpgradeRefused, Wire } from './support/wire.js';
 
 t.setTimeout(300_000);
 
@@ -106,4 +108,33 @@ t.test('bounds', async (t) => {
     await socket.hello();
     t.pass('when the fault is gone, it is served');
   });
+});
+
+t.test(
+  'WS-30: sockets leave descriptors for the database: a device beyond them is told when to come again',
+  async (t) => {
+    const { port } = await frontOf(t, { socketsMax: 2 });
+    const wire = new Wire(port);
+    const token = tokenOf();
+    const sockets = await Promise.all(range(1, 2).map(async () => wire.connect({ token })));
+    const refusal = await wire.connect({ token }).catch((error: unknown) => error);
+    t.ok(refusal instanceof UpgradeRefused);
+    if (refusal instanceof UpgradeRefused) {
+      t.equal(refusal.reply.outcome, '503 unavailable');
+      t.equal(refusal.reply.headers['retry-after'], '10');
+    }
+    await sockets[0]?.close();
+    await (await wire.connect({ token })).close();
+    await sockets[1]?.close();
+    wire.close();
+  },
+);
+
+t.test('WS-30: what fits is known from the limit of the process', (t) => {
+  const script = `import('${new URL('../src/server/realtime/descriptors.js', import.meta.url).href}').then(({ socketsThatFit }) => console.log(socketsThatFit()))`;
+  const fit = (limit: number): number =>
+    Number(execFileSync('sh', ['-c', `ulimit -n ${limit} && exec "$0" -e "$1"`, process.execPath, script]).toString());
+  t.equal(fit(300), 172);
+  t.equal(fit(10_000), 9_500);
+  t.end();
 });

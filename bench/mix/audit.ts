@@ -39,7 +39,7 @@ export class MixAudit {
       );
     }
     const head = (tenant: string): number => this.heads.get(tenant) ?? 0;
-    const frames = checkReceived({ population: this.population, received, stored: versions, head });
+    const frames = checkReceived({ population: this.population, received: [received], stored: versions, head });
     let count = 0;
     for (const [tenant, all] of changes) {
       this.heads.set(tenant, head(tenant) + all.length);

@@ -1,10 +1,14 @@
 /* WebSocket receivers: many sockets in one process, every pushed item and deletion recorded.
  *
  *   receivers port=N sockets=FILE [kind=service|socketio|bare] [path=/ws] [hello=1|0|later] [reconnect=1] [opening=128]
- *     [wait=1] [source=0]
+ *     [spread=SECONDS] [wait=1] [source=0] [first=0]
  *
  * sockets: lines of "token since host". kind: what is spoken inside: the service's frames, the reference's Socket.IO, or none.
  * source: sockets are opened from 127.0.(source + 1).1 and on. wait: nothing is opened before the command `open`.
+ * spread: each socket is first opened at a random moment of this time; without it all come as fast as `opening` admits.
+ * reconnect=1: what is closed, refused or not open within 20 s comes back as the SDK does (src/sdk/reconnecting-socket.ts):
+ * at the time that the server names, else after a wait that doubles from a second to a minute. first: number of the first
+ * line in the records.
  * Says {"event":"ready"} once all sockets are open and, with hello=1, caught up. Reads commands, a line each:
  *   open             with wait=1
  *   hello            with hello=later: sends every hello, says {"event":"replayed"} when all have caught up
@@ -20,9 +24,10 @@ enum state { CLOSED, CONNECTING, UPGRADING, OPEN, LIVE };
 
 struct receiver {
   int fd;
-  uint8_t state, again, counted;
+  uint8_t state, again, counted, tries;
   uint32_t have, room;
   uint32_t version;
+  uint32_t due; /* ms; closed: the next attempt; opening: it has failed then; live: it counts as good from then on */
   char *kept; /* the beginning of a frame whose rest has not come; only while there is one */
 };
 
@@ -34,9 +39,17 @@ static enum kind kind;
 static const char *path, *hello;
 static struct records records;
 static uint64_t frames, bytes, pings, closes, disorder, unstamped, others, rows;
-static uint64_t hello_at, replayed_at, retry_at;
+static uint64_t hello_at, replayed_at, looked_at;
 static int announced, replaying, waiting, source;
-static uint64_t open_at;
+static uint64_t open_at, begun_at;
+static uint32_t first, absent, spread_ms;
+static uint64_t codes[5000]; /* how often a socket ended with a close code, or an upgrade with a status */
+#define NO_CLOSE_FRAME 1006
+#define OPEN_WITHIN_MS 20000
+#define GOOD_AFTER_MS 10000
+#define RESTART_SPREAD_MS 3000
+#define BACKOFF_FIRST_MS 1000
+#define BACKOFF_MOST_MS 60000
 #define INPUT (1u << 20)
 static char input[INPUT];
 
@@ -97,8 +110,14 @@ static void send_hello(struct receiver *r) {
   send_text(r, text);
 }
 
+static uint32_t now_ms(void) { return (uint32_t)((now_ns() - begun_at) / 1000000); }
+
+static uint32_t random_below(uint32_t bound) { return bound ? (uint32_t)(prng_next() >> 33) % bound : 0; }
+
 static void open_socket(uint32_t i) {
   struct receiver *r = &sockets[i];
+  absent--;
+  r->due = now_ms() + OPEN_WITHIN_MS;
   r->have = 0;
   r->state = CONNECTING;
   /* At most 9,000 sockets an address: connect() slows down badly past 14,000 ports per pair of addresses. */
@@ -118,12 +137,27 @@ static void now_live(struct receiver *r) {
   if (r->state == LIVE) return;
   settled(r);
   r->state = LIVE;
+  r->due = now_ms() + GOOD_AFTER_MS;
   live_count++;
 }
 
-static void lost(uint32_t i) {
+/* When a socket comes back that ended with `code`. `after`: the seconds that the server named, 0: it named none. */
+static uint32_t come_back(struct receiver *r, unsigned code, uint32_t after) {
+  uint32_t now = now_ms();
+  if (r->state == LIVE && now >= r->due) r->tries = 0;
+  if (after > 0) return now + after * 1000 + random_below(after * 250 + 1000);
+  if (code == 1012) return now + random_below(RESTART_SPREAD_MS);
+  uint32_t most = BACKOFF_FIRST_MS << (r->tries < 6 ? r->tries : 6);
+  if (most > BACKOFF_MOST_MS) most = BACKOFF_MOST_MS;
+  if (r->tries < 6) r->tries++;
+  return now + most / 2 + random_below(most / 2);
+}
+
+static void ended(uint32_t i, unsigned code, uint32_t after) {
   struct receiver *r = &sockets[i];
   if (r->state == CLOSED) return;
+  if (!reconnect) die("socket %u was closed: %u", i, code);
+  r->due = come_back(r, code, after);
   if (r->state == LIVE) live_count--;
   settled(r);
   close(r->fd);
@@ -133,8 +167,27 @@ static void lost(uint32_t i) {
   r->fd = -1;
   r->state = CLOSED;
   r->again = 1;
+  absent++;
   closes++;
-  if (!reconnect) die("socket %u was closed", i);
+  codes[code < 5000 ? code : 4999]++;
+}
+
+static void lost(uint32_t i) { ended(i, NO_CLOSE_FRAME, 0); }
+
+/* The number after `name`, 0 where it is absent. */
+static uint32_t number_after(const char *p, size_t length, const char *name) {
+  size_t n = strlen(name);
+  const char *at = length < n ? NULL : memmem(p, length, name, n);
+  uint32_t number = 0;
+  for (at = at ? at + n : p + length; at < p + length && *at >= '0' && *at <= '9' && number < 100000; at++)
+    number = number * 10 + (uint32_t)(*at - '0');
+  return number;
+}
+
+/* A close frame; its reason may name when to come back. */
+static void closed(uint32_t i, const char *p, size_t length) {
+  unsigned code = length > 1 ? (unsigned)((uint8_t)p[0] << 8 | (uint8_t)p[1]) : NO_CLOSE_FRAME;
+  ended(i, code, number_after(p, length, "retry-after="));
 }
 
 static void upgraded(struct receiver *r) {
@@ -168,7 +221,7 @@ static void item(uint32_t i, const char *p, size_t length) {
   struct record *one = record_add(&records);
   one->stamp = stamp;
   one->latency_ns = clamp_ns(now > stamp ? now - stamp : 0);
-  one->who = i;
+  one->who = first + i;
   one->version = v;
   one->flags = (r->state == LIVE ? 0u : 1u) | (r->again ? 2u : 0u);
   memcpy(one->id, id + 6, 26);
@@ -187,7 +240,7 @@ static void deletion(uint32_t i, const char *p, size_t length) {
   if (v <= r->version) disorder++;
   r->version = v;
   struct record *one = record_add(&records);
-  one->who = i;
+  one->who = first + i;
   one->version = v;
   one->flags = (r->state == LIVE ? 0u : 1u) | (r->again ? 2u : 0u);
   memcpy(one->id, id + 6, 26);
@@ -237,7 +290,7 @@ static void frame(uint32_t i, int opcode, const char *p, size_t length) {
   frames++;
   bytes += length;
   if (opcode == 9) send_frame(&sockets[i], 10, p, length), pings++;
-  else if (opcode == 8) fprintf(stderr, "receivers: closed with %d\n", length > 1 ? (uint8_t)p[0] << 8 | (uint8_t)p[1] : 0);
+  else if (opcode == 8) closed(i, p, length);
   else if (opcode != 1 || length == 0) others++;
   else if (kind == SOCKETIO) socketio_text(i, p, length);
   else if (kind == SERVICE) service_text(i, p, length);
@@ -273,7 +326,7 @@ static size_t take_upgrade(uint32_t i, const char *p, size_t have) {
   if (!end) return 0;
   if (have < 12 || memcmp(p + 9, "101", 3)) {
     if (!reconnect) die("upgrade refused: %.*s", (int)have, p);
-    lost(i);
+    ended(i, have < 12 ? NO_CLOSE_FRAME : (unsigned)atoi(p + 9), number_after(p, (size_t)(end - p), "etry-After: "));
     return have;
   }
   upgraded(&sockets[i]);
@@ -320,12 +373,20 @@ static void ready(uint32_t i, uint32_t events) {
   }
 }
 
+static void print_codes(void) {
+  printf("\"codes\":{");
+  for (unsigned code = 0, any = 0; code < 5000; code++)
+    if (codes[code]) printf("%s\"%u\":%llu", any++ ? "," : "", code, (unsigned long long)codes[code]);
+  printf("},");
+}
+
 static void report(uint64_t from, uint64_t to) {
   printf("{\"event\":\"report\",\"sockets\":%u,\"live\":%u,\"frames\":%llu,\"rows\":%llu,\"bytes\":%llu,\"pings\":%llu,"
          "\"closes\":%llu,\"disorder\":%llu,\"unstamped\":%llu,\"others\":%llu,\"recorded\":%zu,",
          count, live_count, (unsigned long long)frames, (unsigned long long)rows, (unsigned long long)bytes,
          (unsigned long long)pings, (unsigned long long)closes, (unsigned long long)disorder,
          (unsigned long long)unstamped, (unsigned long long)others, records.count);
+  print_codes();
   print_latency(&records, from, to);
   puts("}");
 }
@@ -342,6 +403,7 @@ static void command(char *line) {
   } else if (!strcmp(word, "open")) {
     waiting = 0;
     open_at = now_ns();
+    for (uint32_t i = 0; i < count && spread_ms; i++) sockets[i].due = now_ms() + random_below(spread_ms);
   } else if (!strcmp(word, "hello")) {
     replaying = 1;
     hello_at = now_ns();
@@ -366,13 +428,24 @@ static void commands(void) {
   }
 }
 
+/* Opens what is due, and gives up what takes too long. Looks at every socket, so ten times a second. */
+static void look(void) {
+  uint32_t now = now_ms();
+  for (uint32_t i = 0; i < count; i++) {
+    const struct receiver *r = &sockets[i];
+    if (r->state == LIVE || r->due > now) continue;
+    if (r->state != CLOSED && r->counted) lost(i);
+    else if (r->state == CLOSED && opening < opening_most) open_socket(i);
+  }
+}
+
 static void open_more(uint64_t now) {
   if (waiting) return;
-  while (next_to_open < count && opening < opening_most) open_socket(next_to_open++);
-  if (!reconnect || next_to_open < count || now < retry_at || live_count + opening >= count) return;
-  retry_at = now + 100000000ull;
-  for (uint32_t i = 0; i < count && opening < opening_most; i++)
-    if (sockets[i].state == CLOSED) open_socket(i);
+  while (!spread_ms && next_to_open < count && opening < opening_most) open_socket(next_to_open++);
+  if ((!spread_ms && next_to_open < count) || !(reconnect || spread_ms) || absent + opening == 0) return;
+  if (now - looked_at < 100000000ull) return;
+  looked_at = now;
+  look();
 }
 
 static void announce(void) {
@@ -401,15 +474,20 @@ int main(int argc, char **argv) {
   waiting = atoi(option(argc, argv, "wait", "0"));
   source = atoi(option(argc, argv, "source", "0"));
   opening_most = (uint32_t)atoi(option(argc, argv, "opening", "128"));
+  first = (uint32_t)atoi(option(argc, argv, "first", "0"));
+  spread_ms = (uint32_t)(atof(option(argc, argv, "spread", "0")) * 1000);
+  begun_at = now_ns();
   const char *spoken = option(argc, argv, "kind", "service");
   kind = !strcmp(spoken, "service") ? SERVICE : !strcmp(spoken, "socketio") ? SOCKETIO : BARE;
   read_sockets(option(argc, argv, "sockets", NULL));
+  absent = count;
+  if (spread_ms && !waiting) die("spread= takes wait=1");
   poll_fd = epoll_create1(0);
   struct epoll_event keys = {.events = EPOLLIN, .data.u32 = UINT32_MAX}, events[512];
   epoll_ctl(poll_fd, EPOLL_CTL_ADD, 0, &keys);
   for (;;) {
     open_more(now_ns());
-    int n = epoll_wait(poll_fd, events, 512, next_to_open < count || reconnect ? 20 : 1000);
+    int n = epoll_wait(poll_fd, events, 512, absent + opening > 0 ? 20 : 1000);
     for (int k = 0; k < n; k++) {
       if (events[k].data.u32 == UINT32_MAX) commands();
       else if (sockets[events[k].data.u32].state != CLOSED) ready(events[k].data.u32, events[k].events);

@@ -135,6 +135,7 @@ export interface FrontSetup {
   readonly services?: Partial<App>;
   /** False: the actor has to be loaded first. */
   readonly loaded?: boolean;
+  readonly socketsMax?: number;
 }
 
 export interface TestFront {
@@ -215,7 +216,7 @@ export async function frontOf(t: WithTeardown, setup: FrontSetup = {}): Promise<
     clock,
     config: { ...CONFIG, ...setup.config },
   };
-  const front = await startListening(rowsOf(app), app);
+  const front = await startListening(rowsOf(app), app, { socketsMax: setup.socketsMax });
   t.teardown(async () => {
     const closed = front.close(0);
     clock.advance(0);

@@ -62,19 +62,26 @@ export async function folderOutput(name: string, manifest: ArchiveManifest): Pro
   };
 }
 
-/** Names that are taken, by folder; on some systems case makes no difference. */
+/** On some systems neither case nor the form of accents makes a difference. */
+const keyOf = (name: string): string => name.normalize('NFC').toLowerCase();
+
+/** Names that are taken, by folder. */
 class Names {
-  private readonly taken = new Map<string, Set<string>>();
+  /** Of each folder the names that are taken, with the number that was last given for that name. */
+  private readonly taken = new Map<string, Map<string, number>>();
 
   free(folder: string, name: string): string {
-    const taken = this.taken.get(folder) ?? new Set();
+    const taken = this.taken.get(folder) ?? new Map<string, number>();
     this.taken.set(folder, taken);
     const [, stem = name, ending = ''] = /^(.+?)(\.[^.]{1,10})?$/su.exec(name) ?? [];
-    for (let count = 1; ; count++) {
+    const wanted = keyOf(name);
+    // Goes on behind the last number: from the first one, many items of one title would take quadratic time.
+    for (let count = (taken.get(wanted) ?? 0) + 1; ; count++) {
       const tried = count === 1 ? name : `${stem} (${count})${ending}`;
-      const key = tried.normalize('NFC').toLowerCase();
-      if (taken.has(key)) continue;
-      taken.add(key);
+      const key = keyOf(tried);
+      if (count > 1 && taken.has(key)) continue;
+      taken.set(key, 1);
+      taken.set(wanted, count);
       return tried;
     }
   }

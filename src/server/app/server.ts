@@ -6,6 +6,7 @@ import type { Config } from '../config/config.js';
 import { serverSecrets } from '../config/secrets.js';
 import { describe } from '../http/fail.js';
 import { rowsOf, type App } from './route-table.js';
+import { socketsThatFit } from '../realtime/descriptors.js';
 import { startListening, type Listener } from '../realtime/server.js';
 import { Metrics } from '../ops/metrics.js';
 import { ensureSingleTenant } from '../devices/store.js';
@@ -196,5 +197,5 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     docs,
     web,
   };
-  return startListening(rowsOf(app), app, { sharePort: options.sharePort ?? false });
+  return startListening(rowsOf(app), app, { sharePort: options.sharePort ?? false, socketsMax: socketsThatFit() });
 }

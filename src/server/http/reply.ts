@@ -150,6 +150,9 @@ function codingOf(header: string): 'br' | 'gzip' | '' {
 /** How a file, or a part of it, is sent. */
 type Sent = Pick<DownloadOptions, 'part' | 'tooSlow'> & Pick<Outgoing, 'status' | 'headers'>;
 
+/** A line with its cause takes as long as many of the requests that it is about. */
+const REFUSAL_LINES_PER_S = 50;
+
 /** Writes every reply and refusal, assigns request ids and logs one line for each request. */
 export class ResponseWriter {
   /** Ids are unique across processes by their random prefix, and within one by a counter. */
@@ -159,6 +162,8 @@ export class ResponseWriter {
   private readonly debug: boolean;
   /** While the server stops, each reply closes its connection. */
   closing = false;
+  /** Lines on refusals in the second that begins at `since`, ms, and those that were left out since the last line. */
+  private readonly lines = { since: -Infinity, written: 0, left: 0 };
 
   constructor(
     private readonly options: {
@@ -316,7 +321,22 @@ export class ResponseWriter {
     const { log } = this.options;
     const fields = { requestId: ctx.requestId, route: ctx.route, tenantId: ctx.tenantId, cause: describe(error) };
     if (status === 500) log.error(fields, 'request failed');
-    else log.warn(fields, 'request refused');
+    else if (this.hasLine()) {
+      const leftOut = this.lines.left;
+      this.lines.left = 0;
+      log.warn(leftOut === 0 ? fields : { ...fields, leftOut }, 'request refused');
+    } else this.lines.left++;
+  }
+
+  /** False once a second has its lines: while the database is away, every device of a crowd is refused. */
+  private hasLine(): boolean {
+    const { lines } = this;
+    const now = this.options.clock.now();
+    if (Math.abs(now - lines.since) >= 1_000) {
+      lines.since = now;
+      lines.written = 0;
+    }
+    return lines.written++ < REFUSAL_LINES_PER_S;
   }
 
   /** Whether CORS allows this origin (reference, Configuration). */

@@ -89,13 +89,16 @@ function appOf(sockets: Sockets, upgrader: Upgrader, pongGraceMs: number): Templ
 }
 
 /**
- * Starts the server with these rows. `sharePort`: other processes of this service listen on the same port. Rejects when
- * it cannot listen.
+ * Starts the server with these rows. `sharePort`: other processes of this service listen on the same port. `socketsMax`:
+ * how many device sockets it admits (see `socketsThatFit`). Rejects when it cannot listen.
  */
 export async function startListening<P extends SocketParts>(
   rows: readonly Row<P>[],
   parts: P,
-  { sharePort = false }: { readonly sharePort?: boolean } = {},
+  {
+    sharePort = false,
+    socketsMax = Infinity,
+  }: { readonly sharePort?: boolean; readonly socketsMax?: number | undefined } = {},
 ): Promise<Listener> {
   const { config, clock, log, presence } = parts;
   const pipeline = new Pipeline(rows, parts);
@@ -103,6 +106,7 @@ export async function startListening<P extends SocketParts>(
     ...{ clock, log, presence },
     pingIntervalMs: config.wsPingIntervalMs,
     pongGraceMs: config.wsPongGraceMs,
+    most: socketsMax,
   });
   const room = new SocketRoom(clock, UNSENT_MAX);
   const upgrader = new Upgrader(parts, pipeline, sockets, room);

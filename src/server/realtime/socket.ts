@@ -1,7 +1,7 @@
 /** Device sockets (reference, Sockets): frames of clients, heartbeats, close codes. */
 import type { Clock } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
-import { codeOf, invalid, ServiceError } from '../../protocol/errors.js';
+import { codeOf, invalid, ServiceError, unavailable } from '../../protocol/errors.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../../protocol/frames.js';
 import { FRAME_MAX, FRAMES_PENALTY_MS, SOCKET_UNSENT_MAX, SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
 import { validateHelloFrame } from '../http/validators.js';
@@ -16,6 +16,8 @@ const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies Ping
 const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
 /** A client's heartbeat in its usual spelling: it is compared, since parsing would be most of the cost of an idle socket. */
 const PONG_BYTES = Buffer.from(PONG);
+/** Retry-After of a process that has its maximum of sockets, s. */
+const FULL_RETRY_S = 10;
 /** `closeAll` closes sockets in batches at this interval, ms. */
 const SPREAD_STEP_MS = 50;
 
@@ -27,6 +29,8 @@ export interface SocketsOptions {
   readonly presence: { touched(tenantId: string, deviceId: string): void };
   readonly pingIntervalMs: number;
   readonly pongGraceMs: number;
+  /** Most sockets of the process. */
+  readonly most: number;
 }
 
 /** A client's frame. Throws `validation` where it is malformed. */
@@ -150,8 +154,13 @@ export class Sockets {
     return false;
   }
 
-  /** Throws `rate_limited` when the device has its maximum of sockets, or exceeded a rate on one a short time ago. */
+  /**
+   * Throws `rate_limited` when the device has its maximum of sockets, or exceeded a rate on one a short time ago, and
+   * `unavailable` when the process has its maximum: the device may find place in another one.
+   */
   admit(actor: TenantActor, deviceId: string): void {
+    if (this.size >= this.options.most)
+      throw unavailable('this server has as many sockets as it can hold', FULL_RETRY_S);
     if (this.penalties.size > 0) this.checkPenalty(`${actor.tenantId}/${deviceId}`);
     if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
     throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
