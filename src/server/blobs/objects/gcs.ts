@@ -86,9 +86,13 @@ export class GcsStore extends BucketStore {
 
   /** The session is a right by itself: nothing is signed, and it ends with the upload. */
   signPart({ session, size: whole }: OpenUpload, { from, size }: PartGrant): Promise<SignedRequest> {
-    const range = `bytes ${from}-${from + size - 1}/${whole}`;
-    // Browsers do not show a page the 308 that otherwise says: go on.
-    return Promise.resolve({ url: session ?? '', headers: { 'content-range': range, 'x-guploader-no-308': 'yes' } });
+    const headers = {
+      'content-length': String(size),
+      'content-range': `bytes ${from}-${from + size - 1}/${whole}`,
+      // Browsers do not show a page the 308 that otherwise says: go on.
+      'x-guploader-no-308': 'yes',
+    };
+    return Promise.resolve({ url: session ?? '', headers });
   }
 
   async abort({ session }: OpenUpload): Promise<void> {
