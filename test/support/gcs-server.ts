@@ -2,7 +2,7 @@
  * A stand-in for Google Cloud Storage, strict where the real one is: signed URLs pass the verifier that Google's vectors
  * prove, calls of the JSON interface need a token that the service account signed. It can break in the ways that stores break.
  */
-import { createVerify, generateKeyPairSync } from 'node:crypto';
+import { createVerify, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
@@ -49,6 +49,7 @@ const PAGE_MAX = 1000;
 
 /** A service account: its key file, and what the stand-in knows of it. */
 export interface ServiceAccount extends Signer {
+  readonly privateKey: KeyObject;
   /** For `GOOGLE_APPLICATION_CREDENTIALS`. */
   readonly keyFile: string;
 }
@@ -68,7 +69,7 @@ export async function newServiceAccount(t: WithTeardown, name = 'blobs'): Promis
     token_uri: 'http://127.0.0.1:1/no-token-server', // nobody listens there: calls have to bear what the key signed
   };
   await writeFile(keyFile, JSON.stringify(key), { mode: 0o600 });
-  return { email, publicKey, keyFile };
+  return { email, publicKey, privateKey, keyFile };
 }
 
 /** See above. */
@@ -81,6 +82,8 @@ export class GcsStandIn extends LoopbackServer {
   clockAheadMs = 0;
   /** Objects of one page at most. */
   pageMax = PAGE_MAX;
+  /** Tokens that were issued elsewhere: by a metadata server, or for another identity. */
+  issued: (authorization: string) => boolean = () => false;
   /** Origins that the bucket's CORS rules name. */
   origins: readonly string[] = [];
   readonly sessions = new GcsSessions({
@@ -175,7 +178,8 @@ export class GcsStandIn extends LoopbackServer {
   }
 
   private authorized(headers: GcsCall['headers']): boolean {
-    return tokenHolds(headers['authorization'] ?? '', this.account, this.now());
+    const token = headers['authorization'] ?? '';
+    return this.issued(token) || tokenHolds(token, this.account, this.now());
   }
 
   private async answerXml(call: Taken): Promise<GcsAnswer> {
