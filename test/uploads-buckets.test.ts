@@ -17,7 +17,6 @@ const DAY_MS = 24 * 3_600_000;
 const PREFIX = 'of/the-tests';
 const sha = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
 
-
 interface Setting {
   readonly bucket: BucketUnderTest;
   readonly scene: Scene;

@@ -173,7 +173,7 @@ export class GcsStandIn extends LoopbackServer {
     if (!this.authorized(headers)) return jsonError(401, 'authError');
     if (path !== `/upload/storage/v1/b/${this.bucket}/o`) return jsonError(404, 'notFound');
     if (method !== 'POST' || query.get('uploadType') !== 'resumable') return jsonError(400, 'invalid');
-    for await (const chunk of call.request) void chunk;
+    call.request.resume();
     return this.sessions.begin(call, this.url + path);
   }
 
