@@ -247,14 +247,15 @@ t.test('BLOB-61: an upload is refused as an upload URL is', async (t) => {
 });
 
 t.test('BLOB-61: a thousand uploads may be open', async (t) => {
-  const made: string[] = [];
-  for (let at = 0; at < 1_000; at += 20) {
-    const some = await Promise.all(Array.from({ length: 20 }, () => begun(wire, at % 40 === 0 ? first : second, 1)));
-    made.push(...some.map(({ blobRef }) => blobRef));
-    stage.clock.advance(2_000);
-  }
+  // All but one by hand, for time's sake; without bytes, so that what the tenant holds stays right.
+  await scene.server.sql(
+    `INSERT INTO blobs (tenant_id, ref, size, state, created_at, expires_at)
+      SELECT $1, lpad(n::text, 26, '0') || '.bin', 0, 'reserved', $2, $3 FROM generate_series(1, 999) n`,
+    [scene.server.tenantId, stage.clock.now(), stage.clock.now() + DAY_MS],
+  );
+  const { blobRef } = await begun(wire, second, 1);
   t.equal((await askBegin(wire, first, 1)).outcome, '429 rate_limited');
-  await drop(made[0] ?? '');
+  await drop(blobRef);
   t.equal((await askBegin(wire, first, 1)).status, 200);
   stage.clock.advance(2 * DAY_MS);
   await stage.released();
