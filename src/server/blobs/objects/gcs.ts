@@ -2,25 +2,53 @@
 import { ApiError, Storage, type File } from '@google-cloud/storage';
 import type { Readable } from 'node:stream';
 import { ServiceError } from '../../../protocol/errors.js';
-import type { DownloadGrant, ObjectName, SignedRequest, UploadGrant } from '../ports.js';
+import {
+  partSizeOf,
+  type DownloadGrant,
+  type ObjectName,
+  type OpenUpload,
+  type PartGrant,
+  type SignedDownload,
+  type SignedRequest,
+  type UploadGrant,
+  type UploadStart,
+} from '../ports.js';
 import { BucketStore, type BucketOptions, type Metadata, type Page } from './bucket.js';
+import { hasKey, Signing, SignedUrls } from './google-signing.js';
 import { codeOfError, connectionFault, reasonOfStatus, StoreFault } from './fault.js';
 
+/** A session's answer that more bytes are to come. */
+const GO_ON = 308;
+/** Answers of a session that is not there: never was, has run out, was given up. */
+const ENDED: ReadonlySet<number> = new Set([404, 410, 499]);
 /** Between two tries of one call, s, at most. */
 const RETRY_DELAY_MAX_S = 2;
 
+/** Where the bucket is, and for tests who signs. */
+export interface GcsOptions extends BucketOptions {
+  /** In place of Google's IAM. */
+  readonly signingEndpoint?: string;
+}
+
 /**
  * Credentials come from where Google's libraries look: `GOOGLE_APPLICATION_CREDENTIALS` names the key file of a service
- * account. Only with such a key is signing done on this machine.
+ * account, or a file of workload identity federation; else the machine's metadata server gives tokens. With a key signing
+ * is done on this machine. Without one IAM signs download URLs and plain uploads, and every other upload is a session,
+ * which needs no signature.
  */
 export class GcsStore extends BucketStore {
   readonly kind = 'gcs';
   private readonly storage: Storage;
+  private readonly urls = new SignedUrls();
+  private readonly signing: Signing;
+  private readonly signingAt: { readonly signingEndpoint?: string };
 
-  constructor(options: BucketOptions) {
+  constructor(options: GcsOptions) {
     super(options);
     const { callMs, retries } = this.bounds;
     this.storage = new Storage({
+      // No call here names a project. Without one the library looks for it first, also by running gcloud, for seconds.
+      projectId: 'none',
       ...(options.endpoint === undefined ? {} : { apiEndpoint: options.endpoint }),
       // Without this the library sends only anonymous calls to an endpoint that is not Google's public one.
       useAuthWithCustomEndpoint: true,
@@ -34,6 +62,11 @@ export class GcsStore extends BucketStore {
     });
     // The key signs each call itself; otherwise a second server would have to issue tokens, and could be down.
     this.storage.authClient.useJWTAccessWithScope = true;
+    const { signingEndpoint } = options;
+    this.signingAt = signingEndpoint === undefined ? {} : { signingEndpoint };
+    const faultOf = (call: string, error: unknown): StoreFault => this.faultOf(call, error);
+    this.signing = new Signing({ callMs, faultOf, now: Date.now });
+    this.signing.take(this.storage.authClient);
   }
 
   signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest> {
@@ -42,16 +75,51 @@ export class GcsStore extends BucketStore {
     const bound = { 'x-goog-content-length-range': `${size},${size}`, 'x-goog-if-generation-match': '0' };
     return this.sign('sign upload', { 'content-type': contentType, ...bound }, async () => {
       const options = { action: 'write', contentType, extensionHeaders: bound, ...validity(grant) } as const;
-      return (await file.getSignedUrl(options))[0];
+      return (await file.getSignedUrl({ ...options, ...this.signingAt }))[0];
     });
   }
 
-  signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedRequest> {
+  async signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedDownload> {
     const file = this.file(name);
-    return this.sign('sign download', {}, async () => {
-      const options = { action: 'read', responseDisposition: 'attachment', ...validity(grant) } as const;
-      return (await file.getSignedUrl(options))[0];
-    });
+    const sign = (): Promise<SignedRequest> =>
+      this.sign('sign download', {}, async () => {
+        const options = { action: 'read', responseDisposition: 'attachment', ...validity(grant) } as const;
+        return (await file.getSignedUrl({ ...options, ...this.signingAt }))[0];
+      });
+    if (await this.hasKey()) return { ...(await sign()), expiresAt: grant.expiresAt };
+    return this.urls.get(file.name, grant, sign);
+  }
+
+  async begin(name: ObjectName, { size, contentType, page }: UploadStart): Promise<string | undefined> {
+    if (size <= partSizeOf(size) && (await this.hasKey())) return undefined;
+    const [session] = this.present(
+      'begin',
+      await this.call('begin', () =>
+        this.file(name).createResumableUpload({
+          metadata: { contentType, contentLength: size },
+          preconditionOpts: { ifGenerationMatch: 0 },
+          // A session answers the pages of one origin, whatever the bucket's own rules are.
+          ...(page === undefined ? {} : { origin: page }),
+        }),
+      ),
+    );
+    if (!URL.canParse(session)) throw this.fault('broken', 'begin: no session');
+    return session;
+  }
+
+  /** The session is a right by itself: nothing is signed, and it ends with the upload. */
+  signPart({ session, size: whole }: OpenUpload, { from, size }: PartGrant): Promise<SignedRequest> {
+    const headers = {
+      'content-length': String(size),
+      'content-range': `bytes ${from}-${from + size - 1}/${whole}`,
+      // Browsers do not show a page the 308 that otherwise says: go on.
+      'x-guploader-no-308': 'yes',
+    };
+    return Promise.resolve({ url: session ?? '', headers });
+  }
+
+  async abort({ session }: OpenUpload): Promise<void> {
+    await this.call('abort', (signal) => this.ask(session ?? '', { method: 'DELETE', signal }));
   }
 
   async remove(name: ObjectName): Promise<void> {
@@ -81,6 +149,36 @@ export class GcsStore extends BucketStore {
     return found && metadataOf(found[0]);
   }
 
+  protected async keptOf({ session, size }: OpenUpload): Promise<number | undefined> {
+    const headers = { 'content-range': `bytes */${size}` };
+    const found = await this.call('standing', (signal) => this.ask(session ?? '', { method: 'PUT', headers, signal }));
+    if (found === undefined) return undefined;
+    if (found.status !== GO_ON) return size;
+    const [, last] = /^bytes=0-(\d{1,16})$/.exec(found.range ?? 'bytes=0--1') ?? [];
+    return last === undefined ? 0 : Math.min(Number(last) + 1, size - 1);
+  }
+
+  /** A request to a session. Undefined: there is none (any more); its end is a status of its own. */
+  private async ask(
+    url: string,
+    request: {
+      readonly method: 'PUT' | 'DELETE';
+      readonly headers?: Record<string, string>;
+      readonly signal: AbortSignal;
+    },
+  ): Promise<{ readonly status: number; readonly range: string | undefined } | undefined> {
+    const { method, headers = {}, signal } = request;
+    const response = await this.storage.authClient.request({
+      ...{ url, method, signal },
+      headers: { ...headers, 'content-length': '0' },
+      validateStatus: (status) => status === GO_ON || (status >= 200 && status < 300) || ENDED.has(status),
+    });
+    const { status } = response;
+    if (ENDED.has(status)) return undefined;
+    const range: unknown = response.headers['range'];
+    return { status, range: typeof range === 'string' ? range : undefined };
+  }
+
   protected async page(token: string | undefined, max: number): Promise<Page> {
     const query = { prefix: this.prefix, maxResults: max, pageToken: token, autoPaginate: false };
     const [files, following] = this.present(
@@ -99,7 +197,9 @@ export class GcsStore extends BucketStore {
 
   protected faultOf(call: string, error: unknown): StoreFault {
     if (error instanceof StoreFault) return error;
-    const status = error instanceof ApiError ? Number(error.code) : NaN;
+    const { fault: signing } = this.signing;
+    if (error instanceof Error && error.message === signing?.message) return signing;
+    const status = statusOf(error);
     if (Number.isInteger(status)) {
       const given = error instanceof ApiError ? error.errors?.[0]?.reason : undefined;
       const code = typeof given === 'string' && /^[A-Za-z]{1,64}$/.test(given) ? given : undefined;
@@ -116,9 +216,19 @@ export class GcsStore extends BucketStore {
     return new StoreFault('credentials', `${call}: the credentials cannot be used (${code ?? 'unknown error'})`, code);
   }
 
+  private async hasKey(): Promise<boolean> {
+    return this.present('credentials', await this.call('credentials', () => hasKey(this.storage.authClient)));
+  }
+
   private file(name: ObjectName): File {
     return this.storage.bucket(this.bucket).file(this.keyOf(name));
   }
+}
+
+/** The status of an answer: of the library's own calls, and of those that only bear its token. */
+function statusOf(error: unknown): number {
+  if (error instanceof ApiError) return Number(error.code);
+  return error instanceof Error && 'status' in error ? Number(error.status) : NaN;
 }
 
 /** The library rounds both down to whole seconds: no part of one is given away. */
