@@ -1,8 +1,8 @@
 /** Blobs held as a whole: what tests compare streams with. */
+import { BlobEncryptor } from '../../src/crypto/blob-stream.js';
 import type { SealedItem } from '../../src/crypto/item-tag.js';
 import {
   blobDecryptor,
-  blobEncryptor,
   draftBlob,
   itemAad,
   type BlobDraft,
@@ -23,7 +23,7 @@ export interface WholeBlob {
 /** A blob in chunks. */
 export function sealBlob(sodium: Sodium, { bytes, ...head }: WholeBlob): BlobDraft & { readonly ct: Uint8Array } {
   const draft = draftBlob(sodium, head);
-  const encryptor = blobEncryptor(sodium, draft);
+  const encryptor = new BlobEncryptor(sodium, { ...draft, aad: itemAad(draft) });
   return { ...draft, ct: concat([...encryptor.push(bytes), encryptor.finish()]) };
 }
 
