@@ -34,8 +34,11 @@ function setUp() {
       }),
   };
   const rows: Partial<BlobStore> = {
-    find: ({ ref }) =>
-      Promise.resolve<BlobRow>({ size: 10, state: ready.has(ref) ? 'ready' : 'reserved', expiresAt: 0 }),
+    find: (name) =>
+      Promise.resolve<BlobRow>({
+        ...{ ...name, size: 10, contentType: 'a/b', session: null, kept: 0, expiresAt: 0 },
+        state: ready.has(name.ref) ? 'ready' : 'reserved',
+      }),
     markReady: ({ ref }) => Promise.resolve(ready.has(ref) ? false : ready.add(ref).has(ref)),
   };
   const blobs = new Blobs({ store: store as ObjectStore, rows: rows as BlobStore, clock, maxBytes: 10, capBytes: 0 });

@@ -14,7 +14,8 @@ const REF = '01ARZ3NDEKTSV4RRFFQ69G5FB1.bin';
 
 t.test('BLOB-31: open reservations that are out of time are given back when there are too many', async (t) => {
   let open = 1_000;
-  const expired = Array.from({ length: 3 }, () => ({ tenantId: TENANT, ref: REF, size: 5 }));
+  const one = { tenantId: TENANT, ref: REF, size: 5, contentType: 'a/b', session: null, kept: 0 };
+  const expired = Array.from({ length: 3 }, () => one);
   const rows: Partial<BlobStore> = {
     reserve: () => Promise.resolve(open >= 1_000 ? 'too_many' : 'ok'),
     takeExpired: () => Promise.resolve(expired),
@@ -56,7 +57,7 @@ t.test('BLOB-32: a batch asks a store that is out of reach once, however many bl
   };
   const nothing = (): Promise<never> => Promise.reject(new Error('not asked for'));
   const { actor, port } = await frontOf(t, {
-    services: { blobs: { settle, uploadUrl: nothing, downloadUrl: nothing } },
+    services: { blobs: { settle, uploadUrl: nothing, downloadUrl: nothing, begin: nothing, continue: nothing, giveUp: nothing } },
   });
   actor.refuse = () => Promise.reject(new ServiceError('blob_not_found'));
   // One id: one after the other, so each would wait for the store's deadline anew.

@@ -158,7 +158,7 @@ t.test('BLOB-19: an upload that stalls or trickles is cut after a bounded time',
         check: () => ({ tenantId: TENANT, ref: 'x.bin' }),
         tooSlow: (_tenant, pace) => pace < 1024,
         download: () => Promise.reject(new Error('nobody asks')),
-        upload: async (_name, _size, source) => {
+        upload: async (_wish, source) => {
           let bytes = 0;
           try {
             for (let got = await source.next(); got !== undefined; got = await source.next())

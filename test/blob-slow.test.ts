@@ -58,6 +58,8 @@ async function placesOf(t: Test, bounds: { readonly all: number; readonly perTen
         close: () => Promise.resolve(),
       }),
     remove: () => Promise.resolve(),
+    openPart: () => Promise.reject(new Error('nobody sends parts')),
+    finish: () => Promise.reject(new Error('nobody sends parts')),
   };
   const rows: Partial<BlobStore> = { uploading: () => Promise.resolve(true), markReady: () => Promise.resolve(true) };
   const transfers = new Transfers({ files, rows: rows as BlobStore, clock, secret: SECRET, bounds });
@@ -162,7 +164,7 @@ t.test('BLOB-48: for each that is turned away one makes room, and who was turned
   const files = { open: () => Promise.resolve(undefined) } as unknown as BlobFiles;
   const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobStore;
   const transfers = new Transfers({ files, rows, clock, secret: SECRET, bounds: { all: 9, perTenant: 2 } });
-  for (const name of names) void transfers.upload(name, 1, body);
+  for (const name of names) void transfers.upload({ ...name, size: 1 }, body);
   t.equal(transfers.tooSlow(TENANT, 1023), true, 'too slow at any time');
   t.equal(transfers.tooSlow(TENANT, 1024), false);
   const turnAway = (): void => {

@@ -61,6 +61,7 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   slug_taken: 'Choose another name.',
   conflict:
     'The message says what stands against it: for a pairing code, draw another; for a bin with items, delete them or use `force`; for a bin id in use, choose another.',
+  upload_offset: 'Ask where the upload stands, and go on from there.',
   device_exists: 'Draw a new id. If the device is your own and the reply was lost: re-authenticate.',
   last_device: 'Pair another device first.',
   device_limit: 'Revoke a device that is not used any more.',
@@ -128,6 +129,7 @@ export const OPERATOR_NOTES: Readonly<Record<ErrorName, string>> = {
   version_conflict: 'Nothing: two devices changed one item, and both know.',
   slug_taken: 'Nothing: the name is in use. `service-admin tenants list` shows by whom.',
   conflict: 'Nothing: the message tells the client what stands against it.',
+  upload_offset: 'Nothing: a client was cut off, and goes on.',
   device_exists: 'Nothing: the reply of an earlier attempt was lost.',
   last_device: 'Nothing. A tenant that shall go as a whole: `service-admin tenants delete SLUG`.',
   device_limit: 'Nothing at night. `MAX_DEVICES` is the bound; the owner can revoke devices that are not used.',

@@ -176,6 +176,25 @@ const BLOBS: Readonly<Record<string, Example>> = {
 console.log(id); // room, upload and item in one call`,
     prints: /^[0-9A-Z]{26}$/,
   },
+  'POST /api/blobs/uploads': {
+    shell: mine('/api/blobs/uploads', { method: 'POST', body: '{ "contentLength": 12000000 }' }),
+    sdk: `${PUT_FILE}
+console.log(id); // begun, sent part by part, and named by an item, in one call`,
+    prints: /^[0-9A-Z]{26}$/,
+  },
+  'POST /api/blobs/uploads/:ref': {
+    shell: mine('/api/blobs/uploads/$UPLOAD', { method: 'POST' }),
+    sdk: `${PUT_FILE}
+console.log(await device.blobSize(id)); // after a cut the library asks, and goes on`,
+    prints: /^5$/,
+  },
+  'DELETE /api/blobs/uploads/:ref': {
+    shell: mine('/api/blobs/uploads/$UPLOAD', { method: 'DELETE' }),
+    sdk: `${PUT_FILE}
+await device.remove(id); // the blob goes with its item
+console.log(await device.get(id));`,
+    prints: /^null$/,
+  },
   'GET /api/blobs/:ref/url': {
     shell: mine('/api/blobs/$BLOB/url'),
     sdk: `${PUT_FILE}

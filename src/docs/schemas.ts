@@ -38,6 +38,7 @@ type Replies = [
   replies.BinReply,
   replies.BinList,
   replies.BlobUpload,
+  replies.OpenUploadReply,
   replies.BlobDownload,
   replies.DeviceList,
   replies.KnownDeviceReply,

@@ -68,6 +68,7 @@ export const CATALOGUE = {
   }),
   slug_taken: entry(409, 'conflict', 'The slug is in use.', { b: 'slug_taken' }),
   conflict: entry(409, 'conflict', 'The request contradicts what is stored.'),
+  upload_offset: entry(409, 'upload_offset', 'The part does not begin where the upload stands; ask where it does.'),
   device_exists: entry(409, 'device_exists', 'A device with this id is registered already.'),
   last_device: entry(409, 'last_device', 'The last device cannot be revoked.'),
   device_limit: entry(409, 'device_limit', 'The tenant has as many devices as MAX_DEVICES allows.'),

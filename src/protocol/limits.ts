@@ -82,6 +82,16 @@ export const WS_TICKET_MS = 60_000;
 /** Lifetimes of blob URLs (reference, Limits). */
 export const UPLOAD_URL_MS = 15 * 60_000;
 export const DOWNLOAD_URL_MS = 5 * 60_000;
+/** An upload that is not continued for so long is given up. */
+export const UPLOAD_PAUSE_MS = 24 * 3_600_000;
+/** An upload may be continued for so long after it began: Google's sessions end then. */
+export const UPLOAD_LIFE_MS = 7 * 24 * 3_600_000;
+/** The size of a part of an upload: the least that S3 takes, and a multiple of Google's 256 KiB. */
+export const UPLOAD_PART_BYTES = 5 * 1024 * 1024;
+/** An upload has at most so many parts, as S3 demands: of a larger one they are larger. */
+export const UPLOAD_PARTS_MAX = 10_000;
+/** Parts in one reply. */
+export const UPLOAD_PARTS_AT_ONCE = 16;
 
 /** A frame of a client. */
 export const FRAME_MAX = 16 * 1024;

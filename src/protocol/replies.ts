@@ -114,6 +114,31 @@ export interface BlobUpload {
   readonly headers: SentHeaders;
 }
 
+/** One PUT of an upload. */
+export interface UploadPart {
+  /** Position of its first byte in the upload. */
+  readonly from: Count;
+  /** Bytes. */
+  readonly size: Count;
+  readonly url: string;
+  /** What the client must send with the PUT. */
+  readonly headers: SentHeaders;
+}
+
+/** Where an upload stands. */
+export interface OpenUploadReply {
+  /** What the item names it by. */
+  readonly blobRef: string;
+  /** Bytes, as declared. */
+  readonly size: Count;
+  /** So many bytes are kept and need not be sent again; `size`: the upload is whole. */
+  readonly offset: Count;
+  /** When the URLs of the parts expire. */
+  readonly expiresAt: Millis;
+  /** What to send next, in order; empty where the upload is whole. */
+  readonly parts: readonly UploadPart[];
+}
+
 /** Where a blob can be fetched from. */
 export interface BlobDownload {
   /** Takes GET and HEAD, with `Range`, until it expires. */

@@ -194,7 +194,10 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
     recovery: { challenge: silent, recover: silent },
     passwords: { exists: silent, remove: silent, set: silent, verify: silent },
     bins: { list: silent, create: silent, patch: silent, remove: silent },
-    blobs: { uploadUrl: silent, downloadUrl: silent, settle: () => Promise.resolve(false) },
+    blobs: {
+      ...{ uploadUrl: silent, downloadUrl: silent, begin: silent, continue: silent, giveUp: silent },
+      settle: () => Promise.resolve(false),
+    },
     addressLimits: { take: nothing },
     presence: { touched: () => undefined, online: () => Promise.resolve(new Set([DEVICE])) },
     identities: { identity: () => Promise.resolve(identity) },

@@ -3,13 +3,20 @@ import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
 import { BLOB_REF } from '../../protocol/ids.js';
-import { DOWNLOAD_URL_MS, UPLOAD_URL_MS } from '../../protocol/limits.js';
-import type { BlobDownload, BlobUpload } from '../../protocol/replies.js';
+import { DOWNLOAD_URL_MS, UPLOAD_PARTS_AT_ONCE, UPLOAD_PAUSE_MS, UPLOAD_URL_MS } from '../../protocol/limits.js';
+import type { BlobDownload, BlobUpload, OpenUploadReply, UploadPart } from '../../protocol/replies.js';
 import { KeyedFlight } from '../../protocol/single-flight.js';
 import { HeadLimiter } from './head-limiter.js';
 import { mapLimit } from './map-limit.js';
-import type { ObjectName, ObjectStore } from './ports.js';
-import type { BlobStore, ReserveVerdict, Turn } from './store.js';
+import {
+  partSizeOf,
+  type ObjectName,
+  type ObjectStore,
+  type OpenUpload,
+  type PartGrant,
+  type SignedRequest,
+} from './ports.js';
+import type { BlobStore, Reservation, ReserveVerdict, Turn } from './store.js';
 
 interface BlobsOptions {
   readonly store: ObjectStore;
@@ -22,7 +29,7 @@ interface BlobsOptions {
 }
 
 /** A request for an upload URL. */
-interface UploadRequest {
+export interface UploadRequest {
   /** Bytes. */
   readonly size: number;
   readonly contentType: string;
@@ -30,6 +37,8 @@ interface UploadRequest {
   readonly by: string;
   /** Scheme and host that the client reached this server by, without a trailing slash. */
   readonly origin: string;
+  /** The `Origin` of the requesting page; undefined: it is none. */
+  readonly page?: string | undefined;
 }
 
 /** Reservations that a tenant may have open at once: bounds the rows, which cost the server something too. */
@@ -55,25 +64,81 @@ export class Blobs {
    * `storage_unavailable` where nothing can be signed, or expired uploads cannot be looked up; `unavailable`.
    */
   async uploadUrl(tenantId: string, request: UploadRequest): Promise<BlobUpload> {
-    const { store, clock, maxBytes } = this.options;
+    const { store, clock } = this.options;
     const { size, contentType, origin } = request;
-    if (size > maxBytes) {
-      throw new ServiceError('blob_too_large', `A blob has at most ${maxBytes} bytes.`, { maxBytes });
-    }
+    this.checkSize(size);
     const now = clock.now();
     const expiresAt = now + UPLOAD_URL_MS;
     const name = { tenantId, ref: `${ulid(now)}.bin` };
     // Signed before the reservation, so that a failure to sign reserves nothing.
     const signed = await store.signUpload(name, { size, contentType, now, expiresAt }, origin);
-    let verdict = await this.reserve(name, request, now);
-    if (isFull(verdict)) {
-      const { freed, fault } = await this.releasing.join(tenantId);
-      if (freed > 0) verdict = await this.reserve(name, request, now);
-      // The store did not answer for some uploads: whether there is room is not known.
-      if (isFull(verdict) && fault !== undefined) throw fault;
-    }
-    if (verdict !== 'ok') throw refusalOf(verdict);
+    await this.reserve(name, request, {
+      now,
+      expiresAt,
+      uploadingUntil: store.kind === 'local' ? 0 : expiresAt + unseenMs(size),
+    });
     return { blobRef: name.ref, url: signed.url, expiresAt, headers: signed.headers };
+  }
+
+  /**
+   * Reserves room and begins an upload that may be continued for a day, and a day after each time it was. What fits in one
+   * part is one PUT. Throws as `uploadUrl`; after a failure nothing is reserved.
+   */
+  async begin(tenantId: string, request: UploadRequest): Promise<OpenUploadReply> {
+    const { store, rows, clock } = this.options;
+    const { size, contentType, page, origin } = request;
+    this.checkSize(size);
+    const now = clock.now();
+    const name = { tenantId, ref: `${ulid(now)}.bin` };
+    await this.reserve(name, request, { now, expiresAt: now + UPLOAD_PAUSE_MS, uploadingUntil: 0 });
+    let upload: OpenUpload = { ...name, size, contentType, session: null, kept: 0 };
+    try {
+      const session = await this.heads.turn(tenantId, () => store.begin(name, { size, contentType, page }));
+      if (session !== undefined) {
+        upload = { ...upload, session };
+        if (!(await rows.setSession(name, session))) throw new ServiceError('no_blob');
+      }
+      return await this.standing(upload, 0, origin);
+    } catch (error) {
+      // Nobody knows of it yet. Where this fails as well the nightly job frees the room.
+      if (await rows.giveUp(name)) {
+        if (upload.session !== null) await store.abort(upload);
+        await rows.free([name]);
+      }
+      throw error;
+    }
+  }
+
+  /**
+   * Where an upload stands, with the URLs of its next parts. It may be continued for another day, but not longer than
+   * seven after it began. Throws `no_blob` where it is not open (any more), `storage_unavailable`, `unavailable`.
+   */
+  async continue(tenantId: string, ref: string, origin: string): Promise<OpenUploadReply> {
+    const { rows, clock } = this.options;
+    const name = { tenantId, ref };
+    const row = BLOB_REF.test(ref) ? await rows.find(name) : undefined;
+    if (row?.state === 'ready') return this.standing(row, row.size, origin);
+    if (row?.state !== 'reserved' || row.expiresAt <= clock.now()) throw new ServiceError('no_blob');
+    const offset = await this.heads.turn(tenantId, () => this.offsetOf(row));
+    if (offset === undefined) {
+      // The store has forgotten it: nothing of it can be continued.
+      await this.discard(row);
+      throw new ServiceError('no_blob');
+    }
+    if (offset === row.size) await this.markReady(row);
+    // Another request may have been first: then the client hears of it when it sends a part.
+    else await rows.keep(name, { from: row.kept, to: offset, now: clock.now() });
+    return this.standing(row, offset, origin);
+  }
+
+  /**
+   * Gives an upload up: its room is free when this resolves. A blob that is ready stays; where no item names it, it is
+   * removed after a day. Throws `storage_unavailable`, `unavailable`: the nightly job removes it then.
+   */
+  async giveUp(tenantId: string, ref: string): Promise<void> {
+    if (!BLOB_REF.test(ref)) return;
+    const row = await this.options.rows.find({ tenantId, ref });
+    if (row?.state === 'reserved' || row?.state === 'dying') await this.discard(row);
   }
 
   /** Signs a download URL, good for 5 minutes. Throws `no_blob`, and as `settle` where the upload is not settled yet. */
@@ -96,17 +161,56 @@ export class Blobs {
    * and `unavailable` where the tenant has too many lookups under way.
    */
   async settle(tenantId: string, ref: string): Promise<boolean> {
-    const { store, rows } = this.options;
+    const { rows } = this.options;
     if (!BLOB_REF.test(ref)) return false;
     const name = { tenantId, ref };
     const row = await rows.find(name);
     if (row?.state !== 'reserved') return row?.state === 'ready';
-    return this.heads.run(name, async () => {
-      const object = await store.head(name);
-      if (object?.size !== row.size) return false;
-      // A concurrent lookup may have marked it first.
-      return (await rows.markReady(name, row.size)) || (await rows.find(name))?.state === 'ready';
-    });
+    return this.heads.run(name, async () => (await this.offsetOf(row)) === row.size && (await this.markReady(row)));
+  }
+
+  /** Bytes of an upload that the store keeps; undefined: it does not know the upload. */
+  private async offsetOf(upload: OpenUpload): Promise<number | undefined> {
+    const { store } = this.options;
+    if (upload.session !== null) return store.standing(upload);
+    const { tenantId, ref, size } = upload;
+    return (await store.head({ tenantId, ref }))?.size === size ? size : 0;
+  }
+
+  private async markReady({ tenantId, ref, size }: OpenUpload): Promise<boolean> {
+    const { rows, clock } = this.options;
+    const name = { tenantId, ref };
+    // A concurrent lookup may have marked it first.
+    return (await rows.markReady(name, size, clock.now())) || (await rows.find(name))?.state === 'ready';
+  }
+
+  /** The reply, with the parts from `offset` on. */
+  private async standing(upload: OpenUpload, offset: number, origin: string): Promise<OpenUploadReply> {
+    const { ref, size } = upload;
+    const now = this.options.clock.now();
+    const expiresAt = now + UPLOAD_URL_MS;
+    const parts: UploadPart[] = [];
+    for (const part of partsFrom(upload, offset)) {
+      parts.push({ ...part, ...(await this.sign(upload, { ...part, now, expiresAt }, origin)) });
+    }
+    return { blobRef: ref, size, offset, expiresAt, parts };
+  }
+
+  private sign(upload: OpenUpload, part: PartGrant, origin: string): Promise<SignedRequest> {
+    const { store } = this.options;
+    if (upload.session !== null) return store.signPart(upload, part, origin);
+    const { tenantId, ref, contentType } = upload;
+    return store.signUpload({ tenantId, ref }, { ...part, contentType }, origin);
+  }
+
+  /** Gives up a reservation: of a row that is dying already the object may still be there. */
+  private async discard(upload: OpenUpload): Promise<void> {
+    const { store, rows } = this.options;
+    const { tenantId, ref } = upload;
+    const name = { tenantId, ref };
+    if (!(await rows.giveUp(name)) && (await rows.find(name))?.state !== 'dying') return;
+    await discard(store, upload);
+    await rows.free([name]);
   }
 
   /** Gives back the room of one tenant's uploads that never arrived. */
@@ -116,21 +220,47 @@ export class Blobs {
     return releaseExpired(this.options, tenantId, { since: now + 1, now, limit: RELEASED_AT_ONCE });
   }
 
-  private reserve(name: ObjectName, { size, contentType, by }: UploadRequest, now: number): Promise<ReserveVerdict> {
-    const { store, rows, capBytes } = this.options;
-    const expiresAt = now + UPLOAD_URL_MS;
-    return rows.reserve({
-      ...name,
-      by,
-      size,
-      contentType,
-      cap: capBytes,
-      openMax: OPEN_MAX,
-      now,
-      expiresAt,
-      uploadingUntil: store.kind === 'local' ? 0 : expiresAt + unseenMs(size),
-    });
+  private checkSize(size: number): void {
+    const { maxBytes } = this.options;
+    if (size <= maxBytes) return;
+    throw new ServiceError('blob_too_large', `A blob has at most ${maxBytes} bytes.`, { maxBytes });
   }
+
+  /** Reserves room. Where there is none, uploads that have expired are settled first. */
+  private async reserve(
+    name: ObjectName,
+    { size, contentType, by }: UploadRequest,
+    times: Pick<Reservation, 'now' | 'expiresAt' | 'uploadingUntil'>,
+  ): Promise<void> {
+    const { rows, capBytes } = this.options;
+    const wanted = { ...name, by, size, contentType, cap: capBytes, openMax: OPEN_MAX, ...times };
+    let verdict = await rows.reserve(wanted);
+    if (isFull(verdict)) {
+      const { freed, fault } = await this.releasing.join(name.tenantId);
+      if (freed > 0) verdict = await rows.reserve(wanted);
+      // The store did not answer for some uploads: whether there is room is not known.
+      if (isFull(verdict) && fault !== undefined) throw fault;
+    }
+    if (verdict !== 'ok') throw refusalOf(verdict);
+  }
+}
+
+/** The next parts of an upload. Each ends where a part of the store's does: at a multiple of their size. */
+function partsFrom({ size, session }: OpenUpload, offset: number): { readonly from: number; readonly size: number }[] {
+  const most = session === null ? size : partSizeOf(size);
+  const parts: { readonly from: number; readonly size: number }[] = [];
+  for (let from = offset; from < size && parts.length < UPLOAD_PARTS_AT_ONCE;) {
+    const end = Math.min(size, from - (from % most) + most);
+    parts.push({ from, size: end - from });
+    from = end;
+  }
+  return parts;
+}
+
+/** Removes what the store has of an upload, or of a blob: first its parts, of which no object can be made then. */
+export async function discard(store: ObjectStore, upload: OpenUpload): Promise<void> {
+  if (upload.session !== null) await store.abort(upload);
+  await store.remove({ tenantId: upload.tenantId, ref: upload.ref });
 }
 
 const isFull = (verdict: ReserveVerdict): boolean => verdict === 'cap' || verdict === 'too_many';
@@ -187,12 +317,14 @@ export async function releaseExpired(
 ): Promise<Released> {
   const expired = await rows.takeExpired(tenantId, turn);
   const gone: ObjectName[] = [];
-  const settle = async ({ size, ...name }: (typeof expired)[number]): Promise<void> => {
+  const settle = async (upload: OpenUpload): Promise<void> => {
+    const { tenantId, ref, size, session } = upload;
+    const name = { tenantId, ref };
     const object = await store.head(name);
-    if (object?.size === size) await rows.markReady(name, size);
+    if (object?.size === size) await rows.markReady(name, size, null);
     else if (await rows.giveUp(name, turn.now)) {
       // The row is dying now: the nightly run removes an object that cannot be removed here.
-      if (object !== undefined) await store.remove(name);
+      if (object !== undefined || session !== null) await discard(store, upload);
       gone.push(name);
     }
   };

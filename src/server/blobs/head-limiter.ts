@@ -49,7 +49,7 @@ export class HeadLimiter {
     const before = this.latest.get(key);
     if (before !== undefined && !before.begun) return before.result;
     const inTurn = (): Promise<boolean> =>
-      this.inTurn(name.tenantId, () => {
+      this.turn(name.tenantId, () => {
         lookup.begun = true;
         return look();
       });
@@ -66,7 +66,8 @@ export class HeadLimiter {
     return lookup.result;
   }
 
-  private async inTurn(tenantId: string, look: () => Promise<boolean>): Promise<boolean> {
+  /** Runs a call about one blob when the tenant has a free slot. Throws as `run`. */
+  async turn<T>(tenantId: string, look: () => Promise<T>): Promise<T> {
     const queue = this.queues.get(tenantId) ?? { underWay: 0, waiting: new Set() };
     this.queues.set(tenantId, queue);
     if (queue.underWay >= this.bounds.underWay) await this.wait(queue);

@@ -1,6 +1,7 @@
 /** The object stores that blobs are kept in. Implementations: objects/. */
 import type { Readable } from 'node:stream';
 import type { BlobName } from '../../protocol/ids.js';
+import { UPLOAD_PART_BYTES, UPLOAD_PARTS_MAX } from '../../protocol/limits.js';
 
 /** The name of an object: in every store it lies under `<tenantId>/<ref>`, below the operator's prefix. */
 export type ObjectName = BlobName;
@@ -28,6 +29,39 @@ export interface DownloadGrant {
   readonly expiresAt: number;
 }
 
+/** An upload that has not ended. */
+export interface OpenUpload extends ObjectName {
+  readonly size: number;
+  readonly contentType: string;
+  /** What the store knows an upload in parts by; at Google a right by itself. Null: it goes in one PUT. */
+  readonly session: string | null;
+  /** Bytes from the beginning that the store keeps durably, as far as the row says. */
+  readonly kept: number;
+}
+
+/** What an upload in parts is begun with. */
+export interface UploadStart {
+  readonly size: number;
+  readonly contentType: string;
+  /** The `Origin` of the page that will send the parts; undefined: it is none. */
+  readonly page?: string | undefined;
+}
+
+/** A part of an upload; only the last one may end elsewhere than at a multiple of `partSizeOf`. */
+export interface PartGrant {
+  readonly from: number;
+  readonly size: number;
+  /** Milliseconds since 1970, both. */
+  readonly now: number;
+  readonly expiresAt: number;
+}
+
+const MIB = 1024 * 1024;
+
+/** Bytes of the parts of an upload of this size: 5 MiB, or so many MiB that there are at most 10,000. */
+export const partSizeOf = (size: number): number =>
+  Math.max(UPLOAD_PART_BYTES, Math.ceil(size / UPLOAD_PARTS_MAX / MIB) * MIB);
+
 /** An object as the store lists it. */
 export interface StoredObject extends ObjectName {
   readonly size: number;
@@ -49,6 +83,17 @@ export interface ObjectStore {
   /** `origin`: scheme and host that the client reached this server by; only the local store's URLs have it. */
   signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest>;
   signDownload(name: ObjectName, grant: DownloadGrant, origin: string): Promise<SignedRequest>;
+  /** Begins an upload in parts. Undefined: it goes in one PUT (`signUpload`), because it fits into one part. */
+  begin(name: ObjectName, start: UploadStart): Promise<string | undefined>;
+  /** One PUT of an upload in parts. */
+  signPart(upload: OpenUpload, part: PartGrant, origin: string): Promise<SignedRequest>;
+  /**
+   * Bytes from the beginning of an upload in parts that are kept durably; where they are all, it is ended: the object is
+   * there under its name. Undefined: the store does not know the upload (any more).
+   */
+  standing(upload: OpenUpload): Promise<number | undefined>;
+  /** Removes the parts of an upload, after which none is taken. Resolves also where there are none. */
+  abort(upload: OpenUpload): Promise<void>;
   /** Undefined: there is no such object, or its upload has not ended. */
   head(name: ObjectName): Promise<StoredObject | undefined>;
   /** Resolves also where there is no such object. */

@@ -5,7 +5,7 @@
 import type pg from 'pg';
 import type { Clock } from '../../protocol/clock.js';
 import type { ServiceError } from '../../protocol/errors.js';
-import { releaseExpired, type Released } from './blobs.js';
+import { discard, releaseExpired, type Released } from './blobs.js';
 import { mapLimit, type Mapped } from './map-limit.js';
 import type { ObjectName, ObjectStore } from './ports.js';
 import { BlobAudit, BlobStore, type Missing, type Stray, type Turn, type Unremoved } from './store.js';
@@ -78,7 +78,7 @@ export class Reaper {
   removeUnused(stopped: AbortSignal): Promise<Reaped> {
     return this.inBatches(stopped, async (turn) => {
       const names = await this.rows.takeUnused(turn.now - UNATTACHED_MS, turn);
-      const { done, faults } = await this.removed(names);
+      const { done, faults } = await mapLimit(this.store, names, (upload) => discard(this.store, upload));
       await this.rows.free(done);
       return { seen: names.length, done: done.length, refused: faults.length, fault: faults[0] };
     });

@@ -1,6 +1,6 @@
 /** Blobs (reference, Blobs): URLs for devices, and the uploads and downloads of the local store by such URLs. */
 import { invalid } from '../../protocol/errors.js';
-import type { BlobDownload, BlobUpload, Ok } from '../../protocol/replies.js';
+import type { BlobDownload, BlobUpload, Ok, OpenUploadReply } from '../../protocol/replies.js';
 import { validateUploadBodyA, validateUploadBodyB } from '../http/validators.js';
 import { addressOfPeer, TrustedProxies } from '../http/client-address.js';
 import type { TooSlow } from '../http/streams.js';
@@ -10,12 +10,12 @@ import type { RequestContext } from '../http/request.js';
 import { Download } from '../http/reply.js';
 import type { Handler } from '../http/route.js';
 import { fields } from '../http/fields.js';
-import type { Blobs } from './blobs.js';
+import type { Blobs, UploadRequest } from './blobs.js';
 import type { Transfers } from './transfers.js';
 
 /** What the handlers need. */
 export interface BlobParts {
-  readonly blobs: Pick<Blobs, 'uploadUrl' | 'downloadUrl'>;
+  readonly blobs: Pick<Blobs, 'uploadUrl' | 'downloadUrl' | 'begin' | 'continue' | 'giveUp'>;
   /** Left out: blobs are in a bucket, which clients reach directly. */
   readonly transfers?: LocalTransfers | undefined;
   readonly config: HttpConfig;
@@ -23,6 +23,8 @@ export interface BlobParts {
 
 type LocalTransfers = Pick<Transfers, 'upload' | 'download' | 'tooSlow'>;
 
+/** The origin of a page (RFC 6454, 6.1); it is passed on to the store. */
+const PAGE = /^https?:\/\/[A-Za-z0-9.:[\]_-]{1,255}$/;
 const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
 
 /**
@@ -45,17 +47,36 @@ function originOf(call: RequestContext, { tenantMode, publicUrl, domain, trusted
   return `${secure ? 'https' : 'http'}://${call.host}`;
 }
 
-/** `POST /blobs/upload-url`. Throws `validation`, and as `Blobs.uploadUrl`. */
-export const uploadUrl: Handler<BlobParts, BlobUpload> = (call, { blobs, config }) => {
+/** What a device wants to upload. Throws `validation`. */
+function wishOf(call: RequestContext, config: HttpConfig): UploadRequest {
   const body = fields(call);
   const b = call.shape === 'b' ? validateUploadBodyB(body) : undefined;
   const a = b === undefined ? validateUploadBodyA(body) : undefined;
-  return blobs.uploadUrl(call.tenantId, {
+  return {
     size: a?.contentLength ?? b?.size ?? 0,
     contentType: (a ?? b)?.contentType ?? 'application/octet-stream',
     by: call.deviceId,
     origin: originOf(call, config),
-  });
+    page: PAGE.test(call.origin) ? call.origin : undefined,
+  };
+}
+
+/** `POST /blobs/upload-url`. Throws `validation`, and as `Blobs.uploadUrl`. */
+export const uploadUrl: Handler<BlobParts, BlobUpload> = (call, { blobs, config }) =>
+  blobs.uploadUrl(call.tenantId, wishOf(call, config));
+
+/** `POST /blobs/uploads`. Throws `validation`, and as `Blobs.begin`. */
+export const beginUpload: Handler<BlobParts, OpenUploadReply> = (call, { blobs, config }) =>
+  blobs.begin(call.tenantId, wishOf(call, config));
+
+/** `POST /blobs/uploads/:ref`. Throws as `Blobs.continue`. */
+export const continueUpload: Handler<BlobParts, OpenUploadReply> = (call, { blobs, config }) =>
+  blobs.continue(call.tenantId, call.id, originOf(call, config));
+
+/** `DELETE /blobs/uploads/:ref`. Throws as `Blobs.giveUp`. */
+export const giveUpUpload: Handler<BlobParts, Ok> = async (call, { blobs }) => {
+  await blobs.giveUp(call.tenantId, call.id);
+  return { ok: true };
 };
 
 /** `GET /blobs/:ref/url`. Throws `no_blob`, `storage_unavailable`. */
@@ -77,7 +98,9 @@ const nameOf = (call: RequestContext): { tenantId: string; ref: string } => {
 export const upload: Handler<BlobParts, Ok> = async (call, { transfers }) => {
   const { upload } = call;
   if (upload === undefined) throw new Error('an upload without its body');
-  await served(transfers).upload(nameOf(call), call.contentLength, upload);
+  const from = call.query.get('from');
+  const part = typeof from === 'string' ? Number(from) : undefined;
+  await served(transfers).upload({ ...nameOf(call), size: call.contentLength, from: part }, upload);
   return { ok: true };
 };
 

@@ -13,32 +13,39 @@ export interface Signed extends ObjectName {
   /** Of a PUT: its exact Content-Length and Content-Type. */
   readonly size?: number;
   readonly contentType?: string;
+  /** Of a PUT of a part: where in the upload it begins. Left out: it is the whole blob. */
+  readonly from?: number;
 }
 
 const CONTEXT = `${SERVICE_NAME}-blob-url-v1`;
 /** A MAC of 32 bytes in base64url. */
 const SIGNATURE = /^[A-Za-z0-9_-]{43}$/;
 const EXPIRY = /^[1-9]\d{0,15}$/;
+const POSITION = /^(0|[1-9]\d{0,15})$/;
 
-function macOf(secret: string, { method, tenantId, ref, expiresAt, size, contentType }: Signed): Buffer {
+function macOf(secret: string, { method, tenantId, ref, expiresAt, size, contentType, from }: Signed): Buffer {
+  const whole = [CONTEXT, method, tenantId, ref, expiresAt, size ?? null, contentType ?? null];
   // As JSON no two different lists have the same text.
-  const text = JSON.stringify([CONTEXT, method, tenantId, ref, expiresAt, size ?? null, contentType ?? null]);
+  const text = JSON.stringify(from === undefined ? whole : [...whole, from]);
   return createHmac('sha256', secret).update(text).digest();
 }
 
 /** The path and query of a request that is signed so, below the server's origin. */
 export function signedPath(secret: string, signed: Signed): string {
   const sig = macOf(secret, signed).toString('base64url');
-  return `/blobs/${signed.tenantId}/${signed.ref}?exp=${signed.expiresAt}&sig=${sig}`;
+  const part = signed.from === undefined ? '' : `from=${signed.from}&`;
+  return `/blobs/${signed.tenantId}/${signed.ref}?${part}exp=${signed.expiresAt}&sig=${sig}`;
 }
 
 /** The blob that a request may reach; undefined: altered, expired, or not used as signed. */
 export function verifySigned(secret: string, call: SignedCall, now: number): ObjectName | undefined {
   const name = blobNameIn(call.path);
   if (name === undefined || !EXPIRY.test(call.exp ?? '') || !SIGNATURE.test(call.sig ?? '')) return undefined;
+  if (call.from !== undefined && !POSITION.test(call.from ?? '')) return undefined;
   const expiresAt = Number(call.exp);
   const { method, size, contentType } = call;
-  const mac = macOf(secret, { ...name, method, expiresAt, size, contentType });
+  const from = call.from === undefined ? undefined : Number(call.from);
+  const mac = macOf(secret, { ...name, method, expiresAt, size, contentType, from });
   // The text is compared, not its decoding: the last character of base64url has spare bits.
   const matches = timingSafeEqual(Buffer.from(mac.toString('base64url')), Buffer.from(call.sig ?? ''));
   return matches && now < expiresAt ? name : undefined;

@@ -1,20 +1,22 @@
 /** Blobs in PostgreSQL (sql/0010_blobs.sql). Times are milliseconds since 1970, sizes bytes. */
 import type pg from 'pg';
+import { UPLOAD_LIFE_MS, UPLOAD_PAUSE_MS } from '../../protocol/limits.js';
 import { Store } from '../storage/query.js';
 import { TemporaryTable } from '../storage/temporary-table.js';
-import type { ObjectName, StoredObject } from './ports.js';
+import type { ObjectName, OpenUpload, StoredObject } from './ports.js';
 
-/** A blob's row. README.md has its states and their transitions. */
-export interface BlobRow {
-  /** As declared for the upload. */
-  readonly size: number;
+/** A blob's row. README.md has its states and their transitions. Size and type are those declared for the upload. */
+export interface BlobRow extends OpenUpload {
   readonly state: 'reserved' | 'ready' | 'orphan' | 'dying';
-  /** When its upload URL expires. */
+  /** When its upload URL expires, or the upload in parts may not be continued any more. */
   readonly expiresAt: number;
 }
 
+/** Columns of an upload, of the table `b`. */
+const UPLOAD = `b.tenant_id AS "tenantId", b.ref, b.size, b.content_type AS "contentType", b.session, b.kept`;
+
 /** Room for an upload. */
-interface Reservation extends ObjectName {
+export interface Reservation extends ObjectName {
   /** Id of the requesting device. */
   readonly by: string;
   readonly size: number;
@@ -62,17 +64,58 @@ export class BlobStore extends Store {
 
   /** Undefined: there is no such row. */
   async find({ tenantId, ref }: ObjectName): Promise<BlobRow | undefined> {
-    const text = 'SELECT size, state, expires_at AS "expiresAt" FROM blobs WHERE tenant_id = $1 AND ref = $2';
+    const text = `SELECT ${UPLOAD}, b.state, b.expires_at AS "expiresAt" FROM blobs b
+      WHERE b.tenant_id = $1 AND b.ref = $2`;
     return this.first<BlobRow>(text, [tenantId, ref], { readOnly: true });
   }
 
   // A blob that no item names changes its state without the tenant's lock: each of these statements requires the state it
   // comes from, so that of two concurrent ones only one takes effect, and none changes what a commit counts.
 
-  /** Records that the object is there with this size. False: the row is not reserved (any more), or has another size. */
-  async markReady({ tenantId, ref }: ObjectName, size: number): Promise<boolean> {
-    const text = `UPDATE blobs SET state = 'ready' WHERE tenant_id = $1 AND ref = $2 AND size = $3 AND state = 'reserved'`;
-    return this.changed(text, [tenantId, ref, size]);
+  /**
+   * Records that the object is there with this size. False: the row is not reserved (any more), or has another size.
+   * `now`: it has just been uploaded, and an item has a day from now on to take it; null: it was found.
+   */
+  async markReady({ tenantId, ref }: ObjectName, size: number, now: number | null): Promise<boolean> {
+    const text = `UPDATE blobs SET state = 'ready', session = NULL, created_at = greatest(created_at, $4)
+      WHERE tenant_id = $1 AND ref = $2 AND size = $3 AND state = 'reserved'`;
+    return this.changed(text, [tenantId, ref, size, now]);
+  }
+
+  /** Records what the store knows an upload in parts by. False: it is not reserved (any more). */
+  async setSession({ tenantId, ref }: ObjectName, session: string): Promise<boolean> {
+    const text = `UPDATE blobs SET session = $3 WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved'`;
+    return this.changed(text, [tenantId, ref, session]);
+  }
+
+  /**
+   * Records that a part from `from` on is on its way, until `until`; returns the size of the upload. Undefined: it is not
+   * open at `now`, is not in parts, or stands elsewhere.
+   */
+  async receiving(
+    { tenantId, ref }: ObjectName,
+    from: number,
+    lease: { readonly now: number; readonly until: number },
+  ): Promise<number | undefined> {
+    const text = `UPDATE blobs SET uploading_until = greatest(uploading_until, $4)
+      WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved' AND session IS NOT NULL AND kept = $3 AND expires_at > $5
+      RETURNING size`;
+    return (await this.first<{ size: number }>(text, [tenantId, ref, from, lease.until, lease.now]))?.size;
+  }
+
+  /**
+   * Records that the store keeps the bytes up to `to`, and that the upload goes on. False: it is not reserved (any more),
+   * or does not stand at `from`: another request was first.
+   */
+  async keep(
+    { tenantId, ref }: ObjectName,
+    { from, to, now }: { readonly from: number; readonly to: number; readonly now: number },
+  ): Promise<boolean> {
+    return this.changed(
+      `UPDATE blobs SET kept = $4, expires_at = greatest(expires_at, least($5::bigint + $6, created_at + $7))
+        WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved' AND kept = $3`,
+      [tenantId, ref, from, to, now, UPLOAD_PAUSE_MS, UPLOAD_LIFE_MS],
+    );
   }
 
   /**
@@ -91,7 +134,7 @@ export class BlobStore extends Store {
   takeExpired(
     tenantId: string | null,
     { since, now, limit }: Turn,
-  ): Promise<(ObjectName & { readonly size: number })[]> {
+  ): Promise<OpenUpload[]> {
     return this.rows(
       // SKIP LOCKED: two concurrent runs would otherwise wait for each other's rows.
       `WITH due AS (
@@ -101,23 +144,24 @@ export class BlobStore extends Store {
           ORDER BY tried_at, expires_at LIMIT $4 FOR UPDATE SKIP LOCKED
         )
         UPDATE blobs b SET tried_at = $2 FROM due d WHERE b.tenant_id = d.tenant_id AND b.ref = d.ref
-        RETURNING b.tenant_id AS "tenantId", b.ref, b.size`,
+        RETURNING ${UPLOAD}`,
       [tenantId, now, since, limit],
     );
   }
 
-  /** Marks an expired reservation as dying. False: it is none any more. */
-  async giveUp({ tenantId, ref }: ObjectName, now: number): Promise<boolean> {
+  /** Marks a reservation as dying, where `now` is given only an expired one. False: it is none any more. */
+  async giveUp({ tenantId, ref }: ObjectName, now?: number): Promise<boolean> {
     return this.changed(
-      `UPDATE blobs SET state = 'dying'
-        WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved' AND expires_at <= $3 AND uploading_until <= $3`,
-      [tenantId, ref, now],
+      `UPDATE blobs SET state = 'dying' WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved'
+        AND ($3::bigint IS NULL OR (expires_at <= $3 AND uploading_until <= $3))`,
+      [tenantId, ref, now ?? null],
     );
   }
 
   /** Marks orphans, and blobs that no item took before `before`, as dying; returns them and those dying already. */
-  takeUnused(before: number, { since, now, limit }: Turn): Promise<ObjectName[]> {
-    const text = 'SELECT tenant_id AS "tenantId", ref FROM take_unused_blobs($1, $2, $3, $4)';
+  takeUnused(before: number, { since, now, limit }: Turn): Promise<OpenUpload[]> {
+    const text = `SELECT ${UPLOAD} FROM take_unused_blobs($1, $2, $3, $4) t
+      CROSS JOIN LATERAL (SELECT * FROM blobs b WHERE b.tenant_id = t.tenant_id AND b.ref = t.ref) b`;
     return this.rows(text, [before, since, now, limit]);
   }
 

@@ -27,9 +27,22 @@ export interface BlobFileDraft {
   discard(): Promise<void>;
 }
 
+/** The file of an upload in parts. Every call throws `storage_unavailable`. */
+export interface PartFile {
+  /** Writes at `position`. */
+  write(bytes: Uint8Array, position: number): Promise<void>;
+  /** Makes what was written durable. */
+  sync(): Promise<void>;
+  close(): Promise<void>;
+}
+
 /** Files of the local store (src/server/blobs/objects/local.ts). Every call throws `storage_unavailable`. */
 export interface BlobFiles {
   create(name: ObjectName): Promise<BlobFileDraft>;
+  /** The file of an upload in parts, made where there is none. Undefined: it has fewer than `from` bytes. */
+  openPart(name: ObjectName, from: number): Promise<PartFile | undefined>;
+  /** Gives the file of an upload in parts, which has `size` bytes, its name. Resolves also where it has it already. */
+  finish(name: ObjectName, size: number): Promise<void>;
   /** Undefined: there is none. */
   open(name: ObjectName): Promise<BlobFile | undefined>;
   remove(name: ObjectName): Promise<void>;
@@ -63,14 +76,30 @@ const RETRY_MS = 60_000;
 const RENEW_MS = 30_000;
 const LEASE_MS = 4 * RENEW_MS;
 
+const keyOf = ({ tenantId, ref }: ObjectName): string => `${tenantId}/${ref}`;
+
 const used = (): ServiceError => new ServiceError('url_invalid', 'The URL was used, or its reservation is gone.');
+
+/** An upload under way here. */
+interface Receiving {
+  readonly source: UploadBody;
+  readonly done: Promise<void>;
+}
+
+/** What a PUT brings. */
+export interface Upload extends ObjectName {
+  /** Bytes of the body. */
+  readonly size: number;
+  /** Of a part: where in the upload it begins. */
+  readonly from?: number | undefined;
+}
 
 /** Transfers of this instance. */
 export class Transfers {
   private readonly perTenant = new Map<string, Slots>();
   private readonly all: Slots = { taken: 0, refusedAt: -Infinity };
   /** Uploads under way here, by tenant and ref. */
-  private readonly uploads = new Map<string, UploadBody>();
+  private readonly uploads = new Map<string, Receiving>();
   private readonly receiving = new Set<Promise<void>>();
 
   private readonly bounds: typeof BOUNDS;
@@ -87,22 +116,32 @@ export class Transfers {
   }
 
   /**
-   * Takes an upload: when this resolves it is durable under its name, and an item may name it. A second PUT of the same
-   * URL ends one that is under way here, whose connection may be dead without a close; the first that is whole wins.
-   * Throws `url_invalid` for a URL that was used or whose reservation was released, `rate_limited`, `unavailable`, `storage_unavailable`.
+   * Takes an upload, or a part of one: when this resolves it is durable, and an item may name the blob that is whole. A
+   * second PUT for the same blob ends one that is under way here, whose connection may be dead without a close; of two
+   * whole uploads the first wins. Throws `url_invalid` for a URL that was used or whose reservation was released,
+   * `upload_offset`, `rate_limited`, `unavailable`, `storage_unavailable`.
    */
-  async upload(name: ObjectName, size: number, source: UploadBody): Promise<void> {
-    const leave = this.enter(name.tenantId);
-    const key = `${name.tenantId}/${name.ref}`;
-    this.uploads.get(key)?.cut();
-    this.uploads.set(key, source);
-    const received = this.receive(name, size, source);
-    this.receiving.add(received);
+  async upload({ tenantId, ref, size, from }: Upload, source: UploadBody): Promise<void> {
+    const leave = this.enter(tenantId);
+    const name = { tenantId, ref };
+    const key = keyOf(name);
+    const before = this.uploads.get(key);
+    before?.source.cut();
+    const receive = async (): Promise<void> => {
+      if (from === undefined) return this.receive(name, size, source);
+      // Of one file one request writes at a time.
+      await before?.done.catch(() => undefined);
+      await this.receivePart(name, from, source);
+    };
+    const done = receive();
+    const mine = { source, done };
+    this.uploads.set(key, mine);
+    this.receiving.add(done);
     try {
-      await received;
+      await done;
     } finally {
-      this.receiving.delete(received);
-      if (this.uploads.get(key) === source) this.uploads.delete(key);
+      this.receiving.delete(done);
+      if (this.uploads.get(key) === mine) this.uploads.delete(key);
       leave();
     }
   }
@@ -126,7 +165,7 @@ export class Transfers {
 
   /** Ends the uploads under way, and resolves when their files are removed. */
   async close(): Promise<void> {
-    for (const source of this.uploads.values()) source.cut();
+    for (const { source } of this.uploads.values()) source.cut();
     await Promise.allSettled(this.receiving);
   }
 
@@ -192,14 +231,61 @@ export class Transfers {
     } finally {
       await draft.discard();
     }
-    if (await rows.markReady(name, size)) return;
+    await this.markReady(name, size);
+  }
+
+  private async markReady(name: ObjectName, size: number): Promise<void> {
+    const { files, rows, clock } = this.options;
+    if (await rows.markReady(name, size, clock.now())) return;
     // A concurrent write of an item may have settled the blob: then the file must stay.
     if ((await rows.find(name))?.state === 'ready') return;
     await files.remove(name);
     throw used();
   }
 
-  private async copy(name: ObjectName, source: UploadBody, draft: BlobFileDraft): Promise<number> {
+  /**
+   * Bytes count when they are durable, and the row says how many are. Of a part that was cut off what arrived counts,
+   * unless a newer request for the same blob has ended it: the client of that one was told an earlier position.
+   */
+  private async receivePart(name: ObjectName, from: number, source: UploadBody): Promise<void> {
+    const { files, rows, clock } = this.options;
+    const now = clock.now();
+    const whole = await rows.receiving(name, from, { now, until: now + LEASE_MS });
+    if (whole === undefined) throw await this.refusalOf(name);
+    const file = await files.openPart(name, from);
+    // It was not restored with its row. Bytes written here would leave a hole before them.
+    if (file === undefined) throw new ServiceError('upload_offset');
+    let to = from;
+    const write = async (bytes: Uint8Array): Promise<void> => {
+      await file.write(bytes, to);
+      to += bytes.length;
+    };
+    let kept = false;
+    try {
+      await this.copy(name, source, { write });
+    } finally {
+      try {
+        if (this.uploads.get(keyOf(name))?.source === source) {
+          await file.sync();
+          kept = await rows.keep(name, { from, to, now: clock.now() });
+        }
+      } finally {
+        await file.close();
+      }
+    }
+    if (!kept) throw await this.refusalOf(name);
+    if (to !== whole) return;
+    await files.finish(name, whole);
+    await this.markReady(name, whole);
+  }
+
+  private async refusalOf(name: ObjectName): Promise<ServiceError> {
+    const row = await this.options.rows.find(name);
+    const open = row?.state === 'reserved' && row.session !== null && row.expiresAt > this.options.clock.now();
+    return open ? new ServiceError('upload_offset') : used();
+  }
+
+  private async copy(name: ObjectName, source: UploadBody, draft: Pick<BlobFileDraft, 'write'>): Promise<number> {
     const { rows, clock } = this.options;
     let renewAt = clock.now() + RENEW_MS;
     let copied = 0;

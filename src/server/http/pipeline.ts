@@ -254,6 +254,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       path: ctx.id,
       exp: ctx.query.get('exp'),
       sig: ctx.query.get('sig'),
+      from: ctx.query.get('from'),
       ...(put ? { size: ctx.contentLength, contentType: ctx.contentType } : {}),
     });
     // A URL is valid on its own tenant's host only.

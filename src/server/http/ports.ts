@@ -123,6 +123,8 @@ export interface SignedCall {
   readonly path: string;
   readonly exp: string | null | undefined;
   readonly sig: string | null | undefined;
+  /** Of a PUT of a part: where in the upload it begins. */
+  readonly from?: string | null | undefined;
   /** Of a PUT. */
   readonly size?: number;
   readonly contentType?: string;

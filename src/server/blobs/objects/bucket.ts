@@ -2,7 +2,17 @@
 import { Readable } from 'node:stream';
 import { storageUnavailable } from '../../../protocol/errors.js';
 import { blobNameIn, isBlobName } from '../../../protocol/ids.js';
-import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest, StoredObject, UploadGrant } from '../ports.js';
+import type {
+  DownloadGrant,
+  ObjectName,
+  ObjectStore,
+  OpenUpload,
+  PartGrant,
+  SignedRequest,
+  StoredObject,
+  UploadGrant,
+  UploadStart,
+} from '../ports.js';
 import { StoreFault, type StoreLog } from './fault.js';
 
 /** Limits on the time that a store may take. */
@@ -66,11 +76,16 @@ export abstract class BucketStore implements ObjectStore {
 
   abstract signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest>;
   abstract signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedRequest>;
+  abstract begin(name: ObjectName, start: UploadStart): Promise<string | undefined>;
+  abstract signPart(upload: OpenUpload, part: PartGrant): Promise<SignedRequest>;
+  abstract abort(upload: OpenUpload): Promise<void>;
   abstract remove(name: ObjectName): Promise<void>;
   abstract read(name: ObjectName): Promise<Readable>;
   abstract origin(): Promise<string>;
   abstract close(): Promise<void>;
 
+  /** Bytes from the beginning that the store keeps, after it has ended an upload that is whole; undefined: unknown there. */
+  protected abstract keptOf(upload: OpenUpload): Promise<number | undefined>;
   /** What the store reports of an object; undefined: a 404, which an absent bucket answers too. */
   protected abstract lookUp(name: ObjectName): Promise<Metadata | undefined>;
   /** A page of at most `max` objects under the prefix. Throws where the bucket is absent. */
@@ -85,6 +100,14 @@ export abstract class BucketStore implements ObjectStore {
     if (found !== undefined) return this.stored(name, found, 'head');
     await this.expectBucket();
     return undefined;
+  }
+
+  async standing(upload: OpenUpload): Promise<number | undefined> {
+    const { tenantId, ref, size } = upload;
+    const kept = await this.keptOf(upload);
+    if (kept !== undefined && kept < size) return kept;
+    // An upload that has ended is unknown too, by and by; and of one that is whole the object has to be there.
+    return (await this.head({ tenantId, ref }))?.size === size ? size : undefined;
   }
 
   async *list(): AsyncGenerator<readonly StoredObject[]> {

@@ -2,10 +2,23 @@
 import { ApiError, Storage, type File } from '@google-cloud/storage';
 import type { Readable } from 'node:stream';
 import { ServiceError } from '../../../protocol/errors.js';
-import type { DownloadGrant, ObjectName, SignedRequest, UploadGrant } from '../ports.js';
+import {
+  partSizeOf,
+  type DownloadGrant,
+  type ObjectName,
+  type OpenUpload,
+  type PartGrant,
+  type SignedRequest,
+  type UploadGrant,
+  type UploadStart,
+} from '../ports.js';
 import { BucketStore, type BucketOptions, type Metadata, type Page } from './bucket.js';
 import { codeOfError, connectionFault, reasonOfStatus, StoreFault } from './fault.js';
 
+/** A session's answer that more bytes are to come. */
+const GO_ON = 308;
+/** Answers of a session that is not there: never was, has run out, was given up. */
+const ENDED: ReadonlySet<number> = new Set([404, 410, 499]);
 /** Between two tries of one call, s, at most. */
 const RETRY_DELAY_MAX_S = 2;
 
@@ -54,6 +67,34 @@ export class GcsStore extends BucketStore {
     });
   }
 
+  async begin(name: ObjectName, { size, contentType, page }: UploadStart): Promise<string | undefined> {
+    if (size <= partSizeOf(size)) return undefined;
+    const [session] = this.present(
+      'begin',
+      await this.call('begin', () =>
+        this.file(name).createResumableUpload({
+          metadata: { contentType, contentLength: size },
+          preconditionOpts: { ifGenerationMatch: 0 },
+          // A session answers the pages of one origin, whatever the bucket's own rules are.
+          ...(page === undefined ? {} : { origin: page }),
+        }),
+      ),
+    );
+    if (!URL.canParse(session)) throw this.fault('broken', 'begin: no session');
+    return session;
+  }
+
+  /** The session is a right by itself: nothing is signed, and it ends with the upload. */
+  signPart({ session, size: whole }: OpenUpload, { from, size }: PartGrant): Promise<SignedRequest> {
+    const range = `bytes ${from}-${from + size - 1}/${whole}`;
+    // Browsers do not show a page the 308 that otherwise says: go on.
+    return Promise.resolve({ url: session ?? '', headers: { 'content-range': range, 'x-guploader-no-308': 'yes' } });
+  }
+
+  async abort({ session }: OpenUpload): Promise<void> {
+    await this.call('abort', (signal) => this.ask(session ?? '', { method: 'DELETE', signal }));
+  }
+
   async remove(name: ObjectName): Promise<void> {
     const file = this.file(name);
     if ((await this.call('remove', () => file.delete())) === undefined) await this.expectBucket();
@@ -81,6 +122,32 @@ export class GcsStore extends BucketStore {
     return found && metadataOf(found[0]);
   }
 
+  protected async keptOf({ session, size }: OpenUpload): Promise<number | undefined> {
+    const headers = { 'content-range': `bytes */${size}` };
+    const found = await this.call('standing', (signal) => this.ask(session ?? '', { method: 'PUT', headers, signal }));
+    if (found === undefined) return undefined;
+    if (found.status !== GO_ON) return size;
+    const [, last] = /^bytes=0-(\d{1,16})$/.exec(found.range ?? 'bytes=0--1') ?? [];
+    return last === undefined ? 0 : Math.min(Number(last) + 1, size - 1);
+  }
+
+  /** A request to a session. Undefined: there is none (any more); its end is a status of its own. */
+  private async ask(
+    url: string,
+    request: { readonly method: 'PUT' | 'DELETE'; readonly headers?: Record<string, string>; readonly signal: AbortSignal },
+  ): Promise<{ readonly status: number; readonly range: string | undefined } | undefined> {
+    const { method, headers = {}, signal } = request;
+    const response = await this.storage.authClient.request({
+      ...{ url, method, signal },
+      headers: { ...headers, 'content-length': '0' },
+      validateStatus: (status) => status === GO_ON || (status >= 200 && status < 300) || ENDED.has(status),
+    });
+    const { status } = response;
+    if (ENDED.has(status)) return undefined;
+    const range: unknown = response.headers['range'];
+    return { status, range: typeof range === 'string' ? range : undefined };
+  }
+
   protected async page(token: string | undefined, max: number): Promise<Page> {
     const query = { prefix: this.prefix, maxResults: max, pageToken: token, autoPaginate: false };
     const [files, following] = this.present(
@@ -99,7 +166,7 @@ export class GcsStore extends BucketStore {
 
   protected faultOf(call: string, error: unknown): StoreFault {
     if (error instanceof StoreFault) return error;
-    const status = error instanceof ApiError ? Number(error.code) : NaN;
+    const status = statusOf(error);
     if (Number.isInteger(status)) {
       const given = error instanceof ApiError ? error.errors?.[0]?.reason : undefined;
       const code = typeof given === 'string' && /^[A-Za-z]{1,64}$/.test(given) ? given : undefined;
@@ -119,6 +186,12 @@ export class GcsStore extends BucketStore {
   private file(name: ObjectName): File {
     return this.storage.bucket(this.bucket).file(this.keyOf(name));
   }
+}
+
+/** The status of an answer: of the library's own calls, and of those that only bear its token. */
+function statusOf(error: unknown): number {
+  if (error instanceof ApiError) return Number(error.code);
+  return error instanceof Error && 'status' in error ? Number(error.status) : NaN;
 }
 
 /** The library rounds both down to whole seconds: no part of one is given away. */

@@ -3,7 +3,7 @@
  * instances may share the folder. Clients reach it by signed URLs of this server.
  */
 import { randomBytes } from 'node:crypto';
-import { createReadStream } from 'node:fs';
+import { constants, createReadStream } from 'node:fs';
 import { link, mkdir, open, opendir, rm, stat, type FileHandle } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -13,10 +13,22 @@ import { ifThere } from '../../../files/there.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../../../protocol/errors.js';
 import { BLOB_REF, isBlobName, ULID } from '../../../protocol/ids.js';
+import { UPLOAD_LIFE_MS, UPLOAD_PAUSE_MS } from '../../../protocol/limits.js';
 import type { BlobFile } from '../../http/streams.js';
-import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest, StoredObject, UploadGrant } from '../ports.js';
+import {
+  partSizeOf,
+  type DownloadGrant,
+  type ObjectName,
+  type ObjectStore,
+  type OpenUpload,
+  type PartGrant,
+  type SignedRequest,
+  type StoredObject,
+  type UploadGrant,
+  type UploadStart,
+} from '../ports.js';
 import { signedPath } from '../signed-url.js';
-import type { BlobFileDraft, BlobFiles } from '../transfers.js';
+import type { BlobFileDraft, BlobFiles, PartFile } from '../transfers.js';
 
 /** A blob with its bytes. */
 export interface BlobContent {
@@ -32,6 +44,7 @@ const CHUNK = 256 * 1024;
 const HOST = hostname().replace(/[^A-Za-z0-9-]/g, '-');
 /** Processes in different containers may have the same number. */
 const LIFE = randomBytes(4).toString('hex');
+const PART = /^[0-9A-Z]{26}\.[0-9A-Z]{26}\.bin\.part$/;
 const TEMPORARY = /^(?<host>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<life>[0-9a-f]{8})\.[0-9a-f]{16}\.tmp$/;
 
 /** `folder`: absolute, made on first use with mode 0700; `secret`: BLOB_URL_SECRET. */
@@ -53,6 +66,58 @@ export class LocalStore implements ObjectStore, BlobFiles {
   signDownload({ tenantId, ref }: ObjectName, { expiresAt }: DownloadGrant, origin: string): Promise<SignedRequest> {
     const path = signedPath(this.secret, { tenantId, ref, method: 'GET', expiresAt });
     return Promise.resolve({ url: origin + path, headers: {} });
+  }
+
+  /** An upload in parts needs nothing but its row before its first byte is there. */
+  begin(_name: ObjectName, { size }: UploadStart): Promise<string | undefined> {
+    return Promise.resolve(size > partSizeOf(size) ? '' : undefined);
+  }
+
+  signPart({ tenantId, ref, contentType }: OpenUpload, part: PartGrant, origin: string): Promise<SignedRequest> {
+    const { from, size, expiresAt } = part;
+    const path = signedPath(this.secret, { tenantId, ref, method: 'PUT', expiresAt, size, contentType, from });
+    const headers = { 'content-type': contentType, 'content-length': String(size) };
+    return Promise.resolve({ url: origin + path, headers });
+  }
+
+  /**
+   * What the row says is durable. Where the file has less it was not restored with the row, and the upload goes back;
+   * where it has more, the rest may be missing after a loss of power.
+   */
+  async standing({ tenantId, ref, size, kept }: OpenUpload): Promise<number> {
+    const name = { tenantId, ref };
+    if ((await this.head(name))?.size === size) return size;
+    const held = await orUnavailable(() => ifThere(() => stat(this.partOf(name))));
+    const offset = Math.min(kept, held?.size ?? 0);
+    if (offset === size) await this.finish(name, size);
+    return offset;
+  }
+
+  abort(upload: OpenUpload): Promise<void> {
+    return orUnavailable(async () => rm(this.partOf(upload), { force: true }));
+  }
+
+  async openPart(name: ObjectName, from: number): Promise<PartFile | undefined> {
+    const path = this.partOf(name);
+    const file = await orUnavailable(async () => {
+      await makeFolder(this.uploads);
+      const made = await open(path, constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW, FILE_MODE);
+      if (from === 0) await syncFolder(this.uploads);
+      return new LocalPart(made);
+    });
+    if ((await file.size()) >= from) return file;
+    await file.close();
+    return undefined;
+  }
+
+  finish(name: ObjectName, size: number): Promise<void> {
+    return orUnavailable(async () => {
+      const path = this.partOf(name);
+      const made = await ifThere(() => linkAs(path, this.pathOf(name)));
+      // Another request was first: it has linked the file, or removed its first name as well.
+      if (made !== true && (await this.head(name))?.size !== size) throw new Error('the file of an upload is gone');
+      await rm(path, { force: true });
+    });
   }
 
   create(name: ObjectName): Promise<BlobFileDraft> {
@@ -127,16 +192,23 @@ export class LocalStore implements ObjectStore, BlobFiles {
 
   /**
    * Removes abandoned uploads: of processes of this machine that have ended, and those not written to for `quietMs`, which
-   * is longer than any upload may pause. Returns the number of files.
+   * is longer than any upload in one PUT may pause; of uploads in parts those that can have no row any more, because their
+   * tenant is gone. Returns the number of files.
    */
   sweep(now: number, quietMs: number): Promise<number> {
     return orUnavailable(async () => {
       let swept = 0;
-      for await (const name of this.names(this.uploads, TEMPORARY)) {
-        const path = join(this.uploads, name);
-        if (!(await isAbandoned(path, name, now - quietMs))) continue;
-        await rm(path, { force: true });
-        swept++;
+      const forms = [
+        [TEMPORARY, quietMs],
+        [PART, UPLOAD_LIFE_MS + UPLOAD_PAUSE_MS],
+      ] as const;
+      for (const [form, quiet] of forms) {
+        for await (const name of this.names(this.uploads, form)) {
+          const path = join(this.uploads, name);
+          if (!(await isAbandoned(path, name, now - quiet))) continue;
+          await rm(path, { force: true });
+          swept++;
+        }
       }
       if (swept > 0) await syncFolder(this.uploads);
       return swept;
@@ -145,6 +217,12 @@ export class LocalStore implements ObjectStore, BlobFiles {
 
   private get uploads(): string {
     return join(this.folder, 'uploads');
+  }
+
+  /** Of an upload in parts. It is no name of a temporary file, which would be removed with the process. */
+  private partOf(name: ObjectName): string {
+    if (!isBlobName(name)) throw new ServiceError('no_blob');
+    return join(this.uploads, `${name.tenantId}.${name.ref}.part`);
   }
 
   private pathOf(name: ObjectName): string {
@@ -180,15 +258,8 @@ class LocalDraft implements BlobFileDraft {
     return orUnavailable(async () => {
       await this.handle.sync();
       await this.handle.close();
-      await makeFolder(dirname(this.target));
-      try {
-        await link(this.path, this.target);
-      } catch (error) {
-        if (errorCode(error) === 'EEXIST') return false;
-        throw error;
-      }
+      if (!(await linkAs(this.path, this.target))) return false;
       await rm(this.path, { force: true });
-      await syncFolder(dirname(this.target));
       return true;
     });
   }
@@ -200,6 +271,44 @@ class LocalDraft implements BlobFileDraft {
       await rm(this.path, { force: true });
     });
   }
+}
+
+/** The file of an upload in parts. */
+class LocalPart implements PartFile {
+  constructor(private readonly handle: FileHandle) {}
+
+  write(bytes: Uint8Array, position: number): Promise<void> {
+    return orUnavailable(async () => {
+      for (let at = 0; at < bytes.length;) {
+        at += (await this.handle.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
+      }
+    });
+  }
+
+  size(): Promise<number> {
+    return orUnavailable(async () => (await this.handle.stat()).size);
+  }
+
+  sync(): Promise<void> {
+    return orUnavailable(() => this.handle.sync());
+  }
+
+  close(): Promise<void> {
+    return orUnavailable(() => this.handle.close());
+  }
+}
+
+/** Gives a file a durable name, which never replaces another file. False: there is a file of this name already. */
+async function linkAs(path: string, target: string): Promise<boolean> {
+  await makeFolder(dirname(target));
+  try {
+    await link(path, target);
+  } catch (error) {
+    if (errorCode(error) === 'EEXIST') return false;
+    throw error;
+  }
+  await syncFolder(dirname(target));
+  return true;
 }
 
 /** Makes a folder, and its entry in the folder above durable. Repeated it does nothing. */

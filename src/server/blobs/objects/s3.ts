@@ -1,19 +1,35 @@
 /** Blobs in a bucket of AWS S3, R2, MinIO, Ceph or another store that speaks S3. */
 import {
+  AbortMultipartUploadCommand,
+  CompleteMultipartUploadCommand,
+  CreateMultipartUploadCommand,
   DeleteObjectCommand,
   GetObjectCommand,
   HeadObjectCommand,
   ListObjectsV2Command,
+  ListPartsCommand,
   PutObjectCommand,
   S3Client,
   S3ServiceException,
+  UploadPartCommand,
   type _Object,
+  type CompletedPart,
+  type ListPartsCommandOutput,
   type S3ClientConfig,
 } from '@aws-sdk/client-s3';
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
 import { Readable } from 'node:stream';
 import { ServiceError } from '../../../protocol/errors.js';
-import type { DownloadGrant, ObjectName, SignedRequest, UploadGrant } from '../ports.js';
+import {
+  partSizeOf,
+  type DownloadGrant,
+  type ObjectName,
+  type OpenUpload,
+  type PartGrant,
+  type SignedRequest,
+  type UploadGrant,
+  type UploadStart,
+} from '../ports.js';
 import { BucketStore, type Bounds, type BucketOptions, type Metadata, type Page } from './bucket.js';
 import { codeOfError, connectionFault, reasonOfS3Code, reasonOfStatus, StoreFault } from './fault.js';
 
@@ -30,6 +46,8 @@ interface S3Options extends BucketOptions {
 const S3_PUT_MAX_BYTES = 5 * 1024 ** 3;
 
 const CONNECTIONS_MAX = 50;
+/** Codes of an object, or of an upload in parts, that is absent. */
+const ABSENT: ReadonlySet<string> = new Set(['NotFound', 'NoSuchKey', 'NoSuchUpload']);
 
 /** Credentials come from where the AWS SDK looks: environment, shared files, role of the machine. */
 export class S3Store extends BucketStore {
@@ -65,6 +83,30 @@ export class S3Store extends BucketStore {
   signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedRequest> {
     const command = new GetObjectCommand({ ...this.at(name), ResponseContentDisposition: 'attachment' });
     return this.sign('sign download', {}, () => getSignedUrl(this.signer, command, validity(grant)));
+  }
+
+  async begin(name: ObjectName, { size, contentType }: UploadStart): Promise<string | undefined> {
+    if (size <= partSizeOf(size)) return undefined;
+    const command = new CreateMultipartUploadCommand({ ...this.at(name), ContentType: contentType });
+    const send = (abortSignal: AbortSignal) => this.client.send(command, { abortSignal });
+    const { UploadId } = this.present('begin', await this.call('begin', send));
+    if (UploadId === undefined) throw this.fault('broken', 'begin: no upload id');
+    return UploadId;
+  }
+
+  signPart(upload: OpenUpload, { from, size, now, expiresAt }: PartGrant): Promise<SignedRequest> {
+    const headers = { 'content-length': String(size) };
+    const PartNumber = from / partSizeOf(upload.size) + 1;
+    const command = new UploadPartCommand({ ...this.uploadAt(upload), PartNumber, ContentLength: size });
+    const signableHeaders = new Set(Object.keys(headers));
+    return this.sign('sign part', headers, () =>
+      getSignedUrl(this.signer, command, { ...validity({ now, expiresAt }), signableHeaders }),
+    );
+  }
+
+  async abort(upload: OpenUpload): Promise<void> {
+    const command = new AbortMultipartUploadCommand(this.uploadAt(upload));
+    await this.call('abort', (abortSignal) => this.client.send(command, { abortSignal }));
   }
 
   async remove(name: ObjectName): Promise<void> {
@@ -104,6 +146,43 @@ export class S3Store extends BucketStore {
     return found && metadataOf({ ...found, Size: found.ContentLength });
   }
 
+  protected async keptOf(upload: OpenUpload): Promise<number | undefined> {
+    const { size } = upload;
+    const partSize = partSizeOf(size);
+    const before = Math.floor(upload.kept / partSize);
+    const kept = await this.partsAfter(upload, before);
+    if (kept === undefined || (before + kept.length) * partSize < size) return kept && (before + kept.length) * partSize;
+    const Parts = before === 0 ? kept : await this.partsAfter(upload, 0);
+    const command = new CompleteMultipartUploadCommand({ ...this.uploadAt(upload), MultipartUpload: { Parts } });
+    // No other object has this name: a condition would only refuse the second of two ends of the same upload.
+    await this.call('complete', (abortSignal) => this.client.send(command, { abortSignal }));
+    return size;
+  }
+
+  /** The parts that follow the first `before` ones without a gap; undefined: the store does not know the upload. */
+  private async partsAfter(upload: OpenUpload, before: number): Promise<CompletedPart[] | undefined> {
+    const partSize = partSizeOf(upload.size);
+    const parts: CompletedPart[] = [];
+    for (let marker: string | undefined = String(before); marker !== undefined;) {
+      const page = await this.partsPage(upload, marker);
+      if (page === undefined) return undefined;
+      for (const { PartNumber, Size, ETag } of page.Parts ?? []) {
+        const from = (before + parts.length) * partSize;
+        if (PartNumber !== before + parts.length + 1 || Size !== Math.min(partSize, upload.size - from)) return parts;
+        parts.push({ PartNumber, ETag });
+      }
+      const next = page.IsTruncated === true ? page.NextPartNumberMarker : undefined;
+      // Without this check a store that repeats a page would be listed without end.
+      marker = next !== undefined && Number(next) > Number(marker) ? next : undefined;
+    }
+    return parts;
+  }
+
+  private partsPage(upload: OpenUpload, marker: string): Promise<ListPartsCommandOutput | undefined> {
+    const command = new ListPartsCommand({ ...this.uploadAt(upload), PartNumberMarker: marker });
+    return this.call('list parts', (abortSignal) => this.client.send(command, { abortSignal }));
+  }
+
   protected async page(token: string | undefined, max: number): Promise<Page> {
     const input = { Bucket: this.bucket, Prefix: this.prefix, MaxKeys: max, ContinuationToken: token };
     const command = new ListObjectsV2Command(input);
@@ -121,7 +200,7 @@ export class S3Store extends BucketStore {
   }
 
   protected isAbsent(error: unknown): boolean {
-    return error instanceof S3ServiceException && (error.name === 'NotFound' || error.name === 'NoSuchKey');
+    return error instanceof S3ServiceException && ABSENT.has(error.name);
   }
 
   protected faultOf(call: string, error: unknown): StoreFault {
@@ -136,6 +215,10 @@ export class S3Store extends BucketStore {
     }
     if (known !== undefined) return new StoreFault('credentials', `${call}: no credentials`, code);
     return connectionFault(call, error) ?? new StoreFault('broken', `${call}: ${code ?? 'unknown error'}`, code);
+  }
+
+  private uploadAt(upload: OpenUpload): { Bucket: string; Key: string; UploadId: string } {
+    return { ...this.at({ tenantId: upload.tenantId, ref: upload.ref }), UploadId: upload.session ?? '' };
   }
 
   private at(name: ObjectName): { Bucket: string; Key: string } {

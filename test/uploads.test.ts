@@ -1,0 +1,250 @@
+/** Uploads that go on where they stopped, through the local store. */
+import { createHash, randomBytes } from 'node:crypto';
+import { readdir, stat, truncate } from 'node:fs/promises';
+import { join } from 'node:path';
+import t from 'tap';
+import { blobItem, downloadUrl, openRequest, send, uploaded } from './support/blobs.js';
+import { stageOf } from './support/blob-stage.js';
+import { askBegin, askStanding, begun, PART, put, sendRest, standing, standingIn, type Part } from './support/uploads.js';
+import { SHAPES } from './support/wire.js';
+
+const MIB = 1024 * 1024;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const stage = await stageOf(t, { MAX_BLOB_SIZE_MB: '1024', STORAGE_CAP_BYTES: String(1024 * MIB) });
+const { scene } = stage;
+const { wire, first, second } = scene;
+
+const sha = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
+const parts = async (): Promise<string[]> =>
+  (await readdir(join(stage.folder, '..', 'uploads')).catch(() => [])).filter((name) => name.endsWith('.part'));
+const fetched = async (ref: string): Promise<string> =>
+  sha((await send('GET', await downloadUrl(wire, first, ref))).bytes);
+const drop = (ref: string): Promise<unknown> => wire.delete(`/blobs/uploads/${ref}`, scene.as('a'));
+const firstPart = ({ parts: [part] }: { readonly parts: readonly Part[] }): Part => {
+  if (part === undefined) throw new Error('no part');
+  return part;
+};
+
+/** Sends `bytes` of a part and cuts the connection when the server has taken them. */
+async function cutAfter(part: Part, whole: Buffer, bytes: number): Promise<void> {
+  const { sent } = openRequest('PUT', part.url, part.headers);
+  await new Promise<void>((resolve) => sent.write(whole.subarray(part.from, part.from + bytes), () => resolve()));
+  sent.on('error', () => undefined);
+  sent.destroy();
+}
+
+for (const shape of SHAPES) {
+  t.test(`BLOB-53: an upload goes part by part, and an item names it (${shape})`, async (t) => {
+    const whole = randomBytes(12 * MIB + 5);
+    const now = Date.now();
+    const at = standingIn(await askBegin(wire, first, whole.length, shape));
+    t.match(at.blobRef, /^[0-7][0-9A-HJKMNP-TV-Z]{25}\.bin$/);
+    t.match(at, { size: whole.length, offset: 0 });
+    t.ok(at.expiresAt >= now + 900_000 && at.expiresAt <= Date.now() + 900_000, 'URLs for 15 minutes');
+    t.strictSame(
+      at.parts.map(({ from, size }) => [from, size]),
+      [
+        [0, PART],
+        [PART, PART],
+        [2 * PART, 2 * MIB + 5],
+      ],
+    );
+    for (const part of at.parts) t.equal((await put(part, whole)).outcome, '200');
+    t.equal((await wire.post('/items', blobItem(shape, scene.ids, at.blobRef), scene.as(shape))).status, 200);
+    t.equal(await fetched(at.blobRef), sha(whole));
+    const end = standingIn(await askStanding(wire, second, at.blobRef, shape));
+    t.match(end, { offset: whole.length, size: whole.length, parts: [] }, 'another device may ask too');
+    t.strictSame(await parts(), []);
+    await stage.sound();
+  });
+
+  t.test(`BLOB-54: of what is not open nothing is told (${shape})`, async (t) => {
+    for (const ref of ['01ARZ3NDEKTSV4RRFFQ69G5FB1.bin', 'x', '%2e%2e', 'uploads']) {
+      t.equal((await askStanding(wire, first, ref, shape)).outcome, '404 blob_not_found', ref);
+      t.equal((await wire.delete(`/blobs/uploads/${ref}`, scene.as(shape))).status, 200, ref);
+    }
+    const { blobRef } = standingIn(await askBegin(wire, first, 10, shape));
+    t.equal((await wire.post(`/blobs/uploads/${blobRef}`, undefined, { shape })).status, 401);
+    t.equal((await wire.delete(`/blobs/uploads/${blobRef}`, { shape })).status, 401);
+    await drop(blobRef);
+  });
+}
+
+t.test('BLOB-53: what fits in one part is one plain PUT, and may be asked for again', async (t) => {
+  for (const size of [1, PART]) {
+    const whole = randomBytes(size);
+    const at = await begun(wire, first, size);
+    t.equal(at.parts.length, 1);
+    t.notMatch(firstPart(at).url, /from=/);
+    const again = await standing(wire, first, at.blobRef);
+    t.match(again, { offset: 0, parts: [{ from: 0, size }] });
+    t.equal((await put(firstPart(again), whole)).outcome, '200');
+    t.match(await standing(wire, first, at.blobRef), { offset: size, parts: [] });
+    t.equal((await put(firstPart(at), whole)).outcome, '403 url_invalid', 'it is used up');
+    t.equal(await fetched(at.blobRef), sha(whole));
+  }
+});
+
+t.test('BLOB-55: a part that was cut off counts as far as it came, and the upload goes on from there', async (t) => {
+  const whole = randomBytes(16 * MIB);
+  const at = await begun(wire, first, whole.length);
+  await put(firstPart(at), whole);
+  const [, cut] = at.parts;
+  if (cut === undefined) throw new Error('no second part');
+  await cutAfter(cut, whole, 3 * MIB);
+  let now = await standing(wire, first, at.blobRef);
+  while (now.offset === PART) now = await standing(wire, first, at.blobRef);
+  t.ok(now.offset > PART && now.offset <= PART + 3 * MIB, String(now.offset));
+  t.strictSame([firstPart(now).from, firstPart(now).from + firstPart(now).size], [now.offset, 2 * PART]);
+  t.equal((await put(cut, whole)).outcome, '409 upload_offset', 'the old position');
+  await sendRest(wire, first, now, whole);
+  t.equal(await fetched(at.blobRef), sha(whole));
+});
+
+t.test('BLOB-56: a part is taken where the upload stands, once, and in its size only', async (t) => {
+  const whole = randomBytes(11 * MIB);
+  const at = await begun(wire, first, whole.length);
+  const [one, two] = at.parts;
+  if (one === undefined || two === undefined) throw new Error('no parts');
+  t.equal((await put(two, whole)).outcome, '409 upload_offset', 'before its turn');
+  const short = { ...one.headers, 'content-length': '10' };
+  t.equal((await send('PUT', one.url, { headers: short, body: whole.subarray(0, 10) })).outcome, '403 url_invalid');
+  for (const url of [
+    one.url.replace('from=0', `from=${PART}`),
+    one.url.replace('from=0&', ''),
+    one.url.replace('from=0', 'from=-1'),
+    one.url.replace('from=0', 'from=0&from=0'),
+    one.url.replace('from=0', 'from=0.5'),
+  ]) {
+    t.equal((await send('PUT', url, { headers: one.headers, body: whole.subarray(0, PART) })).outcome, '403 url_invalid');
+  }
+  t.equal((await put(one, whole)).outcome, '200');
+  t.equal((await put(one, whole)).outcome, '409 upload_offset', 'again');
+  await sendRest(wire, first, await standing(wire, first, at.blobRef), whole);
+  t.equal((await put(two, whole)).outcome, '403 url_invalid', 'after its end');
+  t.equal(await fetched(at.blobRef), sha(whole));
+  await stage.sound();
+});
+
+t.test('BLOB-56: of many PUTs of one part at once one counts, and the bytes are right', async (t) => {
+  const whole = randomBytes(6 * MIB);
+  const at = await begun(wire, first, whole.length);
+  const settled = await Promise.allSettled(Array.from({ length: 8 }, () => put(firstPart(at), whole)));
+  const outcomes = settled.map((one) => (one.status === 'fulfilled' ? one.value.outcome : 'cut'));
+  t.ok(outcomes.filter((outcome) => outcome === '200').length <= 1, outcomes.join());
+  await sendRest(wire, first, await standing(wire, first, at.blobRef), whole);
+  t.equal(await fetched(at.blobRef), sha(whole));
+});
+
+t.test('BLOB-57: what is given up frees its room at once, and a blob that is ready stays', async (t) => {
+  const before = await stage.used();
+  const whole = randomBytes(7 * MIB);
+  const at = await begun(wire, first, whole.length);
+  t.equal(await stage.used(), before + whole.length);
+  await put(firstPart(at), whole);
+  t.equal((await parts()).length, 1);
+  await drop(at.blobRef);
+  t.equal(await stage.used(), before);
+  t.strictSame(await parts(), []);
+  t.equal((await askStanding(wire, first, at.blobRef)).outcome, '404 blob_not_found');
+  t.equal((await put(at.parts[1] ?? firstPart(at), whole)).outcome, '403 url_invalid');
+  t.strictSame(await parts(), []);
+  const ready = await uploaded(wire, first, randomBytes(10));
+  await drop(ready);
+  t.equal((await wire.get(`/blobs/${ready}/url`, scene.as('a'))).status, 200);
+  await stage.sound();
+});
+
+t.test('BLOB-57: given up while a part is on its way nothing of it stays', async (t) => {
+  const before = await stage.used();
+  const whole = randomBytes(6 * MIB);
+  const at = await begun(wire, first, whole.length);
+  const { sent, reply } = openRequest('PUT', firstPart(at).url, firstPart(at).headers);
+  await new Promise<void>((resolve) => sent.write(whole.subarray(0, MIB), () => resolve()));
+  for (let names = await parts(); names.length === 0;) names = await parts();
+  await drop(at.blobRef);
+  sent.end(whole.subarray(MIB, PART));
+  t.equal((await reply).outcome, '403 url_invalid');
+  t.strictSame(await parts(), []);
+  t.equal(await stage.used(), before);
+});
+
+t.test('BLOB-58: an upload lives a day after it was continued, and seven days at most', async (t) => {
+  const whole = randomBytes(6 * MIB);
+  const at = await begun(wire, first, whole.length);
+  await put(firstPart(at), whole);
+  for (let day = 0; day < 7; day++) {
+    stage.clock.advance(DAY_MS - HOUR_MS);
+    t.equal((await askStanding(wire, first, at.blobRef)).status, 200, `after ${day + 1} days`);
+    t.equal(await stage.released(), 0);
+  }
+  stage.clock.advance(8 * HOUR_MS);
+  t.equal((await askStanding(wire, first, at.blobRef)).outcome, '404 blob_not_found', 'after seven days');
+  t.equal(await stage.released(), 1);
+  t.strictSame(await parts(), []);
+  const left = await begun(wire, first, whole.length);
+  await put(firstPart(left), whole);
+  stage.clock.advance(DAY_MS + 1);
+  t.equal((await put(left.parts[1] ?? firstPart(left), whole)).outcome, '403 url_invalid', 'not continued for a day');
+  t.equal(await stage.released(), 1);
+  t.strictSame(await parts(), []);
+  await stage.sound();
+});
+
+t.test('BLOB-59: an item has a day to name a blob, from its last part on', async (t) => {
+  const whole = randomBytes(6 * MIB);
+  const at = await begun(wire, first, whole.length);
+  await put(firstPart(at), whole);
+  stage.clock.advance(DAY_MS - HOUR_MS);
+  await sendRest(wire, first, await standing(wire, first, at.blobRef), whole);
+  stage.clock.advance(DAY_MS - HOUR_MS);
+  await stage.removed();
+  t.equal((await wire.post('/items', blobItem('a', scene.ids, at.blobRef), scene.as('a'))).status, 200);
+  t.equal(await fetched(at.blobRef), sha(whole));
+});
+
+t.test('BLOB-60: what the disk does not have any more does not count', async (t) => {
+  const whole = randomBytes(11 * MIB);
+  const at = await begun(wire, first, whole.length);
+  await put(firstPart(at), whole);
+  const [name = ''] = await parts();
+  const path = join(stage.folder, '..', 'uploads', name);
+  t.equal((await stat(path)).mode & 0o777, 0o600);
+  await truncate(path, MIB);
+  const [, two] = at.parts;
+  t.equal(two && (await put(two, whole)).outcome, '409 upload_offset', 'no hole is left before it');
+  const now = await standing(wire, first, at.blobRef);
+  t.equal(now.offset, MIB);
+  await sendRest(wire, first, now, whole);
+  t.equal(await fetched(at.blobRef), sha(whole));
+});
+
+t.test('BLOB-61: an upload is refused as an upload URL is', async (t) => {
+  t.equal((await askBegin(wire, first, 1024 * MIB + 1)).outcome, '413 blob_too_large');
+  const room = 1024 * MIB - (await stage.used());
+  t.equal((await askBegin(wire, first, room + 1)).outcome, '413 storage_cap_exceeded');
+  for (const size of [0, -1, 1.5, 2 ** 53]) t.equal((await askBegin(wire, first, size)).outcome, '400 validation');
+  const open = await begun(wire, first, room);
+  t.equal((await askBegin(wire, first, 1)).outcome, '413 storage_cap_exceeded', 'what is open counts');
+  t.equal(open.parts.length, 16, 'at most 16 parts at once');
+  stage.clock.advance(DAY_MS + 1);
+  await drop((await begun(wire, first, 1)).blobRef);
+  t.ok(true, 'what has expired makes room');
+});
+
+t.test('BLOB-61: a thousand uploads may be open', async (t) => {
+  const made: string[] = [];
+  for (let at = 0; at < 1_000; at += 20) {
+    const some = await Promise.all(Array.from({ length: 20 }, () => begun(wire, at % 40 === 0 ? first : second, 1)));
+    made.push(...some.map(({ blobRef }) => blobRef));
+    stage.clock.advance(2_000);
+  }
+  t.equal((await askBegin(wire, first, 1)).outcome, '429 rate_limited');
+  await drop(made[0] ?? '');
+  t.equal((await askBegin(wire, first, 1)).status, 200);
+  stage.clock.advance(2 * DAY_MS);
+  await stage.released();
+  await stage.sound();
+});
+
