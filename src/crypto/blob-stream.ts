@@ -67,19 +67,19 @@ function chunkNonce(nonce: Uint8Array, chunk: number, last: boolean): Uint8Array
 }
 
 /**
- * The chunks of `plain` from number `first` on, which may lie anywhere in a blob. Every chunk but the last of the blob
+ * Encrypts `plain` as the chunks from number `first` on, which may lie anywhere in a blob, into `out`, which has room for
+ * them. Returns the part of `out` that they fill. Every chunk but the last of the blob
  * is full: `plain` is a whole number of them, unless `end`. The caller answers for one plaintext a chunk: the same
  * number under the same secret must never get another (reference, Cryptography).
  */
 export function sealChunks(
   sodium: Sodium,
   { key, nonce, aad }: BlobSecret,
-  at: { readonly first: number; readonly plain: Uint8Array; readonly end: boolean },
+  at: { readonly first: number; readonly plain: Uint8Array; readonly end: boolean; readonly out: Uint8Array },
 ): Uint8Array {
-  const { first, plain, end } = at;
+  const { first, plain, end, out } = at;
   if (!end && (plain.length === 0 || plain.length % BLOB_CHUNK_BYTES !== 0))
     throw new CryptoRefusal('bad_length', 'only the last chunk of a blob may be short');
-  const out = new Uint8Array(sealedBlobSize(plain.length));
   let chunk = 0;
   do {
     const message = plain.subarray(chunk * BLOB_CHUNK_BYTES, (chunk + 1) * BLOB_CHUNK_BYTES);
@@ -88,7 +88,7 @@ export function sealChunks(
     out.set(sodium.aeadEncrypt({ message, aad, nonce: own, key }), chunk * SEALED_CHUNK_BYTES);
     chunk++;
   } while (chunk * BLOB_CHUNK_BYTES < plain.length);
-  return out;
+  return out.subarray(0, sealedBlobSize(plain.length));
 }
 
 /** Splits a stream of bytes into portions of one size, and holds back what may be the last one. */

@@ -10,18 +10,16 @@ import { ClientError } from '../errors.js';
 import { portionsOf, type BlobSource } from './source.js';
 
 /** Chunks of a block: what is read, hashed and encrypted at a time. */
-const BLOCK_CHUNKS = 80;
+const BLOCK_CHUNKS = 32;
 const BLOCK_BYTES = BLOCK_CHUNKS * BLOB_CHUNK_BYTES;
 const SEALED_BLOCK_BYTES = BLOCK_CHUNKS * SEALED_CHUNK_BYTES;
-/** Blocks of ciphertext that are held: a part of 5 MiB lies in two, and is often sent again from its middle. */
-const HELD_MAX = 2;
 
 interface Blocks {
   readonly draft: BlobDraft;
   readonly source: BlobSource;
   /** Hashes of the blocks that were encrypted before. */
   readonly hashes: readonly Uint8Array[];
-  /** Makes the hashes durable, one more each time. Nothing of a block is given out before. */
+  /** Makes the hashes durable. Nothing of a block is given out before. */
   readonly keep: (hashes: readonly Uint8Array[]) => Promise<void>;
 }
 
@@ -30,8 +28,12 @@ export class SealedBlocks {
   /** Bytes of the ciphertext. */
   readonly size: number;
   private readonly hashes: Uint8Array[];
+  /** Used again and again: fresh memory of this size would be there several times before it is collected. */
   private readonly plain = new Uint8Array(BLOCK_BYTES);
-  private readonly held: { readonly block: number; readonly sealed: Uint8Array }[] = [];
+  private readonly out = new Uint8Array(SEALED_BLOCK_BYTES);
+  /** The block of ciphertext that is held, and the range that was given last, of which a part is often sent again. */
+  private block = { number: -1, sealed: new Uint8Array(0) as Uint8Array };
+  private given = { from: 0, bytes: new Uint8Array(0), length: 0 };
   private readonly count: number;
   private reading: Reading | undefined;
   /** Blocks that were read and compared by this object, from the first on. */
@@ -52,17 +54,33 @@ export class SealedBlocks {
     return Math.min(this.size, this.hashes.length * SEALED_BLOCK_BYTES);
   }
 
-  /** The ciphertext before `to` from `from` on. Throws `ClientError` `source_changed`, and what the source throws. */
+  /**
+   * The ciphertext before `to` from `from` on, valid until the next call. Throws `ClientError` `source_changed`, and what
+   * the source throws.
+   */
   async range(from: number, to: number): Promise<Uint8Array<ArrayBuffer>> {
-    const out = new Uint8Array(to - from);
-    for (let at = from; at < to;) {
-      const block = Math.floor(at / SEALED_BLOCK_BYTES);
-      const start = at - block * SEALED_BLOCK_BYTES;
-      const bytes = (await this.sealed(block)).subarray(start, start + to - at);
-      out.set(bytes, at - from);
-      at += bytes.length;
+    const { given } = this;
+    const known = this.hashes.length;
+    const again = from >= given.from && from < given.from + given.length;
+    let length = 0;
+    if (again) {
+      length = Math.min(given.from + given.length, to) - from;
+      given.bytes.copyWithin(0, from - given.from, from - given.from + length);
     }
-    return out;
+    // While it is filled nothing else may take it for what it was.
+    this.given = { from, bytes: roomIn(given.bytes, to - from, length), length: 0 };
+    const { bytes } = this.given;
+    while (length < to - from) {
+      const block = Math.floor((from + length) / SEALED_BLOCK_BYTES);
+      const start = from + length - block * SEALED_BLOCK_BYTES;
+      const part = (await this.sealed(block)).subarray(start, start + to - from - length);
+      bytes.set(part, length);
+      length += part.length;
+    }
+    this.expectOpen();
+    if (this.hashes.length > known) await this.of.keep(this.hashes);
+    this.given = { from, bytes, length };
+    return bytes.subarray(0, length);
   }
 
   /**
@@ -80,21 +98,17 @@ export class SealedBlocks {
   end(): void {
     this.ended = true;
     this.sodium.memzero(this.plain);
-    this.held.length = 0;
     this.reading?.portions.return().catch(() => undefined);
     this.reading = undefined;
   }
 
   private async sealed(block: number): Promise<Uint8Array> {
-    const known = this.held.find((one) => one.block === block);
-    if (known !== undefined) return known.sealed;
+    if (this.block.number === block) return this.block.sealed;
     const plain = await this.read(block);
     this.expectOpen();
-    const end = block === this.count - 1;
-    const sealed = sealDraft(this.sodium, this.of.draft, { first: block * BLOCK_CHUNKS, plain, end });
-    this.held.push({ block, sealed });
-    if (this.held.length > HELD_MAX) this.held.shift();
-    return sealed;
+    const at = { first: block * BLOCK_CHUNKS, plain, end: block === this.count - 1, out: this.out };
+    this.block = { number: block, sealed: sealDraft(this.sodium, this.of.draft, at) };
+    return this.block.sealed;
   }
 
   /** Reads up to a block, which is compared with what was encrypted as this block before, as all before it are. */
@@ -110,7 +124,7 @@ export class SealedBlocks {
       plain = await this.filled(this.reading, Math.min(BLOCK_BYTES, this.of.source.size - at * BLOCK_BYTES));
       if (at === this.count - 1 && !(await isOver(this.reading))) throw sourceChanged();
       this.reading.next++;
-      await this.compare(at, plain);
+      this.compare(at, plain);
     }
     return plain;
   }
@@ -136,16 +150,22 @@ export class SealedBlocks {
     return plain;
   }
 
-  private async compare(block: number, plain: Uint8Array): Promise<void> {
+  private compare(block: number, plain: Uint8Array): void {
     this.expectOpen();
     const hash = blockHash(this.sodium, plain, this.of.draft.key);
     const before = this.hashes[block];
-    if (before === undefined) {
-      this.hashes.push(hash);
-      await this.of.keep(this.hashes);
-    } else if (!this.sodium.equal(before, hash)) throw sourceChanged();
+    if (before === undefined) this.hashes.push(hash);
+    else if (!this.sodium.equal(before, hash)) throw sourceChanged();
     this.seen = Math.max(this.seen, block + 1);
   }
+}
+
+/** A buffer of at least `size` bytes with the first `length` bytes of this one. */
+function roomIn(bytes: Uint8Array<ArrayBuffer>, size: number, length: number): Uint8Array<ArrayBuffer> {
+  if (bytes.length >= size) return bytes;
+  const wider = new Uint8Array(size);
+  wider.set(bytes.subarray(0, length));
+  return wider;
 }
 
 /** A source that is being read. `rest`: of the portion that was read last. */
