@@ -33,6 +33,7 @@ import type { Frame } from './wire.js';
 import { Writer } from './writer.js';
 import { DeviceApi } from './api.js';
 import { Blobs } from './blobs/download.js';
+import type { ChunkPlace } from './blobs/chunk-place.js';
 import type { Core } from './core.js';
 import { Http } from './http.js';
 import { Replica } from './replica.js';
@@ -247,6 +248,11 @@ export class Device {
    */
   async *blob(id: string, options?: BlobReadOptions): AsyncGenerator<Uint8Array, void, undefined> {
     yield* this.open.blobs.read(await this.parts.items.row(id), options);
+  }
+
+  /** The bytes of an item's blob into a place that may have kept the first of them. See `Blobs.into`. */
+  async blobInto(id: string, place: ChunkPlace, options?: TransferOptions): Promise<void> {
+    await this.open.blobs.into(await this.parts.items.row(id), place, options);
   }
 
   /** An item's whole payload, read from its blob where a large text or code has one (see `ItemView.blob`). */

@@ -74,6 +74,7 @@ export {
   type TransferOptions,
 } from './blobs/source.js';
 export type { BegunUpload } from './blobs/begun.js';
+export type { ChunkPlace, KeptChunk } from './blobs/chunk-place.js';
 export { holdsFile, PAYLOAD_INLINE_MAX, PayloadError } from './payloads/shapes.js';
 export type { Fetch, OpenSocket, Platform, SocketEvents, SocketPort } from './platform.js';
 export {
