@@ -4,7 +4,7 @@ import { AEAD_TAG_BYTES } from '../../protocol/limits.js';
 import { SEALED_CHUNK_BYTES, sealedBlobSize } from '../../crypto/blob-stream.js';
 import { draftBlob, type BlobDraft } from '../../crypto/item.js';
 import type { Core } from '../core.js';
-import { ApiError, ClientError, isPassing, ProtocolError } from '../errors.js';
+import { ApiError, ClientError, isPassing, NetworkError, ProtocolError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import type { UploadPart, UploadState } from '../replies.js';
 import type { Begun, BegunUploads } from './begun.js';
@@ -59,9 +59,8 @@ const UNHEARD_MS_PER_KIB = 125;
 const REFRESH_BEFORE_MS = 60_000;
 /** New beginnings, of an upload that the server does not know any more. */
 const BEGINNINGS_MAX = 3;
-/** A server that takes back what it had, again and again, is given up: bytes sent, in sizes of the blob, and parts. */
-const SENT_TIMES_MAX = 4;
-const SENT_PARTS_MIN = 64;
+/** Less than this is no progress: a server that takes a byte a part, or goes back again and again, is given up. */
+const PROGRESS_MIN = 256 * 1024;
 
 /**
  * Uploads a source, or goes on with the upload of an earlier run: the same source, type and item, by the same bytes.
@@ -141,11 +140,11 @@ interface Transferring {
 class Transfer {
   private readonly retries: Retries;
   private readonly blocks: SealedBlocks;
-  /** Bytes that the server said it has, at most and last; and those sent by this run. */
-  private highest = 0;
+  /** Bytes that the server has, and those it had at the last progress. */
   private offset = 0;
-  private sentBytes = 0;
-  private sentParts = 0;
+  private highest = 0;
+  /** Whether parts were taken since the server was asked, none of them refused or cut. */
+  private taken = false;
 
   constructor(
     private readonly ports: UploadPorts,
@@ -183,9 +182,8 @@ class Transfer {
     try {
       for (let standing = this.of.first ?? (await this.ask()); ; standing = await this.ask()) {
         this.expectSound(standing);
+        await this.expectProgress(standing);
         this.offset = standing.offset;
-        if (standing.offset > this.highest) this.retries.reset();
-        this.highest = Math.max(this.highest, standing.offset);
         this.tell();
         if (await this.sent(standing)) break;
       }
@@ -232,20 +230,31 @@ class Transfer {
     if (parts.length === 0 && offset < size) throw badUpload('no next part');
   }
 
+  /** A server that took parts and has none of them is one that refused them. */
+  private async expectProgress({ offset }: UploadState): Promise<void> {
+    const { taken } = this;
+    this.taken = false;
+    if (offset >= this.highest + PROGRESS_MIN) {
+      this.retries.reset();
+      this.highest = offset;
+    } else if (taken) await this.retries.waitAfter(new NetworkError('network', 'the server lost what was sent'));
+  }
+
   /** Sends the parts, in order. True: the server has all bytes; false: it has to be asked where the upload stands. */
   private async sent({ parts, expiresAt }: UploadState): Promise<boolean> {
     const now = (): number => this.ports.clock.now() + (this.ports.clockOffset() ?? 0);
     for (const [at, part] of parts.entries()) {
       // The first one is used in any case: this clock may be wrong.
-      if (at > 0 && expiresAt - now() < REFRESH_BEFORE_MS) return false;
+      if (at > 0 && expiresAt - now() < REFRESH_BEFORE_MS) break;
       const body = await this.wanted(this.blocks.range(part.from, part.from + part.size));
-      this.count(part);
       try {
         await this.put(part, body);
       } catch (error) {
+        this.taken = false;
         await this.retries.waitAfter(asError(error), isDoubtful);
         return false;
       }
+      this.taken = true;
       this.offset = part.from + part.size;
       this.tell();
     }
@@ -270,14 +279,6 @@ class Transfer {
     } finally {
       exchange.end();
     }
-  }
-
-  private count({ size }: UploadPart): void {
-    this.sentBytes += size;
-    this.sentParts++;
-    const parts = SENT_PARTS_MIN + (SENT_TIMES_MAX * this.blocks.size) / ONE_PART_MAX;
-    if (this.sentParts > parts || this.sentBytes > SENT_TIMES_MAX * this.blocks.size + SENT_PARTS_MIN * ONE_PART_MAX)
-      throw badUpload('the loss of what was sent, again and again');
   }
 
   /** The result, unless the caller or the device ends the transfer first: a source may never answer. */
