@@ -57,7 +57,9 @@ t.test('BLOB-32: a batch asks a store that is out of reach once, however many bl
   };
   const nothing = (): Promise<never> => Promise.reject(new Error('not asked for'));
   const { actor, port } = await frontOf(t, {
-    services: { blobs: { settle, uploadUrl: nothing, downloadUrl: nothing, begin: nothing, continue: nothing, giveUp: nothing } },
+    services: {
+      blobs: { settle, uploadUrl: nothing, downloadUrl: nothing, begin: nothing, continue: nothing, giveUp: nothing },
+    },
   });
   actor.refuse = () => Promise.reject(new ServiceError('blob_not_found'));
   // One id: one after the other, so each would wait for the store's deadline anew.

@@ -5,7 +5,17 @@ import { join } from 'node:path';
 import t from 'tap';
 import { blobItem, downloadUrl, openRequest, send, uploaded } from './support/blobs.js';
 import { stageOf } from './support/blob-stage.js';
-import { askBegin, askStanding, begun, PART, put, sendRest, standing, standingIn, type Part } from './support/uploads.js';
+import {
+  askBegin,
+  askStanding,
+  begun,
+  PART,
+  put,
+  sendRest,
+  standing,
+  standingIn,
+  type Part,
+} from './support/uploads.js';
 import { SHAPES } from './support/wire.js';
 
 const MIB = 1024 * 1024;
@@ -117,7 +127,10 @@ t.test('BLOB-56: a part is taken where the upload stands, once, and in its size 
     one.url.replace('from=0', 'from=0&from=0'),
     one.url.replace('from=0', 'from=0.5'),
   ]) {
-    t.equal((await send('PUT', url, { headers: one.headers, body: whole.subarray(0, PART) })).outcome, '403 url_invalid');
+    t.equal(
+      (await send('PUT', url, { headers: one.headers, body: whole.subarray(0, PART) })).outcome,
+      '403 url_invalid',
+    );
   }
   t.equal((await put(one, whole)).outcome, '200');
   t.equal((await put(one, whole)).outcome, '409 upload_offset', 'again');
@@ -247,4 +260,3 @@ t.test('BLOB-61: a thousand uploads may be open', async (t) => {
   await stage.released();
   await stage.sound();
 });
-

@@ -75,7 +75,7 @@ export class ExampleStage {
     const [, path = ''] = key.split(' ');
     if (path.startsWith('/api/items/:id')) return { variables: await this.item() };
     if (path === '/api/bins/:id') return { variables: { BIN: await this.bin() } };
-    if (path.startsWith('/blobs/') || path === '/api/blobs/:ref/url') return { variables: await this.blob(key) };
+    if (path.startsWith('/blobs/') || path.startsWith('/api/blobs/')) return { variables: await this.blob(key) };
     if (path.startsWith('/api/devices/pair-')) return this.pairing(path);
     if (path.startsWith('/web/')) return { variables: { WEB_FILE: await this.webFile() } };
     if (path.includes('billing') || path.startsWith('/signup/')) return { variables: await this.billing() };
@@ -129,7 +129,8 @@ export class ExampleStage {
     const put = await fetch(given.url, { method: 'PUT', headers, body: 'hello' });
     if (!put.ok) throw new Error(`upload: ${put.status} ${await put.text()}`);
     const download = (await this.must('GET', `/blobs/${given.blobRef}/url`)).text('url');
-    return { BLOB: given.blobRef, DOWNLOAD_URL: download };
+    const begun = await this.must('POST', '/blobs/uploads', wish);
+    return { BLOB: given.blobRef, DOWNLOAD_URL: download, UPLOAD: begun.text('blobRef') };
   }
 
   private async pairing(path: string): Promise<Partial<Ready>> {

@@ -2,7 +2,7 @@
  * A stand-in for Google Cloud Storage, strict where the real one is: signed URLs pass the verifier that Google's vectors
  * prove, calls of the JSON interface need a token that the service account signed. It can break in the ways that stores break.
  */
-import { createVerify, generateKeyPairSync } from 'node:crypto';
+import { createVerify, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
@@ -17,6 +17,7 @@ import {
   type GcsObject,
 } from './gcs-objects.js';
 import { refusalOf, type Signer } from './gcs-signature.js';
+import { GcsSessions } from './gcs-sessions.js';
 import { LoopbackServer } from './loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
@@ -25,7 +26,7 @@ export type GcsFault = { readonly status: number } | 'hang' | 'cut' | 'stall' | 
 
 /** A request that the stand-in took. */
 export interface GcsCall {
-  readonly api: 'xml' | 'json';
+  readonly api: 'xml' | 'json' | 'session';
   readonly method: string;
   readonly path: string;
   readonly query: URLSearchParams;
@@ -48,6 +49,7 @@ const PAGE_MAX = 1000;
 
 /** A service account: its key file, and what the stand-in knows of it. */
 export interface ServiceAccount extends Signer {
+  readonly privateKey: KeyObject;
   /** For `GOOGLE_APPLICATION_CREDENTIALS`. */
   readonly keyFile: string;
 }
@@ -67,7 +69,7 @@ export async function newServiceAccount(t: WithTeardown, name = 'blobs'): Promis
     token_uri: 'http://127.0.0.1:1/no-token-server', // nobody listens there: calls have to bear what the key signed
   };
   await writeFile(keyFile, JSON.stringify(key), { mode: 0o600 });
-  return { email, publicKey, keyFile };
+  return { email, publicKey, privateKey, keyFile };
 }
 
 /** See above. */
@@ -80,8 +82,17 @@ export class GcsStandIn extends LoopbackServer {
   clockAheadMs = 0;
   /** Objects of one page at most. */
   pageMax = PAGE_MAX;
+  /** Tokens that were issued elsewhere: by a metadata server, or for another identity. */
+  issued: (authorization: string) => boolean = () => false;
   /** Origins that the bucket's CORS rules name. */
   origins: readonly string[] = [];
+  readonly sessions = new GcsSessions({
+    now: () => this.now(),
+    finish: ({ name, body, contentType }, match) => {
+      if (match !== null && match !== String(this.objects.get(name)?.generation ?? 0)) return undefined;
+      return metadataOf(this.keep(name, body, contentType), this.bucket);
+    },
+  });
   private generations = 1_700_000_000_000_000;
 
   private constructor(
@@ -110,7 +121,7 @@ export class GcsStandIn extends LoopbackServer {
       ]),
     );
     const method = request.method ?? '';
-    const api = path.startsWith('/storage/v1/') ? 'json' : 'xml';
+    const api = path.startsWith('/upload/') ? 'session' : path.startsWith('/storage/v1/') ? 'json' : 'xml';
     const call: GcsCall = { api, method, path: decodeURIComponent(path), query: new URLSearchParams(query), headers };
     this.calls.push(call);
     const fault = this.fault(call);
@@ -127,12 +138,20 @@ export class GcsStandIn extends LoopbackServer {
   }
 
   private broken({ api }: GcsCall, status: number): GcsAnswer {
-    return api === 'json' ? jsonError(status, 'backendError') : xmlError(status, 'InternalError');
+    return api === 'xml' ? xmlError(status, 'InternalError') : jsonError(status, 'backendError');
   }
 
-  private corsFor({ headers }: GcsCall): Record<string, string> {
+  private corsFor({ api, query, headers }: GcsCall): Record<string, string> {
     const { origin } = headers;
-    if (origin === undefined || !(this.origins.includes(origin) || this.origins.includes('*'))) return {};
+    if (origin === undefined) return {};
+    if (api === 'session' && this.sessions.pageOf(query) === origin) {
+      return {
+        'access-control-allow-origin': origin,
+        'access-control-allow-methods': 'PUT',
+        'access-control-allow-headers': 'content-range,content-type,x-guploader-no-308',
+      };
+    }
+    if (!(this.origins.includes(origin) || this.origins.includes('*'))) return {};
     return {
       'access-control-allow-origin': origin,
       'access-control-allow-methods': 'GET,HEAD,PUT',
@@ -143,7 +162,24 @@ export class GcsStandIn extends LoopbackServer {
 
   private async answer(call: Taken, fault: GcsFault | undefined): Promise<GcsAnswer> {
     if (call.method === 'OPTIONS') return { status: 200, headers: {} };
+    if (call.api === 'session') return this.answerSession(call);
     return call.api === 'json' ? this.answerJson(call, fault) : this.answerXml(call);
+  }
+
+  /** A session is begun with a token; its URI is a right by itself. */
+  private async answerSession(call: Taken): Promise<GcsAnswer> {
+    const { method, path, query, headers } = call;
+    if (query.has('upload_id')) return this.sessions.take(call);
+    if (!this.authorized(headers)) return jsonError(401, 'authError');
+    if (path !== `/upload/storage/v1/b/${this.bucket}/o`) return jsonError(404, 'notFound');
+    if (method !== 'POST' || query.get('uploadType') !== 'resumable') return jsonError(400, 'invalid');
+    call.request.resume();
+    return this.sessions.begin(call, this.url + path);
+  }
+
+  private authorized(headers: GcsCall['headers']): boolean {
+    const token = headers['authorization'] ?? '';
+    return this.issued(token) || tokenHolds(token, this.account, this.now());
   }
 
   private async answerXml(call: Taken): Promise<GcsAnswer> {
@@ -181,13 +217,15 @@ export class GcsStandIn extends LoopbackServer {
   }
 
   /** Puts an object there behind everybody's back. */
-  keep(name: string, body: Buffer, contentType = 'application/octet-stream'): void {
-    this.objects.set(name, { name, body, contentType, generation: ++this.generations, updated: this.now() });
+  keep(name: string, body: Buffer, contentType = 'application/octet-stream'): GcsObject {
+    const object = { name, body, contentType, generation: ++this.generations, updated: this.now() };
+    this.objects.set(name, object);
+    return object;
   }
 
   private answerJson(call: Taken, fault: GcsFault | undefined): GcsAnswer {
     const { method, path, query, headers } = call;
-    if (!tokenHolds(headers['authorization'] ?? '', this.account, this.now())) return jsonError(401, 'authError');
+    if (!this.authorized(headers)) return jsonError(401, 'authError');
     const [, bucket, object] = /^\/storage\/v1\/b\/([^/]+)\/o(?:\/(.+))?$/.exec(path) ?? [];
     if (bucket !== this.bucket) return jsonError(404, 'notFound');
     if (object === undefined) return this.list(query, fault);

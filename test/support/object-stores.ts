@@ -1,5 +1,11 @@
 /** The bucket stores under test: our bindings, and the stores behind them (Ceph's gateway, the stand-in of Google's). */
-import { CreateBucketCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import {
+  AbortMultipartUploadCommand,
+  CreateBucketCommand,
+  ListMultipartUploadsCommand,
+  PutObjectCommand,
+  S3Client,
+} from '@aws-sdk/client-s3';
 import { join } from 'node:path';
 import { pino, type Logger } from 'pino';
 import type { ObjectName, ObjectStore, SignedRequest, UploadGrant } from '../../src/server/blobs/ports.js';
@@ -33,6 +39,10 @@ export interface BucketUnderTest {
   readonly place: (key: string, body: Buffer) => Promise<void>;
   /** Decides for each call, by its method, whether it fails. */
   readonly trouble: (of: ((method: string) => Trouble | undefined) | undefined) => void;
+  /** Uploads in parts that are open there. */
+  readonly openUploads: () => Promise<number>;
+  /** Removes them behind the server's back. */
+  readonly forget: () => Promise<void>;
   readonly down: () => Promise<void>;
   readonly up: () => Promise<void>;
 }
@@ -73,10 +83,17 @@ export async function s3Bucket(t: WithTeardown, ceph: Ceph, user: CephUser): Pro
     t.teardown(() => store.close());
     return store;
   };
+  const uploads = async () => (await direct.send(new ListMultipartUploadsCommand({ Bucket: bucket }))).Uploads ?? [];
   return {
     store: open({}),
     open,
     bucket,
+    openUploads: async () => (await uploads()).length,
+    forget: async () => {
+      for (const { Key, UploadId } of await uploads()) {
+        await direct.send(new AbortMultipartUploadCommand({ Bucket: bucket, Key, UploadId }));
+      }
+    },
     env: { STORAGE_KIND: 's3', S3_BUCKET: bucket, S3_ENDPOINT: proxy.url },
     logs: lines,
     calls: () => proxy.calls.length,
@@ -109,9 +126,11 @@ export async function gcsBucket(
     bucket: server.bucket,
     env: { STORAGE_KIND: 'gcs', GCS_BUCKET: server.bucket, GCS_ENDPOINT: server.url },
     server,
+    openUploads: () => Promise.resolve(server.sessions.open),
+    forget: () => Promise.resolve(server.sessions.forget()),
     logs: lines,
     calls: () => server.calls.length,
-    place: (key, body) => Promise.resolve(server.keep(key, body)),
+    place: (key, body) => Promise.resolve(void server.keep(key, body)),
     trouble: (of) => {
       server.fault = ({ method }): GcsFault | undefined => of?.(method);
     },

@@ -32,7 +32,10 @@ export const standingIn = (reply: Reply): Standing => {
 
 /** Asks for an upload. */
 export function askBegin(wire: Wire, device: Who, size: number, shape: Shape = 'a'): Promise<Reply> {
-  return wire.post('/blobs/uploads', shape === 'a' ? { contentLength: size } : { size }, { token: device.token, shape });
+  return wire.post('/blobs/uploads', shape === 'a' ? { contentLength: size } : { size }, {
+    token: device.token,
+    shape,
+  });
 }
 
 /** Begins an upload. Throws when it is refused. */

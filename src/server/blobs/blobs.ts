@@ -141,7 +141,7 @@ export class Blobs {
     if (row?.state === 'reserved' || row?.state === 'dying') await this.discard(row);
   }
 
-  /** Signs a download URL, good for 5 minutes. Throws `no_blob`, and as `settle` where the upload is not settled yet. */
+  /** Signs a download URL, good for 5 minutes at most. Throws `no_blob`, and as `settle` where the upload is not settled yet. */
   async downloadUrl(tenantId: string, ref: string, origin: string): Promise<BlobDownload> {
     const { store, rows, clock } = this.options;
     if (!BLOB_REF.test(ref)) throw new ServiceError('no_blob');
@@ -150,8 +150,8 @@ export class Blobs {
     const there = row?.state === 'ready' || (row?.state === 'reserved' && (await this.settle(tenantId, ref)));
     if (row === undefined || !there) throw new ServiceError('no_blob');
     const now = clock.now();
-    const expiresAt = now + DOWNLOAD_URL_MS;
-    const { url } = await store.signDownload(name, { now, expiresAt }, origin);
+    const grant = { now, expiresAt: now + DOWNLOAD_URL_MS };
+    const { url, expiresAt } = await store.signDownload(name, grant, origin);
     return { url, expiresAt, size: row.size };
   }
 

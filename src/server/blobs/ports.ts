@@ -14,6 +14,12 @@ export interface SignedRequest {
   readonly headers: Readonly<Record<string, string>>;
 }
 
+/** A signed download. It may have been signed before, and then expires earlier than asked for. */
+export interface SignedDownload extends SignedRequest {
+  /** Milliseconds since 1970. */
+  readonly expiresAt: number;
+}
+
 /** What an upload URL admits: one upload of exactly this size and type, before it expires. */
 export interface UploadGrant {
   readonly size: number;
@@ -76,13 +82,13 @@ export interface StoredObject extends ObjectName {
 
 /**
  * A store of objects. Any failure of a call is `storage_unavailable`, with its cause in the log, without signatures.
- * Signing makes no network call.
+ * Signing makes no network call where the server has a key.
  */
 export interface ObjectStore {
   readonly kind: 'local' | 'gcs' | 's3';
   /** `origin`: scheme and host that the client reached this server by; only the local store's URLs have it. */
   signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest>;
-  signDownload(name: ObjectName, grant: DownloadGrant, origin: string): Promise<SignedRequest>;
+  signDownload(name: ObjectName, grant: DownloadGrant, origin: string): Promise<SignedDownload>;
   /** Begins an upload in parts. Undefined: it goes in one PUT (`signUpload`), because it fits into one part. */
   begin(name: ObjectName, start: UploadStart): Promise<string | undefined>;
   /** One PUT of an upload in parts. */

@@ -131,10 +131,7 @@ export class BlobStore extends Store {
   }
 
   /** Reservations whose URL has expired and whose upload is not under way; of one tenant, or of all (null). */
-  takeExpired(
-    tenantId: string | null,
-    { since, now, limit }: Turn,
-  ): Promise<OpenUpload[]> {
+  takeExpired(tenantId: string | null, { since, now, limit }: Turn): Promise<OpenUpload[]> {
     return this.rows(
       // SKIP LOCKED: two concurrent runs would otherwise wait for each other's rows.
       `WITH due AS (

@@ -82,4 +82,60 @@ const transfer: Case = {
   },
 };
 
-export const blobs: readonly Case[] = [transfer];
+const PART = 5 * 1024 * 1024;
+
+/** A part of an upload, as it came. */
+interface Part {
+  readonly from: number;
+  readonly size: number;
+  readonly url: string;
+  readonly headers: Record<string, string>;
+}
+
+const upload: Case = {
+  ids: ['BLOB-53', 'BLOB-54', 'BLOB-57'],
+  async run(stage, check) {
+    const { wire, shape } = stage;
+    const content = randomBytes(PART + SIZE);
+    const begin = (size: number): Promise<Reply> =>
+      wire.post('/blobs/uploads', shape === 'a' ? { contentLength: size } : { size }, stage.as());
+    const stands = (ref: string): Promise<Reply> => wire.post(`/blobs/uploads/${ref}`, undefined, stage.as());
+    const refIn = (reply: Reply): string => reply.text(shape === 'a' ? 'blobRef' : 'blob_ref');
+    const begun = await begin(content.length);
+    if (begun.status === 404) throw new NotApplicable('the server takes no uploads in parts');
+    check.of(
+      'BLOB-53',
+      begun,
+      begun.number('offset') === 0 && begun.number('size') === content.length,
+      'its beginning',
+    );
+    const parts = (begun.at('parts') ?? []) as Part[];
+    const cuts = parts.map(({ from, size }) => [from, size]);
+    const expected = [
+      [0, PART],
+      [PART, SIZE],
+    ];
+    check.same('BLOB-53', cuts, expected, 'parts of 5 MiB');
+    for (const { from, size, url, headers } of parts) {
+      const body = content.subarray(from, from + size);
+      const { status } = await send('PUT', url, { headers, body });
+      check.same('BLOB-53', status >= 200 && status < 300, true, `the part from ${from}, got ${status}`);
+    }
+    const ref = refIn(begun);
+    const end = await stands(ref);
+    check.of('BLOB-53', end, end.number('offset') === content.length, 'all of it is kept');
+    check.of('BLOB-53', end, (end.at('parts') as unknown[]).length === 0, 'and no part is missing');
+    check.outcome('BLOB-53', await wire.post('/items', naming(stage, ref), stage.as()), '200', 'an item names it');
+    const got = await send('GET', (await wire.get(`/blobs/${ref}/url`, stage.as())).text('url'));
+    check.same('BLOB-53', got.bytes.equals(content), true, 'the download, byte for byte');
+    check.outcome('BLOB-54', await stands(`${newId()}.bin`), '404 blob_not_found', 'an unknown upload');
+    const other = refIn(await begin(SIZE));
+    const dropped = await wire.delete(`/blobs/uploads/${other}`, stage.as());
+    check.of('BLOB-57', dropped, dropped.status < 300, 'an upload is given up');
+    const again = await wire.delete(`/blobs/uploads/${other}`, stage.as());
+    check.of('BLOB-54', again, again.status < 300, 'and once more');
+    check.outcome('BLOB-57', await stands(other), '404 blob_not_found', 'what was given up');
+  },
+};
+
+export const blobs: readonly Case[] = [transfer, upload];

@@ -1,7 +1,7 @@
 /** The checks of a bucket, with real requests: those of clients by signed URLs, and those of the server. */
-import type { ObjectName, ObjectStore, SignedRequest } from '../../blobs/ports.js';
+import { partSizeOf, type ObjectName, type ObjectStore, type SignedRequest } from '../../blobs/ports.js';
 import { COMMON, isRefusal, PROBE_BYTES, send, StoreRun, type Step, type StoreAnswer, type StoreCheck } from './run.js';
-import { adviceFor, NotOk, spanOf, weak, type Verdict } from './verdict.js';
+import { adviceFor, NotOk, spanOf, weak, wrong, type Verdict } from './verdict.js';
 
 /** The largest ULID: no tenant has it, so no blobs of a tenant lie there. */
 const LAST_ULID = '7ZZZZZZZZZZZZZZZZZZZZZZZZZ';
@@ -12,7 +12,7 @@ const SECOND: ObjectName = { tenantId: LAST_ULID, ref: `${LAST_ULID.slice(0, -1)
 /** A larger difference of the clocks shortens the life of each URL; at about 15 minutes stores refuse. */
 const SKEW_MAX_MS = 60_000;
 
-const OPENING = ['credentials', 'endpoint', 'clock', 'list', 'signed PUT', 'once only', 'exact size'] as const;
+const OPENING = ['credentials', 'endpoint', 'clock', 'list', 'signed PUT', 'parts', 'once only', 'exact size'] as const;
 
 /** Checks the store's bucket. Does not reject for faults of the store: they are verdicts. */
 export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
@@ -41,10 +41,25 @@ export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
     opening: opening(run, check.store),
     writing: ['signed PUT', write],
     uploads: [
+      ['parts', () => parts(check.store)],
       ['once only', again],
       ['exact size', longer],
     ],
   });
+}
+
+/** Begins an upload in parts and gives it up; of its rights no other check has need. */
+async function parts(store: ObjectStore): Promise<string> {
+  const wish = { size: partSizeOf(0) + 1, contentType: 'application/octet-stream' };
+  const session = await store.begin(SECOND, wish);
+  if (session === undefined) throw new Error('an upload of two parts has no session');
+  const upload = { ...SECOND, ...wish, session, kept: 0 };
+  try {
+    const kept = await store.standing(upload);
+    return kept === 0 ? 'an upload in parts begins, and tells where it stands' : wrong('a begun upload is not there');
+  } finally {
+    await store.abort(upload);
+  }
 }
 
 const put = ({ url, headers }: SignedRequest, body: Uint8Array<ArrayBuffer>): Promise<StoreAnswer> =>

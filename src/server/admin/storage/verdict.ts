@@ -21,14 +21,14 @@ type StoreKind = 'local' | 'gcs' | 's3';
 
 const CREDENTIALS: Readonly<Record<StoreKind, string>> = {
   local: 'Run this as the user of the server, with its environment.',
-  gcs: 'Set GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account that exists and may use the bucket.',
+  gcs: 'Set GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account that exists and may use the bucket, or give the machine one (workload identity).',
   s3: 'Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or give the machine a role) as the store issued them.',
 };
 
 const RIGHTS: Readonly<Record<StoreKind, string>> = {
   local: 'The folder and its files have to belong to the user of the server.',
-  gcs: 'Give the service account the role Storage Object User (roles/storage.objectUser) on this bucket.',
-  s3: 'The key needs s3:PutObject, s3:GetObject and s3:DeleteObject on the objects and s3:ListBucket on the bucket.',
+  gcs: 'Give the service account the role Storage Object User (roles/storage.objectUser) on this bucket; without a key file also Service Account Token Creator (roles/iam.serviceAccountTokenCreator) on itself, for iam.serviceAccounts.signBlob.',
+  s3: 'The key needs s3:PutObject, s3:GetObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListMultipartUploadParts on the objects and s3:ListBucket on the bucket.',
 };
 
 /** What to do about a fault of the store. */

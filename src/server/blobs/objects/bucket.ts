@@ -8,6 +8,7 @@ import type {
   ObjectStore,
   OpenUpload,
   PartGrant,
+  SignedDownload,
   SignedRequest,
   StoredObject,
   UploadGrant,
@@ -75,7 +76,7 @@ export abstract class BucketStore implements ObjectStore {
   }
 
   abstract signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest>;
-  abstract signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedRequest>;
+  abstract signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedDownload>;
   abstract begin(name: ObjectName, start: UploadStart): Promise<string | undefined>;
   abstract signPart(upload: OpenUpload, part: PartGrant): Promise<SignedRequest>;
   abstract abort(upload: OpenUpload): Promise<void>;
@@ -134,7 +135,7 @@ export abstract class BucketStore implements ObjectStore {
     await this.page(undefined, 1);
   }
 
-  /** Signing makes no call, but the credentials may have to be fetched first, such as those of the machine's role. */
+  /** Signing with a key makes no call; the credentials may have to be fetched first, such as those of the machine's role. */
   protected async sign(
     what: string,
     headers: SignedRequest['headers'],
@@ -205,7 +206,7 @@ export abstract class BucketStore implements ObjectStore {
 }
 
 /** Rejects with a fault after `ms`. A result that comes later is dropped; the library's own time-outs bound the work. */
-async function inTime<T>(call: string, ms: number, work: () => Promise<T>): Promise<T> {
+export async function inTime<T>(call: string, ms: number, work: () => Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new StoreFault('timeout', `${call}: no answer in time`)), ms);

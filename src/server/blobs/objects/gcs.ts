@@ -8,11 +8,13 @@ import {
   type ObjectName,
   type OpenUpload,
   type PartGrant,
+  type SignedDownload,
   type SignedRequest,
   type UploadGrant,
   type UploadStart,
 } from '../ports.js';
 import { BucketStore, type BucketOptions, type Metadata, type Page } from './bucket.js';
+import { hasKey, Signing, SignedUrls } from './google-signing.js';
 import { codeOfError, connectionFault, reasonOfStatus, StoreFault } from './fault.js';
 
 /** A session's answer that more bytes are to come. */
@@ -22,18 +24,31 @@ const ENDED: ReadonlySet<number> = new Set([404, 410, 499]);
 /** Between two tries of one call, s, at most. */
 const RETRY_DELAY_MAX_S = 2;
 
+/** Where the bucket is, and for tests who signs. */
+export interface GcsOptions extends BucketOptions {
+  /** In place of Google's IAM. */
+  readonly signingEndpoint?: string;
+}
+
 /**
  * Credentials come from where Google's libraries look: `GOOGLE_APPLICATION_CREDENTIALS` names the key file of a service
- * account. Only with such a key is signing done on this machine.
+ * account, or a file of workload identity federation; else the machine's metadata server gives tokens. With a key signing
+ * is done on this machine. Without one IAM signs download URLs and plain uploads, and every other upload is a session,
+ * which needs no signature.
  */
 export class GcsStore extends BucketStore {
   readonly kind = 'gcs';
   private readonly storage: Storage;
+  private readonly urls = new SignedUrls();
+  private readonly signing: Signing;
+  private readonly signingAt: { readonly signingEndpoint?: string };
 
-  constructor(options: BucketOptions) {
+  constructor(options: GcsOptions) {
     super(options);
     const { callMs, retries } = this.bounds;
     this.storage = new Storage({
+      // No call here names a project. Without one the library looks for it first, also by running gcloud, for seconds.
+      projectId: 'none',
       ...(options.endpoint === undefined ? {} : { apiEndpoint: options.endpoint }),
       // Without this the library sends only anonymous calls to an endpoint that is not Google's public one.
       useAuthWithCustomEndpoint: true,
@@ -47,6 +62,11 @@ export class GcsStore extends BucketStore {
     });
     // The key signs each call itself; otherwise a second server would have to issue tokens, and could be down.
     this.storage.authClient.useJWTAccessWithScope = true;
+    const { signingEndpoint } = options;
+    this.signingAt = signingEndpoint === undefined ? {} : { signingEndpoint };
+    const faultOf = (call: string, error: unknown): StoreFault => this.faultOf(call, error);
+    this.signing = new Signing({ callMs, faultOf, now: Date.now });
+    this.signing.take(this.storage.authClient);
   }
 
   signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest> {
@@ -55,20 +75,23 @@ export class GcsStore extends BucketStore {
     const bound = { 'x-goog-content-length-range': `${size},${size}`, 'x-goog-if-generation-match': '0' };
     return this.sign('sign upload', { 'content-type': contentType, ...bound }, async () => {
       const options = { action: 'write', contentType, extensionHeaders: bound, ...validity(grant) } as const;
-      return (await file.getSignedUrl(options))[0];
+      return (await file.getSignedUrl({ ...options, ...this.signingAt }))[0];
     });
   }
 
-  signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedRequest> {
+  async signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedDownload> {
     const file = this.file(name);
-    return this.sign('sign download', {}, async () => {
-      const options = { action: 'read', responseDisposition: 'attachment', ...validity(grant) } as const;
-      return (await file.getSignedUrl(options))[0];
-    });
+    const sign = (): Promise<SignedRequest> =>
+      this.sign('sign download', {}, async () => {
+        const options = { action: 'read', responseDisposition: 'attachment', ...validity(grant) } as const;
+        return (await file.getSignedUrl({ ...options, ...this.signingAt }))[0];
+      });
+    if (await this.hasKey()) return { ...(await sign()), expiresAt: grant.expiresAt };
+    return this.urls.get(file.name, grant, sign);
   }
 
   async begin(name: ObjectName, { size, contentType, page }: UploadStart): Promise<string | undefined> {
-    if (size <= partSizeOf(size)) return undefined;
+    if (size <= partSizeOf(size) && (await this.hasKey())) return undefined;
     const [session] = this.present(
       'begin',
       await this.call('begin', () =>
@@ -86,9 +109,13 @@ export class GcsStore extends BucketStore {
 
   /** The session is a right by itself: nothing is signed, and it ends with the upload. */
   signPart({ session, size: whole }: OpenUpload, { from, size }: PartGrant): Promise<SignedRequest> {
-    const range = `bytes ${from}-${from + size - 1}/${whole}`;
-    // Browsers do not show a page the 308 that otherwise says: go on.
-    return Promise.resolve({ url: session ?? '', headers: { 'content-range': range, 'x-guploader-no-308': 'yes' } });
+    const headers = {
+      'content-length': String(size),
+      'content-range': `bytes ${from}-${from + size - 1}/${whole}`,
+      // Browsers do not show a page the 308 that otherwise says: go on.
+      'x-guploader-no-308': 'yes',
+    };
+    return Promise.resolve({ url: session ?? '', headers });
   }
 
   async abort({ session }: OpenUpload): Promise<void> {
@@ -134,7 +161,11 @@ export class GcsStore extends BucketStore {
   /** A request to a session. Undefined: there is none (any more); its end is a status of its own. */
   private async ask(
     url: string,
-    request: { readonly method: 'PUT' | 'DELETE'; readonly headers?: Record<string, string>; readonly signal: AbortSignal },
+    request: {
+      readonly method: 'PUT' | 'DELETE';
+      readonly headers?: Record<string, string>;
+      readonly signal: AbortSignal;
+    },
   ): Promise<{ readonly status: number; readonly range: string | undefined } | undefined> {
     const { method, headers = {}, signal } = request;
     const response = await this.storage.authClient.request({
@@ -166,6 +197,8 @@ export class GcsStore extends BucketStore {
 
   protected faultOf(call: string, error: unknown): StoreFault {
     if (error instanceof StoreFault) return error;
+    const { fault: signing } = this.signing;
+    if (error instanceof Error && error.message === signing?.message) return signing;
     const status = statusOf(error);
     if (Number.isInteger(status)) {
       const given = error instanceof ApiError ? error.errors?.[0]?.reason : undefined;
@@ -181,6 +214,10 @@ export class GcsStore extends BucketStore {
     }
     // What fails before a connection is made fails over the key: absent, not readable, not a key.
     return new StoreFault('credentials', `${call}: the credentials cannot be used (${code ?? 'unknown error'})`, code);
+  }
+
+  private async hasKey(): Promise<boolean> {
+    return this.present('credentials', await this.call('credentials', () => hasKey(this.storage.authClient)));
   }
 
   private file(name: ObjectName): File {

@@ -22,6 +22,7 @@ import {
   type ObjectStore,
   type OpenUpload,
   type PartGrant,
+  type SignedDownload,
   type SignedRequest,
   type StoredObject,
   type UploadGrant,
@@ -63,9 +64,9 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return Promise.resolve({ url: origin + path, headers });
   }
 
-  signDownload({ tenantId, ref }: ObjectName, { expiresAt }: DownloadGrant, origin: string): Promise<SignedRequest> {
+  signDownload({ tenantId, ref }: ObjectName, { expiresAt }: DownloadGrant, origin: string): Promise<SignedDownload> {
     const path = signedPath(this.secret, { tenantId, ref, method: 'GET', expiresAt });
-    return Promise.resolve({ url: origin + path, headers: {} });
+    return Promise.resolve({ url: origin + path, headers: {}, expiresAt });
   }
 
   /** An upload in parts needs nothing but its row before its first byte is there. */

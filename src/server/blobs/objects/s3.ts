@@ -26,6 +26,7 @@ import {
   type ObjectName,
   type OpenUpload,
   type PartGrant,
+  type SignedDownload,
   type SignedRequest,
   type UploadGrant,
   type UploadStart,
@@ -80,9 +81,10 @@ export class S3Store extends BucketStore {
     );
   }
 
-  signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedRequest> {
+  async signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedDownload> {
     const command = new GetObjectCommand({ ...this.at(name), ResponseContentDisposition: 'attachment' });
-    return this.sign('sign download', {}, () => getSignedUrl(this.signer, command, validity(grant)));
+    const signed = await this.sign('sign download', {}, () => getSignedUrl(this.signer, command, validity(grant)));
+    return { ...signed, expiresAt: grant.expiresAt };
   }
 
   async begin(name: ObjectName, { size, contentType }: UploadStart): Promise<string | undefined> {
@@ -151,7 +153,8 @@ export class S3Store extends BucketStore {
     const partSize = partSizeOf(size);
     const before = Math.floor(upload.kept / partSize);
     const kept = await this.partsAfter(upload, before);
-    if (kept === undefined || (before + kept.length) * partSize < size) return kept && (before + kept.length) * partSize;
+    if (kept === undefined || (before + kept.length) * partSize < size)
+      return kept && (before + kept.length) * partSize;
     const Parts = before === 0 ? kept : await this.partsAfter(upload, 0);
     const command = new CompleteMultipartUploadCommand({ ...this.uploadAt(upload), MultipartUpload: { Parts } });
     // No other object has this name: a condition would only refuse the second of two ends of the same upload.

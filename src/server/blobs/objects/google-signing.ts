@@ -1,0 +1,116 @@
+/**
+ * Signatures of URLs where the server has no key of its own: Google's IAM signs each one for it (`signBlob`). Such a call
+ * takes a round trip and counts against a quota, so they are few, a bounded number at once, and none while they fail.
+ */
+import type { Storage } from '@google-cloud/storage';
+import type { SignedRequest } from '../ports.js';
+import { inTime } from './bucket.js';
+import { StoreFault } from './fault.js';
+
+const UNDER_WAY_MAX = 16;
+const WAITING_MAX = 500;
+/** So many failures in a row end the calls for a while; then one is tried. */
+const FAILURES_MAX = 5;
+const PAUSE_MS = 5_000;
+
+/** Bounds the calls of `signBlob`. */
+export class Signing {
+  private underWay = 0;
+  private readonly waiting: (() => void)[] = [];
+  private failures = 0;
+  private pausedUntil = 0;
+  /** Of the last failure: Google's library passes on nothing but its text. */
+  fault: StoreFault | undefined;
+
+  /** `callMs`: a call's time limit; `faultOf`: what an error of the library is. */
+  constructor(
+    private readonly options: {
+      readonly callMs: number;
+      readonly faultOf: (call: string, error: unknown) => StoreFault;
+      readonly now: () => number;
+    },
+  ) {}
+
+  /** Makes the library's signatures go through this; those of a key make no call, and stay as they are. */
+  take(auth: Storage['authClient']): void {
+    const sign = auth.sign.bind(auth);
+    auth.sign = async (data, endpoint) =>
+      (await hasKey(auth)) ? sign(data, endpoint) : this.run(() => sign(data, endpoint));
+  }
+
+  /** Throws a fault: the call's own, that of the calls before where these have failed, or that too many wait. */
+  async run(work: () => Promise<string>): Promise<string> {
+    const { callMs, faultOf, now } = this.options;
+    if (this.fault !== undefined && now() < this.pausedUntil) throw this.fault;
+    if (this.waiting.length >= WAITING_MAX) throw new StoreFault('timeout', 'gcs signBlob: too many URLs wait');
+    if (this.underWay >= UNDER_WAY_MAX) await new Promise<void>((resolve) => this.waiting.push(resolve));
+    else this.underWay++;
+    try {
+      if (this.fault !== undefined && now() < this.pausedUntil) throw this.fault;
+      const signature = await inTime('gcs signBlob', callMs, work);
+      this.failures = 0;
+      return signature;
+    } catch (error) {
+      throw error === this.fault ? error : this.failed(faultOf('gcs signBlob', error));
+    } finally {
+      const next = this.waiting.shift();
+      if (next === undefined) this.underWay--;
+      else next();
+    }
+  }
+
+  private failed(fault: StoreFault): StoreFault {
+    const denied = fault.reason === 'denied';
+    this.fault = denied
+      ? new StoreFault('denied', `${fault.message}; iam.serviceAccounts.signBlob is missing`, SIGN_BLOB)
+      : fault;
+    if (++this.failures >= FAILURES_MAX) this.pausedUntil = this.options.now() + PAUSE_MS;
+    return this.fault;
+  }
+}
+
+/** The permission that signing without a key needs, which the service account has on itself. */
+export const SIGN_BLOB = 'iam.serviceAccounts.signBlob';
+
+/** Whether the credentials have a private key. Throws where there are no credentials. */
+export async function hasKey(auth: Storage['authClient']): Promise<boolean> {
+  const client = await auth.getClient();
+  return 'key' in client && typeof client.key === 'string';
+}
+
+/** A download URL, and when it expires. */
+interface Signed {
+  readonly expiresAt: number;
+  readonly request: Promise<SignedRequest>;
+}
+
+/** A URL with less time left is not given out again, ms: a client asks for another one when it has a minute. */
+const LEFT_MIN_MS = 210_000;
+const KEPT_MAX = 5_000;
+
+/** Download URLs that may be given out again: for the same blob, to any device of its tenant, while minutes are left. */
+export class SignedUrls {
+  private readonly kept = new Map<string, Signed>();
+
+  /** The URL of an object that has been signed already, or a new one. */
+  async get(
+    key: string,
+    { now, expiresAt }: { readonly now: number; readonly expiresAt: number },
+    sign: () => Promise<SignedRequest>,
+  ): Promise<SignedRequest & { readonly expiresAt: number }> {
+    const before = this.kept.get(key);
+    const signed =
+      before !== undefined && before.expiresAt - now >= LEFT_MIN_MS ? before : { expiresAt, request: sign() };
+    // The last one used is the last one to go.
+    this.kept.delete(key);
+    this.kept.set(key, signed);
+    const [oldest] = this.kept.keys();
+    if (this.kept.size > KEPT_MAX && oldest !== undefined) this.kept.delete(oldest);
+    try {
+      return { ...(await signed.request), expiresAt: signed.expiresAt };
+    } catch (error) {
+      if (this.kept.get(key) === signed) this.kept.delete(key);
+      throw error;
+    }
+  }
+}
