@@ -21,7 +21,8 @@ async function scene(t: Test): Promise<{ readonly desk: Machine; readonly path: 
   const truth = desk.tap.blobs;
   const away = async (): Promise<void> => {
     let parts = 0;
-    desk.tap.blobs = (url, init) => (++parts > 1 ? Promise.resolve(new Response('', { status: 418 })) : truth(url, init));
+    desk.tap.blobs = (url, init) =>
+      ++parts > 1 ? Promise.resolve(new Response('', { status: 418 })) : truth(url, init);
     const { code, notes } = await desk.call(['put', '--file', path]);
     t.equal(code, EXIT.refused, notes);
     t.match(notes, /41 % is with the server.*same command goes on/s);

@@ -63,11 +63,7 @@ void t.test('CBLOB-08: a store that leads elsewhere is not followed', async (t) 
   const done = await uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) });
   for (const code of [301, 302, 303, 307, 308]) {
     store.tricks.push(away(code));
-    await t.rejects(
-      uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) }),
-      { code: 'bad_url' },
-      `${code}`,
-    );
+    await t.rejects(uploadBlob(all.ports, { ...HEAD, source: bytesSource(CONTENT) }), { code: 'bad_url' }, `${code}`);
     store.tricks.push(away(code));
     const decryptor = decryptorOf(done.draft, done.ref);
     await t.rejects(downloadBlob(all.ports, { ref: done.ref, decryptor }).next(), { code: 'bad_url' }, `${code}`);

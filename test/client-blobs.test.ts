@@ -87,24 +87,21 @@ void t.test('CBLOB-02: an upload sends the headers that it was told and nothing 
   t.strictSame([headers.authorization, headers.cookie, headers.referer], [undefined, undefined, undefined]);
 });
 
-void t.test(
-  'CBLOB-03: a part that is refused or cut is sent again at a fresh address, the same bytes',
-  async (t) => {
-    const store = await standInStore(t);
-    const all = transfers(store);
-    const drop: Trick = (_, response) => {
-      response.destroy();
-      return true;
-    };
-    store.tricks.push(status(403), drop, status(404));
-    const done = await upload(all);
-    t.strictSame(all.granted, [done.ref, done.ref, done.ref, done.ref], 'four addresses of one reference');
-    t.equal(new Set(store.calls.map(({ body }) => body.toString('hex'))).size, 1, 'one plaintext under one key');
-    t.ok(same(await download(all, done), THREE));
-    store.tricks.push(status(403), status(403), status(403));
-    await t.rejects(upload(all), { name: 'ApiError', status: 403 }, 'not for ever');
-  },
-);
+void t.test('CBLOB-03: a part that is refused or cut is sent again at a fresh address, the same bytes', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  const drop: Trick = (_, response) => {
+    response.destroy();
+    return true;
+  };
+  store.tricks.push(status(403), drop, status(404));
+  const done = await upload(all);
+  t.strictSame(all.granted, [done.ref, done.ref, done.ref, done.ref], 'four addresses of one reference');
+  t.equal(new Set(store.calls.map(({ body }) => body.toString('hex'))).size, 1, 'one plaintext under one key');
+  t.ok(same(await download(all, done), THREE));
+  store.tricks.push(status(403), status(403), status(403));
+  await t.rejects(upload(all), { name: 'ApiError', status: 403 }, 'not for ever');
+});
 
 void t.test(
   'CBLOB-04: a download that is cut goes on from its chunk, also where a store knows no ranges',

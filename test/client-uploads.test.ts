@@ -97,7 +97,11 @@ void t.test('CBLOB-41: another run goes on with the same bytes, and reads the so
   store.calls.length = 0;
   let opened = 0;
   const again = transfers(store, kept);
-  const done = await put(again, id, sourceOf(CONTENT, '1', () => opened++));
+  const done = await put(
+    again,
+    id,
+    sourceOf(CONTENT, '1', () => opened++),
+  );
   t.equal(done.ref, first.granted[0], 'the same upload');
   t.equal(opened, 1);
   t.ok(await arrived(again, done));
@@ -176,7 +180,9 @@ void t.test('CBLOB-44: what no server says of an upload ends it, and nothing is 
     'a part of nothing': (truth) => ({ parts: [part(0, 0, truth)] }),
     'parts that overlap': (truth) => ({ parts: [part(0, PART_BYTES, truth), part(PART_BYTES - 1, 9, truth)] }),
     'a hole': (truth) => ({ parts: [part(1, PART_BYTES, truth)] }),
-    'parts beyond the end': (truth) => ({ parts: [part(0, 9e6, truth), part(9e6, 9e6, truth), part(18e6, 9e6, truth)] }),
+    'parts beyond the end': (truth) => ({
+      parts: [part(0, 9e6, truth), part(9e6, 9e6, truth), part(18e6, 9e6, truth)],
+    }),
     'no next part': () => ({ parts: [] }),
     'another size': () => ({ size: size + 1 }),
     'another upload': () => ({ blobRef: `${newId()}.bin` }),

@@ -211,21 +211,24 @@ t.test(
   },
 );
 
-t.test('WEB-92: an upload that outlived its tab shows where it continues, and a cancelled one is given up', async (t) => {
-  const records = new Records();
-  const first = uploading(records, () => new Promise(() => undefined));
-  await first.made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
-  first.made.close();
-  const next = uploading(records, () => new Promise(() => undefined), [{ id: 'id-1', sent: 4 }]);
-  await next.made.load();
-  t.match(next.made.list.value, [
-    { name: 'a.bin', done: 4, size: 10 },
-    { name: 'b.bin', done: 0 },
-  ]);
-  await next.made.cancel('id-1');
-  t.same(next.givenUp, ['id-1']);
-  t.equal(records.kept.size, 1);
-});
+t.test(
+  'WEB-92: an upload that outlived its tab shows where it continues, and a cancelled one is given up',
+  async (t) => {
+    const records = new Records();
+    const first = uploading(records, () => new Promise(() => undefined));
+    await first.made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
+    first.made.close();
+    const next = uploading(records, () => new Promise(() => undefined), [{ id: 'id-1', sent: 4 }]);
+    await next.made.load();
+    t.match(next.made.list.value, [
+      { name: 'a.bin', done: 4, size: 10 },
+      { name: 'b.bin', done: 0 },
+    ]);
+    await next.made.cancel('id-1');
+    t.same(next.givenUp, ['id-1']);
+    t.equal(records.kept.size, 1);
+  },
+);
 
 t.test(
   'WEB-53: an upload that met no server is tried again when the line is back; a cancelled one is gone',

@@ -119,10 +119,7 @@ export class Outbox {
    * stored it is removed, and `stored` rejects. `uploaded`: the item's begun upload ends here, in one step: afterwards it
    * is a change that waits, and no upload to be continued.
    */
-  add(
-    change: NewChange,
-    { uploaded = false } = {},
-  ): { readonly pending: Pending; readonly stored: Promise<void> } {
+  add(change: NewChange, { uploaded = false } = {}): { readonly pending: Pending; readonly stored: Promise<void> } {
     const pending = { ...change, seq: ++this.lastSeq, version: null, madeAt: this.clock.now() };
     this.unstored.add(pending.seq);
     this.remember(pending);

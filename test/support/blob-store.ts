@@ -192,7 +192,12 @@ export function transfers(store: StandInStore, kept: Store = new MemoryStore()):
       lifetime: lifetime.signal,
       baseUrl: store.origin,
       clockOffset: () => null,
-      begun: new BegunUploads({ sodium: platform.sodium, store: kept, reader: { masterKey: MASTER, device: null }, clock }),
+      begun: new BegunUploads({
+        sodium: platform.sodium,
+        store: kept,
+        reader: { masterKey: MASTER, device: null },
+        clock,
+      }),
       api: {
         beginUpload: ({ contentLength }) => {
           const ref = `${newId()}.bin`;

@@ -234,7 +234,9 @@ async function noteLeft(terminal: Terminal, open: OpenDevice, found: Found): Pro
   // The device may be revoked, or its store be what failed: the error tells.
   const begun = await begunOf(open, found).catch(() => undefined);
   if (begun !== undefined)
-    terminal.note(`${percentOf(begun)} % is with the server. The same command goes on from there; see also \`uploads\`.`);
+    terminal.note(
+      `${percentOf(begun)} % is with the server. The same command goes on from there; see also \`uploads\`.`,
+    );
 }
 
 /**

@@ -16,7 +16,12 @@ export function registerUploads(program: DeviceCommand): void {
         'where nothing was sent for a day the server may have dropped it: then it begins anew.',
     )
     .examples('uploads', 'uploads rm --all');
-  uploads.command('list', { isDefault: true }).alias('ls').summary('list them').does(list);
+  uploads
+    .command('list', { isDefault: true })
+    .alias('ls')
+    .summary('list them')
+    .examples('uploads list --json')
+    .does(list);
   uploads
     .command('rm [path...]')
     .summary('give up: the room of what was sent is free again')
@@ -48,11 +53,7 @@ async function list(context: Context): Promise<void> {
   );
 }
 
-async function remove(
-  context: Context,
-  paths: readonly string[],
-  { all }: { readonly all?: boolean },
-): Promise<void> {
+async function remove(context: Context, paths: readonly string[], { all }: { readonly all?: boolean }): Promise<void> {
   const { terminal } = context;
   if ((paths.length === 0) === (all !== true))
     throw new CommandError(EXIT.usage, 'give the files, or --all', 'See `service-device uploads`.');
@@ -61,7 +62,11 @@ async function remove(
     const found = (await device.uploads()).filter(({ source }) => all === true || wanted.has(source.name));
     const missing = [...wanted].find((name) => !found.some(({ source }) => source.name === name));
     if (missing !== undefined)
-      throw new CommandError(EXIT.notFound, `nothing of ${sanitizeText(missing)} was left`, 'See `service-device uploads`.');
+      throw new CommandError(
+        EXIT.notFound,
+        `nothing of ${sanitizeText(missing)} was left`,
+        'See `service-device uploads`.',
+      );
     for (const { id } of found) await device.giveUpUpload(id);
     show(terminal, { uploads: found.map(facts) }, () => [`Given up: ${counted(found.length, 'upload')}`]);
   });

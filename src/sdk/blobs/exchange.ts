@@ -220,7 +220,8 @@ export function blobAddress(url: string, baseUrl: string): URL {
 }
 
 /** Headers that stores need. Others (cookies, framing, another host) could give a request a second meaning. */
-const ALLOWED = /^(content-type|content-range|content-md5|content-disposition|cache-control|if-none-match|x-[a-z0-9-]{1,60})$/;
+const ALLOWED =
+  /^(content-type|content-range|content-md5|content-disposition|cache-control|if-none-match|x-[a-z0-9-]{1,60})$/;
 const VALUE = /^[\x20-\x7e]{0,1024}$/;
 const HEADERS_MAX = 32;
 

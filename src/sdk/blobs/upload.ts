@@ -68,11 +68,8 @@ const PROGRESS_MIN = 256 * 1024;
  * `bad_upload`, and `ClientError` `source_changed`, `cancelled`, `closed`. What was sent stays for a later call where
  * the source has an identity, unless it changed.
  */
-export const uploadBlob = (
-  ports: UploadPorts,
-  blob: Uploading,
-  options: TransferOptions = {},
-): Promise<UploadedBlob> => ports.begun.run(blob.id, (alone) => uploaded(ports, { ...blob, alone }, options));
+export const uploadBlob = (ports: UploadPorts, blob: Uploading, options: TransferOptions = {}): Promise<UploadedBlob> =>
+  ports.begun.run(blob.id, (alone) => uploaded(ports, { ...blob, alone }, options));
 
 interface Alone extends Uploading {
   readonly alone: boolean;
@@ -155,7 +152,12 @@ class Transfer {
     this.retries = new Retries(ports, options.signal);
     const keep = (hashes: readonly Uint8Array[]): Promise<void> =>
       of.keepable ? ports.begun.keep({ ...begun, hashes, sent: this.plainBefore(this.offset) }) : Promise.resolve();
-    this.blocks = new SealedBlocks(ports.sodium, { draft: begun.draft, source: blob.source, hashes: begun.hashes, keep });
+    this.blocks = new SealedBlocks(ports.sodium, {
+      draft: begun.draft,
+      source: blob.source,
+      hashes: begun.hashes,
+      keep,
+    });
   }
 
   /** Reserves room for a new upload. */
