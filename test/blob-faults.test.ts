@@ -1,5 +1,4 @@
 /** Uploads and downloads that go wrong: aborted, slow, too many, on a full disk, in a killed process. */
-import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,9 +7,10 @@ import { blobItem, downloadUrl, openRequest, send, uploaded, uploadOf } from './
 import { claim } from './support/devices.js';
 import { Events, soon, until } from './support/events.js';
 import { frontOf, STUBS, TENANT } from './support/front.js';
-import { newFolder, temporaryFolder, testDatabase } from './support/postgres.js';
+import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { spawnServer } from './support/server.js';
+import { smallDisk } from './support/small-disk.js';
 import { TestClock } from './support/clock.js';
 
 const filesIn = async (folder: string): Promise<string[]> =>
@@ -68,19 +68,8 @@ t.test('BLOB-16: a killed server leaves no half file once it is back', async (t)
   t.equal((await send('PUT', target, { headers, body: randomBytes(300_000) })).outcome, '200', 'the URL is good still');
 });
 
-/** A file system of its own with 1 MiB; undefined where none can be mounted. */
-async function smallDisk(t: Test): Promise<string | undefined> {
-  const folder = await newFolder();
-  const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', folder]).status === 0;
-  t.teardown(async () => {
-    if (mounted) spawnSync('umount', [folder]);
-    await rm(folder, { recursive: true, force: true });
-  });
-  return mounted ? folder : undefined;
-}
-
 t.test('BLOB-17: a full disk is storage_unavailable, without a half file', async (t) => {
-  const dataDir = await smallDisk(t);
+  const dataDir = await smallDisk(t, '1m');
   if (dataDir === undefined) return t.comment('skipped: no file system can be mounted here');
   const scene = await Scene.start(t, { env: { DATA_DIR: dataDir } });
   const large = await uploadOf(scene.wire, scene.first, { size: 1_500_000 });

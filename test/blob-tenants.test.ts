@@ -7,6 +7,7 @@ import { BASE, signUp } from './support/hosted.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer } from './support/server.js';
+import { askStanding, begun, PART, put, sendRest, standing } from './support/uploads.js';
 import { named, Wire } from './support/wire.js';
 
 t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another one', async (t) => {
@@ -53,6 +54,18 @@ t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another one', async (t) => 
   const named_ = await berta.wire.post('/items', blobItem('a', [berta.device.id], ref), { token: berta.device.token });
   t.equal(named_.outcome, '400 blob_not_found', 'an item that names it');
   t.ok((await at('GET', url, anna.host)).bytes.equals(bytes));
+  await t.test('BLOB-63: nor an upload of another one', async (t) => {
+    const open = await begun(anna.wire, anna.device, PART + 10);
+    const [part] = open.parts;
+    if (part === undefined) throw new Error('no part');
+    const body = randomBytes(part.size);
+    t.equal((await at('PUT', part.url, berta.host, body)).outcome, '403 url_invalid');
+    t.equal((await at('PUT', part.url.replace(anna.id, berta.id), berta.host, body)).outcome, '403 url_invalid');
+    t.equal((await askStanding(berta.wire, berta.device, open.blobRef)).outcome, '404 blob_not_found');
+    await berta.wire.delete(`/blobs/uploads/${open.blobRef}`, { token: berta.device.token });
+    t.equal((await at('PUT', part.url, anna.host, body)).outcome, '200', 'it is open still');
+    t.equal((await standing(anna.wire, anna.device, open.blobRef)).offset, PART);
+  });
   await server.sql(`UPDATE tenants SET state = 'suspended', generation = generation + 1 WHERE id = $1`, [anna.id]);
   const later = await uploadOf(berta.wire, berta.device, { size: 1 });
   t.equal((await at('PUT', later.url, berta.host, Buffer.alloc(1))).outcome, '200', 'the other one goes on');
@@ -83,6 +96,34 @@ t.test('BLOB-27: uploaded at one instance, written at another, downloaded at eit
   t.strictSame(outcomes.sort(), ['200', '403 url_invalid'], 'of two uploads by one URL one wins');
   const ref = await uploaded(other.wire, scene.first, bytes);
   t.equal((await scene.wire.post('/items', blobItem('b', scene.ids, ref), scene.as('b'))).status, 200);
+});
+
+t.test('BLOB-56: a part at two instances at once, and the end at two at once', async (t) => {
+  const database = await testDatabase(t);
+  const dataDir = await temporaryFolder(t);
+  const scene = await Scene.start(t, { database, env: { DATA_DIR: dataDir } });
+  const other = await runServer(t, { database, env: { DATA_DIR: dataDir } });
+  const whole = randomBytes(2 * PART);
+  const open = await begun(scene.wire, scene.first, whole.length);
+  const [one, two] = open.parts;
+  if (one === undefined || two === undefined) throw new Error('no parts');
+  for (const part of [one, two]) {
+    const elsewhere = { ...part, url: part.url.replace(`:${scene.server.port}`, `:${other.port}`) };
+    const outcomes = (await Promise.all([put(part, whole), put(elsewhere, whole)])).map(({ outcome }) => outcome);
+    t.equal(outcomes.filter((outcome) => outcome === '200').length, 1, outcomes.join());
+  }
+  const wires = [scene.wire, other.wire];
+  const ends = await Promise.all(wires.map((wire) => standing(wire, scene.first, open.blobRef)));
+  t.strictSame(
+    ends.map(({ offset }) => offset),
+    [whole.length, whole.length],
+  );
+  const moved = await begun(scene.wire, scene.first, whole.length);
+  await put({ ...(moved.parts[0] ?? one) }, whole);
+  await sendRest(other.wire, scene.first, await standing(other.wire, scene.first, moved.blobRef), whole);
+  for (const { blobRef } of [open, moved]) {
+    t.ok((await send('GET', await downloadUrl(other.wire, scene.first, blobRef))).bytes.equals(whole));
+  }
 });
 
 t.test("BLOB-03: in multi mode a URL leads to the tenant's host, by scheme and port that clients use", async (t) => {

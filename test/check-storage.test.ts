@@ -33,6 +33,7 @@ const SOUND = {
   clock: 'ok',
   list: 'ok',
   'signed PUT': 'ok',
+  parts: 'ok',
   'once only': 'ok',
   'exact size': 'ok',
   HEAD: 'ok',

@@ -5,10 +5,11 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
 import type { ObjectName } from '../src/server/blobs/ports.js';
-import { faultOf } from '../src/server/blobs/objects/fault.js';
+import { checkBucket } from '../src/server/admin/storage/bucket-check.js';
+import type { Verdict } from '../src/server/admin/storage/verdict.js';
+import { faultOf, StoreFault } from '../src/server/blobs/objects/fault.js';
 import { GcsStore } from '../src/server/blobs/objects/gcs.js';
 import { Signing } from '../src/server/blobs/objects/google-signing.js';
-import { StoreFault } from '../src/server/blobs/objects/fault.js';
 import { exchange } from './support/exchange.js';
 import { GcsStandIn, newServiceAccount } from './support/gcs-server.js';
 import { GoogleMachine } from './support/google-machine.js';
@@ -141,6 +142,22 @@ t.test('OBJ-29: a missing right to sign is named, and no text of IAM reaches the
   const body = randomBytes(10);
   await upload(store, newName(), body);
   t.ok(true, 'uploads work all the same');
+});
+
+t.test('OBJ-29: check-storage passes without a key, and names a missing right to sign', async (t) => {
+  const { machine, store } = await onMachine(t);
+  const check = async (): Promise<Verdict[]> => [
+    ...(await checkBucket({ store, origins: [], onVerdict: () => undefined })),
+  ];
+  t.strictSame(
+    (await check()).filter(({ outcome }) => outcome !== 'ok').map(({ check, outcome }) => [check, outcome]),
+    [['CORS', 'skipped']],
+  );
+  machine.trouble = 403;
+  const [first] = await check();
+  t.match(first, { check: 'credentials', outcome: 'failed', reason: 'denied' });
+  t.match(first?.seen, /iam\.serviceAccounts\.signBlob/);
+  t.match(first?.advice, /roles\/iam\.serviceAccountTokenCreator/);
 });
 
 t.test('OBJ-27: workload identity federation: a token of another provider is exchanged', async (t) => {

@@ -41,8 +41,8 @@ export interface BlobFiles {
   create(name: ObjectName): Promise<BlobFileDraft>;
   /** The file of an upload in parts, made where there is none. Undefined: it has fewer than `from` bytes. */
   openPart(name: ObjectName, from: number): Promise<PartFile | undefined>;
-  /** Gives the file of an upload in parts, which has `size` bytes, its name. Resolves also where it has it already. */
-  finish(name: ObjectName, size: number): Promise<void>;
+  /** Gives the file of an upload in parts, which has `size` bytes, its name, or finds that it has it. False: it is gone. */
+  finish(name: ObjectName, size: number): Promise<boolean>;
   /** Undefined: there is none. */
   open(name: ObjectName): Promise<BlobFile | undefined>;
   remove(name: ObjectName): Promise<void>;
@@ -275,7 +275,7 @@ export class Transfers {
     }
     if (!kept) throw await this.refusalOf(name);
     if (to !== whole) return;
-    await files.finish(name, whole);
+    if (!(await files.finish(name, whole))) throw used();
     await this.markReady(name, whole);
   }
 

@@ -12,7 +12,6 @@ const READER = 'The call that reads it';
 const WRITER = 'The call that writes it';
 
 const isGrant = ({ method, path }: LiedCall): boolean => method === 'GET' && path.endsWith('/url');
-const isUpload = ({ path }: LiedCall): boolean => path === '/blobs/upload-url';
 const isBytes = ({ path }: LiedCall): boolean => path.includes('sig=');
 
 /** A text that lies in a blob; what a list shows of it is the user's too. */
@@ -56,10 +55,15 @@ async function writesLarge(stage: Stage): Promise<void> {
   await stage.fails(stage.victim.put({ binId: 'inbox', type: 'text', payload: { text } }));
 }
 
+/** What is told of a PUT: of the one of `upload-url`, or of each part of an upload. */
 const uploadIs =
-  (bend: (truth: Json) => Json) =>
+  (bend: (put: Json) => Json) =>
   async (stage: Stage): Promise<void> => {
-    stage.liar.answer = (call, truth) => (isUpload(call) ? bend(truth) : undefined);
+    stage.liar.answer = ({ path }, truth) => {
+      if (path === '/blobs/upload-url') return bend(truth);
+      if (path !== '/blobs/uploads') return undefined;
+      return { ...truth, parts: (truth['parts'] as Json[]).map((part) => bend(part)) };
+    };
     await writesLarge(stage);
   };
 

@@ -92,15 +92,15 @@ const KEPT_MAX = 5_000;
 export class SignedUrls {
   private readonly kept = new Map<string, Signed>();
 
-  /** The URL of an object that has been signed already, or a new one. */
+  /** The URL of an object that has been signed already, or a new one; valid for no longer than asked. */
   async get(
     key: string,
     { now, expiresAt }: { readonly now: number; readonly expiresAt: number },
     sign: () => Promise<SignedRequest>,
   ): Promise<SignedRequest & { readonly expiresAt: number }> {
     const before = this.kept.get(key);
-    const signed =
-      before !== undefined && before.expiresAt - now >= LEFT_MIN_MS ? before : { expiresAt, request: sign() };
+    const left = before === undefined || before.expiresAt > expiresAt ? 0 : before.expiresAt - now;
+    const signed = before !== undefined && left >= LEFT_MIN_MS ? before : { expiresAt, request: sign() };
     // The last one used is the last one to go.
     this.kept.delete(key);
     this.kept.set(key, signed);

@@ -90,8 +90,8 @@ export class LocalStore implements ObjectStore, BlobFiles {
     if ((await this.head(name))?.size === size) return size;
     const held = await orUnavailable(() => ifThere(() => stat(this.partOf(name))));
     const offset = Math.min(kept, held?.size ?? 0);
-    if (offset === size) await this.finish(name, size);
-    return offset;
+    // Whoever gave it up in this moment has removed the file.
+    return offset < size || (await this.finish(name, size)) ? offset : 0;
   }
 
   abort(upload: OpenUpload): Promise<void> {
@@ -111,13 +111,14 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return undefined;
   }
 
-  finish(name: ObjectName, size: number): Promise<void> {
+  finish(name: ObjectName, size: number): Promise<boolean> {
     return orUnavailable(async () => {
       const path = this.partOf(name);
       const made = await ifThere(() => linkAs(path, this.pathOf(name)));
       // Another request was first: it has linked the file, or removed its first name as well.
-      if (made !== true && (await this.head(name))?.size !== size) throw new Error('the file of an upload is gone');
+      if (made !== true && (await this.head(name))?.size !== size) return false;
       await rm(path, { force: true });
+      return true;
     });
   }
 

@@ -1,0 +1,171 @@
+/** Uploads that go on after what goes wrong: killed servers, full disks, a death between two steps, the nightly job. */
+import { randomBytes } from 'node:crypto';
+import { appendFile, link, mkdir, readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import t, { type Test } from 'tap';
+import { blobItem, downloadUrl, openRequest, send } from './support/blobs.js';
+import { stageOf, type Stage } from './support/blob-stage.js';
+import { claim } from './support/devices.js';
+import { until } from './support/events.js';
+import { temporaryFolder, testDatabase } from './support/postgres.js';
+import { Scene } from './support/scene.js';
+import { spawnServer } from './support/server.js';
+import { smallDisk } from './support/small-disk.js';
+import { askStanding, begun, PART, put, sendRest, standing, type Part, type Standing } from './support/uploads.js';
+
+const MIB = 1024 * 1024;
+const HOUR_MS = 3_600_000;
+const partOf = (at: Standing, index = 0): Part => {
+  const part = at.parts[index];
+  if (part === undefined) throw new Error('no such part');
+  return part;
+};
+
+t.test('BLOB-60: a server that is killed again and again loses no byte that it told as kept', async (t) => {
+  const database = await testDatabase(t);
+  const dataDir = join(await temporaryFolder(t), 'data');
+  const uploads = join(dataDir, 'blobs', 'uploads');
+  const whole = randomBytes(4 * PART);
+  let child = await spawnServer(t, { database, dataDir });
+  const device = await claim(child.wire);
+  const { blobRef } = await begun(child.wire, device, whole.length);
+  let told = 0;
+  let sentBytes = 0;
+  for (let round = 0; round < 3; round++) {
+    const now = await standing(child.wire, device, blobRef);
+    t.equal(now.offset, told, `round ${round}: what was told is there`);
+    t.equal((await put(partOf(now), whole)).outcome, '200');
+    told += PART;
+    // In the middle of the next part.
+    const next = partOf(now, 1);
+    const { sent, reply } = openRequest('PUT', next.url, next.headers);
+    sent.write(whole.subarray(next.from, next.from + 2 * MIB));
+    const [name = ''] = await readdir(uploads);
+    await until('bytes of it', async () => (await stat(join(uploads, name))).size > told);
+    sentBytes += PART + 2 * MIB;
+    await child.end('SIGKILL');
+    await t.rejects(reply);
+    child = await spawnServer(t, { database, dataDir });
+  }
+  const last = await standing(child.wire, device, blobRef);
+  t.equal(last.offset, 3 * PART);
+  await sendRest(child.wire, device, last, whole);
+  t.ok((await send('GET', await downloadUrl(child.wire, device, blobRef))).bytes.equals(whole));
+  t.ok(sentBytes + PART <= whole.length + 3 * PART);
+  t.strictSame(await readdir(uploads), []);
+});
+
+/** An upload of two parts of which the first is kept, and its file. */
+async function half(stage: Stage, whole: Buffer): Promise<{ readonly at: Standing; readonly path: string }> {
+  const { wire, first } = stage.scene;
+  const at = await begun(wire, first, whole.length);
+  await put(partOf(at), whole);
+  return { at, path: join(stage.folder, '..', 'uploads', `${stage.scene.server.tenantId}.${at.blobRef}.part`) };
+}
+
+t.test('BLOB-60: a server may die between any two steps of a part', async (t) => {
+  const stage = await stageOf(t);
+  const { wire, first, server } = stage.scene;
+  const whole = randomBytes(2 * PART);
+  const fetched = async (ref: string): Promise<Buffer> =>
+    (await send('GET', await downloadUrl(wire, first, ref))).bytes;
+
+  const written = await half(stage, whole);
+  await appendFile(written.path, randomBytes(PART));
+  const now = await standing(wire, first, written.at.blobRef);
+  t.equal(now.offset, PART, 'bytes in the file that the row does not count are sent again');
+  await sendRest(wire, first, now, whole);
+  t.ok((await fetched(written.at.blobRef)).equals(whole), 'and replaced');
+
+  const kept = async (): Promise<Standing> => {
+    const { at, path } = await half(stage, whole);
+    await appendFile(path, whole.subarray(PART));
+    await server.sql('UPDATE blobs SET kept = size WHERE ref = $1', [at.blobRef]);
+    return at;
+  };
+  const asked = await kept();
+  t.match(
+    await standing(wire, first, asked.blobRef),
+    { offset: whole.length, parts: [] },
+    'kept, and not named: asked',
+  );
+  t.ok((await fetched(asked.blobRef)).equals(whole));
+  const named = await kept();
+  const item = blobItem('a', stage.scene.ids, named.blobRef);
+  t.equal((await wire.post('/items', item, stage.scene.as('a'))).status, 200, 'kept, and not named: written');
+
+  const { at, path } = await half(stage, whole);
+  await appendFile(path, whole.subarray(PART));
+  await mkdir(stage.folder, { recursive: true });
+  await link(path, join(stage.folder, at.blobRef));
+  t.match(await standing(wire, first, at.blobRef), { offset: whole.length }, 'named, and the row does not say so');
+  t.ok((await fetched(at.blobRef)).equals(whole));
+  await stage.sound();
+});
+
+t.test('BLOB-62: an upload goes on when a full disk has room again', async (t) => {
+  const dataDir = await smallDisk(t, '12m');
+  if (dataDir === undefined) return t.comment('skipped: no file system can be mounted here');
+  const scene = await Scene.start(t, { env: { DATA_DIR: dataDir } });
+  const { wire, first } = scene;
+  const [other, whole] = [randomBytes(2 * PART), randomBytes(2 * PART)];
+  const blocking = await begun(wire, first, other.length);
+  await put(partOf(blocking), other);
+  const at = await begun(wire, first, whole.length);
+  await put(partOf(at), whole);
+  t.equal((await put(partOf(at, 1), whole)).outcome, '503 storage_unavailable');
+  t.ok((await standing(wire, first, at.blobRef)).offset >= PART, 'what was kept before stays');
+  await wire.delete(`/blobs/uploads/${blocking.blobRef}`, scene.as('a'));
+  await sendRest(wire, first, await standing(wire, first, at.blobRef), whole);
+  t.ok((await send('GET', await downloadUrl(wire, first, at.blobRef))).bytes.equals(whole));
+});
+
+t.test('BLOB-58: the nightly job leaves a part alone that is on its way', async (t) => {
+  const stage = await stageOf(t);
+  const { wire, first } = stage.scene;
+  const whole = randomBytes(2 * PART);
+  const { at } = await half(stage, whole);
+  stage.clock.advance(24 * HOUR_MS - 60_000);
+  const last = partOf(at, 1);
+  // Its URL has expired: a part is asked for anew, which continues the upload. Without that only the lease holds it.
+  const fresh = partOf(await standing(wire, first, at.blobRef));
+  await stage.scene.server.sql('UPDATE blobs SET expires_at = $2 WHERE ref = $1', [
+    at.blobRef,
+    stage.clock.now() + 30_000,
+  ]);
+  const { sent, reply } = openRequest('PUT', fresh.url, fresh.headers);
+  sent.write(whole.subarray(PART, PART + MIB));
+  const leased = `SELECT uploading_until > 0 AS yes FROM blobs WHERE ref = $1`;
+  await until('it is taken', async () => (await stage.scene.server.sql(leased, [at.blobRef]))[0]?.['yes'] === true);
+  await stage.scene.server.sql('UPDATE blobs SET expires_at = 1 WHERE ref = $1', [at.blobRef]);
+  t.equal(await stage.released(), 0);
+  sent.end(whole.subarray(PART + MIB));
+  t.equal((await reply).outcome, '200');
+  t.equal((await put(last, whole)).outcome, '403 url_invalid');
+  t.ok((await send('GET', await downloadUrl(wire, first, at.blobRef))).bytes.equals(whole));
+});
+
+async function raceOfEnds(t: Test, stage: Stage): Promise<void> {
+  const { wire, server, ids } = stage.scene;
+  const whole = randomBytes(PART + 1);
+  const { at, path } = await half(stage, whole);
+  await appendFile(path, whole.subarray(PART));
+  await server.sql('UPDATE blobs SET kept = size, expires_at = 1 WHERE ref = $1', [at.blobRef]);
+  const item = blobItem('a', ids, at.blobRef);
+  const [, written] = await Promise.all([stage.released(), wire.post('/items', item, stage.scene.as('a'))]);
+  await stage.removed();
+  if (written.status === 200) {
+    const url = await downloadUrl(wire, stage.scene.first, at.blobRef);
+    t.ok((await send('GET', url)).bytes.equals(whole), 'the item has its bytes');
+  } else {
+    t.equal(written.outcome, '400 blob_not_found');
+    t.equal((await askStanding(wire, stage.scene.first, at.blobRef)).outcome, '404 blob_not_found', 'nothing is left');
+    t.notOk((await stage.files()).includes(at.blobRef));
+  }
+}
+
+t.test('BLOB-58: the nightly job and the item that names a late upload: one is first, and all fits', async (t) => {
+  const stage = await stageOf(t);
+  for (let round = 0; round < 8; round++) await raceOfEnds(t, stage);
+  await stage.sound();
+});
