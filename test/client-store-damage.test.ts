@@ -3,7 +3,7 @@ import t from 'tap';
 import { cp, mkdir, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
-import { crc32, encodeState, STATE_KEY } from '../src/sdk/store/records.js';
+import { crc32, encodeState, FORMAT, STATE_KEY } from '../src/sdk/store/records.js';
 import { StoreError } from '../src/sdk/store/error.js';
 import { openNodeStore } from '../src/sdk/store/node-store.js';
 import { databaseFiles, flip } from './support/harm.js';
@@ -99,6 +99,7 @@ const damages: readonly {
             versionSum: 1,
             entries: { count: 401, sum: 1 },
             changes: { count: 3, sum: 1 },
+            uploads: { count: 0, sum: 0 },
           }),
         ),
       ),
@@ -271,7 +272,7 @@ t.test(
     t.strictSame(await opening(folder, (state) => state), truth);
     await withLevel(folder, async (level) => {
       const state = Uint8Array.from((await level.get(STATE_KEY)) ?? []);
-      state[0] = 2;
+      state[0] = FORMAT + 1;
       const sum = crc32(state.subarray(0, -4), crc32(Buffer.from(STATE_KEY)));
       new DataView(state.buffer).setUint32(state.length - 4, sum);
       await level.put(STATE_KEY, state);

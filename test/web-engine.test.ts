@@ -6,6 +6,7 @@ import type { ContentType } from '../src/protocol/item.js';
 import type { ItemView } from '../src/sdk/events.js';
 import { NetworkError, QueuedError } from '../src/sdk/errors.js';
 import { SavableIdentity } from '../src/sdk/identity.js';
+import type { BegunUpload } from '../src/sdk/blobs/begun.js';
 import type { PutRequest } from '../src/sdk/writer.js';
 import { Notices, type Refused } from '../src/web/engine/notices.js';
 import { Removals, UNDO_MS } from '../src/web/engine/removals.js';
@@ -153,10 +154,15 @@ t.test('WEB-52: a deletion is carried out also where the tab was closed meanwhil
   t.same(later.removed, ['three'], 'a clock that was set back delays it by no more than that');
 });
 
-/** Uploads with a device whose answers are the test's. */
-function uploading(records: Records, put: (request: PutRequest) => Promise<unknown>) {
+/** Uploads with a device whose answers are the test's; `begun`: what it has of earlier uploads. */
+function uploading(
+  records: Records,
+  put: (request: PutRequest) => Promise<unknown>,
+  begun: readonly Pick<BegunUpload, 'id' | 'sent'>[] = [],
+) {
   let ids = 0;
   const requests: PutRequest[] = [];
+  const givenUp: string[] = [];
   const problems: Error[] = [];
   const clock = new TestClock();
   const made = new Uploads(records, {
@@ -166,12 +172,17 @@ function uploading(records: Records, put: (request: PutRequest) => Promise<unkno
         await put(request);
         return { id: request.id ?? '', version: 1 };
       },
+      uploads: () => Promise.resolve(begun as readonly BegunUpload[]),
+      giveUpUpload: (id) => {
+        givenUp.push(id);
+        return Promise.resolve();
+      },
     },
     clock,
     newId: () => `id-${++ids}`,
     onProblem: (error) => problems.push(error),
   });
-  return { made, requests, problems, clock };
+  return { made, requests, problems, clock, givenUp };
 }
 
 const file = (name: string, type: string): File => new File([new Uint8Array(10)], name, { type });
@@ -197,6 +208,25 @@ t.test(
     );
     await until('nothing waits', () => records.kept.size === 0);
     t.same([...first.problems, ...next.problems], []);
+  },
+);
+
+t.test(
+  'WEB-92: an upload that outlived its tab shows where it continues, and a cancelled one is given up',
+  async (t) => {
+    const records = new Records();
+    const first = uploading(records, () => new Promise(() => undefined));
+    await first.made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
+    first.made.close();
+    const next = uploading(records, () => new Promise(() => undefined), [{ id: 'id-1', sent: 4 }]);
+    await next.made.load();
+    t.match(next.made.list.value, [
+      { name: 'a.bin', done: 4, size: 10 },
+      { name: 'b.bin', done: 0 },
+    ]);
+    await next.made.cancel('id-1');
+    t.same(next.givenUp, ['id-1']);
+    t.equal(records.kept.size, 1);
   },
 );
 

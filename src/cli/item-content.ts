@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import type { ContentType } from '../protocol/item.js';
 import type { ItemView } from '../sdk/events.js';
 import { fieldsOf, fieldText, mainField } from '../sdk/payloads/shapes.js';
-import { NewFile } from '../terminal/new-file.js';
+import { saveBlob } from '../sdk/node-download.js';
+import { NewFile, toUserError } from '../terminal/new-file.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 import type { Context, OpenDevice } from './context.js';
 import { safeFileName } from './file-name.js';
@@ -75,22 +76,37 @@ export async function saveItem(
   { item, output, force, text }: Saving & { readonly text?: string | undefined },
 ): Promise<{ readonly file: string | null; readonly size: number }> {
   const file = output === '-' ? undefined : await targetOf(output, item);
-  const target = file === undefined ? undefined : await NewFile.create(file, force);
-  const bar = meter({ terminal, clock: platform.clock }, 'Getting');
-  const onProgress = target === undefined ? undefined : bar.onProgress;
-  const blob = () => device.blob(item.id, { signal: terminal.interrupted, onProgress });
-  let size = 0;
-  try {
+  if (file === undefined) {
+    let size = 0;
+    const blob = () => device.blob(item.id, { signal: terminal.interrupted });
     for await (const bytes of text === undefined ? blob() : [Buffer.from(text)]) {
       size += bytes.length;
-      await (target === undefined ? terminal.write(bytes) : target.write(bytes));
+      await terminal.write(bytes);
     }
-  } catch (error) {
-    await target?.abandon();
-    throw error;
-  } finally {
-    bar.ended();
+    return { file: null, size };
   }
-  await target?.finish();
-  return { file: file ?? null, size };
+  await NewFile.expectFree(file, force);
+  if (text !== undefined) return { file, size: await saveText(file, text, force) };
+  const { onProgress, ended } = meter({ terminal, clock: platform.clock }, 'Getting');
+  try {
+    const options = { signal: terminal.interrupted, onProgress, replace: force };
+    return { file, size: await saveBlob(device, { id: item.id, path: file }, options) };
+  } catch (error) {
+    throw toUserError(file, error);
+  } finally {
+    ended();
+  }
+}
+
+async function saveText(path: string, text: string, force: boolean): Promise<number> {
+  const target = await NewFile.create(path, force);
+  const bytes = Buffer.from(text);
+  try {
+    await target.write(bytes);
+  } catch (error) {
+    await target.abandon();
+    throw error;
+  }
+  await target.finish();
+  return bytes.length;
 }

@@ -16,6 +16,7 @@ import { registerPair } from './commands/pair.js';
 import { registerPassword } from './commands/password.js';
 import { registerPut } from './commands/put.js';
 import { registerStatus } from './commands/status.js';
+import { registerUploads } from './commands/uploads.js';
 import { registerVerifyWeb } from './commands/verify-web.js';
 import { registerWatch } from './commands/watch.js';
 import { registerCompletion } from './completions.js';
@@ -29,6 +30,7 @@ import type { ExitCode } from '../terminal/terminal.js';
 const COMMANDS: readonly ((program: DeviceCommand) => void)[] = [
   ...[registerClaim, registerPair, registerJoin, registerRecover],
   ...[registerPut, registerGet, registerClipboard, registerLists, registerWatch, registerChanges, registerBins],
+  registerUploads,
   ...[registerDevices, registerPassword, registerStatus, registerExport, registerImport, registerDoctor],
   ...[registerVerifyWeb, registerForget, registerCompletion],
 ];

@@ -1,8 +1,8 @@
 /** The content that `put` writes: a text, or a file of any size, which is streamed and never held in memory. */
-import { createReadStream } from 'node:fs';
+import { createReadStream, type BigIntStats } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
-import { basename } from 'node:path';
-import type { BlobSource } from '../sdk/blobs/source.js';
+import { basename, resolve } from 'node:path';
+import type { BlobSource, SourceIdentity } from '../sdk/blobs/source.js';
 import { textDetected, type Detected, PAYLOAD_MAX, holdsFile, PAYLOAD_INLINE_MAX } from '../sdk/payloads/shapes.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { isVisible } from '../protocol/ids.js';
@@ -124,22 +124,30 @@ const FOLDERS = 'Folders are given by --folder.';
 
 /** An open file. It is read through its handle: another file that takes its name meanwhile is not sent. */
 class FileSource implements HeldSource {
+  readonly size: number;
+  /** False: a pipe or a device, which has no size and can be read once. */
+  readonly isFile: boolean;
+  /** Where it lies, and which file that is, as of when. */
+  readonly identity: SourceIdentity;
+
   private constructor(
     private readonly handle: FileHandle,
     private readonly path: string,
-    readonly size: number,
-    /** False: a pipe or a device, which has no size and can be read once. */
-    readonly isFile: boolean,
-  ) {}
+    stat: BigIntStats,
+  ) {
+    this.size = Number(stat.size);
+    this.isFile = stat.isFile();
+    this.identity = { name: resolve(path), state: `${stat.dev}:${stat.ino}:${stat.mtimeNs}` };
+  }
 
   /** Rejects with the system's error. */
   static async open(path: string): Promise<FileSource> {
     const handle = await open(path, 'r');
     try {
-      const stat = await handle.stat();
+      const stat = await handle.stat({ bigint: true });
       if (stat.isDirectory())
         throw new CommandError(EXIT.failure, `${sanitizeText(path)}: that is a folder`, FOLDERS, { code: 'eisdir' });
-      return new FileSource(handle, path, stat.size, stat.isFile());
+      return new FileSource(handle, path, stat);
     } catch (error) {
       await handle.close();
       throw error;

@@ -18,6 +18,10 @@ export function sizeText(bytes: number): string {
   return `${unit === 0 ? size : size.toFixed(1)} ${UNITS[unit] ?? ''}`;
 }
 
+/** Whole percents of an upload that are with the server, rounded down. */
+export const percentOf = ({ sent, size }: { readonly sent: number; readonly size: number }): number =>
+  size === 0 ? 100 : Math.floor((Math.min(sent, size) / size) * 100);
+
 const BAR = 20;
 
 /** Shows the progress of a transfer as a bar with its speed. `ended` removes it, and must be called in every case. */

@@ -47,7 +47,8 @@ export function streamNonce(sodium: Sodium): Uint8Array {
   return nonce;
 }
 
-interface BlobSecret {
+/** What encrypts a blob. */
+export interface BlobSecret {
   /** 32 bytes. The encryptor copies it and erases the copy at its end. */
   readonly key: Uint8Array;
   /** `blobNonce`, 24 bytes. */
@@ -63,6 +64,31 @@ function chunkNonce(nonce: Uint8Array, chunk: number, last: boolean): Uint8Array
   new DataView(own.buffer).setUint32(PREFIX_BYTES, chunk);
   own[NONCE_BYTES - 1] = last ? 1 : 0;
   return own;
+}
+
+/**
+ * Encrypts `plain` as the chunks from number `first` on, which may lie anywhere in a blob, into `out`, which has room for
+ * them. Returns the part of `out` that they fill. Every chunk but the last of the blob
+ * is full: `plain` is a whole number of them, unless `end`. The caller answers for one plaintext a chunk: the same
+ * number under the same secret must never get another (reference, Cryptography).
+ */
+export function sealChunks(
+  sodium: Sodium,
+  { key, nonce, aad }: BlobSecret,
+  at: { readonly first: number; readonly plain: Uint8Array; readonly end: boolean; readonly out: Uint8Array },
+): Uint8Array {
+  const { first, plain, end, out } = at;
+  if (!end && (plain.length === 0 || plain.length % BLOB_CHUNK_BYTES !== 0))
+    throw new CryptoRefusal('bad_length', 'only the last chunk of a blob may be short');
+  let chunk = 0;
+  do {
+    const message = plain.subarray(chunk * BLOB_CHUNK_BYTES, (chunk + 1) * BLOB_CHUNK_BYTES);
+    const last = end && (chunk + 1) * BLOB_CHUNK_BYTES >= plain.length;
+    const own = chunkNonce(nonce, first + chunk, last);
+    out.set(sodium.aeadEncrypt({ message, aad, nonce: own, key }), chunk * SEALED_CHUNK_BYTES);
+    chunk++;
+  } while (chunk * BLOB_CHUNK_BYTES < plain.length);
+  return out.subarray(0, sealedBlobSize(plain.length));
 }
 
 /** Splits a stream of bytes into portions of one size, and holds back what may be the last one. */
@@ -171,6 +197,7 @@ export class BlobDecryptor {
   private chunk = 0;
   /** True once a chunk has opened: its key is the blob's. */
   private begun = false;
+  private opened: Uint8Array = new Uint8Array(0);
   /** True if the blob is in chunks; else it has 16 bytes more than its plaintext, whatever its size. */
   readonly inChunks: boolean;
 
@@ -188,6 +215,32 @@ export class BlobDecryptor {
    */
   startAt(chunk: number): void {
     if (this.inChunks) this.chunk = chunk;
+  }
+
+  /**
+   * Takes a chunk that was opened in an earlier run, and kept with its tag, as the next one; it is not the last. True
+   * where the bytes are those of the blob: encrypted again they have this tag, which only the key can make.
+   */
+  takes(plain: Uint8Array, tag: Uint8Array): boolean {
+    if (!this.inChunks || plain.length !== BLOB_CHUNK_BYTES || tag.length !== AEAD_TAG_BYTES) return false;
+    const { aad, nonce } = this.secret;
+    const own = chunkNonce(nonce, this.chunk, false);
+    const at = this.keys.findIndex((key) => {
+      const sealed = this.sodium.aeadEncrypt({ message: plain, aad, nonce: own, key });
+      return this.sodium.equal(sealed.subarray(BLOB_CHUNK_BYTES), tag);
+    });
+    if (at < 0) return false;
+    // No other key may be tried for later chunks.
+    for (const [other, key] of this.keys.entries()) if (other !== at) this.sodium.memzero(key);
+    this.keys.splice(0, this.keys.length, ...this.keys.slice(at, at + 1));
+    this.chunk++;
+    this.begun = true;
+    return true;
+  }
+
+  /** The tag of the chunk that was opened last, to be kept with its plaintext (see `takes`). */
+  get tag(): Uint8Array {
+    return this.opened;
   }
 
   /** Stored bytes that need not be sent (again). */
@@ -241,6 +294,7 @@ export class BlobDecryptor {
       const opened = this.sodium.aeadDecrypt({ message, aad, nonce: own, key: this.keys[0] });
       if (opened !== undefined) {
         for (const key of this.keys.splice(1)) this.sodium.memzero(key);
+        this.opened = new Uint8Array(message.subarray(message.length - AEAD_TAG_BYTES));
         this.chunk++;
         this.begun = true;
         return opened;

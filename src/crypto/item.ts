@@ -7,7 +7,7 @@
 import { text } from '../protocol/bytes.js';
 import type { Blob, Inline, ItemHead, MasterWrap, Payload, SealedKeys } from '../protocol/item.js';
 import { INLINE_CIPHERTEXT_MAX, KEY_BYTES, NONCE_BYTES, AEAD_TAG_BYTES } from '../protocol/limits.js';
-import { BlobDecryptor, BlobEncryptor, streamNonce } from './blob-stream.js';
+import { BlobDecryptor, sealChunks, streamNonce } from './blob-stream.js';
 import { expectCertified, type ListedDevice, type OwnDevice } from './device.js';
 import { checkItemTag, makeItemTag, type SealedItem } from './item-tag.js';
 import { payloadBytes, payloadObject, type JsonObject } from './payload.js';
@@ -30,8 +30,8 @@ export interface Reader {
 export type PlainPayload = JsonObject | Uint8Array;
 
 /**
- * A blob that is being uploaded: encrypt its bytes by `blobEncryptor`, upload them, then `sealBlobItem`. Erase `key`
- * once the item is written, and never encrypt other bytes under the same draft.
+ * A blob that is being uploaded: encrypt its bytes by `sealDraft`, upload them, then `sealBlobItem`. Erase `key` once
+ * the item is written, and never encrypt other bytes under the same draft.
  */
 export interface BlobDraft extends Pick<ItemHead, 'type' | 'ts'> {
   readonly key: Uint8Array;
@@ -96,9 +96,9 @@ export const draftBlob = (sodium: Sodium, { type, ts }: Pick<BlobDraft, 'type' |
   nonce: streamNonce(sodium),
 });
 
-/** Encrypts the bytes of a draft; to be used once. */
-export const blobEncryptor = (sodium: Sodium, draft: BlobDraft): BlobEncryptor =>
-  new BlobEncryptor(sodium, { ...draft, aad: itemAad(draft) });
+/** Encrypts chunks of a draft: see `sealChunks`. */
+export const sealDraft = (sodium: Sodium, draft: BlobDraft, at: Parameters<typeof sealChunks>[2]): Uint8Array =>
+  sealChunks(sodium, { ...draft, aad: itemAad(draft) }, at);
 
 /**
  * Seals the item of an uploaded blob, with small metadata inline or none (null): one item key opens both. Type and ts

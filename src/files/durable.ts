@@ -1,9 +1,10 @@
 /** Durable files and folders that only their owner can access: for secrets, stores, profiles and pairings. */
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
-import { link, open, rename, rm } from 'node:fs/promises';
+import { link, lstat, open, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
+import { ifThere } from './there.js';
 
 /** A file that only its owner reads and writes. */
 export const FILE_MODE = 0o600;
@@ -37,6 +38,27 @@ export async function syncFolder(folder: string): Promise<void> {
 /** A unique temporary name in the folder of `path`: the file is renamed to `path` when it is complete. */
 export const tempSibling = (path: string, ending: string): string =>
   join(dirname(path), `.${basename(path)}.${randomBytes(8).toString('hex')}${ending}`);
+
+/** Errors of file systems without hard links, such as FAT. */
+const NO_LINKS: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
+
+/**
+ * Gives a complete file its name. `keep` throws `EEXIST` where something has that name, also where another process was
+ * faster.
+ */
+export async function placeFile(temporary: string, path: string, existing: 'replace' | 'keep'): Promise<void> {
+  if (existing === 'replace') return rename(temporary, path);
+  try {
+    // Unlike `rename`, `link` never replaces a file that another process has created meanwhile.
+    await link(temporary, path);
+  } catch (error) {
+    if (!NO_LINKS.has(errorCode(error))) throw error;
+    if ((await ifThere(() => lstat(path))) !== undefined)
+      throw Object.assign(new Error(`EEXIST: ${path} exists already`), { code: 'EEXIST' });
+    return rename(temporary, path);
+  }
+  await rm(temporary, { force: true });
+}
 
 /**
  * Writes a file atomically: mode 0600, durable when the call returns. A crash leaves the old file or the new one.

@@ -8,7 +8,7 @@
  * would restart, and a process that listed the folder before could create a number that is no longer the next.
  */
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
 import { FILE_MODE, FOLDER_MODE } from './durable.js';
@@ -31,6 +31,8 @@ const own = new Set<string>();
 export interface FileLock {
   /** Releases it; no effect on a lock that another process has taken over. */
   release(): void;
+  /** Releases it, and leaves nothing in the folder where it lies: for a lock beside a user's own files. */
+  remove(): void;
 }
 
 /** The result of an attempt. `heldBy`: process id of the holder; undefined if the file does not have one. */
@@ -95,6 +97,17 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
         own.delete(owner);
         touch(file, LONG_AGO);
       },
+      remove: () => {
+        clearInterval(touching);
+        own.delete(owner);
+        // By its name, and then the folder only if it is empty: another process may take the lock in between.
+        rmSync(file, { force: true });
+        try {
+          rmdirSync(path);
+        } catch (error) {
+          if (!['ENOTEMPTY', 'EEXIST', 'ENOENT'].includes(errorCode(error))) throw error;
+        }
+      },
     },
   };
 }
@@ -121,7 +134,8 @@ function filesOf(path: string, owner: string): LockFiles {
         writeFileSync(fileOf(number), owner, { flag: 'wx', mode: FILE_MODE });
         return true;
       } catch (error) {
-        if (errorCode(error) === 'EEXIST') return false;
+        // ENOENT: its holder has just removed it, with its folder.
+        if (errorCode(error) === 'EEXIST' || errorCode(error) === 'ENOENT') return false;
         throw error;
       }
     },

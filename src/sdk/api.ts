@@ -102,9 +102,16 @@ export class DeviceApi extends Endpoints {
     return replies.expectPage(await this.ask('/items', replies.readPage, { query, timeoutMs: 60_000 }), from.since);
   };
 
-  /** Repeatable: a reservation whose reply was lost is released when its URL expires. */
-  readonly uploadUrl = (body: { readonly contentLength: number; readonly contentType: string }) =>
-    this.ask('/blobs/upload-url', replies.readUploadUrl, { body, repeatable: true });
+  /** Repeatable: an upload whose reply was lost is released when nobody continues it. */
+  readonly beginUpload = (body: { readonly contentLength: number; readonly contentType: string }) =>
+    this.ask('/blobs/uploads', replies.readUpload, { body, repeatable: true });
+
+  /** Where an upload stands. Throws `ApiError` of status 404 where it does not any more. */
+  readonly continueUpload = (ref: string) =>
+    this.ask(`/blobs/uploads/${encodeURIComponent(ref)}`, replies.readUpload, { method: 'POST', repeatable: true });
+
+  readonly endUpload = (ref: string) =>
+    this.ask(`/blobs/uploads/${encodeURIComponent(ref)}`, replies.unread, { method: 'DELETE', repeatable: true });
 
   readonly downloadUrl = (ref: string) => this.ask(`/blobs/${encodeURIComponent(ref)}/url`, replies.readDownloadUrl);
 

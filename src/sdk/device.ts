@@ -7,6 +7,7 @@ import { stretchPassword } from '../crypto/password.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { LiveItem } from '../protocol/item.js';
 import { Bins } from './bins.js';
+import { BegunUploads, type BegunUpload } from './blobs/begun.js';
 import type { BlobReadOptions, TransferOptions } from './blobs/source.js';
 import { ClientError, isRevoked, REVOKED, type ProtocolError } from './errors.js';
 import { Emitter, type EventName, type Listener } from './events.js';
@@ -32,6 +33,7 @@ import type { Frame } from './wire.js';
 import { Writer } from './writer.js';
 import { DeviceApi } from './api.js';
 import { Blobs } from './blobs/download.js';
+import type { ChunkPlace } from './blobs/chunk-place.js';
 import type { Core } from './core.js';
 import { Http } from './http.js';
 import { Replica } from './replica.js';
@@ -248,6 +250,11 @@ export class Device {
     yield* this.open.blobs.read(await this.parts.items.row(id), options);
   }
 
+  /** The bytes of an item's blob into a place that may have kept the first of them. See `Blobs.into`. */
+  async blobInto(id: string, place: ChunkPlace, options?: TransferOptions): Promise<void> {
+    await this.open.blobs.into(await this.parts.items.row(id), place, options);
+  }
+
   /** An item's whole payload, read from its blob where a large text or code has one (see `ItemView.blob`). */
   async payload(id: string, options?: TransferOptions): Promise<JsonObject | null> {
     const row = await this.open.items.row(id);
@@ -258,6 +265,22 @@ export class Device {
   /** Bytes of plaintext of an item's blob, as the server says; null: it does not say. See `Blobs.size`. */
   async blobSize(id: string): Promise<number | null> {
     return this.open.blobs.size(await this.parts.items.row(id));
+  }
+
+  /**
+   * The uploads that were begun and did not end, the oldest first: of this run or of an earlier one, where the store is a
+   * durable one. `put` with the same id, type and source goes on with one.
+   */
+  async uploads(): Promise<readonly BegunUpload[]> {
+    return this.open.begun.list();
+  }
+
+  /**
+   * Gives an upload up: its room with the server is free, and it cannot go on. No-op where there is none; waits for one
+   * that runs. Throws `ApiError`, `NetworkError`: it is still there then.
+   */
+  async giveUpUpload(id: string): Promise<void> {
+    await this.open.blobs.giveUp(id);
   }
 
   /** A URL of the ciphertext of an item's blob, valid for some minutes, without a token. See `Blobs.url`. */
@@ -454,7 +477,8 @@ function assemble(
   const sender = new Sender({ ...core, roster });
   const items = new ItemReader(core);
   const queries = new LiveQueryIndex(core);
-  const blobs = new Blobs(core);
+  const begun = new BegunUploads(core);
+  const blobs = new Blobs({ ...core, begun });
   const writer = new Writer({ ...core, sender, roster, blobs });
   const fetchNext = async (since: number) => (await api.page({ since, epoch: null, limit: 1 })).items[0];
   const replica = new Replica({ ...core, fetchNext });
@@ -470,5 +494,5 @@ function assemble(
   const sync: Sync = new Sync({ ...core, ...hooks, replica, sender, socket });
   const bins = new Bins({ ...core, items, writer, sync });
   const rewraps = new RewrapQueue({ ...core, writer, roster });
-  return { core, session, roster, items, queries, writer, sender, sync, socket, bins, blobs, rewraps };
+  return { core, session, roster, items, queries, writer, sender, sync, socket, bins, begun, blobs, rewraps };
 }

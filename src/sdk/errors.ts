@@ -76,7 +76,9 @@ export type ProtocolFault =
   /** A replay or listing that continues without bringing anything new. */
   | 'endless_replay'
   /** The URL of a blob is not allowed, or redirects. */
-  | 'bad_url';
+  | 'bad_url'
+  /** An upload stands where none can stand: beyond its end, or again and again at its beginning. */
+  | 'bad_upload';
 
 /** A reply or frame that violates the protocol. */
 export class ProtocolError extends CodedError<ProtocolFault> {
@@ -167,7 +169,7 @@ export type ClientFailure =
   | 'cancelled'
   /** The item has no blob. */
   | 'no_blob'
-  /** The source of an upload changed during the upload. */
+  /** The source of an upload changed since it began. */
   | 'source_changed'
   /** More live queries or subscriptions than a device allows. */
   | 'too_many'

@@ -70,16 +70,20 @@ export {
   type BlobProgress,
   type BlobReadOptions,
   type BlobSource,
+  type SourceIdentity,
   type TransferOptions,
 } from './blobs/source.js';
+export type { BegunUpload } from './blobs/begun.js';
+export type { ChunkPlace, KeptChunk } from './blobs/chunk-place.js';
 export { holdsFile, PAYLOAD_INLINE_MAX, PayloadError } from './payloads/shapes.js';
-export type { Fetch, OpenSocket, Platform, SendBody, SocketEvents, SocketPort, StreamedPut } from './platform.js';
+export type { Fetch, OpenSocket, Platform, SocketEvents, SocketPort } from './platform.js';
 export {
   MemoryStore,
   type Batch,
   type Cursor,
   type Entry,
   type Held,
+  type KeptUpload,
   type Pending,
   type QuarantineReason,
   type Store,

@@ -8,6 +8,7 @@ import type { openBrowserStore as OpenBrowserStore } from './store/browser-store
 
 export * from './exports.js';
 export { nodePlatform } from './node-platform.js';
+export { saveBlob, type SaveOptions } from './node-download.js';
 export { openNodeStore } from './store/node-store.js';
 export type { OpenedBrowserStore } from './store/browser-store.js';
 /** Throws `ClientError` `wrong_platform`. */

@@ -116,13 +116,14 @@ export class Outbox {
   /**
    * Adds a change: in memory at once, so that the acknowledgement of its predecessor finds it, and in the store when
    * `stored` resolves. It is not sent before: what the server may have must survive a crash here. If it cannot be
-   * stored it is removed, and `stored` rejects.
+   * stored it is removed, and `stored` rejects. `uploaded`: the item's begun upload ends here, in one step: afterwards it
+   * is a change that waits, and no upload to be continued.
    */
-  add(change: NewChange): { readonly pending: Pending; readonly stored: Promise<void> } {
+  add(change: NewChange, { uploaded = false } = {}): { readonly pending: Pending; readonly stored: Promise<void> } {
     const pending = { ...change, seq: ++this.lastSeq, version: null, madeAt: this.clock.now() };
     this.unstored.add(pending.seq);
     this.remember(pending);
-    return { pending, stored: this.keep(pending) };
+    return { pending, stored: this.keep(pending, uploaded ? [pending.id] : []) };
   }
 
   /** Replaces a change by another state of it. */
@@ -235,9 +236,9 @@ export class Outbox {
     return rewraps;
   }
 
-  private async keep(pending: Pending): Promise<void> {
+  private async keep(pending: Pending, uploaded: readonly string[]): Promise<void> {
     try {
-      await this.store.apply({ pending: [pending] });
+      await this.store.apply({ pending: [pending], uploaded });
     } catch (error) {
       this.forget([pending]);
       throw error;

@@ -36,25 +36,10 @@ export interface SocketPort {
 /** The platform's own `fetch`, or an equivalent. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
-/** A request whose body is generated while it is sent. */
-export interface StreamedPut {
-  readonly url: string;
-  readonly headers: Readonly<Record<string, string>>;
-  /** Exact size of the body, sent as `Content-Length`. */
-  readonly size: number;
-  readonly body: AsyncGenerator<Uint8Array, void, undefined>;
-  readonly signal: AbortSignal;
-}
-
-/** Sends a PUT with a streamed body of known length, following no redirect. Rejects as `fetch` does. */
-export type SendBody = (put: StreamedPut) => Promise<Response>;
-
 /** All input and output of a client. */
 export interface Platform {
   readonly sodium: Sodium;
   readonly fetch: Fetch;
-  /** Present where requests can be streamed (Node). Absent: a body is given to `fetch` as a `Blob`. */
-  readonly sendBody?: SendBody;
   readonly sockets: SocketPort;
   readonly clock: Clock;
   /** For jitter only, never for keys. */

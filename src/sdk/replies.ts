@@ -150,13 +150,23 @@ const blobRef: Reader<string> = (value, path) => {
   return ref;
 };
 
-/** `POST /blobs/upload-url`. */
-export const readUploadUrl = object({
+const uploadPart = object({ from: count, size: count, url: short(URL_MAX), headers: nullable(record) });
+/** The bytes of a part, and where they go: `size` bytes from `from` on. */
+export type UploadPart = Read<typeof uploadPart>;
+
+/** Parts of a reply; a server names up to 16. */
+const PARTS_MAX = 64;
+
+/** `POST /blobs/uploads`, `POST /blobs/uploads/:ref`. */
+export const readUpload = object({
   blobRef,
-  url: short(URL_MAX),
+  size: count,
+  offset: count,
   expiresAt: count,
-  headers: nullable(record),
+  parts: array(uploadPart, PARTS_MAX),
 });
+/** Where an upload stands: the server has the bytes before `offset`, and wants these parts next. */
+export type UploadState = Read<typeof readUpload>;
 
 /** `GET /blobs/:ref/url`. */
 export const readDownloadUrl = object({ url: short(URL_MAX), expiresAt: count, size: nullable(count) });

@@ -98,11 +98,11 @@ export class Sender {
   /**
    * Stores a change and sends it. Resolves when it is stored, rejects where it cannot be. The change is in the outbox
    * before this returns, so the state it was based on is still current. `gather`: it is sent with the next `kick`, in
-   * one request with the changes submitted until then.
+   * one request with the changes submitted until then. `uploaded`: see `Outbox.add`.
    */
-  async submit(change: NewChange, { gather = false } = {}): Promise<Submitted> {
+  async submit(change: NewChange, { gather = false, uploaded = false } = {}): Promise<Submitted> {
     if (this.closed !== undefined) throw this.closed;
-    const { pending, stored } = this.options.outbox.add(change);
+    const { pending, stored } = this.options.outbox.add(change, { uploaded });
     const { id, seq } = pending;
     const tracked = this.track(seq);
     tracked.unsent = true;

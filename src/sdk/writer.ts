@@ -103,7 +103,8 @@ export class Writer {
    * outbox.
    *
    * A blob is uploaded first, which needs the server: nothing is queued while it is unreachable, and after an error of
-   * `uploadBlob` nothing was written. Any other error comes after the upload: the item was refused, and the server
+   * `uploadBlob` nothing was written; the next `put` of that item and source goes on where it stopped, also in another
+   * run of the program where the source has an identity. Any other error comes after the upload: the item was refused, and the server
    * removes the blob within a day or two. A queued change must be sent before that.
    */
   async put(given: PutRequest): Promise<Stored> {
@@ -174,7 +175,10 @@ export class Writer {
       if (before.draft.ts > Math.max(seen, over?.ts ?? 0)) return { ...before, seen };
       this.options.sodium.memzero(before.draft.key);
     }
-    return { ...(await this.options.blobs.upload({ type: request.type, ts }, source, request)), seen };
+    const least = Math.max(seen, over?.ts ?? 0);
+    const fits = (begun: number): boolean => begun > least && (request.ts === undefined || request.ts === begun);
+    const uploaded = await this.options.blobs.upload({ id, type: request.type, ts, source, fits }, request);
+    return { ...uploaded, seen };
   }
 
   /** Deletes an item, with the tag that distinguishes it from a delete by the server. Throws as `put`. */
@@ -319,7 +323,7 @@ export class Writer {
       sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
     }
     const row = { id, binId, type, ts, ...sealed, senderDevice: identity.deviceId, version: 0, deletedAt: null };
-    return sender.submit({ kind: 'write', id, base, row, rewrap: false });
+    return sender.submit({ kind: 'write', id, base, row, rewrap: false }, { uploaded: attached !== null });
   }
 
   /** Later than the state it replaces, even if this clock is behind: an earlier write would be refused (RETRY-06). */

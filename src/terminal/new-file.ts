@@ -1,12 +1,10 @@
 /** Writing a file atomically: it appears under its name when it is complete, mode 0600 and durable. */
-import { link, lstat, open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { lstat, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { tempSibling, FILE_MODE, syncFolder } from '../files/durable.js';
+import { tempSibling, FILE_MODE, placeFile, syncFolder } from '../files/durable.js';
 import { errorCode } from '../protocol/error-code.js';
 import { CommandError, EXIT } from './terminal.js';
 
-/** Errors of file systems without hard links, such as FAT. */
-const NO_LINKS: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
 const FULL: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
 
 const taken = (path: string): CommandError =>
@@ -15,6 +13,7 @@ const taken = (path: string): CommandError =>
 /** The system's error as a `CommandError`, where the user can do something about it. */
 export function toUserError(path: string, error: unknown): unknown {
   const code = errorCode(error);
+  if (code === 'EEXIST') return taken(path);
   if (FULL.has(code)) return new CommandError(EXIT.failure, `There is no room for ${path}. Nothing was left behind.`);
   if (code === 'ENOENT' || code === 'ENOTDIR')
     return new CommandError(EXIT.usage, `The folder of ${path} does not exist.`);
@@ -80,19 +79,6 @@ export class NewFile {
   }
 
   private async place(): Promise<void> {
-    if (this.force) {
-      await rename(this.temporary, this.path);
-      return;
-    }
-    try {
-      // Unlike `rename`, `link` never replaces a file that another process has created meanwhile.
-      await link(this.temporary, this.path);
-    } catch (error) {
-      if (errorCode(error) === 'EEXIST') throw taken(this.path);
-      if (!NO_LINKS.has(errorCode(error))) throw error;
-      await NewFile.expectFree(this.path, false);
-      await rename(this.temporary, this.path);
-    }
-    await rm(this.temporary, { force: true });
+    await placeFile(this.temporary, this.path, this.force ? 'replace' : 'keep');
   }
 }

@@ -3,7 +3,11 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { nodePlatform } from '../../src/sdk/node-platform.js';
 import type { DownloadPorts } from '../../src/sdk/blobs/download.js';
+import { BegunUploads } from '../../src/sdk/blobs/begun.js';
 import type { UploadPorts } from '../../src/sdk/blobs/upload.js';
+import { ApiError } from '../../src/sdk/errors.js';
+import type { UploadState } from '../../src/sdk/replies.js';
+import { MemoryStore, type Store } from '../../src/sdk/store/store.js';
 import { blobDecryptor, sealBlobItem, type BlobDraft } from '../../src/crypto/item.js';
 import type { SealedItem } from '../../src/crypto/item-tag.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
@@ -26,6 +30,8 @@ export type Trick = (call: StoreCall, response: ServerResponse) => boolean;
 export interface StandInStore {
   readonly origin: string;
   readonly objects: Map<string, Buffer>;
+  /** Bytes of the uploads that the server knows, by reference. */
+  readonly uploads: Map<string, number>;
   readonly calls: StoreCall[];
   /** Tried in the order of calls: the first call meets the first trick. */
   readonly tricks: Trick[];
@@ -45,7 +51,9 @@ async function bodyOf(request: IncomingMessage): Promise<Buffer> {
 
 function answer(store: StandInStore, call: StoreCall, response: ServerResponse): void {
   if (call.method === 'PUT') {
-    store.objects.set(call.path, call.body);
+    const { pathname, searchParams } = new URL(call.path, store.origin);
+    const before = (store.objects.get(pathname) ?? Buffer.alloc(0)).subarray(0, Number(searchParams.get('from') ?? 0));
+    store.objects.set(pathname, Buffer.concat([before, call.body]));
     response.writeHead(200).end();
     return;
   }
@@ -85,7 +93,7 @@ export async function standInStore(t: WithTeardown): Promise<StandInStore> {
     server.close();
   });
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const store: StandInStore = { origin, objects: new Map(), calls: [], tricks: [] };
+  const store: StandInStore = { origin, objects: new Map(), uploads: new Map(), calls: [], tricks: [] };
   return store;
 }
 
@@ -132,45 +140,82 @@ export interface Transfers {
   /** References for which an address was handed out, in order. */
   readonly granted: string[];
   bend: (grant: Granted) => Granted;
+  /** What the server says of an upload instead of the truth. */
+  lie: (truth: UploadState) => UploadState;
+  /** References that were given up. */
+  readonly ended: string[];
   /** Bytes that the server says a blob has; null: nothing said. */
   size: (ref: string) => number | null;
 }
 
 const platform = await nodePlatform();
+const MASTER = nodeSodium.random(32);
 
-/** See above. `streamed` false: as in a browser. */
-export function transfers(store: StandInStore, { streamed = true } = {}): Transfers {
+/** Bytes of a part. */
+export const PART_BYTES = 5 * 1024 * 1024;
+
+/** See above. `kept`: where begun uploads are kept. */
+export function transfers(store: StandInStore, kept: Store = new MemoryStore()): Transfers {
   const clock = new HastyClock();
+  const { uploads: sizes } = store;
   const lifetime = new AbortController();
   const grant = (ref: string): Granted => {
     all.granted.push(ref);
     const url = `${store.origin}/${ref}?n=${all.granted.length}`;
     return all.bend({ blobRef: ref, url, expiresAt: clock.now() + 900_000, headers: null });
   };
+  const standing = (ref: string): Promise<UploadState> => {
+    const size = sizes.get(ref);
+    if (size === undefined) return Promise.reject(new ApiError({ code: 'no_blob', status: 404, message: 'gone' }));
+    const offset = store.objects.get(`/${ref}`)?.length ?? 0;
+    const { url, expiresAt, headers } = grant(ref);
+    const parts: UploadState['parts'] = [];
+    for (let from = offset; from < size && parts.length < 16;) {
+      const part = { from, size: Math.min(size, (Math.floor(from / PART_BYTES) + 1) * PART_BYTES) - from };
+      parts.push({ ...part, url: from === 0 ? url : `${url}?from=${from}`, headers });
+      from += part.size;
+    }
+    return Promise.resolve(all.lie({ blobRef: ref, size, offset, expiresAt, parts }));
+  };
   const all: Transfers = {
     clock,
     lifetime,
     granted: [],
     bend: (one) => ({ ...one, url: one.url.replace(/\?.*/, '') }),
+    lie: (truth) => truth,
+    ended: [],
     size: (ref) => store.objects.get(`/${ref}`)?.length ?? null,
     ports: {
       ...platform,
-      sendBody: streamed ? platform.sendBody : undefined,
       clock,
       random: () => 0,
       lifetime: lifetime.signal,
       baseUrl: store.origin,
       clockOffset: () => null,
+      begun: new BegunUploads({
+        sodium: platform.sodium,
+        store: kept,
+        reader: { masterKey: MASTER, device: null },
+        clock,
+      }),
       api: {
-        uploadUrl: () => Promise.resolve(grant(`${newId()}.bin`)),
+        beginUpload: ({ contentLength }) => {
+          const ref = `${newId()}.bin`;
+          sizes.set(ref, contentLength);
+          return standing(ref);
+        },
+        continueUpload: standing,
+        endUpload: (ref) => {
+          all.ended.push(ref);
+          sizes.delete(ref);
+          return Promise.resolve();
+        },
         downloadUrl: (ref) => Promise.resolve({ ...grant(ref), size: all.size(ref) }),
       },
     },
   };
   return all;
 }
-
-const MASTER = nodeSodium.random(32);
 
 /** What opens the blob of a draft, as its item would. */
 export function decryptorOf(draft: BlobDraft, ref: string) {

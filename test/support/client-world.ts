@@ -4,7 +4,7 @@ import { Device } from '../../src/sdk/device.js';
 import { prepareClaim } from '../../src/sdk/enrol.js';
 import type { DeviceEvents, EventName, ItemView } from '../../src/sdk/events.js';
 import type { Identity } from '../../src/sdk/identity.js';
-import { sendBody, nodeSockets } from '../../src/sdk/node-platform.js';
+import { nodeSockets } from '../../src/sdk/node-platform.js';
 import { join } from '../../src/sdk/pairing.js';
 import type { Platform } from '../../src/sdk/platform.js';
 import type { Store } from '../../src/sdk/store/store.js';
@@ -73,7 +73,6 @@ export function wiretap(clock: Clock = systemClock): Wiretap {
       clock,
       random: () => 0.5,
       fetch: (url, init) => exchange(tap, url, init),
-      sendBody,
       sockets: {
         open: (url, events) => {
           tap.sockets.push(url);

@@ -69,6 +69,7 @@ class Talking implements Store {
   get = (id: string): Promise<Entry | undefined> => this.store.get(id);
   entries = () => this.store.entries();
   pending = (): Promise<readonly Pending[]> => this.store.pending();
+  uploads = () => this.store.uploads();
   held = () => this.store.held();
   apply = async (batch: Batch): Promise<void> => {
     say('stores');

@@ -1,13 +1,7 @@
 /** Blobs held as a whole: what tests compare streams with. */
+import { BlobEncryptor } from '../../src/crypto/blob-stream.js';
 import type { SealedItem } from '../../src/crypto/item-tag.js';
-import {
-  blobDecryptor,
-  blobEncryptor,
-  draftBlob,
-  itemAad,
-  type BlobDraft,
-  type Reader,
-} from '../../src/crypto/item.js';
+import { blobDecryptor, draftBlob, itemAad, type BlobDraft, type Reader } from '../../src/crypto/item.js';
 import type { Sodium } from '../../src/crypto/sodium.js';
 import { concat } from '../../src/protocol/bytes.js';
 import type { ContentType } from '../../src/protocol/item.js';
@@ -23,7 +17,7 @@ export interface WholeBlob {
 /** A blob in chunks. */
 export function sealBlob(sodium: Sodium, { bytes, ...head }: WholeBlob): BlobDraft & { readonly ct: Uint8Array } {
   const draft = draftBlob(sodium, head);
-  const encryptor = blobEncryptor(sodium, draft);
+  const encryptor = new BlobEncryptor(sodium, { ...draft, aad: itemAad(draft) });
   return { ...draft, ct: concat([...encryptor.push(bytes), encryptor.finish()]) };
 }
 

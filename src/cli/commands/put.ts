@@ -1,5 +1,6 @@
 /** `put`: writes an item, from arguments, a file or standard input. */
 import { basename } from 'node:path';
+import type { BegunUpload } from '../../sdk/blobs/begun.js';
 import { UncertifiedDeviceError } from '../../sdk/errors.js';
 import type { PutRequest } from '../../sdk/writer.js';
 import type { JsonObject } from '../../crypto/payload.js';
@@ -26,7 +27,7 @@ import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js
 import { assigned, contentType, notText, shaped } from '../payloads.js';
 import { described, foundIn, type Found } from '../put-content.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
-import { meter, sizeText } from '../transfer.js';
+import { meter, percentOf, sizeText } from '../transfer.js';
 import { noteQueued, written, type Written } from '../writes.js';
 
 interface Options {
@@ -196,7 +197,7 @@ async function sent(
   // An upload, and a write over an existing item, need the current state first.
   const needsServer = content !== undefined || one.id !== undefined || payloadSize(payload) > PAYLOAD_INLINE_MAX;
   if (needsServer) await open.catchUp();
-  const target = await targetOf(context, open, one);
+  const target = await targetOf(context, open, { ...one, found });
   const onConflict = one.overwrite === true ? 'overwrite' : 'fail';
   const bar = meter({ terminal, clock: platform.clock }, 'Putting');
   const transfer = { content, signal: terminal.interrupted, onProgress: bar.onProgress };
@@ -211,18 +212,48 @@ async function sent(
       if (error instanceof UncertifiedDeviceError && content === undefined) return put();
       throw error;
     })
-    .finally(bar.ended);
+    .finally(bar.ended)
+    .catch(async (error: unknown) => {
+      await noteLeft(terminal, open, found);
+      throw error;
+    });
   return { ...outcome, type, binId: target.binId, size: content?.size };
 }
 
-/** The item to write and its bin. An existing item stays in its bin unless `--bin` says otherwise. */
+/** The upload of this file that an earlier command began; the item may be another's to be. */
+async function begunOf({ device }: OpenDevice, { type, content }: Found): Promise<BegunUpload | undefined> {
+  const { identity } = content ?? {};
+  if (identity === undefined) return undefined;
+  return (await device.uploads()).find(
+    (one) => one.type === type && one.source.name === identity.name && one.source.state === identity.state,
+  );
+}
+
+/** Says how to go on, where something of the file is with the server. */
+async function noteLeft(terminal: Terminal, open: OpenDevice, found: Found): Promise<void> {
+  // The device may be revoked, or its store be what failed: the error tells.
+  const begun = await begunOf(open, found).catch(() => undefined);
+  if (begun !== undefined)
+    terminal.note(
+      `${percentOf(begun)} % is with the server. The same command goes on from there; see also \`uploads\`.`,
+    );
+}
+
+/**
+ * The item to write and its bin. An existing item stays in its bin unless `--bin` says otherwise. Without an id it is a new
+ * one, or the one for which an earlier command began to send this file, and which is not there yet.
+ */
 async function targetOf(
   context: Context,
   open: OpenDevice,
-  { id, bin }: Pick<One, 'id' | 'bin'>,
+  { id, bin, found }: Pick<One, 'id' | 'bin'> & { readonly found: Found },
 ): Promise<Pick<PutRequest, 'id' | 'binId'>> {
   const binId = bin === undefined || bin === DEFAULT_BIN ? bin : await binIdOf(context, open, bin);
-  if (id === undefined) return { binId: binId ?? DEFAULT_BIN };
+  if (id === undefined) {
+    const begun = await begunOf(open, found);
+    const fresh = begun !== undefined && (await open.device.get(begun.id)) === undefined;
+    return { id: fresh ? begun.id : undefined, binId: binId ?? DEFAULT_BIN };
+  }
   const { items, listed } = await typable(context, open);
   // An unknown complete id is a new item: scripts choose ids so that a repeated call does not create a second item.
   const known = isUlid(id) ? items.find((item) => item.id === id) : findItem(items, id, listed);

@@ -1,19 +1,26 @@
 /** Downloads: a blob is decrypted while it is received, and no byte is passed on before its chunk was authenticated. */
-import { BLOB_CHUNK_BYTES, isStreamNonce, plainBlobSize, type BlobDecryptor } from '../../crypto/blob-stream.js';
+import {
+  BLOB_CHUNK_BYTES,
+  isStreamNonce,
+  plainBlobSize,
+  SEALED_CHUNK_BYTES,
+  type BlobDecryptor,
+} from '../../crypto/blob-stream.js';
 import { AEAD_TAG_BYTES } from '../../protocol/limits.js';
 import type { Core } from '../core.js';
 import { ApiError, NetworkError, ProtocolError, ClientError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import type { DownloadUrl } from '../replies.js';
 import { blobAddress, Exchange, type ExchangePorts, expectNoRedirect, Retries, UNNAMED } from './exchange.js';
-import type { BlobProgress, BlobReadOptions, BlobSource, TransferOptions } from './source.js';
-import { blobDecryptor, type BlobDraft } from '../../crypto/item.js';
+import type { BlobProgress, BlobReadOptions, TransferOptions } from './source.js';
+import { blobDecryptor } from '../../crypto/item.js';
 import { payloadObject, type JsonObject } from '../../crypto/payload.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import { concat } from '../../protocol/bytes.js';
 import type { Blob, LiveItem } from '../../protocol/item.js';
 import { PAYLOAD_MAX, holdsFile } from '../payloads/shapes.js';
-import { uploadBlob, type UploadedBlob, type UploadPorts } from './upload.js';
+import type { ChunkPlace } from './chunk-place.js';
+import { uploadBlob, type UploadedBlob, type Uploading, type UploadPorts } from './upload.js';
 
 /** What a download uses of its device. */
 export type DownloadPorts = ExchangePorts &
@@ -71,6 +78,11 @@ class Download {
     if (this.begun) return;
     this.begun = true;
     const { decryptor } = this.blob;
+    // Chunks of an earlier run.
+    if (decryptor.offset > 0) {
+      this.done = (decryptor.offset / SEALED_CHUNK_BYTES) * BLOB_CHUNK_BYTES;
+      return;
+    }
     const plain = plainSizeOf(decryptor, grant);
     if (plain === null || !decryptor.inChunks) return;
     const last = Math.max(0, Math.ceil(plain / BLOB_CHUNK_BYTES) - 1);
@@ -206,8 +218,20 @@ export class Blobs {
   constructor(private readonly options: UploadPorts & DownloadPorts & Pick<Core, 'reader'>) {}
 
   /** See `uploadBlob`. */
-  upload(head: Pick<BlobDraft, 'type' | 'ts'>, source: BlobSource, options?: TransferOptions): Promise<UploadedBlob> {
-    return uploadBlob(this.options, { head, source }, options);
+  upload(blob: Uploading, options?: TransferOptions): Promise<UploadedBlob> {
+    return uploadBlob(this.options, blob, options);
+  }
+
+  /** Ends the begun upload of an item, here and with the server. Throws `ApiError`, `NetworkError`. */
+  async giveUp(id: string): Promise<void> {
+    const { begun, api, sodium } = this.options;
+    await begun.ended(id);
+    const found = await begun.find(id);
+    if (found !== undefined) {
+      sodium.memzero(found.draft.key);
+      await api.endUpload(found.ref);
+    }
+    await begun.forget(id);
   }
 
   /**
@@ -218,6 +242,29 @@ export class Blobs {
     const { ref } = blobOf(row);
     const decryptor = blobDecryptor(this.options.sodium, row, this.options.reader);
     yield* downloadBlob(this.options, { ref, decryptor }, options);
+  }
+
+  /**
+   * The plaintext of an item's blob into a place that may have kept the first of it, in an earlier run: what is there is
+   * taken only where it proves to be this blob's (`BlobDecryptor.takes`), the rest is read from the store. All of it is
+   * in the place when this resolves. Throws as `read`.
+   */
+  async into(row: LiveItem, place: ChunkPlace, options?: TransferOptions): Promise<void> {
+    const { ref } = blobOf(row);
+    const decryptor = blobDecryptor(this.options.sodium, row, this.options.reader);
+    try {
+      let kept = 0;
+      for (;;) {
+        const chunk = await place.kept(kept);
+        if (chunk === undefined || !decryptor.takes(chunk.plain, chunk.tag)) break;
+        kept++;
+      }
+      await place.begin(kept);
+      for await (const plain of downloadBlob(this.options, { ref, decryptor }, options))
+        await place.add(plain, decryptor.tag);
+    } finally {
+      decryptor.end();
+    }
   }
 
   /**

@@ -72,9 +72,31 @@ export class Exchange {
 }
 
 /** Who ended a transfer deliberately: its caller, or the device. */
-function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): ClientError | undefined {
+export function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): ClientError | undefined {
   if (signal?.aborted === true) return new ClientError('cancelled', 'the transfer was cancelled');
   return lifetime.aborted ? new ClientError('closed', 'the device was closed') : undefined;
+}
+
+/** The result of `work`, unless a signal comes first: rejects with what `ended` throws then. */
+export async function abortable<T>(
+  work: Promise<T>,
+  signals: readonly (AbortSignal | undefined)[],
+  ended: () => void,
+): Promise<T> {
+  const stop = new AbortController();
+  const over = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true }));
+  const release = abortOnAny(stop, signals);
+  try {
+    return await Promise.race([
+      work,
+      over.then(() => {
+        ended();
+        return work;
+      }),
+    ]);
+  } finally {
+    release();
+  }
 }
 
 /** Decides whether a failed transfer is started again, and waits before that. */
@@ -98,10 +120,13 @@ export class Retries {
     this.refusals = 0;
   }
 
-  /** Resolves when the next attempt may start; rejects with `error` where there is none. */
-  async waitAfter(error: Error): Promise<void> {
+  /**
+   * Resolves when the next attempt may start; rejects with `error` where there is none. `isRefused`: another address may
+   * help.
+   */
+  async waitAfter(error: Error, isRefused = isRefusedAddress): Promise<void> {
     const retryAfter = error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
-    const refused = isRefusedAddress(error);
+    const refused = isRefused(error);
     if (this.exhausted || !(refused || isPassing(error)) || retryAfter > WAIT_MAX_MS) throw error;
     if (refused && ++this.refusals >= REFUSALS_MAX) throw error;
     const { clock, random, lifetime } = this.ports;
@@ -122,7 +147,7 @@ export class Retries {
  * A refused URL may have expired, or was used by an attempt whose answer was lost: a new one may work. S3 answers an
  * expired one with 403, Google with 400 (`ExpiredToken`), both a used one with 412.
  */
-const isRefusedAddress = (error: Error): boolean =>
+export const isRefusedAddress = (error: Error): boolean =>
   error instanceof ApiError && [400, 403, 409, 412].includes(error.status);
 
 /** Throws `ProtocolError` `bad_url` for a redirect. */
@@ -195,25 +220,29 @@ export function blobAddress(url: string, baseUrl: string): URL {
 }
 
 /** Headers that stores need. Others (cookies, framing, another host) could give a request a second meaning. */
-const ALLOWED = /^(content-type|content-md5|content-disposition|cache-control|if-none-match|x-[a-z0-9-]{1,60})$/;
+const ALLOWED =
+  /^(content-type|content-range|content-md5|content-disposition|cache-control|if-none-match|x-[a-z0-9-]{1,60})$/;
 const VALUE = /^[\x20-\x7e]{0,1024}$/;
 const HEADERS_MAX = 32;
 
 /**
- * The headers of an upload as the server wants them, with lower-case names. `content-length` and `host`, which are
- * signed too and which every platform sets itself, are dropped where they are right. Throws `ProtocolError` `bad_url`.
+ * The headers of a part as the server wants them, with lower-case names. `content-length` and `host`, which are signed
+ * too and which every platform sets itself, are dropped where they are right. Throws `ProtocolError` `bad_url`.
  */
 export function uploadHeaders(
   wanted: JsonObject | null,
-  { url, size }: { readonly url: URL; readonly size: number },
+  at: { readonly url: URL; readonly part: { readonly from: number; readonly size: number }; readonly total: number },
 ): Record<string, string> {
+  const { url, part, total } = at;
+  const range = `bytes ${part.from}-${part.from + part.size - 1}/${total}`;
   const entries = Object.entries(wanted ?? {});
   if (entries.length > HEADERS_MAX) throw badUrl('too many headers');
   const headers: Record<string, string> = {};
   for (const [given, value] of entries) {
     const name = given.toLowerCase();
-    if (name === 'content-length' && String(value) === String(size)) continue;
+    if (name === 'content-length' && String(value) === String(part.size)) continue;
     if (name === 'host' && value === url.host) continue;
+    if (name === 'content-range' && value !== range) throw badUrl('another range than that of the part');
     if (!ALLOWED.test(name) || typeof value !== 'string' || !VALUE.test(value))
       throw badUrl('a header that is not allowed');
     headers[name] = value;

@@ -4,8 +4,18 @@
 export interface BlobSource {
   /** Bytes. */
   readonly size: number;
-  /** Starts at the first byte at each call: a failed upload is repeated. */
+  /** Starts at the first byte at each call: what was sent is read again, and compared, where an upload goes on. */
   open(): AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>;
+  /** Absent: an upload of it goes on within this program only. */
+  readonly identity?: SourceIdentity;
+}
+
+/** By what a source is known in another run of the program. Kept, encrypted, until its item is written. */
+export interface SourceIdentity {
+  /** What a person knows it by: a path, or the name of a file; at most 4,096 characters. */
+  readonly name: string;
+  /** Changes where the bytes do: a time of change, say. Under another state an upload begins anew; at most 256. */
+  readonly state: string;
 }
 
 /** Progress of a transfer, in bytes of plaintext; `total` null: the server did not say. */
@@ -18,7 +28,7 @@ export interface BlobProgress {
 export interface TransferOptions {
   /** Ends it with `ClientError` `cancelled`. */
   readonly signal?: AbortSignal;
-  /** Starts again at 0 when an upload is repeated. */
+  /** Goes back where a store lost what it had, and to 0 where an upload begins anew. */
   readonly onProgress?: (progress: BlobProgress) => void;
 }
 
@@ -40,8 +50,12 @@ export const bytesSource = (bytes: Uint8Array): BlobSource => ({
   },
 });
 
-/** A source of a `Blob` or `File`, as browsers give them. */
-export const fileSource = (file: globalThis.Blob): BlobSource => ({ size: file.size, open: () => file.stream() });
+/** A source of a `Blob` or `File`, as browsers give them. A `File` is known by its name and its time of change. */
+export const fileSource = (file: globalThis.Blob): BlobSource => ({
+  size: file.size,
+  open: () => file.stream(),
+  ...(file instanceof File ? { identity: { name: file.name, state: String(file.lastModified) } } : {}),
+});
 
 /** The bytes of a source; cancels the stream if its reader stops early. */
 export async function* portionsOf(source: BlobSource): AsyncGenerator<Uint8Array, void, undefined> {

@@ -1,25 +1,34 @@
-/** Uploads: a source is encrypted and sent chunk by chunk, with a new key and URL at each attempt. */
+/** Uploads: a source is encrypted and sent in parts, and goes on where the store has it, in a later run too. */
 import { asError } from '../../protocol/error-code.js';
-import { sealedBlobSize } from '../../crypto/blob-stream.js';
-import { blobEncryptor, draftBlob, type BlobDraft } from '../../crypto/item.js';
+import { AEAD_TAG_BYTES } from '../../protocol/limits.js';
+import { SEALED_CHUNK_BYTES, sealedBlobSize } from '../../crypto/blob-stream.js';
+import { draftBlob, type BlobDraft } from '../../crypto/item.js';
 import type { Core } from '../core.js';
-import { ClientError } from '../errors.js';
+import { ApiError, ClientError, isPassing, NetworkError, ProtocolError } from '../errors.js';
 import { refusalOf } from '../http.js';
-import type { Fetch, SendBody } from '../platform.js';
+import type { UploadPart, UploadState } from '../replies.js';
+import type { Begun, BegunUploads } from './begun.js';
 import {
+  abortable,
   blobAddress,
+  endOf,
   Exchange,
   type ExchangePorts,
   expectNoRedirect,
+  isRefusedAddress,
   Retries,
   UNNAMED,
   uploadHeaders,
 } from './exchange.js';
-import { portionsOf, type BlobSource, type TransferOptions } from './source.js';
+import { SealedBlocks } from './sealed-blocks.js';
+import type { BlobSource, SourceIdentity, TransferOptions } from './source.js';
 
 /** What an upload uses of its device. */
 export type UploadPorts = ExchangePorts &
-  Pick<Core, 'sodium' | 'sendBody'> & { readonly api: Pick<Core['api'], 'uploadUrl'> };
+  Pick<Core, 'sodium' | 'clockOffset'> & {
+    readonly api: Pick<Core['api'], 'beginUpload' | 'continueUpload' | 'endUpload'>;
+    readonly begun: BegunUploads;
+  };
 
 /** A stored blob that no item names yet. The owner must erase `draft.key` in the end. */
 export interface UploadedBlob {
@@ -27,133 +36,275 @@ export interface UploadedBlob {
   readonly draft: BlobDraft;
 }
 
+/** What is uploaded. */
+export interface Uploading extends Pick<BlobDraft, 'type' | 'ts'> {
+  /** Of the item to be: under it the upload is kept, and found by a later run. */
+  readonly id: string;
+  readonly source: BlobSource;
+  /** Whether an upload that was begun with this `ts` will do. Absent: none will, it is a new one. */
+  readonly fits?: (ts: number) => boolean;
+}
+
 /** The declared media type of all blobs; the real one is in the encrypted payload. */
 const CONTENT_TYPE = 'application/octet-stream';
-/** Time for the store to make the blob durable, ms. */
+/** Largest part that is sent: it is held. A server asks for 5 MiB, and for more above 50 GB. */
+const PART_MAX = 16 * 1024 * 1024;
+/** A blob of this size or smaller is one part: there is nothing to be continued, and nothing is kept of it. */
+const ONE_PART_MAX = 5 * 1024 * 1024;
+/** Time for the store to make a part durable, ms. */
 const ANSWER_MS = 120_000;
-/** Where the platform takes the whole body at once, nothing is heard during the transfer: ms for each KiB. */
+/** Nothing is heard while a part is sent: ms for each KiB. */
 const UNHEARD_MS_PER_KIB = 125;
+/** An address that expires sooner than this is not used, ms. */
+const REFRESH_BEFORE_MS = 60_000;
+/** New beginnings, of an upload that the server does not know any more. */
+const BEGINNINGS_MAX = 3;
+/** Less than this is no progress: a server that takes a byte a part, or goes back again and again, is given up. */
+const PROGRESS_MIN = 256 * 1024;
 
 /**
- * Uploads a source. `head` becomes type and ts of the item, to which the bytes are bound. Throws `ApiError`
- * (`blob_too_large`, `storage_cap_exceeded`, ...), `NetworkError`, `ProtocolError` `bad_url`, and `ClientError`
- * `source_changed`, `cancelled`, `closed`; then no item can name what was uploaded.
+ * Uploads a source, or goes on with the upload of an earlier run: the same source, type and item, by the same bytes.
+ * Throws `ApiError` (`blob_too_large`, `storage_cap_exceeded`, ...), `NetworkError`, `ProtocolError` `bad_url`,
+ * `bad_upload`, and `ClientError` `source_changed`, `cancelled`, `closed`. What was sent stays for a later call where
+ * the source has an identity, unless it changed.
  */
-export async function uploadBlob(
-  ports: UploadPorts,
-  blob: { readonly head: Pick<BlobDraft, 'type' | 'ts'>; readonly source: BlobSource },
-  options: TransferOptions = {},
-): Promise<UploadedBlob> {
-  const size = sealedBlobSize(blob.source.size);
-  const retries = new Retries(ports, options.signal);
-  for (;;) {
-    expectWanted(options.signal);
-    const { blobRef, url, headers } = await ports.api.uploadUrl({ contentLength: size, contentType: CONTENT_TYPE });
-    const address = blobAddress(url, ports.baseUrl);
-    const target = { url: address.href, headers: uploadHeaders(headers, { url: address, size }), size };
-    const draft = draftBlob(ports.sodium, blob.head);
+export const uploadBlob = (ports: UploadPorts, blob: Uploading, options: TransferOptions = {}): Promise<UploadedBlob> =>
+  ports.begun.run(blob.id, (alone) => uploaded(ports, { ...blob, alone }, options));
+
+interface Alone extends Uploading {
+  readonly alone: boolean;
+}
+
+async function uploaded(ports: UploadPorts, blob: Alone, options: TransferOptions): Promise<UploadedBlob> {
+  const { identity } = blob.source;
+  const keepable = blob.alone && identity !== undefined && sealedBlobSize(blob.source.size) > ONE_PART_MAX;
+  const kept = keepable ? await resumable(ports, blob, identity) : undefined;
+  let transfer = kept === undefined ? undefined : new Transfer(ports, { begun: kept, blob, keepable }, options);
+  for (let beginnings = 0; ; beginnings++) {
     try {
-      await send(ports, { draft, source: blob.source, target }, options);
-      return { ref: blobRef, draft };
+      transfer ??= await Transfer.begin(ports, { blob, keepable }, options);
+      return await transfer.run();
     } catch (error) {
-      ports.sodium.memzero(draft.key);
-      await retries.waitAfter(asError(error));
+      if (!(error instanceof Gone) || beginnings >= BEGINNINGS_MAX) throw error instanceof Gone ? error.told : error;
+      // Under a fresh key: what of the old one was sent is not known any more.
+      transfer = undefined;
     }
   }
 }
 
-function expectWanted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted === true) throw new ClientError('cancelled', 'the transfer was cancelled');
+/** The upload of an earlier run, if it is of this source and item; another one of the item is given up. */
+async function resumable(ports: UploadPorts, blob: Alone, identity: SourceIdentity): Promise<Begun | undefined> {
+  const begun = await ports.begun.find(blob.id);
+  if (begun === undefined) return undefined;
+  const { draft, source, size } = begun;
+  const same = source.name === identity.name && source.state === identity.state && size === blob.source.size;
+  if (same && draft.type === blob.type && blob.fits?.(draft.ts) === true) return begun;
+  ports.sodium.memzero(draft.key);
+  await giveUp(ports, { begun, keepable: true });
+  return undefined;
 }
 
-interface Sending {
-  readonly draft: BlobDraft;
-  readonly source: BlobSource;
-  readonly target: { readonly url: string; readonly headers: Record<string, string>; readonly size: number };
+/** Frees the room of an upload, and forgets it. A server that cannot be reached frees it by itself, in a day. */
+async function giveUp(
+  ports: Pick<UploadPorts, 'api' | 'begun'>,
+  { begun, keepable }: Pick<Transferring, 'begun' | 'keepable'>,
+): Promise<void> {
+  if (keepable) await ports.begun.forget(begun.id);
+  await ports.api.endUpload(begun.ref).catch((error: unknown) => {
+    if (!isPassing(error)) throw error;
+  });
 }
 
-async function send(ports: UploadPorts, sending: Sending, options: TransferOptions): Promise<void> {
-  const exchange = new Exchange(ports, options.signal);
-  const put = ports.sendBody ?? gathered(ports.fetch);
-  const unheard = ports.sendBody === undefined ? (sending.target.size / 1024) * UNHEARD_MS_PER_KIB : 0;
-  const body = sealed(ports, { ...sending, exchange, unheard }, options);
-  exchange.pace.wait();
-  try {
-    const response = await put({ ...sending.target, body, signal: exchange.signal });
-    expectNoRedirect(response);
-    if (!response.ok) throw await refusalOf(response);
-    await response.body?.cancel();
-  } catch (error) {
-    throw exchange.meaning(error);
-  } finally {
-    exchange.end();
-    // Not awaited: the source that it reads from may never answer, and its errors were reported.
-    body.return().catch(() => undefined);
+/** The server does not know the upload any more, or says that it has what was never sent: it begins again. */
+class Gone extends Error {
+  constructor(readonly told: Error) {
+    super(told.message);
   }
 }
 
-/** The ciphertext, encrypted as fast as it is taken. */
-async function* sealed(
-  { sodium }: UploadPorts,
-  { draft, source, exchange, unheard }: Sending & { readonly exchange: Exchange; readonly unheard: number },
-  { onProgress }: TransferOptions,
-): AsyncGenerator<Uint8Array, void, undefined> {
-  const encryptor = blobEncryptor(sodium, draft);
-  const { pace } = exchange;
-  let done = 0;
-  try {
-    pace.got(0);
-    onProgress?.({ done, total: source.size });
-    for await (const portion of portionsOf(source)) {
-      done += portion.length;
-      if (done > source.size) throw sourceChanged();
-      for (const chunk of encryptor.push(portion)) {
-        pace.wait();
-        yield chunk;
-        pace.got(chunk.length);
+const badUpload = (what: string): ProtocolError =>
+  new ProtocolError(`the server answers about an upload with ${what}`, { code: 'bad_upload' });
+
+interface Transferring {
+  readonly begun: Begun;
+  readonly blob: Alone;
+  readonly keepable: boolean;
+  /** The reply by which it began. */
+  readonly first?: UploadState;
+}
+
+/** One upload on its way. */
+class Transfer {
+  private readonly retries: Retries;
+  private readonly blocks: SealedBlocks;
+  /** Bytes that the server has, and those it had at the last progress. */
+  private offset = 0;
+  private highest = 0;
+  /** Whether parts were taken since the server was asked, none of them refused or cut. */
+  private taken = false;
+
+  constructor(
+    private readonly ports: UploadPorts,
+    private readonly of: Transferring,
+    private readonly options: TransferOptions,
+  ) {
+    const { begun, blob } = of;
+    this.retries = new Retries(ports, options.signal);
+    const keep = (hashes: readonly Uint8Array[]): Promise<void> =>
+      of.keepable ? ports.begun.keep({ ...begun, hashes, sent: this.plainBefore(this.offset) }) : Promise.resolve();
+    this.blocks = new SealedBlocks(ports.sodium, {
+      draft: begun.draft,
+      source: blob.source,
+      hashes: begun.hashes,
+      keep,
+    });
+  }
+
+  /** Reserves room for a new upload. */
+  static async begin(
+    ports: UploadPorts,
+    { blob, keepable }: Pick<Transferring, 'blob' | 'keepable'>,
+    options: TransferOptions,
+  ): Promise<Transfer> {
+    const { id, source } = blob;
+    expectWanted(ports, options);
+    const contentLength = sealedBlobSize(source.size);
+    const first = await ports.api.beginUpload({ contentLength, contentType: CONTENT_TYPE });
+    const begunAt = ports.clock.now();
+    const begun: Begun = {
+      ...{ id, ref: first.blobRef, draft: draftBlob(ports.sodium, blob), size: source.size },
+      ...{ source: source.identity ?? { name: '', state: '' }, hashes: [], sent: 0, begunAt },
+    };
+    return new Transfer(ports, { begun, blob, keepable, first }, options);
+  }
+
+  /** Sends what the server does not have yet. On failure the key is erased, here; the store has its copy. */
+  async run(): Promise<UploadedBlob> {
+    const { begun } = this.of;
+    try {
+      for (let standing = this.of.first ?? (await this.ask()); ; standing = await this.ask()) {
+        this.expectSound(standing);
+        await this.expectProgress(standing);
+        this.offset = standing.offset;
+        this.tell();
+        if (await this.sent(standing)) break;
       }
-      onProgress?.({ done, total: source.size });
+      await this.wanted(this.blocks.verify());
+      return { ref: begun.ref, draft: begun.draft };
+    } catch (error) {
+      this.blocks.end();
+      this.ports.sodium.memzero(begun.draft.key);
+      if (error instanceof Gone && this.of.keepable) await this.ports.begun.forget(begun.id);
+      // Nothing of it can be used: another source needs another key.
+      if (error instanceof ClientError && error.code === 'source_changed') await giveUp(this.ports, this.of);
+      throw error;
+    } finally {
+      this.blocks.end();
     }
-    if (done < source.size) throw sourceChanged();
-    const last = encryptor.finish();
-    pace.wait(ANSWER_MS);
-    yield last;
-    pace.got(last.length);
-    pace.wait(ANSWER_MS + unheard);
-  } catch (error) {
-    exchange.fail(asError(error));
-    throw error;
-  } finally {
-    encryptor.end();
+  }
+
+  /** Where the upload stands. */
+  private async ask(): Promise<UploadState> {
+    for (;;) {
+      expectWanted(this.ports, this.options);
+      try {
+        return await this.ports.api.continueUpload(this.of.begun.ref);
+      } catch (error) {
+        if (error instanceof ApiError && error.status === 404) throw new Gone(error);
+        if (!isPassing(error)) throw error;
+        await this.retries.waitAfter(error);
+      }
+    }
+  }
+
+  /** Throws `ProtocolError` `bad_upload` for an answer that no server gives, and `Gone`. */
+  private expectSound({ blobRef, size, offset, parts }: UploadState): void {
+    if (blobRef !== this.of.begun.ref || size !== this.blocks.size) throw badUpload('another upload');
+    if (offset > size) throw badUpload('more than all bytes');
+    if (offset > this.blocks.covered) throw new Gone(badUpload('bytes that were never sent'));
+    let at = offset;
+    for (const part of parts) {
+      if (part.from !== at) throw badUpload('parts that do not follow each other');
+      if (part.size < 1 || part.size > PART_MAX) throw badUpload('a part of another size than parts have');
+      at += part.size;
+    }
+    if (at > size) throw badUpload('parts beyond the end');
+    if (parts.length === 0 && offset < size) throw badUpload('no next part');
+  }
+
+  /** A server that took parts and has none of them is one that refused them. */
+  private async expectProgress({ offset }: UploadState): Promise<void> {
+    const { taken } = this;
+    this.taken = false;
+    if (offset >= this.highest + PROGRESS_MIN) {
+      this.retries.reset();
+      this.highest = offset;
+    } else if (taken) await this.retries.waitAfter(new NetworkError('network', 'the server lost what was sent'));
+  }
+
+  /** Sends the parts, in order. True: the server has all bytes; false: it has to be asked where the upload stands. */
+  private async sent({ parts, expiresAt }: UploadState): Promise<boolean> {
+    const now = (): number => this.ports.clock.now() + (this.ports.clockOffset() ?? 0);
+    for (const [at, part] of parts.entries()) {
+      // The first one is used in any case: this clock may be wrong.
+      if (at > 0 && expiresAt - now() < REFRESH_BEFORE_MS) break;
+      const body = await this.wanted(this.blocks.range(part.from, part.from + part.size));
+      try {
+        await this.put(part, body);
+      } catch (error) {
+        this.taken = false;
+        await this.retries.waitAfter(asError(error), isDoubtful);
+        return false;
+      }
+      this.taken = true;
+      this.offset = part.from + part.size;
+      this.tell();
+    }
+    return this.offset === this.blocks.size;
+  }
+
+  private async put(part: UploadPart, body: Uint8Array<ArrayBuffer>): Promise<void> {
+    const { ports, options, blocks } = this;
+    const address = blobAddress(part.url, ports.baseUrl);
+    const headers = uploadHeaders(part.headers, { url: address, part, total: blocks.size });
+    const exchange = new Exchange(ports, options.signal);
+    exchange.pace.wait(ANSWER_MS + (part.size / 1024) * UNHEARD_MS_PER_KIB);
+    try {
+      const response = await ports.fetch(address.href, {
+        ...{ ...UNNAMED, method: 'PUT', headers, body, signal: exchange.signal },
+      });
+      expectNoRedirect(response);
+      if (!response.ok) throw await refusalOf(response);
+      await response.body?.cancel();
+    } catch (error) {
+      throw exchange.meaning(error);
+    } finally {
+      exchange.end();
+    }
+  }
+
+  /** The result, unless the caller or the device ends the transfer first: a source may never answer. */
+  private wanted<T>(work: Promise<T>): Promise<T> {
+    const { ports, options } = this;
+    return abortable(work, [options.signal, ports.lifetime], () => expectWanted(ports, options));
+  }
+
+  /** Bytes of plaintext in the first bytes of ciphertext. */
+  private plainBefore(sealed: number): number {
+    const tags = Math.ceil(sealed / SEALED_CHUNK_BYTES) * AEAD_TAG_BYTES;
+    return Math.min(this.of.begun.size, Math.max(0, sealed - tags));
+  }
+
+  private tell(): void {
+    this.options.onProgress?.({ done: this.plainBefore(this.offset), total: this.of.begun.size });
   }
 }
 
-const sourceChanged = (): ClientError =>
-  new ClientError('source_changed', 'the source has another size than it had at first: it was changed meanwhile');
+/** A session that a store has forgotten (404, 410) is one that the server knows more of. */
+const isDoubtful = (error: Error): boolean =>
+  isRefusedAddress(error) || (error instanceof ApiError && [404, 410].includes(error.status));
 
-/** Bytes of ciphertext handed to the platform at a time. */
-const PIECE_BYTES = 4 * 1024 * 1024;
-
-/**
- * Sends a body where requests cannot be streamed: browsers stream over HTTP/2 only, and without a length, which stores
- * refuse. The ciphertext is given to the browser in `Blob`s, which it keeps outside of the script's memory (on disk,
- * if large), so that the script holds one piece. Progress is that of the encryption.
- */
-const gathered =
-  (fetch: Fetch): SendBody =>
-  async ({ url, headers, body, signal }) => {
-    const pieces: globalThis.Blob[] = [];
-    let waiting: Uint8Array<ArrayBuffer>[] = [];
-    let length = 0;
-    for await (const chunk of body) {
-      waiting.push(new Uint8Array(chunk));
-      length += chunk.length;
-      if (length < PIECE_BYTES) continue;
-      pieces.push(new globalThis.Blob(waiting));
-      waiting = [];
-      length = 0;
-      signal.throwIfAborted();
-    }
-    const whole = new globalThis.Blob([...pieces, ...waiting]);
-    return fetch(url, { ...UNNAMED, method: 'PUT', headers, body: whole, signal });
-  };
+function expectWanted({ lifetime }: UploadPorts, { signal }: TransferOptions): void {
+  const ended = endOf(signal, lifetime);
+  if (ended !== undefined) throw ended;
+}

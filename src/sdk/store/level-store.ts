@@ -13,6 +13,7 @@ import {
   type Entry,
   type Head,
   type Held,
+  type KeptUpload,
   type Pending,
   type Store,
 } from './store.js';
@@ -23,9 +24,11 @@ import {
   decodeChange,
   decodeEntry,
   decodeState,
+  decodeUpload,
   encodeChange,
   encodeEntry,
   encodeState,
+  encodeUpload,
   ENTRIES,
   entryKey,
   ownerSeed,
@@ -34,6 +37,8 @@ import {
   STATE_KEY,
   summed,
   summedEntry,
+  uploadKey,
+  UPLOADS,
   type StoreOwner,
   type StoreState,
   type StoreSums,
@@ -92,7 +97,7 @@ export class LevelStore implements Store {
       for (const key of ['itemCount', 'versionSum'] as const) {
         if (found[key] !== state[key]) throw storeError('damaged', `${key} is ${found[key]}, not ${state[key]}`);
       }
-      for (const key of ['entries', 'changes'] as const) {
+      for (const key of ['entries', 'changes', 'uploads'] as const) {
         if (found[key].count !== state[key].count || found[key].sum !== state[key].sum) {
           throw storeError('damaged', `${found[key].count} of ${state[key].count} ${key} are there, or others`);
         }
@@ -151,6 +156,14 @@ export class LevelStore implements Store {
     return this.reading(async () => {
       const found: Pending[] = [];
       for await (const [key, record] of scanned(this.level, CHANGES)) found.push(decodeChange(key, record, this.seed));
+      return found;
+    });
+  }
+
+  uploads(): Promise<readonly KeptUpload[]> {
+    return this.reading(async () => {
+      const found: KeptUpload[] = [];
+      for await (const [key, record] of scanned(this.level, UPLOADS)) found.push(decodeUpload(key, record, this.seed));
       return found;
     });
   }
@@ -264,6 +277,8 @@ export class LevelStore implements Store {
     for (const entry of batch.entries ?? []) plan.set(entryKey(entry.id), encodeEntry(entry, generation, this.seed));
     for (const change of batch.pending ?? []) plan.set(changeKey(change.seq), encodeChange(change, this.seed));
     for (const seq of batch.done ?? []) plan.set(changeKey(seq), undefined);
+    for (const upload of batch.uploads ?? []) plan.set(uploadKey(upload.id), encodeUpload(upload, this.seed));
+    for (const id of batch.uploaded ?? []) plan.set(uploadKey(id), undefined);
     return plan;
   }
 }
@@ -285,7 +300,8 @@ async function counted(level: Level, { owner, generation }: StoreState) {
     if (key === STATE_KEY) return;
     if (key < ENTRIES.gte || key >= ENTRIES.lt) {
       sums = summed(sums, { key, after: record }, at);
-      decodeChange(key, record, at.owner);
+      if (key >= UPLOADS.gte) decodeUpload(key, record, at.owner);
+      else decodeChange(key, record, at.owner);
       return;
     }
     const scan = scanEntry(key, record, at);

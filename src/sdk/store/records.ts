@@ -1,16 +1,20 @@
 /**
- * The records of a durable store: key, bytes, checksum. Format 1. Pure.
+ * The records of a durable store: key, bytes, checksum. Formats 1 and 2. Pure.
  *
- * Keys: `m` the state of the store, `e<id>` an entry, `o<seq, 16 digits>` a pending change. A record's checksum is
+ * Keys: `m` the state of the store, `e<id>` an entry, `o<seq, 16 digits>` a pending change, `u<id>` an upload that was
+ * begun. A record's checksum is
  * seeded with owner and key: a record that was moved or belongs to another device does not match.
  */
 import { byteText, text } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, type ContentType, type LiveItem, type SealedKeys } from '../../protocol/item.js';
-import type { Cursor, Entry, Head, Held, Pending, QuarantineReason } from './store.js';
+import type { Cursor, Entry, Head, Held, KeptUpload, Pending, QuarantineReason } from './store.js';
 import { storeError } from './error.js';
 
-/** To be raised with every change of the records; older formats must still be read. */
-export const FORMAT = 1;
+/**
+ * To be raised with every change of the records; older formats must still be read. Format 2 has begun uploads, and is
+ * written only while there are some: between two uploads an older program opens the store.
+ */
+export const FORMAT = 2;
 
 /** The owner of a store: the items of one tenant and the changes of one device. */
 export interface StoreOwner {
@@ -32,6 +36,7 @@ export interface StoreState extends StoreSums {
 export interface StoreSums extends Held {
   readonly entries: Tally;
   readonly changes: Tally;
+  readonly uploads: Tally;
 }
 
 /** Number of records, and the sum of their checksums modulo 2^32, which reveals a lost record. */
@@ -52,6 +57,7 @@ export const NO_SUMS: StoreSums = {
   versionSum: 0,
   entries: { count: 0, sum: 0 },
   changes: { count: 0, sum: 0 },
+  uploads: { count: 0, sum: 0 },
 };
 
 /** Key of the state. */
@@ -60,10 +66,15 @@ export const STATE_KEY = 'm';
 export const ENTRIES = { gte: 'e', lt: 'f' } as const;
 /** Keys of all pending changes, in order of creation. */
 export const CHANGES = { gte: 'o', lt: 'p' } as const;
+/** Keys of all uploads that were begun. */
+export const UPLOADS = { gte: 'u', lt: 'v' } as const;
 /** Key of an item. */
 export const entryKey = (id: string): string => `e${id}`;
 /** Key of a pending change, zero-padded, so that keys sort by number. */
 export const changeKey = (seq: number): string => `o${String(seq).padStart(16, '0')}`;
+
+/** Key of an upload. */
+export const uploadKey = (id: string): string => `u${id}`;
 
 /** Seed of the checksums of an owner's records. */
 export const ownerSeed = ({ tenantId, deviceId }: StoreOwner): number => crc32(text(`${tenantId} ${deviceId}`));
@@ -260,15 +271,31 @@ export function decodeChange(key: string, record: Uint8Array, owner: number): Pe
   return change;
 }
 
+/** Encodes an upload. */
+export const encodeUpload = ({ id, sealed }: KeptUpload, owner: number): Uint8Array =>
+  new RecordWriter().blob(sealed).sealed(seedOf(uploadKey(id), owner));
+
+/** Decodes an upload. Throws `StoreError` `damaged`. */
+export function decodeUpload(key: string, record: Uint8Array, owner: number): KeptUpload {
+  const read = new RecordReader(record, seedOf(key, owner));
+  const sealed = read.blob();
+  read.done();
+  return { id: key.slice(1), sealed };
+}
+
 /** Encodes the state. It starts with the format, and its checksum has no owner, so that any version can read both. */
 export function encodeState(state: StoreState): Uint8Array {
-  const { owner, cursor, entries, changes } = state;
-  const out = new RecordWriter().int(FORMAT).text(owner.tenantId).text(owner.deviceId);
+  const { owner, cursor, entries, changes, uploads } = state;
+  const tallies = uploads.count === 0 ? [entries, changes] : [entries, changes, uploads];
+  const out = new RecordWriter()
+    .int(tallies.length - 1)
+    .text(owner.tenantId)
+    .text(owner.deviceId);
   out.int(state.batches).int(state.generation);
   out.int(cursor.since).byte(cursor.epoch === null ? 0 : 1);
   if (cursor.epoch !== null) out.text(cursor.epoch);
   out.int(state.itemCount).int(state.versionSum);
-  for (const { count, sum } of [entries, changes]) out.int(count).int(sum);
+  for (const { count, sum } of tallies) out.int(count).int(sum);
   return out.sealed(seedOf(STATE_KEY, 0));
 }
 
@@ -286,8 +313,9 @@ export function decodeState(record: Uint8Array): StoreState {
   const versionSum = read.int();
   const entries = { count: read.int(), sum: read.int() };
   const changes = { count: read.int(), sum: read.int() };
+  const uploads = format < 2 ? NO_SUMS.uploads : { count: read.int(), sum: read.int() };
   read.done();
-  return { owner, batches, generation, cursor: { since, epoch }, itemCount, versionSum, entries, changes };
+  return { owner, batches, generation, cursor: { since, epoch }, itemCount, versionSum, entries, changes, uploads };
 }
 
 const itself = (text: string): string => text;
@@ -312,6 +340,7 @@ export function summed(
   at: RecordsOf,
 ): StoreSums {
   if (key >= CHANGES.gte && key < CHANGES.lt) return { ...sums, changes: tallied(sums.changes, before, after) };
+  if (key >= UPLOADS.gte && key < UPLOADS.lt) return { ...sums, uploads: tallied(sums.uploads, before, after) };
   if (key < ENTRIES.gte || key >= ENTRIES.lt)
     throw storeError('damaged', 'it holds something that no store of this service writes');
   const [was, is] = [countedVersion(key, before, at), countedVersion(key, after, at)];

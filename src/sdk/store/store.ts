@@ -95,6 +95,13 @@ export const pendingWrite = (pending: Extract<Pending, { kind: 'write' }>): Item
   return { id, binId, type, ts, inline, blob, master, sig, ifVersion: pending.base };
 };
 
+/** An upload that was begun, as it is kept: `sealed` is encrypted under the master key (`begun-upload`). */
+export interface KeptUpload {
+  /** Of the item to be: there is one upload for each. */
+  readonly id: string;
+  readonly sealed: Uint8Array;
+}
+
 /** Changes that become durable together, or not at all. */
 export interface Batch {
   readonly entries?: readonly Entry[];
@@ -103,6 +110,10 @@ export interface Batch {
   readonly pending?: readonly Pending[];
   /** `seq`s to remove. */
   readonly done?: readonly number[];
+  /** Added, or replaced where the id is known. */
+  readonly uploads?: readonly KeptUpload[];
+  /** Ids of uploads to remove. */
+  readonly uploaded?: readonly string[];
   /** First sets the version of every entry to 0, because another history begins. */
   readonly forgetVersions?: boolean;
 }
@@ -128,6 +139,8 @@ export interface Store {
   entries(): AsyncIterable<Entry>;
   /** All pending changes by rising `seq`. */
   pending(): Promise<readonly Pending[]>;
+  /** All uploads that were begun, in any order. */
+  uploads(): Promise<readonly KeptUpload[]>;
   /** Of the entries with a version that are not deleted. */
   held(): Promise<Held>;
   /** The heads of all live entries by id, if a store knows them without decoding every entry. The caller owns the map. */
@@ -155,6 +168,7 @@ const countsFor = (entry: Entry | undefined): boolean =>
 export class MemoryStore implements Store {
   private readonly items = new Map<string, Entry>();
   private readonly outbox = new Map<number, Pending>();
+  private readonly begun = new Map<string, KeptUpload>();
   private at: Cursor = FRESH;
   private itemCount = 0;
   private versionSum = 0;
@@ -178,6 +192,10 @@ export class MemoryStore implements Store {
     return Promise.resolve([...this.outbox.values()].sort((one, other) => one.seq - other.seq));
   }
 
+  uploads(): Promise<readonly KeptUpload[]> {
+    return Promise.resolve([...this.begun.values()]);
+  }
+
   held(): Promise<Held> {
     return Promise.resolve({ itemCount: this.itemCount, versionSum: this.versionSum });
   }
@@ -192,6 +210,8 @@ export class MemoryStore implements Store {
     for (const entry of batch.entries ?? []) this.set(entry);
     for (const pending of batch.pending ?? []) this.outbox.set(pending.seq, pending);
     for (const seq of batch.done ?? []) this.outbox.delete(seq);
+    for (const upload of batch.uploads ?? []) this.begun.set(upload.id, upload);
+    for (const id of batch.uploaded ?? []) this.begun.delete(id);
     if (batch.cursor !== undefined) this.at = batch.cursor;
     return Promise.resolve();
   }

@@ -89,7 +89,7 @@ export class Uploads {
   constructor(
     private readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>,
     private readonly ports: {
-      readonly device: Pick<Device, 'put'>;
+      readonly device: Pick<Device, 'put' | 'uploads' | 'giveUpUpload'>;
       readonly clock: Clock;
       readonly newId: () => string;
       readonly onProblem: (error: Error) => void;
@@ -99,6 +99,11 @@ export class Uploads {
   /** Goes on with what an earlier run left. */
   async load(): Promise<void> {
     for (const [, value] of await this.records.all(PREFIX)) this.take(value as Waiting);
+    // Shown before the server is asked: it may be away.
+    for (const { id, sent } of await this.ports.device.uploads()) {
+      const transfer = this.all.get(id);
+      if (transfer !== undefined) transfer.done = sent;
+    }
     this.run();
   }
 
@@ -127,6 +132,12 @@ export class Uploads {
   async cancel(id: string): Promise<void> {
     this.all.get(id)?.stop.abort();
     await this.drop(id);
+    try {
+      await this.ports.device.giveUpUpload(id);
+    } catch (error) {
+      // A server that is away frees the room by itself.
+      if (!isPassing(error)) throw error;
+    }
   }
 
   retry(id: string): void {
@@ -233,7 +244,7 @@ export class Uploads {
     return ({ done }) => {
       const now = this.ports.clock.now();
       const passed = now - from.at;
-      // Repeated from its beginning.
+      // It went back: to what the server has, or to its beginning.
       if (done < from.done) from = { at: now, done };
       else if (passed > 200) transfer.speed = ((done - from.done) / passed) * 1_000;
       if (passed > SPEED_OVER_MS) from = { at: now, done };

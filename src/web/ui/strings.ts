@@ -379,6 +379,7 @@ const item = {
 const uploads = {
   title: 'Uploads',
   waiting: 'Waiting',
+  continues: (percent: number): string => `Continues at ${percent} %`,
   speed: (done: string, size: string, perSecond: string): string => `${done} of ${size}, ${perSecond}/s`,
   progress: (name: string): string => `${name}: upload`,
   cancel: (name: string): string => `Cancel ${name}`,

@@ -36,7 +36,8 @@ function UploadRow({
         <div class="line">
           <OneLine value={name} class="grow" />
           <span class={`small numbers ${state === 'failed' ? 'danger-text' : 'quiet'}`}>
-            {state === 'waiting' && words.waiting}
+            {state !== 'sending' && done > 0 && words.continues(Math.floor((done / Math.max(size, 1)) * 100))}
+            {state === 'waiting' && done === 0 && words.waiting}
             {state === 'sending' && words.speed(text.size(done), text.size(size), text.size(speed))}
           </span>
         </div>
@@ -45,7 +46,7 @@ function UploadRow({
             {problem === null ? text.notices.problem : text.problem(problem)}
           </p>
         ) : (
-          <Progress label={words.progress(name)} value={state === 'waiting' ? 0 : done} max={Math.max(size, 1)} />
+          <Progress label={words.progress(name)} value={done} max={Math.max(size, 1)} />
         )}
       </div>
       {state === 'failed' && (

@@ -1,0 +1,73 @@
+/** `uploads`: the files whose sending was interrupted, and giving them up. */
+import { resolve } from 'node:path';
+import type { BegunUpload } from '../../sdk/blobs/begun.js';
+import { counted, relative, sanitizeText, show, table } from '../../terminal/output.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import type { Context, DeviceCommand } from '../context.js';
+import { percentOf, sizeText } from '../transfer.js';
+
+/** `uploads`, `uploads list`, `uploads rm`. */
+export function registerUploads(program: DeviceCommand): void {
+  const uploads = program
+    .command('uploads')
+    .summary('what was not sent to its end, and giving it up')
+    .description(
+      'Lists the files whose sending was interrupted. The same `put --file` goes on with one, for seven days at most, and ' +
+        'where nothing was sent for a day the server may have dropped it: then it begins anew.',
+    )
+    .examples('uploads', 'uploads rm --all');
+  uploads
+    .command('list', { isDefault: true })
+    .alias('ls')
+    .summary('list them')
+    .examples('uploads list --json')
+    .does(list);
+  uploads
+    .command('rm [path...]')
+    .summary('give up: the room of what was sent is free again')
+    .description('Gives up the uploads of these files, or all. The files themselves stay.')
+    .option('--all', 'all of them')
+    .examples('uploads rm holiday.mp4', 'uploads rm --all')
+    .does(remove);
+}
+
+const facts = ({ id, type, size, sent, source, begunAt, expiresAt }: BegunUpload) => ({
+  ...{ id, type, file: source.name, size, sent, begunAt, expiresAt },
+});
+
+async function list(context: Context): Promise<void> {
+  const { terminal, platform } = context;
+  await context.withDevice(
+    async ({ device }) => {
+      const found = await device.uploads();
+      show(terminal, { uploads: found.map(facts) }, () => {
+        if (found.length === 0) return ['Nothing was left.'];
+        const rows = found.map((one) => [
+          ...[`${percentOf(one)} %`, sizeText(one.size), relative(one.begunAt, platform.clock.now())],
+          sanitizeText(one.source.name),
+        ]);
+        return table(terminal, [{ title: 'SENT' }, { title: 'SIZE' }, { title: 'BEGUN' }, { title: 'FILE' }], rows);
+      });
+    },
+    { sync: 'local' },
+  );
+}
+
+async function remove(context: Context, paths: readonly string[], { all }: { readonly all?: boolean }): Promise<void> {
+  const { terminal } = context;
+  if ((paths.length === 0) === (all !== true))
+    throw new CommandError(EXIT.usage, 'give the files, or --all', 'See `service-device uploads`.');
+  const wanted = new Set(paths.map((path) => resolve(path)));
+  await context.withDevice(async ({ device }) => {
+    const found = (await device.uploads()).filter(({ source }) => all === true || wanted.has(source.name));
+    const missing = [...wanted].find((name) => !found.some(({ source }) => source.name === name));
+    if (missing !== undefined)
+      throw new CommandError(
+        EXIT.notFound,
+        `nothing of ${sanitizeText(missing)} was left`,
+        'See `service-device uploads`.',
+      );
+    for (const { id } of found) await device.giveUpUpload(id);
+    show(terminal, { uploads: found.map(facts) }, () => [`Given up: ${counted(found.length, 'upload')}`]);
+  });
+}

@@ -1,0 +1,145 @@
+/**
+ * The uploads that were begun and not ended, in the device's store: what a later run needs to send the same bytes again.
+ * An upload is kept before its first byte is sent, and forgotten in one step with the item that names its blob.
+ */
+import { openBegun, sealBegun } from '../../crypto/begun-upload.js';
+import type { BlobDraft } from '../../crypto/item.js';
+import { CONTENT_TYPES } from '../../protocol/item.js';
+import type { Core } from '../core.js';
+import { RecordReader, RecordWriter } from '../store/records.js';
+import { StoreError } from '../store/error.js';
+import type { SourceIdentity } from './source.js';
+
+/** A server keeps an upload for 7 days (reference, Blobs). */
+const LIFE_MS = 7 * 86_400_000;
+/** Form of a record; another one is an upload of another program, and begins anew. */
+const FORM = 1;
+
+/** An upload that was begun. Its owner erases `draft.key`. */
+export interface Begun {
+  /** Of the item to be. */
+  readonly id: string;
+  readonly ref: string;
+  readonly draft: BlobDraft;
+  /** Bytes of plaintext. */
+  readonly size: number;
+  readonly source: SourceIdentity;
+  /** Of the blocks that were encrypted, from the first on (`blockHash`). */
+  readonly hashes: readonly Uint8Array[];
+  /** Bytes of plaintext that the server had at least. */
+  readonly sent: number;
+  /** ms by this device's clock. */
+  readonly begunAt: number;
+}
+
+/** What an application sees of an upload that can go on. */
+export interface BegunUpload extends Pick<Begun, 'id' | 'size' | 'source' | 'sent' | 'begunAt'> {
+  readonly type: BlobDraft['type'];
+  /** ms: the server removes it then; a day after it was last continued it may do so already. */
+  readonly expiresAt: number;
+}
+
+/** The begun uploads of a device. */
+export class BegunUploads {
+  /** One at a time for each item: two would share key and hashes. Settles when the upload has ended. */
+  private readonly running = new Map<string, Promise<unknown>>();
+
+  constructor(private readonly options: Pick<Core, 'sodium' | 'store' | 'reader' | 'clock'>) {}
+
+  /** Runs an upload of an item. `work` gets false where another one of the item runs: it must not keep anything. */
+  async run<T>(id: string, work: (alone: boolean) => Promise<T>): Promise<T> {
+    if (this.running.has(id)) return work(false);
+    const running = work(true);
+    this.running.set(
+      id,
+      running.catch(() => undefined),
+    );
+    try {
+      return await running;
+    } finally {
+      this.running.delete(id);
+    }
+  }
+
+  /** Resolves when no upload of the item runs. */
+  async ended(id: string): Promise<void> {
+    await this.running.get(id);
+  }
+
+  /** The upload of an item; undefined: there is none that can go on. */
+  async find(id: string): Promise<Begun | undefined> {
+    const kept = (await this.options.store.uploads()).find((one) => one.id === id);
+    return kept === undefined ? undefined : this.opened(kept.id, kept.sealed);
+  }
+
+  /** All that can go on; the others are forgotten. */
+  async list(): Promise<readonly BegunUpload[]> {
+    const found: BegunUpload[] = [];
+    const gone: string[] = [];
+    for (const kept of await this.options.store.uploads()) {
+      const begun = this.opened(kept.id, kept.sealed);
+      if (begun === undefined) gone.push(kept.id);
+      else {
+        const { id, draft, size, source, sent, begunAt } = begun;
+        this.options.sodium.memzero(draft.key);
+        found.push({ id, type: draft.type, size, source, sent, begunAt, expiresAt: begunAt + LIFE_MS });
+      }
+    }
+    const idle = gone.filter((id) => !this.running.has(id));
+    if (idle.length > 0) await this.options.store.apply({ uploaded: idle });
+    return found.sort((one, other) => one.begunAt - other.begunAt);
+  }
+
+  /** Durable when it resolves: nothing of a block may be sent before its hash is kept. */
+  async keep(begun: Begun): Promise<void> {
+    const { sodium, store, reader } = this.options;
+    const { id, draft, source } = begun;
+    const out = new RecordWriter().byte(FORM).text(begun.ref).text(draft.type).int(draft.ts);
+    out.blob(draft.key).blob(draft.nonce).int(begun.size).int(begun.sent).int(begun.begunAt);
+    out.text(source.name).text(source.state).int(begun.hashes.length);
+    for (const hash of begun.hashes) out.blob(hash);
+    const record = out.sealed(0);
+    const sealed = sealBegun(sodium, record, { masterKey: reader.masterKey, id });
+    sodium.memzero(record);
+    await store.apply({ uploads: [{ id, sealed }] });
+  }
+
+  async forget(id: string): Promise<void> {
+    if ((await this.options.store.uploads()).some((one) => one.id === id))
+      await this.options.store.apply({ uploaded: [id] });
+  }
+
+  private opened(id: string, sealed: Uint8Array): Begun | undefined {
+    const { sodium, reader, clock } = this.options;
+    const record = openBegun(sodium, sealed, { masterKey: reader.masterKey, id });
+    if (record === undefined) return undefined;
+    try {
+      const begun = decoded(id, record);
+      return begun === undefined || Math.abs(clock.now() - begun.begunAt) > LIFE_MS ? undefined : begun;
+    } catch (error) {
+      if (error instanceof StoreError) return undefined;
+      throw error;
+    } finally {
+      sodium.memzero(record);
+    }
+  }
+}
+
+function decoded(id: string, record: Uint8Array): Begun | undefined {
+  const read = new RecordReader(record, 0);
+  if (read.byte() !== FORM) return undefined;
+  const ref = read.text();
+  const typed = read.text();
+  const type = CONTENT_TYPES.find((one) => one === typed);
+  const ts = read.int();
+  // Copied: the record is erased.
+  const [key, nonce] = [new Uint8Array(read.blob()), new Uint8Array(read.blob())];
+  const [size, sent, begunAt] = [read.int(), read.int(), read.int()];
+  const source = { name: read.text(), state: read.text() };
+  const hashes: Uint8Array[] = [];
+  for (let left = read.int(); left > 0; left--) hashes.push(new Uint8Array(read.blob()));
+  read.done();
+  return type === undefined
+    ? undefined
+    : { id, ref, draft: { type, ts, key, nonce }, size, source, hashes, sent, begunAt };
+}

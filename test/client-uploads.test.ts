@@ -1,0 +1,264 @@
+/** Uploads that go on: after a cut, in another run, and where server, source or store are not what they were. */
+import { randomBytes } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { SEALED_CHUNK_BYTES, sealedBlobSize } from '../src/crypto/blob-stream.js';
+import { downloadBlob } from '../src/sdk/blobs/download.js';
+import type { BlobSource } from '../src/sdk/blobs/source.js';
+import { uploadBlob, type UploadedBlob } from '../src/sdk/blobs/upload.js';
+import type { UploadState } from '../src/sdk/replies.js';
+import { MemoryStore } from '../src/sdk/store/store.js';
+import {
+  decryptorOf,
+  PART_BYTES,
+  standInStore,
+  transfers,
+  type StandInStore,
+  type StoreCall,
+  type Transfers,
+  type Trick,
+} from './support/blob-store.js';
+import { newId } from './support/client.js';
+
+const HEAD = { type: 'file', ts: 1_760_000_000_123 } as const;
+const CONTENT = randomBytes(18 * 1024 * 1024 + 5);
+
+const sourceOf = (bytes: Uint8Array, state = '1', opened: () => void = () => undefined): BlobSource => ({
+  size: bytes.length,
+  identity: { name: 'film.mp4', state },
+  async *open() {
+    opened();
+    for (let at = 0; at < bytes.length; at += 1_000_000) {
+      await Promise.resolve();
+      yield bytes.subarray(at, at + 1_000_000);
+    }
+  },
+});
+
+const put = (all: Transfers, id: string, source = sourceOf(CONTENT), signal?: AbortSignal): Promise<UploadedBlob> =>
+  uploadBlob(all.ports, { ...HEAD, id, source, fits: () => true }, { signal });
+
+async function arrived(all: Transfers, { ref, draft }: UploadedBlob, wanted: Uint8Array = CONTENT): Promise<boolean> {
+  const parts: Uint8Array[] = [];
+  for await (const part of downloadBlob(all.ports, { ref, decryptor: decryptorOf(draft, ref) })) parts.push(part);
+  return Buffer.concat(parts).equals(wanted);
+}
+
+const drop: Trick = (_, response) => {
+  response.destroy();
+  return true;
+};
+
+/** Keeps so many bytes of a part, as a store that writes while it receives; then the connection is cut. */
+const half =
+  (store: StandInStore, bytes: number): Trick =>
+  ({ path, body }, response) => {
+    const { pathname, searchParams } = new URL(path, store.origin);
+    const from = Number(searchParams.get('from') ?? 0);
+    const before = (store.objects.get(pathname) ?? Buffer.alloc(0)).subarray(0, from);
+    store.objects.set(pathname, Buffer.concat([before, body.subarray(0, bytes)]));
+    response.destroy();
+    return true;
+  };
+
+const plain: Trick = () => false;
+const sentBytes = (store: StandInStore): number =>
+  store.calls.filter(({ method }) => method === 'PUT').reduce((sum, { body }) => sum + body.length, 0);
+
+/** Ends with the program: every further request fails. */
+async function interrupted(t: Test, store: StandInStore, all: Transfers, id: string): Promise<void> {
+  store.tricks.push(plain, plain, (call, response) => {
+    all.lifetime.abort();
+    return drop(call, response);
+  });
+  await t.rejects(put(all, id), { code: 'closed' });
+}
+
+void t.test('CBLOB-40: an upload that is cut goes on where the store has it, and sends little twice', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  store.tricks.push(plain, half(store, 3_000_001), drop, half(store, 17), plain);
+  const done = await put(all, newId());
+  t.ok(await arrived(all, done));
+  t.ok(store.objects.get(`/${done.ref}`)?.length === sealedBlobSize(CONTENT.length));
+  t.ok(sentBytes(store) <= sealedBlobSize(CONTENT.length) + 3 * PART_BYTES, 'a part for each cut at most');
+});
+
+void t.test('CBLOB-41: another run goes on with the same bytes, and reads the source once', async (t) => {
+  const store = await standInStore(t);
+  const kept = new MemoryStore();
+  const id = newId();
+  const first = transfers(store, kept);
+  await interrupted(t, store, first, id);
+  const [upload] = await first.ports.begun.list();
+  t.match(upload, { id, type: 'file', size: CONTENT.length, source: { name: 'film.mp4', state: '1' } });
+  t.ok((upload?.sent ?? 0) > 0 && (upload?.sent ?? 0) <= 2 * PART_BYTES, `${upload?.sent} were there`);
+  const shown = Buffer.concat((await kept.uploads()).map(({ sealed }) => sealed));
+  t.notOk(shown.includes('film.mp4'), 'what is kept is encrypted');
+  store.calls.length = 0;
+  let opened = 0;
+  const again = transfers(store, kept);
+  const done = await put(
+    again,
+    id,
+    sourceOf(CONTENT, '1', () => opened++),
+  );
+  t.equal(done.ref, first.granted[0], 'the same upload');
+  t.equal(opened, 1);
+  t.ok(await arrived(again, done));
+  t.ok(sentBytes(store) <= sealedBlobSize(CONTENT.length) - 2 * PART_BYTES, 'what was there is not sent again');
+});
+
+void t.test('CBLOB-42: two plaintexts never meet one key and nonce', async (t) => {
+  const store = await standInStore(t);
+  const changed = Buffer.from(CONTENT);
+  for (const [what, at] of [
+    ['what was sent', 6 * 1024 * 1024],
+    ['what lies before it', 5],
+  ] as const) {
+    const kept = new MemoryStore();
+    const id = newId();
+    const first = transfers(store, kept);
+    await interrupted(t, store, first, id);
+    changed.set(CONTENT);
+    changed[at] = (changed[at] ?? 0) ^ 1;
+    const again = transfers(store, kept);
+    store.calls.length = 0;
+    await t.rejects(put(again, id, sourceOf(changed)), { code: 'source_changed' }, what);
+    t.equal(sentBytes(store), 0, `${what}: nothing of it was sent`);
+    t.strictSame(again.ended, [first.granted[0]], 'its room is free');
+    t.strictSame(await kept.uploads(), []);
+    const done = await put(again, id, sourceOf(changed));
+    t.not(done.ref, first.granted[0]);
+    t.ok(await arrived(again, done, changed), 'the next one is a new upload');
+  }
+});
+
+void t.test('CBLOB-42: a source that changes between two parts is found, and so is another state of it', async (t) => {
+  const store = await standInStore(t);
+  const bytes = Buffer.from(CONTENT);
+  const all = transfers(store);
+  store.tricks.push(plain, plain, (call, response) => {
+    bytes[1] = (bytes[1] ?? 0) ^ 1;
+    // All that it had is gone: the beginning is wanted again.
+    store.objects.clear();
+    return drop(call, response);
+  });
+  await t.rejects(put(all, newId(), sourceOf(bytes)), { code: 'source_changed' });
+  const kept = new MemoryStore();
+  const id = newId();
+  const first = transfers(store, kept);
+  await interrupted(t, store, first, id);
+  const again = transfers(store, kept);
+  const done = await put(again, id, sourceOf(CONTENT, '2'));
+  t.not(done.ref, first.granted[0], 'under another state it begins anew');
+  t.strictSame(again.ended, [first.granted[0]]);
+  t.ok(await arrived(again, done));
+});
+
+void t.test('CBLOB-43: an upload that the server has forgotten begins again under a fresh key', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  store.tricks.push(plain, (call, response) => {
+    void all.ports.api.endUpload(all.granted[0] ?? '');
+    return drop(call, response);
+  });
+  const done = await put(all, newId());
+  t.ok(await arrived(all, done));
+  const [one, other] = [all.granted[0], done.ref];
+  t.not(one, other);
+  const heads = store.calls.filter(({ path }) => !path.includes('?')).map(({ body }) => body.toString('hex', 0, 64));
+  t.equal(new Set(heads.filter((head) => head !== '')).size, 2);
+});
+
+void t.test('CBLOB-44: what no server says of an upload ends it, and nothing is sent for it', async (t) => {
+  const store = await standInStore(t);
+  const part = (from: number, size: number, truth: UploadState) => ({ ...truth.parts[0], from, size }) as never;
+  const size = sealedBlobSize(CONTENT.length);
+  const lies: Readonly<Record<string, (truth: UploadState) => Partial<UploadState>>> = {
+    'an offset beyond the size': () => ({ offset: size + 1, parts: [] }),
+    'a part of 2 GiB': (truth) => ({ parts: [part(0, 2 ** 31, truth)] }),
+    'a part of nothing': (truth) => ({ parts: [part(0, 0, truth)] }),
+    'parts that overlap': (truth) => ({ parts: [part(0, PART_BYTES, truth), part(PART_BYTES - 1, 9, truth)] }),
+    'a hole': (truth) => ({ parts: [part(1, PART_BYTES, truth)] }),
+    'parts beyond the end': (truth) => ({
+      parts: [part(0, 9e6, truth), part(9e6, 9e6, truth), part(18e6, 9e6, truth)],
+    }),
+    'no next part': () => ({ parts: [] }),
+    'another size': () => ({ size: size + 1 }),
+    'another upload': () => ({ blobRef: `${newId()}.bin` }),
+  };
+  for (const [what, lie] of Object.entries(lies)) {
+    const all = transfers(store);
+    // The second answer: the first one names the upload.
+    let asked = 0;
+    all.lie = (truth) => (asked++ === 0 ? truth : { ...truth, ...lie(truth) });
+    store.tricks.push(drop);
+    await t.rejects(put(all, newId()), { name: 'ProtocolError', code: 'bad_upload' }, what);
+  }
+  // Bytes that this device never sent: a store that was set back, or a lie. Nothing more goes out under that key.
+  const all = transfers(store);
+  all.lie = (truth) => ({ ...truth, offset: PART_BYTES, parts: truth.parts.slice(1) });
+  store.calls.length = 0;
+  await t.rejects(put(all, newId()), { code: 'bad_upload' });
+  t.equal(sentBytes(store), 0);
+});
+
+void t.test('CBLOB-44: a server that goes back again and again, or takes a byte a part, is given up', async (t) => {
+  const store = await standInStore(t);
+  const forgets: Trick = (_, response) => {
+    response.writeHead(200).end();
+    return true;
+  };
+  let kept = 0;
+  const hardlyTakes: Trick = ({ path, body }, response) => {
+    store.objects.set(new URL(path, store.origin).pathname, body.subarray(0, ++kept % 50));
+    return drop({ path, body } as StoreCall, response);
+  };
+  for (const trick of [forgets, hardlyTakes]) {
+    const all = transfers(store);
+    // One part an answer.
+    all.lie = (truth) => ({ ...truth, parts: truth.parts.slice(0, 1) });
+    store.tricks.push(...Array.from({ length: 50 }, () => trick));
+    await t.rejects(put(all, newId()), { name: 'NetworkError', code: 'network' });
+    t.equal(store.tricks.splice(0).length, 45, 'five attempts');
+  }
+});
+
+void t.test('CBLOB-45: what is kept of an upload is taken only whole, and for seven days', async (t) => {
+  const store = await standInStore(t);
+  const kept = new MemoryStore();
+  const id = newId();
+  const first = transfers(store, kept);
+  await interrupted(t, store, first, id);
+  const [record] = await kept.uploads();
+  const sealed = record?.sealed ?? new Uint8Array(0);
+  for (const bad of [sealed.subarray(1), Buffer.alloc(3), Buffer.from(sealed).fill(1, 30, 31)]) {
+    await kept.apply({ uploads: [{ id, sealed: bad }] });
+    t.equal(await first.ports.begun.find(id), undefined);
+  }
+  const other = newId();
+  await kept.apply({ uploads: [{ id: other, sealed }], uploaded: [id] });
+  t.equal(await first.ports.begun.find(other), undefined, "another item's");
+  await kept.apply({ uploads: [{ id, sealed }] });
+  t.ok(await first.ports.begun.find(id));
+  first.clock.time += 7 * 86_400_000 + 1;
+  t.strictSame(await first.ports.begun.list(), []);
+  t.strictSame(await kept.uploads(), [], 'and forgotten');
+});
+
+void t.test('CBLOB-45: nothing is kept of what fits into a part, or has no identity, or runs twice', async (t) => {
+  const store = await standInStore(t);
+  const kept = new MemoryStore();
+  const all = transfers(store, kept);
+  const small = sourceOf(CONTENT.subarray(0, PART_BYTES - 80 * 16));
+  store.tricks.push(drop);
+  await put(all, newId(), small);
+  const { identity: _, ...nameless } = sourceOf(CONTENT);
+  await put(all, newId(), nameless);
+  t.strictSame(await kept.uploads(), []);
+  const id = newId();
+  const [one, other] = await Promise.all([put(all, id), put(all, id)]);
+  t.not(one.ref, other.ref);
+  t.notSame(one.draft.key, other.draft.key);
+  t.ok(SEALED_CHUNK_BYTES > 0 && (await arrived(all, one)) && (await arrived(all, other)));
+});
