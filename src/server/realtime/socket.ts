@@ -16,8 +16,6 @@ const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies Ping
 const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
 /** A client's heartbeat in its usual spelling: it is compared, since parsing would be most of the cost of an idle socket. */
 const PONG_BYTES = Buffer.from(PONG);
-/** `closeAll` closes sockets in batches at this interval, ms. */
-const SPREAD_STEP_MS = 50;
 
 /** What sockets need; times in ms. */
 export interface SocketsOptions {
@@ -110,7 +108,7 @@ export class Sockets {
 
   message(wire: Wire, message: ArrayBuffer, isBinary: boolean): void {
     const { socket } = wire.getUserData();
-    if (socket.closing) return;
+    if (socket === undefined || socket.closing) return;
     if (message.byteLength > FRAME_MAX) {
       socket.close(CLOSE.tooLarge, 'frame too large');
       return;
@@ -127,7 +125,7 @@ export class Sockets {
   /** A ping or pong of the WebSocket protocol: a sign of life like any other frame. The library answers pings. */
   heard(wire: Wire, message: ArrayBuffer): void {
     const { socket } = wire.getUserData();
-    if (socket.closing || !this.counted(socket, message.byteLength)) return;
+    if (socket === undefined || socket.closing || !this.counted(socket, message.byteLength)) return;
     if (socket.account() > SOCKET_UNSENT_MAX) socket.close(CLOSE.overloaded, 'overloaded');
   }
 
@@ -194,13 +192,14 @@ export class Sockets {
    */
   drained(wire: Wire): void {
     const { socket } = wire.getUserData();
-    if (socket.drained() > 0 || socket.closing) return;
+    if (socket === undefined || socket.drained() > 0 || socket.closing) return;
     const { session } = socket;
     if (session !== undefined) this.guarded(socket, () => socket.actor.drained(session));
   }
 
   closed(wire: Wire, code: number): void {
     const { socket } = wire.getUserData();
+    if (socket === undefined) return;
     socket.gone();
     this.wheel.remove(socket);
     const { session } = socket;
@@ -219,16 +218,9 @@ export class Sockets {
     log.debug({ tenantId: socket.actor.tenantId, deviceId: socket.deviceId, shape: socket.shape, code }, message);
   }
 
-  /** Closes every socket, spread over `spreadMs`, so that their devices do not reconnect all at once. */
-  async closeAll(code: number, reason: string, spreadMs: number): Promise<void> {
-    const { clock } = this.options;
-    const sockets = this.wheel.items();
-    const steps = Math.max(1, Math.min(sockets.length, Math.floor(spreadMs / SPREAD_STEP_MS)));
-    for (let step = 0; step < steps; step++) {
-      const [from, to] = [step, step + 1].map((edge) => Math.floor((sockets.length * edge) / steps));
-      for (const socket of sockets.slice(from, to)) socket.close(code, reason);
-      if (step + 1 < steps) await new Promise<void>((resolve) => void clock.setTimer(spreadMs / steps, resolve));
-    }
+  /** The open sockets, in no particular order. */
+  all(): DeviceSocket[] {
+    return this.wheel.items();
   }
 
   stop(): void {
