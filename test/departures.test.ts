@@ -86,6 +86,21 @@ t.test(
   },
 );
 
+t.test('DRAIN-03: a short departure is bounded in each step, and names times that the others need', async (t) => {
+  const { clock, sent, departures } = world(10_000);
+  const over = departures.over(0);
+  t.equal(sent.length, 1_000, 'so many closes at once');
+  for (let step = 0; step < 9; step++) clock.advance(50);
+  await over;
+  t.equal(sent.length, 10_000);
+  const seconds = sent.map(({ after }) => after);
+  t.equal(Math.max(...seconds), 20, '10,000 at 500 a second');
+  for (let second = 2; second <= 19; second++) {
+    const inIt = seconds.filter((each) => each === second).length;
+    t.ok(inIt >= 400 && inIt <= 600, `${inIt} are told ${second} s`);
+  }
+});
+
 t.test('DRAIN-04: a socket in a replay goes when it is caught up, or at the end', async (t) => {
   const { clock, sent, sockets, departures } = world(10);
   const [slow, slower] = sockets;

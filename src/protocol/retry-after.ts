@@ -6,6 +6,12 @@
 /** The longest time that our server names, seconds. */
 export const RETRY_AFTER_MAX_S = 600;
 
+/**
+ * Sockets a second that instances are expected to take of those that one of them sends away. Where they go faster, later
+ * times are named: the devices come back at this rate.
+ */
+export const TAKEN_PER_S = 500;
+
 /** The reason of a close frame: whole seconds, from 1 to `RETRY_AFTER_MAX_S`. */
 export const retryAfterReason = (seconds: number): string =>
   `retry-after=${Math.min(RETRY_AFTER_MAX_S, Math.max(1, Math.ceil(seconds)))}`;

@@ -192,7 +192,7 @@ export class Admission {
     if (slow) this.size = Math.max(ROUND_MIN, Math.floor(this.size / 2));
     else if (full) this.size = Math.min(ROUND_MAX, this.size + ROUND_MORE);
     // A round that had room says nothing of what the database could take.
-    if (ms === 0 || !(slow || full)) return;
+    if (ms === 0 || !full) return;
     const measured = (taken * 1_000) / ms;
     this.perSecond = Math.max(RATE_MIN, this.perSecond + RATE_PART * (measured - this.perSecond));
   }

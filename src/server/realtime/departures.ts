@@ -4,18 +4,13 @@
  */
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
-import { retryAfterReason } from '../../protocol/retry-after.js';
+import { retryAfterReason, TAKEN_PER_S } from '../../protocol/retry-after.js';
 import type { DeviceSocket } from './device-socket.js';
 
 /** Least time between two steps, ms. */
 const STEP_MS = 50;
 /** Sockets that one step closes: a close is a system call, and pushes to the others go on in between. */
 const STEP_MAX = 1_000;
-/**
- * Sockets a second that the other instances are expected to take from here. A departure that is faster names later times:
- * the devices come back at this rate, whatever the time in which they were sent away.
- */
-const TAKEN_PER_S = 500;
 
 interface Departure {
   /** What has to go. From `at` on in random order; what lies before has gone. */
