@@ -2,8 +2,11 @@
 import t from 'tap';
 import { OperatorStore, type InstanceRow } from '../src/server/admin/store.js';
 import { createPool } from '../src/server/storage/database.js';
+import { admin } from './support/admin.js';
+import { TestClock } from './support/clock.js';
 import { Cluster } from './support/cluster.js';
 import { until } from './support/events.js';
+import { runServer } from './support/server.js';
 
 /** The sockets go over this time, ms. */
 const OVER_MS = 5_000;
@@ -33,4 +36,14 @@ t.test('DRAIN-13: a rolling restart loses nothing, and every socket gets each ve
     await node.start();
   }
   await cluster.tally();
+});
+
+t.test('DRAIN-10: an instance that does not follow is told of', async (t) => {
+  const clock = new TestClock();
+  const server = await runServer(t, { clock });
+  const operator = await admin(t, { DATABASE_URL: server.databaseUrl });
+  // Its heartbeats stand still; the row stays young.
+  await server.sql("UPDATE instances SET seen_at = seen_at + 3600000, host = 'old'");
+  const ended = await operator.json('drain', 'old', '--minutes', '0', '--force');
+  t.match(ended, { code: 4, error: { code: 'not_followed' } });
 });
