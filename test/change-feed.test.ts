@@ -2,7 +2,7 @@
 import { mock } from 'node:test';
 import t from 'tap';
 import type pg from 'pg';
-import { ChangeFeed, type ChangeFeedOptions } from '../src/server/storage/change-feed.js';
+import { ChangeFeed, type ChangeFeedOptions, type DrainOrder } from '../src/server/storage/change-feed.js';
 import { clientConfig, createPool } from '../src/server/storage/database.js';
 import { Presence } from '../src/server/storage/presence.js';
 import { deviceId, inline, writeChange, writeOf } from './support/changes.js';
@@ -19,6 +19,8 @@ const COALESCE_MS = 5;
 type Change = Parameters<ChangeFeedOptions['onChange']>;
 type Hint = readonly [tenantId: string, head: number, generation: HintedGeneration];
 
+const STANDING = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false };
+
 interface Instance {
   readonly id: string;
   readonly feed: ChangeFeed;
@@ -32,6 +34,7 @@ interface Instance {
   readonly faults: Events<unknown>;
   /** Statements that came back, with their values. */
   readonly statements: Events<string>;
+  readonly orders: Events<DrainOrder>;
   /** Turns the clock to the next heartbeat and waits until it is sent. */
   readonly beat: () => Promise<void>;
 }
@@ -67,6 +70,7 @@ async function world(t: WithTeardown): Promise<World> {
       faults: new Events<unknown>(),
       changes: new Events<Change>(),
       statements: new Events<string>(),
+      orders: new Events<DrainOrder>(),
       tenants: [] as string[],
     };
     const feed = new ChangeFeed({
@@ -79,6 +83,8 @@ async function world(t: WithTeardown): Promise<World> {
       tenants: () => made.tenants,
       onConnected: () => made.connected.add(null),
       onOthers: () => made.others.add(null),
+      standing: () => ({ ...STANDING, sockets: made.tenants.length }),
+      onDrain: (order) => made.orders.add(order),
       onFault: made.faults.add,
     });
     t.teardown(async () => feed.close());

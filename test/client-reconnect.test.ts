@@ -215,6 +215,39 @@ t.test('CLIENT-48: a server that says when to come back is believed', async (t) 
   t.same(absurd.times('/ws-ticket'), [0, 900], 'but not for longer than a quarter of an hour');
 });
 
+t.test('CLIENT-59: the time to come back that a close frame names is kept, with jitter and a bound', async (t) => {
+  const closing = (code: number, reason: string): Promise<string> =>
+    server(t, { socket: (client) => client.on('message', () => client.close(code, reason)) });
+  const cases: readonly [code: number, reason: string, times: readonly number[]][] = [
+    // 20 s, and a quarter of it at most; the backoff of a server that names no time is below that.
+    [1012, 'retry-after=20', [0, 25, 50]],
+    [1013, 'retry-after=20', [0, 25, 50]],
+    // A second, and a second at most; the backoff goes on beneath.
+    [1012, 'retry-after=1', [0, 2, 4, 8, 16, 32, 64]],
+    [1013, 'retry-after=1', [0, 2, 4, 8, 16, 32, 64]],
+    // No time is named: the usual waits of these codes.
+    [1012, 'restart', [0, 3, 6, 10, 18, 34]],
+    [1012, 'retry-after=0', [0, 3, 6, 10, 18, 34]],
+    [1012, 'retry-after=-5', [0, 3, 6, 10, 18, 34]],
+    [1012, 'retry-after=1e9', [0, 3, 6, 10, 18, 34]],
+    [1012, 'retry-after=9999999999', [0, 3, 6, 10, 18, 34]],
+    [1012, ' retry-after=20', [0, 3, 6, 10, 18, 34]],
+    [1013, 'retry-after=soon', [0, 8, 24, 56]],
+    // Of another code it means nothing.
+    [4408, 'retry-after=20', [0, 1, 3, 7, 15, 31, 63]],
+  ];
+  for (const [code, reason, times] of cases) {
+    const world = await device(t, await closing(code, reason));
+    world.connect();
+    await world.pass(64);
+    t.same(world.times('socket'), times, `${code} ${reason}`);
+  }
+  const absurd = await device(t, await closing(1013, 'retry-after=999999999'));
+  absurd.connect();
+  await absurd.pass(1_000);
+  t.same(absurd.times('socket'), [0, 900], 'a quarter of an hour at most, jitter and all');
+});
+
 t.test('CLIENT-48: an upgrade that is answered with something else ends one step', async (t) => {
   const answers = [
     'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',

@@ -23,6 +23,7 @@ const modeOf = async (path: string): Promise<number> => (await stat(path)).mode 
 const DEFAULTS = {
   port: 8080,
   instances: 1,
+  drainMinutes: 5,
   host: '0.0.0.0',
   tenantMode: 'single',
   baseDomain: null,
@@ -77,6 +78,7 @@ const DEFAULTS = {
 const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['PORT', ['http', '-1', '65536', '80.5', '8080 8081', '0x50', '1e3'], /from 0 to 65535/],
   ['INSTANCES', ['0', '257', 'all'], /from 1 to 256/],
+  ['DRAIN_MINUTES', ['-1', '121', '5m'], /from 0 to 120/],
   ['HOST', ['http://a', 'a b', '-a', 'a..b', '1.2.3.4:80'], /an IP address or a host name/],
   ['TENANT_MODE', ['both', 'Single'], /one of single, multi/],
   ['BASE_DOMAIN', ['http://a', 'a b', 'a:80', 'a/b'], /a host name without/],
@@ -152,6 +154,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
   const config = readConfig({
     PORT: '0',
     INSTANCES: '2',
+    DRAIN_MINUTES: '0',
     HOST: '::1',
     TENANT_MODE: 'single',
     DATABASE_URL: 'postgresql://u:p@db.example:5432/sync?sslmode=require',
@@ -203,6 +206,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
   t.strictSame(config, {
     port: 0,
     instances: 2,
+    drainMinutes: 0,
     host: '::1',
     tenantMode: 'single',
     baseDomain: null,

@@ -8,7 +8,7 @@ t.test('TOKEN-27: a socket by ticket ends with the token that the ticket was dra
     services: {
       tickets: {
         issueSocket: () => ({ ticket: 'x', expiresAt: 1 }),
-        redeemSocket: () => Promise.resolve({ deviceId: DEVICE, epoch: 1, tokenExpiresAt: ends }),
+        readSocket: () => ({ deviceId: DEVICE, epoch: 1, tokenExpiresAt: ends, spend: () => Promise.resolve(true) }),
       },
     },
   });
@@ -34,7 +34,7 @@ t.test('TOKEN-27: a ticket is drawn with the end and the epoch of the token that
           drawn.push(right);
           return { ticket: 'x', expiresAt: 1 };
         },
-        redeemSocket: () => Promise.resolve(undefined),
+        readSocket: () => undefined,
       },
     },
   });

@@ -139,6 +139,7 @@ async function binsAndDevices(driver: Driver): Promise<void> {
   await driver.mine('POST', '/ws-ticket', 200);
   await driver.mine('GET', '/me', 200);
   await driver.ask('GET', '/health', 200);
+  await driver.ask('GET', '/ready', 200);
   await driver.ask('GET', '/service/status', 200);
   await driver.ask('GET', '//', 200);
   await driver.ask('GET', '//docs', 200);

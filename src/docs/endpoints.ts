@@ -325,6 +325,14 @@ const STATUS = inGroup('Status', {
     text: 'Neither database nor tenant is looked at.',
     replies: done('Health'),
   },
+  'GET /api/ready': {
+    summary: 'Whether new sockets may come here',
+    text: 'For balancers. Neither database nor tenant is looked at.',
+    replies: [
+      { status: 200, when: 'They may.', schema: 'Ready' },
+      { status: 503, when: 'The instance is being drained.', schema: 'Ready' },
+    ],
+  },
   'GET /': {
     summary: 'The web app',
     text: 'For a client whose `Accept` names `text/html`; others, and where `WEB_APP` is `off`, get a few lines of text. See [HTTP](http.md#the-web-app).',

@@ -56,6 +56,7 @@ type Replies = [
   replies.PasswordExists,
   replies.PasswordTicketReply,
   replies.Health,
+  replies.Ready,
   replies.StatusUp,
   replies.StatusDown,
   replies.Me,

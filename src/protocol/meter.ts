@@ -12,4 +12,6 @@ export interface Meter {
   notified(direction: 'sent' | 'received', tenants: number): void;
   /** A request was refused, with a code of the catalogue as shape A spells it. */
   refused(code: string): void;
+  /** A socket was not let in, but told when to come back. */
+  turnedAway(why: 'drain' | 'admission'): void;
 }

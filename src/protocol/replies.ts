@@ -307,6 +307,11 @@ export interface Health {
   readonly commit: string;
 }
 
+/** Whether new sockets may come to this instance. False, with 503, while it is being drained. */
+export interface Ready {
+  readonly ready: boolean;
+}
+
 interface StatusFields {
   /** The server's version. */
   readonly version: string;

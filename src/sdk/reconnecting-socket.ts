@@ -6,6 +6,7 @@
 import { asError } from '../protocol/error-code.js';
 import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
+import { retryAfterOf } from '../protocol/retry-after.js';
 import { backoffMs, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
 import type { Cursor } from './store/store.js';
 import type { Core } from './core.js';
@@ -25,8 +26,14 @@ const HURRY_EVERY_MS = 2_000;
 const OPEN_WITHIN_MS = 20_000;
 /** Backoff against an overloaded server starts as if this many attempts had failed. */
 const OVERLOADED_ATTEMPTS = 3;
-/** A restarting server loses all its devices at once: they reconnect spread over this time, ms. */
+/** A restarting server that names no time loses all its devices at once: they reconnect spread over this time, ms. */
 const RESTART_SPREAD_MS = 3_000;
+/**
+ * What is added at random to a time that the server named: up to a quarter of it, and up to a second at least. A server
+ * names whole seconds, so many devices get the same one.
+ */
+const JITTER_PARTS = 4;
+const JITTER_MIN_MS = 1_000;
 /** Close code for too many frames: this side has to slow down, as for an overloaded server. */
 const TOO_MANY_FRAMES = 4429;
 /**
@@ -69,6 +76,16 @@ interface Closed {
   readonly reason: string;
   readonly retryAfter?: number;
 }
+
+/** What a wait before the next attempt depends on, beside the backoff, ms. */
+interface Wait {
+  /** The server asks for it. */
+  readonly askedMs?: number;
+  /** So much at random is added. */
+  readonly spreadMs?: number;
+}
+
+const spreadOf = (code: number): number => (code === CLOSE.restart ? RESTART_SPREAD_MS : 0);
 
 /** Keeps one connection open from `start` until `stop` or revocation. */
 export class ReconnectingSocket {
@@ -243,14 +260,15 @@ export class ReconnectingSocket {
       return;
     }
     if (code === CLOSE.expired) this.renewFirst = true;
-    if (code === CLOSE.overloaded || code === TOO_MANY_FRAMES)
+    const named = code === CLOSE.restart || code === CLOSE.overloaded ? retryAfterOf(reason) : undefined;
+    if ((code === CLOSE.overloaded && named === undefined) || code === TOO_MANY_FRAMES)
       this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
     if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
-    const spread = code === CLOSE.restart ? Math.round(this.options.random() * RESTART_SPREAD_MS) : 0;
-    this.reconnectLater(
-      `closed with ${code}${reason === '' ? '' : ` (${reason})`}`,
-      Math.max(spread, retryAfter * 1_000),
-    );
+    const askedMs = (named ?? retryAfter) * 1_000;
+    this.reconnectLater(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`, {
+      askedMs,
+      spreadMs: named !== undefined ? Math.max(JITTER_MIN_MS, askedMs / JITTER_PARTS) : spreadOf(code),
+    });
   }
 
   private failed(connection: Connection, error: unknown): void {
@@ -261,7 +279,7 @@ export class ReconnectingSocket {
       return;
     }
     this.options.onProblem(asError(error));
-    this.reconnectLater(asError(error).message, retryAfterMs(error));
+    this.reconnectLater(asError(error).message, { askedMs: retryAfterMs(error) });
   }
 
   private endRevoked(): void {
@@ -271,14 +289,19 @@ export class ReconnectingSocket {
     this.options.onState({ state: 'closed' });
   }
 
-  /** `leastMs`: the wait that the server asks for, or that the close code implies. */
-  private reconnectLater(reason: string, leastMs = 0): void {
+  /**
+   * The time that the server asks for is kept, up to RETRY_AFTER_MAX_MS with what is added to it. The backoff goes on
+   * beneath: a server that always names a second must not be asked every second.
+   */
+  private reconnectLater(reason: string, { askedMs = 0, spreadMs = 0 }: Wait = {}): void {
     if (!this.running) return;
-    const backoff = backoffMs(this.attempt++, RECONNECT, this.options.random);
-    const asked = Math.min(leastMs, RETRY_AFTER_MAX_MS);
-    this.allowedAt = this.options.clock.now() + asked;
+    const { clock, random } = this.options;
+    const backoff = backoffMs(this.attempt++, RECONNECT, random);
+    const asked = Math.min(askedMs, RETRY_AFTER_MAX_MS);
+    this.allowedAt = clock.now() + asked;
     this.reason = reason;
-    this.retryIn(Math.max(backoff, asked));
+    const spread = spreadMs === 0 ? 0 : Math.round(random() * spreadMs);
+    this.retryIn(Math.max(backoff, Math.min(asked + spread, RETRY_AFTER_MAX_MS)));
   }
 
   private retryIn(retryInMs: number): void {

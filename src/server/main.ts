@@ -1,12 +1,13 @@
 /** `service-server`: reads the configuration, starts the server, prints a greeting, and handles signals. */
 import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
-import { INSTANCE_FLAG, startInstances, type Listening } from './app/instances.js';
+import { DRAIN_MESSAGE, INSTANCE_FLAG, startInstances, type Listening } from './app/instances.js';
 import { preflight, StartError } from './app/preflight.js';
 import { startServer, type Server } from './app/server.js';
 import { apexOf, type Config, ConfigError, readConfig } from './config/config.js';
 import { describe } from './http/fail.js';
 import { DataDirInUseError } from './storage/embedded/embedded.js';
+import type { DrainOrder } from './storage/change-feed.js';
 import { ClusterVersionError } from './storage/embedded/version.js';
 import { MigrationError } from './storage/migrate.js';
 import { IN_CHECKOUT, RELEASE } from '../root.js';
@@ -15,6 +16,7 @@ import { IN_CHECKOUT, RELEASE } from '../root.js';
 const GRACE_MS = 3_000;
 /** A stop that takes longer is aborted, ms: what was acknowledged is durable already. */
 const STOP_MAX_MS = 20_000;
+const MINUTE_MS = 60_000;
 
 const USAGE = `service-server: serves an encrypted sync service, and keeps its data under ./data
 
@@ -51,6 +53,7 @@ async function main(): Promise<void> {
       ? startInstances({ config, log }, fileURLToPath(import.meta.url))
       : startServer({ config, log, sharePort: instance });
   const stop = stopOnSignals(starting, config.databaseUrl === null);
+  drainOnSignal(starting, { ms: config.drainMinutes * MINUTE_MS, alone: instance });
   const server = await starting;
   if (instance) {
     process.send?.({ port: server.port, tenantId: server.tenantId } satisfies Listening);
@@ -132,6 +135,22 @@ function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { reado
   // An instance stops when its parent has died.
   process.on('disconnect', () => onSignal('SIGTERM'));
   return state;
+}
+
+/**
+ * SIGUSR2 sends the sockets away, as `service-admin drain` does: of the parent of several instances to all of them, of one
+ * of these to that one alone.
+ */
+function drainOnSignal(starting: Promise<Server>, order: DrainOrder): void {
+  const drain = (by: DrainOrder): void => void starting.then((server) => server.drain(by)).catch(() => undefined);
+  process.on('SIGUSR2', () => {
+    say(`  SIGUSR2: sending the sockets away over ${order.ms / MINUTE_MS} minutes ...`);
+    drain(order);
+  });
+  process.on('message', (message: unknown) => {
+    if (typeof message !== 'object' || message === null || !(DRAIN_MESSAGE in message)) return;
+    drain({ ms: Number(message[DRAIN_MESSAGE]), alone: false });
+  });
 }
 
 const EXPECTED = [ConfigError, StartError, ClusterVersionError, DataDirInUseError, MigrationError];

@@ -71,6 +71,7 @@ export async function raw(t: WithTeardown, port: number, text: string): Promise<
 export class TestSocket {
   readonly frames: Record<string, unknown>[] = [];
   closeCode: number | undefined;
+  closeReason = '';
   private readonly watchers = new Set<() => void>();
 
   constructor(readonly ws: WebSocket) {
@@ -79,8 +80,9 @@ export class TestSocket {
       this.look();
     });
     ws.on('error', () => undefined);
-    ws.on('close', (code) => {
+    ws.on('close', (code, reason) => {
       this.closeCode = code;
+      this.closeReason = reason.toString();
       this.look();
     });
   }

@@ -173,6 +173,7 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
   return {
     log: { isLevelEnabled: () => true, debug: note('debug'), warn: note('warn'), error: note('error') },
     version: '9.9.9',
+    ready: () => true,
     commit: 'unknown',
     resolveTenant: () => TENANT,
     epoch: () => 'epoch-1',
@@ -188,7 +189,7 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
       },
     },
     tokens: { verify },
-    tickets: { issueSocket: () => ({ ticket: 'a-ticket', expiresAt: 1 }), redeemSocket: nothing },
+    tickets: { issueSocket: () => ({ ticket: 'a-ticket', expiresAt: 1 }), readSocket: () => undefined },
     ...STUBS,
     devices: { list: silent, patch: silent, revoke: silent, touch: () => undefined },
     reauth: { challenge: silent, answer: silent },

@@ -5,6 +5,7 @@ import type { ExitCode } from '../../terminal/terminal.js';
 import { registerBackup, registerRestore } from './commands/backup.js';
 import { registerCheckStorage } from './commands/check-storage.js';
 import { registerEpoch, registerMigrate, registerUpgradePostgres } from './commands/database.js';
+import { registerDrain, registerInstances } from './commands/instances.js';
 import { registerPurge } from './commands/purge.js';
 import {
   registerBootstrapRestart,
@@ -19,7 +20,15 @@ import { adminFailureOf } from './failure.js';
 /** Every command, in the order in which help lists them. */
 const COMMANDS: readonly ((program: AdminCommand) => void)[] = [
   ...[registerBackup, registerRestore, registerVerify, registerCheckStorage, registerMigrate, registerUpgradePostgres],
-  ...[registerPurge, registerTenants, registerClaimToken, registerPasswordReset, registerBootstrapRestart],
+  ...[
+    registerInstances,
+    registerDrain,
+    registerPurge,
+    registerTenants,
+    registerClaimToken,
+    registerPasswordReset,
+    registerBootstrapRestart,
+  ],
   registerEpoch,
 ];
 

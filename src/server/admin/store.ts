@@ -1,5 +1,6 @@
 /** The operator's statements (sql/0008_operator.sql). */
 import { ulid } from 'ulid';
+import { SEEN_MS } from '../storage/change-feed.js';
 import { Store } from '../storage/query.js';
 
 /** States that an operator may set. */
@@ -25,6 +26,19 @@ export interface Discrepancy {
   readonly what: string;
   readonly stored: number;
   readonly counted: number;
+}
+
+/** A server process that runs. */
+export interface InstanceRow {
+  readonly id: string;
+  /** The name of its machine. Those of one machine and port share the port. */
+  readonly host: string;
+  readonly pid: number;
+  readonly port: number;
+  readonly version: string;
+  /** Open sockets, at its last heartbeat. */
+  readonly sockets: number;
+  readonly draining: boolean;
 }
 
 /** Result of a change: done, or a name of the error catalogue. */
@@ -95,6 +109,23 @@ export class OperatorStore extends Store {
     await this.rows(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name IN ('service', 'service-commit')`);
     return epoch;
+  }
+
+  /** The instances that are up, by machine. */
+  instances(): Promise<InstanceRow[]> {
+    return this.rows<InstanceRow>(
+      `SELECT id, host, pid, port, version, sockets, draining FROM instances
+        WHERE seen_at >= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SEEN_MS} ORDER BY host, port, pid, id`,
+    );
+  }
+
+  /** Orders instances to send their sockets away over `ms`: they read it with their next heartbeat. */
+  async drain(ids: readonly string[], ms: number, alone: boolean): Promise<void> {
+    await this.rows(
+      `UPDATE instances SET drain_asked_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+        drain_ms = $2, drain_alone = $3 WHERE id = ANY ($1)`,
+      [ids, ms, alone],
+    );
   }
 
   private verdict<V extends string = OperatorVerdict>(call: string, values: readonly unknown[]): Promise<V> {

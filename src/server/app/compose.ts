@@ -1,5 +1,5 @@
 /** Constructs the parts of a server and connects them, subject by subject; server.ts starts and stops them. */
-import { availableParallelism } from 'node:os';
+import { availableParallelism, hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { nodePasswordHasher, nodeSodium } from '../../crypto/sodium-node.js';
@@ -35,7 +35,7 @@ import { Nightly } from '../ops/nightly.js';
 import { nightlyJobs, PostgresJobTurn, type Job } from '../ops/store.js';
 import { Pairing } from '../pairing/pairing.js';
 import { PairingStore } from '../pairing/store.js';
-import { ChangeFeed } from '../storage/change-feed.js';
+import { ChangeFeed, type DrainOrder, type Standing } from '../storage/change-feed.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
 import { clientConfig } from '../storage/database.js';
 import { PostgresItemLog } from '../storage/item-log.js';
@@ -44,6 +44,7 @@ import { Presence } from '../storage/presence.js';
 import { RateStore } from '../storage/rate-store.js';
 import { PostgresTenantLoader } from '../storage/tenant-loader.js';
 import { TenantRegistry } from '../tenant/registry.js';
+import { SERVER_VERSION } from '../../root.js';
 import { blobJobs } from './blobs.js';
 import type { Database, Stop } from './database.js';
 
@@ -72,6 +73,30 @@ export interface Parts {
  */
 const LANES = availableParallelism() < 4 ? 1 : 2;
 
+/** What is set by parts that are constructed later. */
+interface Hooks {
+  /** Devices, bins or pairings of the tenant changed, on any instance. */
+  onChange: (tenantId: string) => void;
+  /** Another instance notified of the tenant, which may be unknown here. */
+  onHint: (tenantId: string) => void;
+  /** The operator's order. */
+  onDrain: (order: DrainOrder) => void;
+  /** What listens, as soon as it does. */
+  front: Pick<Standing, 'port' | 'sockets' | 'draining'> | undefined;
+}
+
+const noHooks = (): Hooks => ({
+  onChange: () => undefined,
+  onHint: () => undefined,
+  onDrain: () => undefined,
+  front: undefined,
+});
+
+function standingOf({ front }: Hooks): Standing {
+  const { port = 0, sockets = 0, draining = false } = front ?? {};
+  return { host: hostname(), pid: process.pid, version: SERVER_VERSION, port, sockets, draining };
+}
+
 /** The actors of an instance, and what they stand on. */
 export type Tenants = ReturnType<typeof composeTenants>;
 
@@ -92,12 +117,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
   stops.push(() => lanes.close());
   const purger = new PostgresKeyPurger(pool, onFault, clock);
   stops.push(() => purger.close());
-  // Set by parts that are constructed later. `onChange`: devices, bins or pairings of the tenant changed, on any
-  // instance; `onHint`: another instance notified of the tenant, which may be unknown here.
-  const hooks: Record<'onChange' | 'onHint', (tenantId: string) => void> = {
-    onChange: () => undefined,
-    onHint: () => undefined,
-  };
+  const hooks = noHooks();
   const notify = (tenantId: string): void => {
     hooks.onChange(tenantId);
     hooks.onHint(tenantId);
@@ -118,6 +138,8 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
     tenants: () => registry.tenantsWithSockets(),
     onConnected: () => void registry.compareHeads(),
     onOthers: () => presence.announceAll(),
+    standing: () => standingOf(hooks),
+    onDrain: (order) => hooks.onDrain(order),
     onFault,
     meter,
   });

@@ -10,6 +10,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import { serverSecrets } from '../config/secrets.js';
 import { startEmbedded, type Stop } from './database.js';
+import type { DrainOrder } from '../storage/change-feed.js';
 import type { Server, ServerOptions } from './server.js';
 
 /** Command-line flag of an instance: it shares its port, and sends its parent a message when it listens. */
@@ -27,6 +28,9 @@ export interface Listening {
   readonly port: number;
   readonly tenantId: string | null;
 }
+
+/** The message of the parent to its instances: all of them are drained. */
+export const DRAIN_MESSAGE = 'drain';
 
 const isListening = (message: unknown): message is Listening =>
   typeof message === 'object' && message !== null && 'port' in message && typeof message.port === 'number';
@@ -56,6 +60,11 @@ export class Instance {
     const [code, signal] = (await ended) as [number | null, NodeJS.Signals | null];
     // A process that was just started does not handle the signal yet, and dies of it: it has no work to finish.
     if (code !== 0 && signal !== 'SIGTERM') throw new Error(`an instance ended with ${code ?? signal ?? 'nothing'}`);
+  }
+
+  /** Drains it; its parent drains all, so the port stays open. Nothing where it does not run. */
+  drain({ ms }: Pick<DrainOrder, 'ms'>): void {
+    if (this.child?.connected === true) this.child.send({ [DRAIN_MESSAGE]: ms });
   }
 
   /** Starts it. Resolves when it listens; rejects when it ends before. */
@@ -154,6 +163,7 @@ export async function startInstances(
     tenantId: listening?.tenantId ?? null,
     claimed: () => claimedAt(port),
     warnings,
+    drain: (order) => instances.forEach((instance) => instance.drain(order)),
     close: () => (closing ??= stopAll()),
   };
 }

@@ -17,7 +17,16 @@ import * as devices from '../devices/routes.js';
 import * as hosting from '../hosting/routes.js';
 import * as items from '../items/routes.js';
 import * as pairing from '../pairing/routes.js';
-import { docsPage, health, type HealthParts, webFile, welcome, type WebParts } from '../http/pages.js';
+import {
+  docsPage,
+  health,
+  type HealthParts,
+  ready,
+  type ReadyParts,
+  webFile,
+  welcome,
+  type WebParts,
+} from '../http/pages.js';
 
 /** Everything that the handlers of the table, HTTP and sockets need. */
 export type App = SocketParts &
@@ -29,6 +38,7 @@ export type App = SocketParts &
   hosting.HostingParts &
   billing.BillingParts &
   WebParts &
+  ReadyParts &
   HealthParts & { readonly docs?: Docs };
 
 type Columns = readonly [
@@ -117,6 +127,7 @@ const TRANSFERS: readonly Columns[] = [
 // prettier-ignore
 const PROCESS: readonly Columns[] = [
   ['GET', '/api/health', 'none', 'none', 'any', 0, health,   TENANTLESS],
+  ['GET', '/api/ready',  'none', 'none', 'any', 0, ready,    TENANTLESS],
   ['GET', '/',           'none', 'none', 'any', 0, welcome,  TENANTLESS],
   ['GET', '/docs',       'none', 'none', 'any', 0, docsPage, TENANTLESS],
   ['GET', '/docs/',      'none', 'none', 'any', 0, docsPage, TENANTLESS],

@@ -25,6 +25,7 @@ import {
   type Tenants,
 } from './compose.js';
 import { openDatabase, type Stop } from './database.js';
+import type { DrainOrder } from '../storage/change-feed.js';
 import { openDocs } from './docs.js';
 import { openWebApp } from './web.js';
 
@@ -48,6 +49,8 @@ export interface Server {
   claimed(): Promise<boolean>;
   /** For the operator, once, at start. */
   readonly warnings: readonly string[];
+  /** Sends the sockets away over `ms` and takes no new ones; requests are answered as ever. */
+  drain(order: DrainOrder): void;
   /**
    * Stops taking work, finishes what was taken, closes sockets with 1012 over `graceMs`, stops the database last.
    * Rejects with the first failure, after all parts were stopped. A second call waits for the first.
@@ -126,6 +129,12 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const blobs = await composeBlobs(parts);
   await composeNightly(parts, blobs.jobs);
   const front = await listen(parts, { options, tenants, services, hosting, blobs });
+  const drain = (order: DrainOrder): void => {
+    log.info({ instanceId, ...order, sockets: front.sockets }, 'the instance is being drained');
+    front.drain(order);
+  };
+  tenants.hooks.front = front;
+  tenants.hooks.onDrain = drain;
   let graceMs = 0;
   stops.push(async () => {
     await front.close(graceMs);
@@ -133,6 +142,8 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
     await front.settled();
   });
   await serveMetrics(parts, tenants, front);
+  // The operator sees its port from now on.
+  await tenants.feed.register();
   let closing: Promise<void> | undefined;
 
   return {
@@ -140,6 +151,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
     tenantId,
     claimed: async () => tenantId !== null && services.bootstrap.claimed(tenantId),
     warnings: secrets.warnings,
+    drain,
     close(grace) {
       graceMs = grace;
       return (closing ??= stopAll());
@@ -156,6 +168,9 @@ async function serveMetrics({ log, config, stops, meter }: Parts, { registry, la
     held: () => front.held(),
     actors: () => registry.size,
     pending_changes: () => lanes.waiting,
+    admission_waiting: () => front.admission.waiting,
+    admission_rate: () => front.admission.rate,
+    draining: () => Number(front.draining),
   });
   const listening = await meter.listen();
   stops.push(() => listening.close());
@@ -194,6 +209,7 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     tenants: tenants.registry,
     items: tenants.items,
     presence: tenants.presence,
+    ready: () => tenants.hooks.front?.draining !== true,
     docs,
     web,
   };

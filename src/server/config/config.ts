@@ -60,6 +60,8 @@ const VARIABLES = {
   port: wholeNumber('PORT', [8080, 0, 65_535], '0 takes a free port'),
   /** Processes that share the port; see src/server/app/instances.ts. */
   instances: wholeNumber('INSTANCES', [1, 1, 256], 'processes on one port'),
+  /** What SIGUSR2 and `service-admin drain` spread the leaving of sockets over, unless told otherwise; in minutes. */
+  drainMinutes: wholeNumber('DRAIN_MINUTES', [5, 0, 120], 'minutes'),
   /** Address to listen on. */
   host: variable('HOST', 'an IP address or a host name', { fallback: '0.0.0.0', parse: address }),
   /** One tenant, whatever the host, or one for each name under `baseDomain`. */

@@ -54,13 +54,16 @@ export class Tickets {
     return this.seal(body.text(deviceId).number(epoch).number(tokenExpiresAt), expiresAt);
   }
 
-  /** The device whose socket may open, for the first caller on any instance; else undefined. */
-  async redeemSocket(ticket: string, tenantId: string): Promise<Omit<SocketRight, 'tenantId'> | undefined> {
+  /** What a ticket says of the device whose socket may open, once it is spent, on any instance; else undefined. */
+  readSocket(
+    ticket: string,
+    tenantId: string,
+  ): (Omit<SocketRight, 'tenantId'> & { spend(): Promise<boolean> }) | undefined {
     const opened = this.open(KIND.socketTicket, ticket, tenantId);
     if (opened === undefined) return undefined;
     const { id, expiresAt, fields } = opened;
     const right = { deviceId: fields.text(), epoch: fields.number(), tokenExpiresAt: fields.number() };
-    return (await this.options.store.spendTicket(id, expiresAt, this.options.clock.now())) ? right : undefined;
+    return { ...right, spend: () => this.options.store.spendTicket(id, expiresAt, this.options.clock.now()) };
   }
 
   /**

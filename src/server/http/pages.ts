@@ -1,7 +1,7 @@
 /** Pages that any host serves: the web app, the reference, the welcome text and the health check. */
 import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
-import type { Health } from '../../protocol/replies.js';
+import type { Health, Ready } from '../../protocol/replies.js';
 import type { Docs, WebApp } from './ports.js';
 import { Page, Text, WebPage } from './reply.js';
 import type { Handler } from './route.js';
@@ -46,6 +46,18 @@ export const webFile: Handler<WebParts, WebPage> = ({ path }, { web }) => {
 
 /** What runs here. */
 export type HealthParts = Omit<Health, 'ok'>;
+
+/** Whether balancers may send new sockets here. */
+export interface ReadyParts {
+  readonly ready: () => boolean;
+}
+
+/** `GET /ready`: 503 while the instance is being drained. The database is not looked at: all would fail together. */
+export const ready: Handler<ReadyParts, Ready> = (ctx, parts) => {
+  const isReady = parts.ready();
+  if (!isReady) ctx.status = 503;
+  return { ready: isReady };
+};
 
 /** `GET /health`: the process runs; nothing else is checked. */
 export const health: Handler<HealthParts, Health> = (_, { version, commit }) => ({ ok: true, version, commit });

@@ -81,6 +81,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   /** Requests that wait for their admission or for their handler's answer. */
   private readonly waiting = new Set<RequestContext>();
   private whenIdle: (() => void)[] = [];
+  private ending = false;
 
   constructor(
     rows: readonly Row<P>[],
@@ -335,7 +336,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     const { giveUp, place } = ctx;
     // A long poll may be evicted: it is answered early, to make room for other requests.
     if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(ctx);
-    if (this.writer.closing) this.giveUp(ctx);
+    if (this.ending) this.giveUp(ctx);
   }
 
   /** The handler calls `answer` or `refuse` of the context, or has done so already. */
@@ -416,6 +417,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
    */
   beginEnd(): void {
     this.writer.closing = true;
+    this.ending = true;
     for (const ctx of this.waiting) this.giveUp(ctx);
   }
 

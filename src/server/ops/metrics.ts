@@ -13,6 +13,9 @@ const GAUGES = {
   actors: 'Tenants in memory.',
   pending_changes: 'Changes that were taken and are not answered.',
   calls: 'Requests under way.',
+  admission_waiting: 'Sockets that wait for the database to be let in.',
+  admission_rate: 'Sockets a second that the database is thought to let in here.',
+  draining: '1 while the instance is being drained.',
 };
 
 /** How to read them; `held` is the amount in use of each budget, by its name. */
@@ -56,6 +59,12 @@ export class Metrics implements Meter {
     'refusals_total',
     'Refused requests by the code of the error catalogue.',
     'code',
+  );
+
+  private readonly away = this.counter(
+    'sockets_turned_away_total',
+    'Sockets that were told when to come back, by why: the instance is drained, or the database cannot keep up.',
+    'why',
   );
 
   /** @param options.onFault is called for a failure of the port later on; scraping fails then, the service goes on. */
@@ -117,6 +126,10 @@ export class Metrics implements Meter {
 
   refused(code: string): void {
     this.refusals.labels(code).inc();
+  }
+
+  turnedAway(why: 'drain' | 'admission'): void {
+    this.away.labels(why).inc();
   }
 
   /** Listens. Resolves with the port and how to close it; rejects when the port cannot be bound. */

@@ -17,7 +17,8 @@ const CLOSE_GRACE_MS = 5_000;
 
 /** The user data of a socket in uWebSockets.js. */
 export interface SocketData {
-  socket: DeviceSocket;
+  /** Undefined: it was upgraded only to be told when to come back. */
+  socket: DeviceSocket | undefined;
 }
 
 /** The library's object for the connection. */

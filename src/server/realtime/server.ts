@@ -1,11 +1,12 @@
 /** The HTTP and WebSocket server: listening and shutdown. */
 import uWS, { type TemplatedApp, type us_listen_socket } from 'uWebSockets.js';
-import type { Timer } from '../../protocol/clock.js';
-import { CLOSE } from '../../protocol/close-codes.js';
+import type { Clock, Timer } from '../../protocol/clock.js';
 import { FRAME_MAX, SOCKET_UNSENT_MAX, UNSENT_MAX } from '../../protocol/limits.js';
 import { SocketRoom, type SocketData } from './device-socket.js';
 import { Pipeline } from '../http/pipeline.js';
 import type { Row } from '../http/route.js';
+import { Admission } from './admission.js';
+import { Departures } from './departures.js';
 import { Sockets } from './socket.js';
 import type { HttpConfig } from '../http/ports.js';
 import { noteOpening, SOCKET_PATH, Upgrader, type SocketParts } from './upgrade.js';
@@ -44,10 +45,19 @@ export interface Listener {
   readonly sockets: number;
   /** Requests that wait for their admission or their answer. */
   readonly calls: number;
+  /** Sockets that wait to be let in, and how many of them a second the database is thought to take. */
+  readonly admission: { readonly waiting: number; readonly rate: number };
+  /** It sends its sockets away and takes no new ones, since `drain`. */
+  readonly draining: boolean;
   /** What is held of each budget (reference, Limits), by its name. */
   held(): Readonly<Record<string, number>>;
   /** Closes every socket with a close code of the protocol (reference, Sockets, Close codes). */
   closeSockets(code: number): void;
+  /**
+   * Sends the sockets away over `ms`, and takes no new ones; requests are answered as ever. `alone`: the other processes
+   * on its port go on, so it takes no new connection. Called again, the sockets that are left go over the new time.
+   */
+  drain(order: { readonly ms: number; readonly alone: boolean }): void;
   /**
    * Stops: accepts no new connection, closes the sockets with 1012 spread over half of `graceMs`, waits up to `graceMs`
    * for requests under way, then closes all connections.
@@ -88,6 +98,43 @@ function appOf(sockets: Sockets, upgrader: Upgrader, pongGraceMs: number): Templ
   });
 }
 
+/** What a stop and a drain end. */
+interface Ending {
+  readonly clock: Clock;
+  readonly pipeline: Pick<Pipeline<never>, 'beginEnd' | 'drained' | 'writer'>;
+  readonly upgrader: Upgrader;
+  readonly admission: Admission;
+  readonly departures: Departures;
+  readonly stopListening: () => void;
+}
+
+/** Takes nothing new, closes the sockets over half of `graceMs`, and waits up to `graceMs` for requests under way. */
+async function endWork(ending: Ending, graceMs: number): Promise<void> {
+  const { clock, pipeline, upgrader, admission, departures } = ending;
+  ending.stopListening();
+  upgrader.closing = true;
+  admission.close();
+  pipeline.beginEnd();
+  let timer: Timer | undefined;
+  const grace = new Promise<void>((resolve) => {
+    timer = clock.setTimer(graceMs, resolve);
+  });
+  await departures.over(graceMs / 2);
+  await Promise.race([pipeline.drained(), grace]);
+  timer?.cancel();
+}
+
+/** `closes`: the port is left to the other processes on it. */
+function beginDrain(ending: Ending, { ms, closes }: { readonly ms: number; readonly closes: boolean }): void {
+  const { pipeline, upgrader, admission, departures } = ending;
+  upgrader.draining = true;
+  admission.close();
+  // Whoever asks the next time does so on another connection, which a proxy opens to another instance.
+  pipeline.writer.closing = true;
+  if (closes) ending.stopListening();
+  void departures.over(ms);
+}
+
 /**
  * Starts the server with these rows. `sharePort`: other processes of this service listen on the same port. `socketsMax`:
  * how many device sockets it admits (see `socketsThatFit`). Rejects when it cannot listen.
@@ -109,21 +156,21 @@ export async function startListening<P extends SocketParts>(
     most: socketsMax,
   });
   const room = new SocketRoom(clock, UNSENT_MAX);
-  const upgrader = new Upgrader(parts, pipeline, sockets, room);
+  const { random } = Math;
+  const admission = new Admission({ clock, random });
+  const departures = new Departures({ clock, random, sockets: () => sockets.all() });
+  const upgrader = new Upgrader(parts, { pipeline, sockets, room, admission, random });
   const app = appOf(sockets, upgrader, config.wsPongGraceMs).any('/*', pipeline.handle);
   const listening = await listen(app, config, sharePort);
-
+  const port = uWS.us_socket_local_port(listening);
+  let listens = true;
+  const stopListening = (): void => {
+    if (listens) uWS.us_listen_socket_close(listening);
+    listens = false;
+  };
+  const ending = { clock, pipeline, upgrader, admission, departures, stopListening };
   const stop = async (graceMs: number): Promise<void> => {
-    uWS.us_listen_socket_close(listening);
-    upgrader.closing = true;
-    pipeline.beginEnd();
-    let timer: Timer | undefined;
-    const grace = new Promise<void>((resolve) => {
-      timer = clock.setTimer(graceMs, resolve);
-    });
-    await sockets.closeAll(CLOSE.restart, 'restart', graceMs / 2);
-    await Promise.race([pipeline.drained(), grace]);
-    timer?.cancel();
+    await endWork(ending, graceMs);
     sockets.stop();
     pipeline.rates.stop();
     app.close();
@@ -131,7 +178,11 @@ export async function startListening<P extends SocketParts>(
   let stopping: Promise<void> | undefined;
 
   return {
-    port: uWS.us_socket_local_port(listening),
+    port,
+    admission,
+    get draining() {
+      return upgrader.draining;
+    },
     get sockets() {
       return sockets.size;
     },
@@ -142,7 +193,11 @@ export async function startListening<P extends SocketParts>(
       ...pipeline.budgets.held(),
       sockets_unsent: room.budget.held,
     }),
-    closeSockets: (code) => void sockets.closeAll(code, '', 0),
+    closeSockets: (code) => sockets.all().forEach((socket) => socket.close(code, '')),
+    drain: ({ ms, alone }) => {
+      // A stop is the shorter way.
+      if (stopping === undefined) beginDrain(ending, { ms, closes: alone && sharePort });
+    },
     close: (graceMs) => (stopping ??= stop(graceMs)),
     settled: () => pipeline.drained(),
   };

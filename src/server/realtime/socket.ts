@@ -1,7 +1,7 @@
 /** Device sockets (reference, Sockets): frames of clients, heartbeats, close codes. */
 import type { Clock } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
-import { codeOf, invalid, ServiceError, unavailable } from '../../protocol/errors.js';
+import { codeOf, invalid, ServiceError } from '../../protocol/errors.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../../protocol/frames.js';
 import { FRAME_MAX, FRAMES_PENALTY_MS, SOCKET_UNSENT_MAX, SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
 import { validateHelloFrame } from '../http/validators.js';
@@ -16,10 +16,6 @@ const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies Ping
 const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
 /** A client's heartbeat in its usual spelling: it is compared, since parsing would be most of the cost of an idle socket. */
 const PONG_BYTES = Buffer.from(PONG);
-/** Retry-After of a process that has its maximum of sockets, s. */
-const FULL_RETRY_S = 10;
-/** `closeAll` closes sockets in batches at this interval, ms. */
-const SPREAD_STEP_MS = 50;
 
 /** What sockets need; times in ms. */
 export interface SocketsOptions {
@@ -72,6 +68,11 @@ export class Sockets {
     return this.wheel.size;
   }
 
+  /** The process has its maximum. */
+  get full(): boolean {
+    return this.size >= this.options.most;
+  }
+
   private silentAt(socket: DeviceSocket): number {
     return Math.max(this.since + socket.lastSeen, this.stalledAt) + this.options.pongGraceMs;
   }
@@ -114,7 +115,7 @@ export class Sockets {
 
   message(wire: Wire, message: ArrayBuffer, isBinary: boolean): void {
     const { socket } = wire.getUserData();
-    if (socket.closing) return;
+    if (socket === undefined || socket.closing) return;
     if (message.byteLength > FRAME_MAX) {
       socket.close(CLOSE.tooLarge, 'frame too large');
       return;
@@ -131,7 +132,7 @@ export class Sockets {
   /** A ping or pong of the WebSocket protocol: a sign of life like any other frame. The library answers pings. */
   heard(wire: Wire, message: ArrayBuffer): void {
     const { socket } = wire.getUserData();
-    if (socket.closing || !this.counted(socket, message.byteLength)) return;
+    if (socket === undefined || socket.closing || !this.counted(socket, message.byteLength)) return;
     if (socket.account() > SOCKET_UNSENT_MAX) socket.close(CLOSE.overloaded, 'overloaded');
   }
 
@@ -155,12 +156,9 @@ export class Sockets {
   }
 
   /**
-   * Throws `rate_limited` when the device has its maximum of sockets, or exceeded a rate on one a short time ago, and
-   * `unavailable` when the process has its maximum: the device may find place in another one.
+   * Throws `rate_limited` when the device has its maximum of sockets, or exceeded a rate on one a short time ago.
    */
   admit(actor: TenantActor, deviceId: string): void {
-    if (this.size >= this.options.most)
-      throw unavailable('this server has as many sockets as it can hold', FULL_RETRY_S);
     if (this.penalties.size > 0) this.checkPenalty(`${actor.tenantId}/${deviceId}`);
     if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
     throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
@@ -203,13 +201,14 @@ export class Sockets {
    */
   drained(wire: Wire): void {
     const { socket } = wire.getUserData();
-    if (socket.drained() > 0 || socket.closing) return;
+    if (socket === undefined || socket.drained() > 0 || socket.closing) return;
     const { session } = socket;
     if (session !== undefined) this.guarded(socket, () => socket.actor.drained(session));
   }
 
   closed(wire: Wire, code: number): void {
     const { socket } = wire.getUserData();
+    if (socket === undefined) return;
     socket.gone();
     this.wheel.remove(socket);
     const { session } = socket;
@@ -228,16 +227,9 @@ export class Sockets {
     log.debug({ tenantId: socket.actor.tenantId, deviceId: socket.deviceId, shape: socket.shape, code }, message);
   }
 
-  /** Closes every socket, spread over `spreadMs`, so that their devices do not reconnect all at once. */
-  async closeAll(code: number, reason: string, spreadMs: number): Promise<void> {
-    const { clock } = this.options;
-    const sockets = this.wheel.items();
-    const steps = Math.max(1, Math.min(sockets.length, Math.floor(spreadMs / SPREAD_STEP_MS)));
-    for (let step = 0; step < steps; step++) {
-      const [from, to] = [step, step + 1].map((edge) => Math.floor((sockets.length * edge) / steps));
-      for (const socket of sockets.slice(from, to)) socket.close(code, reason);
-      if (step + 1 < steps) await new Promise<void>((resolve) => void clock.setTimer(spreadMs / steps, resolve));
-    }
+  /** The open sockets, in no particular order. */
+  all(): DeviceSocket[] {
+    return this.wheel.items();
   }
 
   stop(): void {

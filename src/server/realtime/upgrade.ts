@@ -1,9 +1,12 @@
 /** Opening a socket: every check of a request, then the upgrade (reference, Sockets, Opening). */
 import type { HttpRequest, HttpResponse, us_socket_context_t } from 'uWebSockets.js';
 import type { TokenClaims } from '../http/tokens.js';
+import { CLOSE } from '../../protocol/close-codes.js';
 import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
+import { retryAfterReason } from '../../protocol/retry-after.js';
 import type { Shape } from '../../protocol/shape.js';
-import { bearerOf, checkState, type Caller } from '../http/authenticate.js';
+import { bearerOf, checkState, ownerOf, type Caller } from '../http/authenticate.js';
+import { TurnedAway, type Admission } from './admission.js';
 import type { Pipeline } from '../http/pipeline.js';
 import { DeviceSocket, type SocketRoom, type Wire } from './device-socket.js';
 import type { HttpParts } from '../http/ports.js';
@@ -42,35 +45,49 @@ export const noteOpening = opening.push.bind(opening) as (wire: Wire) => void;
 export interface SocketParts extends HttpParts {
   /** Tickets that open one socket each (reference, HTTP, Tokens). */
   readonly tickets: {
-    redeemSocket(
-      ticket: string,
-      tenantId: string,
-    ): Promise<{ readonly deviceId: string; readonly epoch: number; readonly tokenExpiresAt: number } | undefined>;
+    /** What a ticket says, which costs no statement; undefined for one that is altered, late or another tenant's. */
+    readSocket(ticket: string, tenantId: string): SocketTicket | undefined;
   };
   readonly presence: SocketsOptions['presence'];
 }
 
+/** A socket ticket whose MAC holds. */
+export interface SocketTicket {
+  readonly deviceId: string;
+  readonly epoch: number;
+  readonly tokenExpiresAt: number;
+  /** Uses it up: true for the first caller on any instance. Throws `unavailable`. */
+  spend(): Promise<boolean>;
+}
+
+/** A device that comes to a drained or a full server is told to come back within so many seconds, at random. */
+const ELSEWHERE_S = 10;
+
 /** The steps of a request that an upgrade takes too. */
-type Admission = Pick<
-  Pipeline<HttpParts>,
-  'begin' | 'hold' | 'writer' | 'authenticator' | 'budgets' | 'claim' | 'rates'
->;
+type Steps = Pick<Pipeline<HttpParts>, 'begin' | 'hold' | 'writer' | 'authenticator' | 'budgets' | 'claim' | 'rates'>;
 
 /** Opens sockets: checks the upgrade like a request, then passes the connection to `Sockets`. */
 export class Upgrader {
   /** While the server stops, no socket is opened. */
   closing = false;
+  /** The server is being drained: whoever comes is sent to another instance. */
+  draining = false;
 
   constructor(
     private readonly app: SocketParts,
-    private readonly pipeline: Admission,
-    private readonly sockets: Sockets,
-    private readonly room: SocketRoom,
+    private readonly parts: {
+      readonly pipeline: Steps;
+      readonly sockets: Sockets;
+      readonly room: SocketRoom;
+      readonly admission: Admission;
+      /** Yields a number from 0 to 1 (excluded). */
+      readonly random: () => number;
+    },
   ) {}
 
   /** The connection was closed, maybe while it was being opened. */
   closed(wire: Wire, code: number): void {
-    if (opening.pop() === undefined) this.sockets.closed(wire, code);
+    if (opening.pop() === undefined) this.parts.sockets.closed(wire, code);
   }
 
   /** Never throws: a refusal is answered like that of any other request (reference, Errors). */
@@ -82,17 +99,17 @@ export class Upgrader {
       version: req.getHeader('sec-websocket-version'),
       context,
     };
-    const ctx = this.pipeline.begin(res, req);
+    const { pipeline } = this.parts;
+    const ctx = pipeline.begin(res, req);
     if (ctx.framing !== undefined) return;
     ctx.route = SOCKET_PATH;
     try {
       this.checkForm(ctx, handshake);
       const caller = this.callerOf(ctx);
-      if (caller instanceof Promise) {
-        this.pipeline.hold(ctx, caller, (found) => this.open(ctx, handshake, found));
-      } else this.open(ctx, handshake, caller);
+      if (caller instanceof Promise) pipeline.hold(ctx, caller, (found) => this.open(ctx, handshake, found));
+      else this.open(ctx, handshake, caller);
     } catch (error) {
-      this.pipeline.writer.fail(ctx, error);
+      pipeline.writer.fail(ctx, error);
     }
   }
 
@@ -104,38 +121,58 @@ export class Upgrader {
   }
 
   /** The Authorization header takes precedence over `?token=`, that over `?ticket=` (reference, HTTP, Tokens). */
-  private callerOf(ctx: RequestContext): Caller | Promise<Caller> {
-    const { authenticator, budgets } = this.pipeline;
+  private callerOf(ctx: RequestContext): Caller | TurnedAway | Promise<Caller | TurnedAway> {
+    const { authenticator } = this.parts.pipeline;
     ctx.tenantId = authenticator.tenantOf(ctx.host);
     const given = ctx.authorization === '' ? credential(ctx, 'token') : bearerOf(ctx.authorization);
     const ticket = given === undefined && ctx.authorization === '' ? credential(ctx, 'ticket') : undefined;
     if (ticket === '') throw new ServiceError('no_token');
-    if (ticket !== undefined) {
-      // Charged as an unauthenticated client's until the ticket has been verified.
-      budgets.enter(ctx);
-      return this.redeem(ctx, ticket);
-    }
+    if (ticket !== undefined) return this.byTicket(ctx, ticket);
     const claims = authenticator.claimsOf(given, ctx.tenantId);
     const known = authenticator.knownCallerOf(claims);
-    if (known === undefined) {
-      this.pipeline.claim(ctx, claims);
-      return authenticator.callerOf(claims);
-    }
+    if (known === undefined) return this.byClaims(ctx, claims, () => authenticator.callerOf(claims));
     // Not charged as under way: this request is over before `handle` returns.
     ctx.claims = claims;
     ctx.owner = known.owner;
     return known;
   }
 
-  private async redeem(ctx: RequestContext, ticket: string): Promise<Caller> {
+  private byTicket(ctx: RequestContext, text: string): TurnedAway | Promise<Caller | TurnedAway> {
     const { tenantId } = ctx;
-    const right = await this.app.tickets.redeemSocket(ticket, tenantId);
-    if (right === undefined) throw new ServiceError('bad_token', 'the ticket is unknown, used or expired');
-    const { deviceId, epoch, tokenExpiresAt: expiresAt } = right;
+    const bad = (): ServiceError => new ServiceError('bad_token', 'the ticket is unknown, used or expired');
+    const ticket = this.app.tickets.readSocket(text, tenantId);
+    if (ticket === undefined) throw bad();
+    const { deviceId, epoch, tokenExpiresAt: expiresAt } = ticket;
     const claims: TokenClaims = { tenantId, deviceId, epoch, expiresAt };
-    this.pipeline.budgets.leave(ctx);
-    this.pipeline.claim(ctx, claims);
-    return this.pipeline.authenticator.callerOf(claims);
+    return this.byClaims(ctx, claims, async () => {
+      if (!(await ticket.spend())) throw bad();
+      return this.parts.pipeline.authenticator.callerOf(claims);
+    });
+  }
+
+  /** The database has to be asked: in a round of the admission. A server that is drained does not ask it any more. */
+  private byClaims(
+    ctx: RequestContext,
+    claims: TokenClaims,
+    find: () => Caller | Promise<Caller>,
+  ): TurnedAway | Promise<Caller | TurnedAway> {
+    const { pipeline, admission } = this.parts;
+    pipeline.claim(ctx, claims);
+    const refused = this.refused();
+    if (refused !== undefined) return refused;
+    // A client that has gone meanwhile is asked nothing for; what stands for its caller is not looked at.
+    const work = async (): Promise<Caller | TurnedAway> => (ctx.over ? this.elsewhere(CLOSE.restart) : find());
+    return admission.take({ tenantId: ctx.tenantId, owner: ownerOf(claims) }, work);
+  }
+
+  /** Neither a drained server nor one with all the sockets that it can hold opens another; undefined: it may. */
+  private refused(): TurnedAway | undefined {
+    if (this.draining) return this.elsewhere(CLOSE.restart);
+    return this.parts.sockets.full ? this.elsewhere(CLOSE.overloaded) : undefined;
+  }
+
+  private elsewhere(code: TurnedAway['code']): TurnedAway {
+    return new TurnedAway(code, 1 + this.parts.random() * (ELSEWHERE_S - 1));
   }
 
   /** The shape comes from the URL only: browsers cannot set headers of a socket (reference, HTTP, The two shapes). */
@@ -144,13 +181,18 @@ export class Upgrader {
     return named === 'a' || named === 'b' ? named : this.app.config.wireShape;
   }
 
-  private open(ctx: RequestContext, handshake: Handshake, { actor, device }: Caller): void {
+  private open(ctx: RequestContext, handshake: Handshake, found: Caller | TurnedAway): void {
     if (ctx.over) return;
-    if (this.closing) return this.pipeline.writer.refuse(ctx, unavailable('the server is stopping'));
+    const { pipeline, sockets, room } = this.parts;
+    if (this.closing) return pipeline.writer.refuse(ctx, unavailable('the server is stopping'));
+    if (found instanceof TurnedAway) return this.turnAway(ctx, handshake, found);
+    const refused = this.refused();
+    if (refused !== undefined) return this.turnAway(ctx, handshake, refused);
+    const { actor, device } = found;
     ctx.deviceId = device.id;
     checkState(actor.state, 'read');
-    this.pipeline.rates.take(ctx.owner, 'read');
-    this.sockets.admit(actor, device.id);
+    pipeline.rates.take(ctx.owner, 'read');
+    sockets.admit(actor, device.id);
     if (ctx.fault !== undefined) throw ctx.fault;
     this.app.devices.touch(ctx.tenantId, device);
     const socket = new DeviceSocket(
@@ -160,21 +202,33 @@ export class Upgrader {
         tokenEpoch: ctx.claims.epoch,
         shape: this.shapeOf(ctx),
         expiresAt: ctx.claims.expiresAt,
-        room: this.room,
+        room,
       },
       this.app.clock.now(),
     );
-    ctx.end();
-    const { key, protocol, extensions, context } = handshake;
-    // After the callback the library reads the response once more, though the upgrade has freed the end of it. Memory
-    // that was allocated there meanwhile may contain a bit that means "close". So nothing of ours runs in between: no
-    // callback, no `open`, and no property is set (reference, Dependencies).
-    const { res } = ctx;
-    res.cork(res.upgrade.bind(res, {}, key, protocol, extensions, context));
-    const wire = opening.pop();
-    if (wire === undefined) return; // it is closed already
+    const wire = upgraded(ctx, handshake);
+    if (wire === undefined) return;
     wire.getUserData().socket = socket;
     socket.wire = wire;
-    this.sockets.opened(socket);
+    sockets.opened(socket);
   }
+
+  /** Opens it only to say when to come back: a browser's script reads no refusal of an upgrade. */
+  private turnAway(ctx: RequestContext, handshake: Handshake, { code, seconds }: TurnedAway): void {
+    // The rate holds for a device that does not keep to the time.
+    this.parts.pipeline.rates.take(ctx.owner, 'read');
+    this.app.meter?.turnedAway(code === CLOSE.restart ? 'drain' : 'admission');
+    upgraded(ctx, handshake)?.end(code, retryAfterReason(seconds));
+  }
+}
+
+/** Upgrades the connection; undefined where it is closed already. */
+function upgraded(ctx: RequestContext, { key, protocol, extensions, context }: Handshake): Wire | undefined {
+  ctx.end();
+  // After the callback the library reads the response once more, though the upgrade has freed the end of it. Memory
+  // that was allocated there meanwhile may contain a bit that means "close". So nothing of ours runs in between: no
+  // callback, no `open`, and no property is set (reference, Dependencies).
+  const { res } = ctx;
+  res.cork(res.upgrade.bind(res, {}, key, protocol, extensions, context));
+  return opening.pop();
 }

@@ -59,6 +59,33 @@ interface Notice {
   readonly wants?: string;
 }
 
+/** What an instance says of itself, for the operator. */
+export interface Standing {
+  readonly host: string;
+  readonly pid: number;
+  /** 0: it does not listen yet. */
+  readonly port: number;
+  readonly version: string;
+  readonly sockets: number;
+  readonly draining: boolean;
+}
+
+/** The operator's order to send the sockets away. */
+export interface DrainOrder {
+  /** Over how long, ms. */
+  readonly ms: number;
+  /** The other processes on its port go on. */
+  readonly alone: boolean;
+}
+
+interface Registered {
+  readonly fresh: boolean;
+  readonly others: number;
+  readonly asked_at: number | null;
+  readonly ms: number;
+  readonly alone: boolean;
+}
+
 /** What the feed is made of. */
 export interface ChangeFeedOptions {
   readonly instanceId: string;
@@ -77,6 +104,10 @@ export interface ChangeFeedOptions {
   readonly onConnected: () => void;
   /** The first other instance appeared, or this one's registration was lost: everything has to be announced again. */
   readonly onOthers: () => void;
+  /** This instance, as it is now. */
+  readonly standing: () => Standing;
+  /** The operator has ordered it, by `service-admin drain`. */
+  readonly onDrain: (order: DrainOrder) => void;
   readonly onFault: (error: unknown) => void;
   readonly meter?: Meter;
 }
@@ -106,6 +137,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private readonly listening = new Set<Promise<void>>();
   private unheard = 0;
   private others = 0;
+  /** When the last order to drain was given, by the database's clock. */
+  private drainAskedAt: number | null = null;
   private closed = false;
 
   constructor(private readonly options: ChangeFeedOptions) {}
@@ -120,6 +153,11 @@ export class ChangeFeed implements ChangeAnnouncer {
     await this.listen();
     this.setBeatTimer();
     await this.beating.join();
+  }
+
+  /** Says anew how this instance stands, before its next heartbeat. */
+  async register(): Promise<void> {
+    await this.beating.fresh();
   }
 
   /**
@@ -341,7 +379,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.closed) return;
     this.reported = false;
     try {
-      await this.register();
+      await this.registerNow();
       this.renewSubscriptions();
       // Not awaited: it may take until the network is back, and heartbeats have to continue.
       if (++this.unheard > UNHEARD_MAX && !this.closed) this.listenAnew();
@@ -351,26 +389,25 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /** By the database's clock: instances' clocks may differ. */
-  private async register(): Promise<void> {
-    const { rows } = await this.options.pool.query<{ fresh: boolean; others: number }>(
-      `WITH now AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms),
-       gone AS (DELETE FROM instances i USING now WHERE i.seen_at < now.ms - ${FORGET_MS} RETURNING i.id),
-       left_over AS (DELETE FROM presence p USING gone WHERE p.instance_id = gone.id),
-       mine AS (
-         INSERT INTO instances AS i SELECT $1, now.ms FROM now
-         ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at RETURNING xmax = 0 AS fresh
-       ),
-       told AS (SELECT pg_notify('${CHANNEL}', $2))
-       SELECT mine.fresh, (
-         SELECT count(*)::integer FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
-       ) AS others FROM mine, told`,
-      [this.options.instanceId, JSON.stringify({ from: this.options.instanceId } satisfies Notice)],
-    );
+  private async registerNow(): Promise<void> {
+    const { host, pid, port, version, sockets, draining } = this.options.standing();
+    const beat = JSON.stringify({ from: this.options.instanceId } satisfies Notice);
+    const { rows } = await this.options.pool.query<Registered>(REGISTER, [
+      ...[this.options.instanceId, beat],
+      ...[host, pid, port, version, sockets, draining],
+    ]);
     const found = rows[0];
     if (found === undefined) return;
     const appeared = this.others === 0 && found.others > 0;
     this.others = found.others;
     if (appeared || (found.fresh && found.others > 0)) this.options.onOthers();
+    const { asked_at: askedAt, ms, alone } = found;
+    // A row that was lost with the database tells of no order: the one that was followed stands.
+    if (askedAt === null || askedAt === this.drainAskedAt) return;
+    this.drainAskedAt = askedAt;
+    this.options.onDrain({ ms, alone });
+    // The operator waits for the word that it follows.
+    void this.beating.fresh();
   }
 
   /**
@@ -393,6 +430,24 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.listening.add(attempt);
   }
 }
+
+/** One statement for a heartbeat: it also reads what the operator asks. */
+const REGISTER = `
+  WITH now AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms),
+  gone AS (DELETE FROM instances i USING now WHERE i.seen_at < now.ms - ${FORGET_MS} RETURNING i.id),
+  left_over AS (DELETE FROM presence p USING gone WHERE p.instance_id = gone.id),
+  mine AS (
+    INSERT INTO instances AS i (id, seen_at, host, pid, port, version, sockets, draining)
+    SELECT $1, now.ms, $3, $4, $5, $6, $7, $8 FROM now
+    ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, host = excluded.host, pid = excluded.pid,
+      port = excluded.port, version = excluded.version, sockets = excluded.sockets, draining = excluded.draining
+    RETURNING xmax = 0 AS fresh, drain_asked_at, drain_ms, drain_alone
+  ),
+  told AS (SELECT pg_notify('${CHANNEL}', $2))
+  SELECT mine.fresh, mine.drain_asked_at AS asked_at, coalesce(mine.drain_ms, 0) AS ms,
+    coalesce(mine.drain_alone, false) AS alone, (
+      SELECT count(*)::integer FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
+    ) AS others FROM mine, told`;
 
 const later = (one: HintedGeneration, other: HintedGeneration): HintedGeneration =>
   one === 'newer' || other === 'newer' ? 'newer' : Math.max(one, other);

@@ -5,6 +5,7 @@ import type { Clock, Timer } from '../../protocol/clock.js';
 import { unavailable } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
+import { retryAfterReason, TAKEN_PER_S } from '../../protocol/retry-after.js';
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { ItemRow } from './change.js';
@@ -173,7 +174,11 @@ export class TenantRegistry {
 
   /** The database has another epoch: everything cached here is invalid. */
   restart(): void {
-    for (const tenantId of [...this.actors.keys()]) this.drop(tenantId, CLOSE.restart, 'history changed');
+    let before = 0;
+    for (const [tenantId, { sessionCount }] of [...this.actors]) {
+      this.drop(tenantId, CLOSE.restart, retryAfterReason(before / TAKEN_PER_S));
+      before += sessionCount;
+    }
   }
 
   private drop(tenantId: string, code: number, reason: string): void {

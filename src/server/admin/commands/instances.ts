@@ -1,0 +1,163 @@
+/** The server processes that run: which there are, and sending the sockets of some of them away before a restart. */
+import { InvalidArgumentError } from 'commander';
+import { delay, systemClock } from '../../../protocol/clock.js';
+import { HEAD_COMPARE_MS } from '../../../protocol/limits.js';
+import { counted, sanitizeText, show, table, throttledProgress } from '../../../terminal/output.js';
+import { CommandError, EXIT, type Terminal } from '../../../terminal/terminal.js';
+import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
+import type { InstanceRow, OperatorStore } from '../store.js';
+
+const MINUTE_MS = 60_000;
+const MINUTES_MAX = 120;
+/** Between two looks at the instances, ms. */
+const LOOK_MS = 1_000;
+/** An instance reads its order with a heartbeat, and says with the next one that it follows. */
+const FOLLOWS_MS = 4 * HEAD_COMPARE_MS;
+/** Beyond the time of the order: the last sockets get what is unsent, and the instance has to say so. */
+const LATE_MS = 60_000;
+
+/** Adds the command. */
+export function registerInstances(program: AdminCommand): void {
+  program
+    .command('instances')
+    .summary('the server processes that run, with their sockets')
+    .description('List the server processes that run on this database, as of their last heartbeat')
+    .examples('instances', 'instances --json')
+    .does(async ({ terminal, withReady }) => {
+      const instances = await withReady(({ store }) => store.instances());
+      show(terminal, { instances }, () =>
+        instances.length === 0 ? ['No server runs on this database.'] : lines(terminal, instances),
+      );
+    });
+}
+
+const stateOf = ({ draining, sockets }: InstanceRow): string =>
+  draining ? (sockets === 0 ? 'drained' : 'draining') : 'serving';
+
+const lines = (terminal: Terminal, rows: readonly InstanceRow[]): string[] =>
+  table(
+    terminal,
+    ['Instance', 'Machine', 'Process', 'Port', 'Version', 'Sockets', 'State'].map((title) => ({ title })),
+    rows.map((row) => [
+      ...[row.id, sanitizeText(row.host), String(row.pid), String(row.port), sanitizeText(row.version)],
+      ...[String(row.sockets), stateOf(row)],
+    ]),
+  );
+
+function minutesOf(text: string): number {
+  const minutes = /^\d{1,3}$/.test(text) ? Number(text) : NaN;
+  if (!(minutes <= MINUTES_MAX)) throw new InvalidArgumentError(`takes a number from 0 to ${MINUTES_MAX}.`);
+  return minutes;
+}
+
+/** Adds the command. */
+export function registerDrain(program: AdminCommand): void {
+  program
+    .command('drain')
+    .summary('send the sockets of an instance away, before it is stopped')
+    .description(
+      'Send the sockets of an instance, or of all on one machine, to the others over some minutes. It is not ready from ' +
+        'then on, takes no sockets, and answers requests as ever. Ends when no socket is left; interrupted, the ' +
+        'draining goes on. A restart ends it',
+    )
+    .argument('<instance>', 'its name, or that of its machine, as `instances` shows it')
+    .option('--minutes <count>', 'over so many minutes; left out: DRAIN_MINUTES', minutesOf)
+    .option('--force', 'also where no other instance is left to take the sockets')
+    .examples('drain sync-1', 'drain 01K2ZD6E0Q4W3SMXX0PZ7VJ5R1 --minutes 2')
+    .does(drain);
+}
+
+async function drain(
+  { terminal, config, withReady }: AdminContext,
+  named: string,
+  { minutes = config().drainMinutes, force = false }: { readonly minutes?: number; readonly force?: boolean },
+): Promise<void> {
+  await withReady(async ({ store }) => {
+    const all = await store.instances();
+    const chosen = all.filter(({ id, host }) => id === named || host === named);
+    requireChosen(named, chosen);
+    const left = all.filter((one) => !one.draining && !chosen.includes(one));
+    if (left.length === 0 && !force) throw nobodyLeft();
+    const alone = (one: InstanceRow): boolean =>
+      all.some((other) => other.host === one.host && other.port === one.port && !chosen.includes(other));
+    const [single, whole] = [chosen.filter(alone), chosen.filter((one) => !alone(one))];
+    if (single.length > 0) await store.drain(idsOf(single), minutes * MINUTE_MS, true);
+    if (whole.length > 0) await store.drain(idsOf(whole), minutes * MINUTE_MS, false);
+    const gone = await emptied({ store, terminal, chosen, ms: minutes * MINUTE_MS });
+    const sockets = chosen.reduce((sum, one) => sum + one.sockets, 0);
+    show(terminal, { drained: idsOf(chosen), sockets, stopped: gone }, () => [
+      `Drained: ${counted(chosen.length, 'instance')}, which had ${counted(sockets, 'socket')}. Stop or restart ` +
+        `${chosen.length === 1 ? 'it' : 'them'} now.`,
+      gone.length > 0 && `${counted(gone.length, 'instance')} of them stopped meanwhile.`,
+    ]);
+  });
+}
+
+const idsOf = (rows: readonly InstanceRow[]): string[] => rows.map(({ id }) => id);
+
+function requireChosen(named: string, chosen: readonly InstanceRow[]): void {
+  if (chosen.length > 0) return;
+  throw new CommandError(
+    EXIT.notFound,
+    `no instance or machine is called ${JSON.stringify(named)}`,
+    `See \`${ADMIN_NAME} instances\`.`,
+    { code: 'instance_not_found' },
+  );
+}
+
+const nobodyLeft = (): CommandError =>
+  new CommandError(
+    EXIT.refused,
+    'no other instance would be left to take the sockets',
+    'Start another one first. To send them away all the same, until the restart: --force.',
+    { code: 'last_instance' },
+  );
+
+interface Watch {
+  readonly store: OperatorStore;
+  readonly terminal: Terminal;
+  readonly chosen: readonly InstanceRow[];
+  readonly ms: number;
+}
+
+/** Waits until the instances have no socket, or stopped; resolves with those that stopped. */
+async function emptied({ store, terminal, chosen, ms }: Watch): Promise<string[]> {
+  const begun = systemClock.now();
+  const tell = throttledProgress(terminal);
+  for (;;) {
+    const now = systemClock.now();
+    const there = (await store.instances()).filter(({ id }) => idsOf(chosen).includes(id));
+    const open = there.filter((one) => !one.draining || one.sockets > 0);
+    if (open.length === 0) {
+      terminal.progress('');
+      return idsOf(chosen).filter((id) => !idsOf(there).includes(id));
+    }
+    const sockets = open.reduce((sum, one) => sum + one.sockets, 0);
+    const idle = open.filter(({ draining }) => !draining);
+    if (idle.length > 0 && now - begun > FOLLOWS_MS) throw notFollowed(idle);
+    if (now - begun > ms + LATE_MS) throw notEmptied(sockets);
+    const minutes = Math.max(0, Math.ceil((begun + ms - now) / MINUTE_MS));
+    tell(() => `Draining: ${counted(sockets, 'socket')} left, ${counted(minutes, 'minute')} to go`);
+    await delay(systemClock, LOOK_MS, terminal.interrupted).catch(() => {
+      throw new CommandError(EXIT.interrupted, 'interrupted; the draining goes on', undefined, { code: 'interrupted' });
+    });
+  }
+}
+
+const notFollowed = (idle: readonly InstanceRow[]): CommandError =>
+  new CommandError(
+    EXIT.unavailable,
+    `${counted(idle.length, 'instance')} did not take the order: ${idsOf(idle).join(', ')}`,
+    'It may be of an older version, or hang: stop it with SIGTERM.',
+    { code: 'not_followed' },
+  );
+
+const notEmptied = (sockets: number): CommandError =>
+  new CommandError(
+    EXIT.failure,
+    `${counted(sockets, 'socket')} did not go in time`,
+    'Stop the instance all the same.',
+    {
+      code: 'not_emptied',
+    },
+  );

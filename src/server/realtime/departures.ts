@@ -1,0 +1,94 @@
+/**
+ * Sends the sockets of a process away, spread over a time and in random order, each with a time to come back (reference,
+ * Sockets, Close codes). A server that stops does it within seconds, one that is drained within minutes.
+ */
+import type { Clock, Timer } from '../../protocol/clock.js';
+import { CLOSE } from '../../protocol/close-codes.js';
+import { retryAfterReason, TAKEN_PER_S } from '../../protocol/retry-after.js';
+import type { DeviceSocket } from './device-socket.js';
+
+/** Least time between two steps, ms. */
+const STEP_MS = 50;
+/** Sockets that one step closes: a close is a system call, and pushes to the others go on in between. */
+const STEP_MAX = 1_000;
+
+interface Departure {
+  /** What has to go. From `at` on in random order; what lies before has gone. */
+  readonly sockets: DeviceSocket[];
+  at: number;
+  readonly begunAt: number;
+  readonly ms: number;
+  readonly done: () => void;
+}
+
+/** One departure at a time; a second one replaces the first, with the sockets that are left. */
+export class Departures {
+  private current: Departure | undefined;
+  private timer: Timer | undefined;
+
+  constructor(
+    private readonly options: {
+      readonly clock: Clock;
+      /** Yields a number from 0 to 1 (excluded). */
+      readonly random: () => number;
+      /** The open sockets. */
+      readonly sockets: () => DeviceSocket[];
+    },
+  ) {}
+
+  /** Closes all sockets that are open now with 1012 over `ms`. Resolves when the last was closed, or this was replaced. */
+  over(ms: number): Promise<void> {
+    this.end();
+    return new Promise((done) => {
+      const { clock, random } = this.options;
+      const sockets = this.options.sockets().filter((socket) => !socket.closing);
+      shuffle(sockets, random);
+      this.current = { sockets, at: 0, begunAt: clock.now(), ms, done };
+      this.step(this.current);
+    });
+  }
+
+  private end(): void {
+    this.timer?.cancel();
+    this.current?.done();
+    this.current = undefined;
+  }
+
+  private step(departure: Departure): void {
+    const { clock, random } = this.options;
+    const { sockets, begunAt, ms } = departure;
+    // A clock that was set back would stop it.
+    const elapsed = Math.max(0, clock.now() - begunAt);
+    const last = elapsed >= ms;
+    const due = last ? sockets.length : (sockets.length * elapsed) / ms;
+    for (let looks = STEP_MAX; looks > 0 && departure.at <= due; looks--) {
+      const socket = sockets[departure.at];
+      if (socket === undefined) break;
+      if (!last && replays(socket)) {
+        // A later one takes its place, and it gets that one's.
+        const later = departure.at + Math.floor(random() * (sockets.length - departure.at));
+        [sockets[departure.at], sockets[later]] = [sockets[later] ?? socket, socket];
+        continue;
+      }
+      socket.close(CLOSE.restart, retryAfterReason(departure.at / TAKEN_PER_S - elapsed / 1_000));
+      departure.at++;
+    }
+    if (departure.at >= sockets.length) return this.end();
+    const next = Math.ceil((departure.at * ms) / sockets.length - elapsed);
+    this.timer = clock.setTimer(Math.max(STEP_MS, Math.min(next, ms - elapsed)), () => this.step(departure));
+  }
+}
+
+/** In the middle of a replay it would have to begin the page again. */
+const replays = ({ wire, session }: DeviceSocket): boolean => wire !== undefined && session?.phase.kind === 'replaying';
+
+/** Fisher and Yates, in place. */
+function shuffle(list: DeviceSocket[], random: () => number): void {
+  for (let at = list.length - 1; at > 0; at--) {
+    const other = Math.floor(random() * (at + 1));
+    const [one, two] = [list[at], list[other]];
+    if (one === undefined || two === undefined) continue;
+    list[at] = two;
+    list[other] = one;
+  }
+}

@@ -1,0 +1,220 @@
+/** Letting sockets in by what the database can answer: rounds, their size, who waits and who is told to come back. */
+import t from 'tap';
+import { Admission, TurnedAway } from '../src/server/realtime/admission.js';
+import { ServiceError, unavailable } from '../src/protocol/errors.js';
+import { TestClock } from './support/clock.js';
+import { frontOf, tokenOf } from './support/front.js';
+import { openSocket, socketOf } from './support/front-sockets.js';
+
+const settle = async (): Promise<void> => {
+  for (let turn = 0; turn < 4; turn++) await new Promise((resolve) => setImmediate(resolve));
+};
+
+type Outcome = 'in' | 'failed' | TurnedAway;
+
+/** A database that answers when it is told to. */
+function world() {
+  const clock = new TestClock();
+  const admission = new Admission({ clock, random: () => 0.5 });
+  const asked: { readonly owner: string; answer(error?: Error): void }[] = [];
+  const outcomes = new Map<string, Outcome>();
+  const come = (tenantId: string, device: string): void => {
+    const owner = `${tenantId}/${device}`;
+    const work = (): Promise<'in'> =>
+      new Promise((resolve, reject) => {
+        asked.push({ owner, answer: (error) => (error === undefined ? resolve('in') : reject(error)) });
+      });
+    void admission.take({ tenantId, owner }, work).then(
+      (outcome) => outcomes.set(owner, outcome),
+      () => outcomes.set(owner, 'failed'),
+    );
+  };
+  /** Answers everything that is asked, after so long. */
+  const answer = async (ms: number, error?: Error): Promise<number> => {
+    clock.advance(ms);
+    const now = asked.splice(0);
+    for (const one of now) one.answer(error);
+    await settle();
+    return now.length;
+  };
+  const away = (): [owner: string, TurnedAway][] =>
+    [...outcomes].flatMap(([owner, outcome]) => (outcome instanceof TurnedAway ? [[owner, outcome]] : []));
+  const drainAll = async (ms: number): Promise<void> => {
+    while (asked.length > 0) await answer(ms);
+  };
+  return { clock, admission, asked, outcomes, come, answer, away, drainAll };
+}
+
+t.test('ADMIT-01: the first is let in at once; those that come meanwhile share the next round', async (t) => {
+  const { asked, outcomes, come, answer, admission } = world();
+  come('a', '1');
+  t.equal(asked.length, 1, 'at once');
+  for (let n = 0; n < 20; n++) come(`tenant-${n}`, '1');
+  t.equal(asked.length, 1);
+  t.equal(admission.waiting, 20);
+  t.equal(await answer(5), 1);
+  t.equal(asked.length, 20, 'one round of all');
+  await answer(5);
+  t.equal([...outcomes.values()].filter((one) => one === 'in').length, 21);
+  t.equal(admission.waiting, 0);
+});
+
+t.test('ADMIT-02: quick answers let more in at once, slow ones and failures half as many', async (t) => {
+  const { asked, come, answer } = world();
+  let next = 0;
+  const more = (count: number): void => {
+    for (let n = 0; n < count; n++) come(`tenant-${next++}`, '1');
+  };
+  more(1_500);
+  const sizes: number[] = [];
+  await answer(5);
+  for (let round = 0; round < 4; round++) {
+    sizes.push(asked.length);
+    await answer(50);
+  }
+  t.same(sizes, [64, 96, 128, 160], 'by the same step each time');
+  const before = asked.length;
+  await answer(900);
+  t.equal(asked.length, Math.floor(before / 2), 'a slow answer');
+  await answer(50, unavailable());
+  t.equal(asked.length, Math.floor(before / 4), 'no answer');
+  await answer(50, new ServiceError('tenant_not_found'));
+  t.equal(asked.length, Math.floor(before / 4) + 32, 'a refusal is an answer');
+  for (let round = 0; round < 20 && asked.length > 0; round++) await answer(600);
+  more(100);
+  await answer(600);
+  t.ok(asked.length >= 16, 'never below a bound');
+});
+
+t.test('ADMIT-03 ADMIT-04: whom the queue does not hold is told when to come back, each at another time', async (t) => {
+  const { come, away, answer, outcomes, drainAll } = world();
+  come('first', '1');
+  for (let n = 0; n < 12_000; n++) come(`tenant-${n}`, '1');
+  await settle();
+  const turned = away();
+  // Five seconds at 1,000 a second wait; the others are promised the times after that.
+  t.equal(turned.length, 7_000);
+  t.ok(turned.every(([, { code }]) => code === 1013));
+  const seconds = turned.map(([, one]) => one.seconds);
+  t.equal(Math.min(...seconds), 6);
+  t.equal(Math.max(...seconds), 12);
+  for (let second = 6; second <= 11; second++)
+    t.ok(Math.abs(seconds.filter((each) => each === second).length - 1_000) <= 2, `a thousand after ${second} s`);
+  await answer(50);
+  await drainAll(50);
+  t.equal([...outcomes.values()].filter((one) => one === 'in').length, 5_001, 'those that waited are all in');
+});
+
+t.test('ADMIT-05: who does not keep to the time gets no other one, and moves nobody', async (t) => {
+  const { clock, come, away, outcomes, answer, drainAll, asked } = world();
+  come('first', '1');
+  for (let n = 0; n < 5_100; n++) come(`tenant-${n}`, '1');
+  await settle();
+  const [[impatient, told] = ['', undefined]] = away();
+  if (told === undefined) throw new Error('nobody was turned away');
+  const [tenantId = ''] = impatient.split('/');
+  for (let n = 0; n < 1_000; n++) come(tenantId, '1');
+  await settle();
+  const again = outcomes.get(impatient);
+  t.ok(again instanceof TurnedAway && Math.ceil(again.seconds) === told.seconds, 'the same moment');
+  come('late', '1');
+  await settle();
+  const late = outcomes.get('late/1');
+  t.ok(late instanceof TurnedAway && late.seconds <= told.seconds + 1, 'as if he had come once');
+  await answer(50);
+  await drainAll(50);
+  clock.advance(told.seconds * 1_000);
+  come(tenantId, '1');
+  t.equal(asked.at(-1)?.owner, impatient, 'at its time it is let in');
+});
+
+t.test('ADMIT-06: a tenant has a quarter of the queue, and rounds serve tenants in turn', async (t) => {
+  const { come, away, answer, asked, outcomes, admission } = world();
+  come('first', '1');
+  for (let n = 0; n < 3_000; n++) come('crowd', String(n));
+  t.equal(admission.waiting, 1_250, 'a quarter of five seconds');
+  t.ok(away().every(([owner]) => owner.startsWith('crowd/')));
+  come('small', '1');
+  await answer(50);
+  t.ok(
+    asked.some(({ owner }) => owner === 'small/1'),
+    'in the next round, before the others of the crowd',
+  );
+  for (let n = 0; n < 6_000; n++) come(`tenant-${n}`, '1');
+  await settle();
+  const out = [...outcomes].filter(([owner, one]) => owner.startsWith('tenant-') && one instanceof TurnedAway);
+  const waiting = admission.waiting;
+  t.ok(waiting <= 5_000 && waiting >= 4_800, `${waiting} wait`);
+  t.ok(out.length < 2_500, 'the crowd gave way first');
+});
+
+t.test(
+  'ADMIT-07: while the database hangs newcomers are told to come back, and nobody waits without end',
+  async (t) => {
+    const { clock, come, outcomes, admission } = world();
+    come('stuck', '1');
+    clock.advance(6_000);
+    come('late', '1');
+    await settle();
+    t.ok(outcomes.get('late/1') instanceof TurnedAway);
+    t.equal(admission.waiting, 0);
+  },
+);
+
+t.test('ADMIT-08: a database that hardly answers makes the promises long, up to ten minutes', async (t) => {
+  const { come, answer, away, admission, asked } = world();
+  for (let n = 0; n < 3_000; n++) come(`tenant-${n}`, '1');
+  for (let round = 0; round < 30 && asked.length > 0; round++) await answer(4_000);
+  t.ok(admission.rate < 30, `${admission.rate} a second`);
+  for (let n = 0; n < 30_000; n++) come(`more-${n}`, '1');
+  await settle();
+  const seconds = away().map(([, one]) => one.seconds);
+  t.ok(seconds.length > 20_000 && Math.max(...seconds) <= 600 && Math.min(...seconds) >= 1);
+});
+
+t.test('ADMIT-09: sockets of tenants that are known here pass while others wait', async (t) => {
+  const loads: (() => void)[] = [];
+  const { port, actor } = await frontOf(t, {
+    services: {
+      tickets: {
+        issueSocket: () => ({ ticket: 'x', expiresAt: 1 }),
+        readSocket: () => ({
+          ...{ deviceId: 'other', epoch: 1, tokenExpiresAt: 4e12 },
+          spend: () => new Promise((resolve) => void loads.push(() => resolve(false))),
+        }),
+      },
+    },
+  });
+  const slow = socketOf(t, port, { query: '?ticket=slow' }).catch(() => undefined);
+  while (loads.length === 0) await settle();
+  const socket = await socketOf(t, port, { query: `?token=${tokenOf()}` });
+  await socket.say({ type: 'ping' });
+  t.equal(actor.sessions.length, 1);
+  loads[0]?.();
+  await slow;
+});
+
+t.test('ADMIT-03: on the wire a socket that is not let in is opened and closed with 1013 and the time', async (t) => {
+  const loads: (() => void)[] = [];
+  const { port, clock, actor } = await frontOf(t, {
+    services: {
+      tenants: {
+        actors: new Map(),
+        get: () => new Promise((resolve) => void loads.push(() => resolve(undefined))),
+        changed: () => Promise.resolve(),
+      },
+    },
+  });
+  const stuck = openSocket(t, port);
+  while (loads.length === 0) await settle();
+  clock.advance(6_000);
+  for (let n = 0; n < 2; n++) {
+    const away = await socketOf(t, port);
+    t.equal(await away.closed(), 1013);
+    t.match(away.closeReason, /^retry-after=\d+$/);
+  }
+  t.equal(loads.length, 1, 'the database was not asked');
+  t.equal(actor.sessions.length, 0);
+  loads[0]?.();
+  t.match(await stuck, { status: 404 });
+});

@@ -1,0 +1,224 @@
+/** Sending sockets away: when, in which order and with which word; and a server's front while it does. */
+import t from 'tap';
+import type { DeviceSocket } from '../src/server/realtime/device-socket.js';
+import { Departures } from '../src/server/realtime/departures.js';
+import { retryAfterOf, retryAfterReason } from '../src/protocol/retry-after.js';
+import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
+import { ask, frontOf, tokenOf } from './support/front.js';
+import { openSocket, socketOf, TestSocket } from './support/front-sockets.js';
+
+interface Sent {
+  readonly n: number;
+  readonly at: number;
+  readonly code: number;
+  /** Seconds. */
+  readonly after: number;
+}
+
+/** Stands for a socket: it notes its close. */
+interface Fake {
+  closing: boolean;
+  wire: object | undefined;
+  session: { phase: { kind: string } };
+  close(code: number, reason: string): void;
+}
+
+/** A generator of numbers that is the same each time (an LCG). */
+function repeatable(): () => number {
+  let state = 42;
+  return () => (state = (state * 1_664_525 + 1_013_904_223) % 4_294_967_296) / 4_294_967_296;
+}
+
+function world(count: number) {
+  const clock = new TestClock();
+  const started = clock.now();
+  const sent: Sent[] = [];
+  const sockets = Array.from({ length: count }, (_, n): Fake => {
+    const fake: Fake = {
+      closing: false,
+      wire: {},
+      session: { phase: { kind: 'live' } },
+      close: (code, reason) => {
+        fake.closing = true;
+        sent.push({ n, at: clock.now() - started, code, after: retryAfterOf(reason) ?? NaN });
+      },
+    };
+    return fake;
+  });
+  const open = (): DeviceSocket[] => sockets.filter((one) => !one.closing) as unknown as DeviceSocket[];
+  const departures = new Departures({ clock, random: repeatable(), sockets: open });
+  /** How many were sent away in each of some equal parts of the time. */
+  const parts = (ms: number, count: number): number[] => {
+    const found = Array<number>(count).fill(0);
+    for (const { at } of sent) {
+      const part = Math.min(count - 1, Math.floor((at * count) / ms));
+      found[part] = (found[part] ?? 0) + 1;
+    }
+    return found;
+  };
+  return { clock, sent, sockets, departures, parts };
+}
+
+const MINUTE_MS = 60_000;
+
+t.test(
+  'DRAIN-02: sockets go evenly over the minutes, in random order, with 1012 and a time to come back',
+  async (t) => {
+    const { clock, sent, departures, parts } = world(3_000);
+    const over = departures.over(5 * MINUTE_MS);
+    for (let ms = 0; ms < 5 * MINUTE_MS; ms += 10) clock.advance(10);
+    await over;
+    t.equal(sent.length, 3_000);
+    t.equal(new Set(sent.map(({ n }) => n)).size, 3_000, 'each once');
+    t.ok(
+      sent.every(({ code, after }) => code === 1012 && after === 1),
+      'the others have time enough: at once',
+    );
+    const each = parts(5 * MINUTE_MS, 100);
+    t.ok(
+      Math.max(...each) <= 31 && Math.min(...each) >= 29,
+      `30 in each 3 s: ${Math.min(...each)} to ${Math.max(...each)}`,
+    );
+    // Neighbours in the list, such as the devices of one tenant, do not go together.
+    const near = sent.filter(({ n }) => n < 300).map(({ at }) => at / (5 * MINUTE_MS));
+    t.ok(near.length === 300 && Math.min(...near) < 0.05 && Math.max(...near) > 0.95);
+  },
+);
+
+t.test('DRAIN-03: a short departure is bounded in each step, and names times that the others need', async (t) => {
+  const { clock, sent, departures } = world(10_000);
+  const over = departures.over(0);
+  t.equal(sent.length, 1_000, 'so many closes at once');
+  for (let step = 0; step < 9; step++) clock.advance(50);
+  await over;
+  t.equal(sent.length, 10_000);
+  const seconds = sent.map(({ after }) => after);
+  t.equal(Math.max(...seconds), 20, '10,000 at 500 a second');
+  for (let second = 2; second <= 19; second++) {
+    const inIt = seconds.filter((each) => each === second).length;
+    t.ok(inIt >= 400 && inIt <= 600, `${inIt} are told ${second} s`);
+  }
+});
+
+t.test('DRAIN-04: a socket in a replay goes when it is caught up, or at the end', async (t) => {
+  const { clock, sent, sockets, departures } = world(10);
+  const [slow, slower] = sockets;
+  for (const one of [slow, slower]) if (one !== undefined) one.session.phase.kind = 'replaying';
+  const over = departures.over(MINUTE_MS);
+  const pass = (ms: number): void => {
+    for (let passed = 0; passed < ms; passed += 50) clock.advance(50);
+  };
+  pass(50_000);
+  t.equal(sent.length, 8, 'all the others, at their time');
+  if (slow !== undefined) slow.session.phase.kind = 'live';
+  pass(9_000);
+  t.equal(sent.length, 9);
+  t.equal(sent.at(-1)?.n, 0);
+  pass(1_500);
+  await over;
+  t.equal(sent.at(-1)?.n, 1, 'at the end');
+});
+
+t.test('DRAIN-05: another order takes what is left, over its own time', async (t) => {
+  const { clock, sent, departures } = world(100);
+  const first = departures.over(10 * MINUTE_MS);
+  for (let ms = 1_000; ms < 5 * MINUTE_MS; ms += 1_000) clock.advance(1_000);
+  t.equal(sent.length, 50);
+  const second = departures.over(0);
+  await Promise.all([first, second]);
+  t.equal(sent.length, 100, 'at once');
+  t.equal(new Set(sent.map(({ n }) => n)).size, 100);
+  await departures.over(MINUTE_MS);
+  t.equal(sent.length, 100, 'nothing left');
+});
+
+t.test('DRAIN-06: the time in a close frame is a whole number of seconds, from 1 to 600', (t) => {
+  t.same([0, -7, 0.2, 1, 1.1, 600, 1e9].map(retryAfterReason), [
+    ...['retry-after=1', 'retry-after=1', 'retry-after=1', 'retry-after=1', 'retry-after=2'],
+    ...['retry-after=600', 'retry-after=600'],
+  ]);
+  t.same(['', 'retry-after=', 'retry-after=x', 'retry-after=01', 'x retry-after=1'].map(retryAfterOf), Array(5));
+  t.end();
+});
+
+t.test(
+  'DRAIN-01 DRAIN-07: a server that is drained is not ready, takes no sockets, and goes on with the rest',
+  async (t) => {
+    const { port, front, clock, actor } = await frontOf(t, { services: { ready: () => !front.draining } });
+    const ready = async (): Promise<string> => {
+      const { status, json } = await ask(port, '/api/ready', { token: null });
+      return `${status} ${String(json['ready'])}`;
+    };
+    t.equal(await ready(), '200 true');
+    const sockets = await Promise.all(Array.from({ length: 4 }, () => socketOf(t, port)));
+    for (const socket of sockets) await socket.say({ type: 'hello', since: 0 });
+    front.drain({ ms: 4_000, alone: false });
+    t.equal(await ready(), '503 false');
+    t.equal((await ask(port, '/api/health', { token: null })).status, 200, 'it lives');
+    t.equal((await ask(port, '/api/devices')).status, 200, 'requests are answered');
+    await until('the first one', () => sockets.filter(({ closeCode }) => closeCode !== undefined).length === 1);
+    const [open] = sockets.filter(({ closeCode }) => closeCode === undefined);
+    await open?.say({ type: 'ping' });
+    t.equal(open?.closeCode, undefined, 'those that are left work');
+    const late = await openSocket(t, port);
+    if (!(late instanceof TestSocket)) throw new Error('refused by status');
+    t.equal(await late.closed(), 1012);
+    t.match(late.closeReason, /^retry-after=([1-9]|10)$/);
+    t.equal(actor.sessions.length, 3, 'no session was begun');
+    t.equal(
+      ((await openSocket(t, port, { query: `?token=${tokenOf({ forged: true })}` })) as { status: number }).status,
+      401,
+    );
+    for (let step = 0; step < 80; step++) clock.advance(50);
+    t.same(await Promise.all(sockets.map((socket) => socket.closed())), [1012, 1012, 1012, 1012]);
+    t.ok(sockets.every(({ closeReason }) => retryAfterOf(closeReason) !== undefined));
+    t.equal(front.sockets, 0);
+    t.equal((await ask(port, '/api/devices')).status, 200, 'requests are answered until it is stopped');
+  },
+);
+
+t.test('DRAIN-08: a stop during a drain is the short way', async (t) => {
+  const { port, front, clock } = await frontOf(t);
+  const sockets = await Promise.all(Array.from({ length: 6 }, () => socketOf(t, port)));
+  front.drain({ ms: 60 * MINUTE_MS, alone: false });
+  await until('the first one', () => sockets.some(({ closeCode }) => closeCode !== undefined));
+  const stopped = front.close(1_000);
+  for (let step = 0; step < 20; step++) {
+    clock.advance(50);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await stopped;
+  t.same(await Promise.all(sockets.map((socket) => socket.closed())), Array(6).fill(1012));
+});
+
+t.test('DRAIN-09: no ticket is spent and no tenant loaded on a server that is drained', async (t) => {
+  let asked = 0;
+  const { port, front } = await frontOf(t, {
+    loaded: false,
+    services: {
+      tickets: {
+        issueSocket: () => ({ ticket: 'x', expiresAt: 1 }),
+        readSocket: (ticket) =>
+          ticket === 'altered'
+            ? undefined
+            : {
+                ...{ deviceId: 'device', epoch: 1, tokenExpiresAt: 4e12 },
+                spend: () => Promise.resolve(++asked > 0),
+              },
+      },
+      tenants: {
+        actors: new Map(),
+        get: () => Promise.reject(new Error(`${++asked}`)),
+        changed: () => Promise.resolve(),
+      },
+    },
+  });
+  front.drain({ ms: 0, alone: false });
+  for (const query of ['?ticket=x', `?token=${tokenOf()}`]) {
+    const socket = await socketOf(t, port, { query });
+    t.equal(await socket.closed(), 1012);
+  }
+  t.match(await openSocket(t, port, { query: '?ticket=altered' }), { status: 401 }, 'strangers get no socket');
+  t.equal(asked, 0);
+});

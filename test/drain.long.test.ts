@@ -1,0 +1,49 @@
+/** A rolling restart of two instances, each drained first, under sockets and writes. */
+import t from 'tap';
+import { OperatorStore, type InstanceRow } from '../src/server/admin/store.js';
+import { createPool } from '../src/server/storage/database.js';
+import { admin } from './support/admin.js';
+import { TestClock } from './support/clock.js';
+import { Cluster } from './support/cluster.js';
+import { until } from './support/events.js';
+import { runServer } from './support/server.js';
+
+/** The sockets go over this time, ms. */
+const OVER_MS = 5_000;
+
+t.test('DRAIN-13: a rolling restart loses nothing, and every socket gets each version once and in order', async (t) => {
+  const cluster = await Cluster.start(t, { tenants: 6, paceMs: 20 });
+  const pool = createPool({ url: cluster.postgres.url, name: 'operator', onIdleError: () => undefined });
+  t.teardown(async () => pool.end());
+  const store = new OperatorStore(pool);
+  for (const node of cluster.nodes) {
+    const mine = async (): Promise<InstanceRow | undefined> =>
+      (await store.instances()).find(({ port }) => port === node.port);
+    await until('its row', async () => (await mine())?.draining === false);
+    const row = await mine();
+    const before = cluster.acked;
+    await store.drain([row?.id ?? ''], OVER_MS, false);
+    await until('no socket left', async () => {
+      const now = (await store.instances()).find(({ id }) => id === row?.id);
+      return now?.draining === true && now.sockets === 0;
+    });
+    t.ok(cluster.acked > before, 'writes went on');
+    const codes = cluster.recorders.flatMap(({ connections }) =>
+      connections.filter(({ port, greeted }) => port === node.port && greeted).map(({ closedWith }) => closedWith),
+    );
+    t.ok(codes.length > 0 && codes.every((code) => code === 1012), 'each was sent away');
+    t.equal(await node.child?.end('SIGTERM'), 0);
+    await node.start();
+  }
+  await cluster.tally();
+});
+
+t.test('DRAIN-10: an instance that does not follow is told of', async (t) => {
+  const clock = new TestClock();
+  const server = await runServer(t, { clock });
+  const operator = await admin(t, { DATABASE_URL: server.databaseUrl });
+  // Its heartbeats stand still; the row stays young.
+  await server.sql("UPDATE instances SET seen_at = seen_at + 3600000, host = 'old'");
+  const ended = await operator.json('drain', 'old', '--minutes', '0', '--force');
+  t.match(ended, { code: 4, error: { code: 'not_followed' } });
+});
