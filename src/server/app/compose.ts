@@ -38,6 +38,7 @@ import { PairingStore } from '../pairing/store.js';
 import { ChangeFeed } from '../storage/change-feed.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
 import { clientConfig } from '../storage/database.js';
+import { hostsOf } from '../storage/database-hosts.js';
 import { PostgresItemLog } from '../storage/item-log.js';
 import { PostgresKeyPurger } from '../storage/key-purger.js';
 import { Presence } from '../storage/presence.js';
@@ -105,7 +106,13 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
   const feed: ChangeFeed = new ChangeFeed({
     instanceId,
     pool,
-    connection: clientConfig({ url: database.sessionUrl, name: 'service-listen' }),
+    connection: async () => {
+      // Where none takes writes the attempt that follows fails, and comes here again.
+      await hostsOf(database.sessionUrl)
+        .choose()
+        .catch(() => undefined);
+      return clientConfig({ url: database.sessionUrl, name: 'service-listen', link: database.link });
+    },
     clock,
     onHint: (tenant, head, generation) => {
       registry.headHint(tenant, head, generation);
