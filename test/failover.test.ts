@@ -1,0 +1,104 @@
+/** Two PostgreSQLs of deploy/failover, of which one is promoted under load, reached by a list of hosts. */
+import t from 'tap';
+import { claim, mustWrite, newItem, write } from './support/devices.js';
+import { until } from './support/events.js';
+import { FailoverPair, Load, withoutFailover } from './support/failover.js';
+import { runServer, type Running } from './support/server.js';
+import { listAll } from './support/stream.js';
+
+t.setTimeout(300_000);
+
+const skip = withoutFailover();
+const epochOf = async ({ wire }: Pick<Running, 'wire'>): Promise<string> =>
+  (await wire.get('/service/status')).text('epoch');
+
+t.test('FAIL-01 FAIL-02: a promotion of the synchronous standby loses nothing, and is noticed', { skip }, async (t) => {
+  const pair = await FailoverPair.start(t, { mode: 'synchronous' });
+  const server = await runServer(t, { database: { url: pair.url } });
+  const { wire } = server;
+  const device = await claim(wire);
+  const before = await epochOf(server);
+  const socket = await wire.connect({ token: device.token });
+  await socket.hello();
+  const load = new Load([wire], device, 4);
+  await load.more(50);
+  await pair.a.crash();
+  await pair.b.command('promote');
+  t.equal((await socket.closed).code, 1012, 'the socket is told to come again');
+  await load.more(50);
+  t.not(await epochOf(server), before, 'it is another history');
+  await pair.a.start();
+  t.notOk(await pair.a.takesWrites(), 'the former primary comes back as a standby');
+  await pair.attach(pair.b);
+  await load.more(50);
+  await load.stop();
+  t.strictSame(await load.lost(wire, device), []);
+});
+
+t.test('FAIL-03: what is committed without its synchronous standby is not acknowledged', { skip }, async (t) => {
+  const pair = await FailoverPair.start(t, { mode: 'synchronous' });
+  const { wire } = await runServer(t, { database: { url: pair.url } });
+  const device = await claim(wire);
+  await mustWrite(wire, device, newItem([device.id]));
+  await pair.b.freeze();
+  const item = newItem([device.id]);
+  let answered = false;
+  const writing = write(wire, device, item).finally(() => (answered = true));
+  // Each attempt of the server waits, and is cancelled: success with a warning is what PostgreSQL makes of that.
+  let cancelled = 0;
+  await until('an answer', async () => {
+    const count = await pair.a.asSuperuser(`SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
+      WHERE wait_event = 'SyncRep' AND application_name = 'service-commit'`);
+    cancelled += Number(count);
+    return answered;
+  });
+  t.ok(cancelled > 0, 'a wait was cancelled');
+  t.equal((await writing).status, 503, 'its outcome is not known');
+  t.equal(
+    await pair.a.asSuperuser(`SELECT count(*) FROM items WHERE id = '${item.id}'`),
+    '1',
+    'though it is committed on the primary',
+  );
+  pair.b.thaw();
+  await until('the same write', async () => (await write(wire, device, item)).status === 200);
+  const { rows } = await listAll(wire, device.token);
+  t.equal(rows.length, 2, 'it is one item');
+});
+
+t.test('FAIL-04: a former primary that comes back beside its successor acknowledges nothing', { skip }, async (t) => {
+  const pair = await FailoverPair.start(t, { mode: 'asynchronous' });
+  const { a, b } = pair;
+  const server = await runServer(t, { database: { url: pair.url } });
+  const { wire } = server;
+  const device = await claim(wire);
+  const load = new Load([wire], device, 2);
+  await load.more(20);
+  await a.crash();
+  await b.command('promote');
+  await load.more(20);
+  await load.stop();
+  const epoch = await epochOf(server);
+  const head = (await listAll(wire, device.token)).head;
+  await a.startByHand();
+  t.ok(await a.takesWrites(), 'it takes writes, were there any');
+  t.ok(await b.takesWrites());
+  await b.freeze();
+  // The primary is away: every connection is tried anew, and only the former primary answers.
+  await until('an outage', async () => (await write(wire, device, newItem([device.id]))).status === 503);
+  for (const _ of [1, 2, 3, 4]) t.equal((await write(wire, device, newItem([device.id]))).status, 503);
+  b.thaw();
+  await until('a write', async () => (await write(wire, device, newItem([device.id]))).status === 200);
+  t.equal(await epochOf(server), epoch, 'the history is the same');
+  t.ok((await listAll(wire, device.token)).head > head);
+  t.equal(await a.asSuperuser('SELECT count(*) FROM items WHERE version > 1000000'), '0');
+  const refused = (env: Readonly<Record<string, string>>): Promise<string> =>
+    runServer(t, { database: { url: pair.url }, env }).then(
+      async (other) => {
+        const found = await epochOf(other);
+        await other.stop();
+        return found;
+      },
+      (error: unknown) => String(error),
+    );
+  t.equal(await refused({}), epoch, 'one that starts takes the newer of the two');
+});
