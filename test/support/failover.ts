@@ -4,7 +4,7 @@
  */
 import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, chown, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { chmod, chown, cp, mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -14,7 +14,7 @@ import { databaseUser, type SystemUser } from '../../src/server/storage/embedded
 import { newItem, write, type TestDevice, type TestItem } from './devices.js';
 import { until } from './events.js';
 import { crashAll, family, freezeAll, thawAll } from './own-postgres.js';
-import { temporaryFolder, type WithTeardown } from './postgres.js';
+import { serverParent, temporaryFolder, type WithTeardown } from './postgres.js';
 import { DEPLOY, freePort, missing } from './proxies.js';
 import { runSql } from './server.js';
 import { listAll, range } from './stream.js';
@@ -182,6 +182,14 @@ export class FailoverNode {
     this.frozen = [];
   }
 
+  /** `failover clone`, without what it keeps of the data before. */
+  async cloneAgain(): Promise<void> {
+    await this.command('clone');
+    const { folder } = this.place;
+    for (const name of await readdir(folder))
+      if (name.startsWith('data.before-')) await rm(join(folder, name), { recursive: true });
+  }
+
   /** Stops it as the unit does. */
   async stop(): Promise<void> {
     const { child } = this;
@@ -238,7 +246,7 @@ export class FailoverPair {
 
   /** Makes both: `a` takes the writes, `b` follows, and is waited for where that is the mode. They end with the test. */
   static async start(t: WithTeardown, { mode, major = 15 }: PairOptions): Promise<FailoverPair> {
-    const folder = await temporaryFolder(t);
+    const folder = await temporaryFolder(t, await serverParent());
     const user = await databaseUser(join(folder, 'a'));
     const ports = { a: await freePort(), b: await freePort() };
     const node = async (name: 'a' | 'b', peer: 'a' | 'b'): Promise<FailoverNode> => {
