@@ -137,7 +137,9 @@ for (const way of WAYS) {
       const kept = await device.put(note(`kept ${turn}`));
       await until('the standby has it', async () => (await to.asSuperuser(has(kept.id))) === '1');
       const before = (await other.wire.get('/service/status')).text('epoch');
+      // Still, and cut off: what is sent to a process that stands still waits for it in the system.
       await to.freeze();
+      await from.asSuperuser('SELECT pg_terminate_backend(pid) FROM pg_stat_replication');
       const lost = await device.put(note(`only on the primary ${turn}`));
       await from.crash();
       to.thaw();
