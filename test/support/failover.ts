@@ -42,9 +42,9 @@ export type Mode = 'synchronous' | 'asynchronous';
  */
 const COPY_BY_HAND = `#!/bin/sh
 set -eu
-psql -XAtq -v ON_ERROR_STOP=1 "$2" <<SQL
+psql -XAtq -v ON_ERROR_STOP=1 -h SOURCE/s -p PORT -U postgres -d postgres <<SQL
 SELECT pg_backup_start('clone', true) \\g /dev/null
-\\! cp -a SOURCE "$4"; rm -rf "$4"/postmaster.* "$4"/pg_wal/0* "$4"/pg_replslot/*
+\\! cp -a SOURCE/data "$4"; rm -rf "$4"/postmaster.* "$4"/pg_wal/0* "$4"/pg_replslot/*
 \\o $4/backup_label
 SELECT labelfile FROM pg_backup_stop(false);
 SQL
@@ -217,7 +217,7 @@ const withValues = (text: string, values: Readonly<Record<string, string>>): str
   }, text);
 
 /** The programs of PostgreSQL 18 beside Debian's psql, as one folder. */
-async function programs18(folder: string, peer: string, user: SystemUser | null): Promise<void> {
+async function programs18({ folder, user }: Place, peer: string, peerPort: number): Promise<void> {
   const dataDir = join(folder, 'programs');
   await mkdir(dataDir);
   if (user !== null) await chown(dataDir, user.uid, user.gid);
@@ -228,7 +228,8 @@ async function programs18(folder: string, peer: string, user: SystemUser | null)
   await symlink(initdb, join(bin, 'initdb'));
   await symlink(join(postgres, '..', 'pg_ctl'), join(bin, 'pg_ctl'));
   await symlink(join(DEBIAN_BIN, 'psql'), join(bin, 'psql'));
-  await writeFile(join(bin, 'pg_basebackup'), COPY_BY_HAND.replace('SOURCE', join(peer, 'data')), { mode: 0o755 });
+  const copy = COPY_BY_HAND.replaceAll('SOURCE', peer).replace('PORT', String(peerPort));
+  await writeFile(join(bin, 'pg_basebackup'), copy, { mode: 0o755 });
 }
 
 interface PairOptions {
@@ -386,7 +387,7 @@ async function furnish(
   await mkdir(join(folder, 's'), { recursive: true });
   await cp(join(DEPLOY, 'failover'), join(folder, 'deploy'), { recursive: true });
   await chmod(join(folder, 'deploy', 'failover'), 0o755);
-  if (major === 18) await programs18(folder, peer, user);
+  if (major === 18) await programs18(place, peer, peerPort);
   else await symlink(DEBIAN_BIN, join(folder, 'bin'));
   const passwords = join(folder, 'passwords');
   await writeFile(passwords, `*:*:*:replicator:${PASSWORD}\n*:*:*:service:${PASSWORD}\n`, { mode: 0o600 });
