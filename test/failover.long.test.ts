@@ -130,7 +130,7 @@ for (const way of WAYS) {
     const { first, server } = await world(t, { database: { url } });
     const other = await runServer(t, { database: { url } });
     const { device } = first;
-    device.connect();
+    await device.connect();
     let nodes = [pair.a, pair.b] as const;
     for (const turn of range(1, PROMOTIONS)) {
       const [from, to] = nodes;

@@ -106,13 +106,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
   const feed: ChangeFeed = new ChangeFeed({
     instanceId,
     pool,
-    connection: async () => {
-      // Where none takes writes the attempt that follows fails, and comes here again.
-      await hostsOf(database.sessionUrl)
-        .choose()
-        .catch(() => undefined);
-      return clientConfig({ url: database.sessionUrl, name: 'service-listen', link: database.link });
-    },
+    connection: () => listenConfig(database),
     clock,
     onHint: (tenant, head, generation) => {
       registry.headHint(tenant, head, generation);
@@ -143,6 +137,15 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
   });
   stops.push(() => presence.close());
   return { registry, items, lanes, feed, presence, hooks };
+}
+
+/** Settings of the listening connection, to the server that takes writes now. */
+async function listenConfig({ sessionUrl: url, link }: Database): Promise<ReturnType<typeof clientConfig>> {
+  // Where none does the attempt that follows fails, and leads here again.
+  await hostsOf(url)
+    .choose()
+    .catch(() => undefined);
+  return clientConfig({ url, name: 'service-listen', link });
 }
 
 /** The services of a tenant beside its items: devices, bins, password, pairing and recovery. */

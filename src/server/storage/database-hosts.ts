@@ -55,10 +55,16 @@ async function ask(url: string): Promise<HostAnswer> {
          CASE WHEN pg_is_in_recovery() THEN '0' ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END AS timeline
        FROM pg_control_system()`,
     );
-    const [{ standby = true, timeline = '0', cluster = '' } = {}] = rows;
-    return standby
-      ? { name, url, state: 'standby', timeline: 0, cluster }
-      : { name, url, state: 'writable', timeline: parseInt(timeline, 16), cluster };
+    const [row] = rows;
+    if (row === undefined) throw new Error('no answer');
+    const { standby, timeline, cluster } = row;
+    return {
+      name,
+      url,
+      state: standby ? 'standby' : 'writable',
+      timeline: standby ? 0 : parseInt(timeline, 16),
+      cluster,
+    };
   } catch (cause) {
     return { name, url, state: 'away', timeline: 0, cluster: '', cause };
   } finally {
