@@ -285,6 +285,7 @@ t.test("ARCH-09: the service's name stands in one constant", (t) => {
 t.test("ARCH-10: every table of a tenant's data has tenant_id", (t) => {
   const shared = new Set([
     'installation',
+    'epochs',
     'tenants',
     'spent_tickets',
     'rate_limits',

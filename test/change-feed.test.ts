@@ -76,7 +76,7 @@ async function world(t: WithTeardown): Promise<World> {
     const feed = new ChangeFeed({
       instanceId: id,
       pool: watched(pool, made.statements),
-      connection: clientConfig({ url: listenUrl, name: `listener ${id}` }),
+      connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
       clock,
       onHint: (...hint) => made.hints.add(hint),
       onChange: (...change) => made.changes.add(change),

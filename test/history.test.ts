@@ -1,7 +1,8 @@
 /** The epoch: the name of the history that versions belong to (src/server/storage/history.ts). */
 import { once } from 'node:events';
+import type pg from 'pg';
 import t from 'tap';
-import { createPool, openClient } from '../src/server/storage/database.js';
+import { createPool, isConnectionLoss, openClient } from '../src/server/storage/database.js';
 import { EpochGuard } from '../src/server/storage/epoch-guard.js';
 import { Events, until } from './support/events.js';
 import { testDatabase } from './support/postgres.js';
@@ -86,4 +87,31 @@ t.test('EPOCH-08: every new connection compares the epoch', async (t) => {
   t.equal(changes.all.length, 1);
   t.not(history.epoch, first);
   t.strictSame(changes.all, [history.epoch]);
+});
+
+t.test('FAIL-07: a database whose history lacks the epoch that was seen is not used', async (t) => {
+  const [here, elsewhere] = [await testDatabase(t), await testDatabase(t)];
+  const changes = new Events<string>();
+  const history = new EpochGuard(changes.add);
+  const connect = async (url: string): Promise<pg.Client> => {
+    const client = await openClient({ url, name: 'history test', onLost: () => undefined });
+    t.teardown(async () => client.end());
+    return client;
+  };
+  const [one, other] = [await connect(here.url), await connect(elsewhere.url)];
+  await history.check(one);
+  const first = history.epoch;
+  const refused = history.check(other).catch((error: unknown) => error);
+  t.ok(isConnectionLoss(await refused), 'another connection may succeed');
+  t.match(await refused, /does not follow the history/);
+  t.equal(history.epoch, first);
+  await one.query("UPDATE installation SET timeline = 'before'");
+  await history.check(one);
+  const second = history.epoch;
+  t.not(second, first);
+  // As it was before it was promoted: a copy that has the first epoch only.
+  await one.query('DELETE FROM epochs WHERE epoch = $1', [second]);
+  await one.query('UPDATE installation SET epoch = $1', [first]);
+  t.match(await history.check(one).catch(String), /does not follow/, 'a former primary');
+  t.strictSame([history.epoch, changes.all], [second, [second]]);
 });

@@ -151,6 +151,24 @@ t.test('CFG-20: a disk that is full', { skip: AS_ROOT ? false : 'needs root, to 
   return refused(t, { folder, env: { DATA_DIR, DATABASE_URL: url } }, /has \d+ MiB free, and the server needs 16\./);
 });
 
+t.test('FAIL-06: a list of hosts without a primary, or with two', async (t) => {
+  const folder = await temporaryFolder(t);
+  const { url } = await testDatabase(t);
+  const { host } = new URL(url);
+  const listed = (...hosts: readonly string[]): Start & { folder: string } => {
+    const DATABASE_URL = url.replace(host, hosts.join(','));
+    return { folder, env: { DATA_DIR: join(folder, 'data'), DATABASE_URL } };
+  };
+  const away = `127.0.0.1:${await freePort()}`;
+  await refused(
+    t,
+    listed(away, away),
+    new RegExp(`^DATABASE_URL: ${away} does not answer \\(ECONNREFUSED\\), ${away} .*Start the primary, or promote`),
+  );
+  // The same one twice, which is what two of one timeline look like.
+  await refused(t, listed(host, host), /^DATABASE_URL: \S+ takes writes, \S+ takes writes, and nothing tells/);
+});
+
 t.test('CFG-20: a DATABASE_URL that leads nowhere, or where nobody is let in', async (t) => {
   const folder = await temporaryFolder(t);
   const { url } = await testDatabase(t);

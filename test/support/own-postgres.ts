@@ -37,6 +37,31 @@ async function isGone(pid: number): Promise<boolean> {
   return stat === '' || /^ [ZX]/.test(stat.slice(stat.lastIndexOf(')') + 1));
 }
 
+/** A postmaster and its children, which are the backends and the writers. */
+export async function family(pid: number): Promise<number[]> {
+  const children = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8').catch(() => '');
+  return [pid, ...children.split(' ').filter(Boolean).map(Number)];
+}
+
+/** Holds all its processes still: connections stay open, new ones are taken by the system, and nothing answers. */
+export async function freezeAll(postmaster: number): Promise<readonly number[]> {
+  // First of all, so that no further child is made.
+  signal(postmaster, 'SIGSTOP');
+  const frozen = await family(postmaster);
+  for (const pid of frozen) signal(pid, 'SIGSTOP');
+  return frozen;
+}
+
+/** Lets frozen processes go on where they stood. */
+export const thawAll = (frozen: readonly number[]): void =>
+  [...frozen].reverse().forEach((pid) => signal(pid, 'SIGCONT'));
+
+/** kill -9 of all its processes. Resolves when they are gone. */
+export async function crashAll(pids: readonly number[]): Promise<void> {
+  for (const pid of pids) signal(pid, 'SIGKILL');
+  await until('the end of all its processes', async () => (await Promise.all(pids.map(isGone))).every(Boolean));
+}
+
 export class OwnPostgres {
   private postmaster: Postmaster | undefined;
   private frozen: readonly number[] = [];
@@ -91,34 +116,26 @@ export class OwnPostgres {
     }
   }
 
-  /** The postmaster and its children, which are the backends and the writers. */
+  /** See `family`; nobody while it does not run. */
   private async processes(): Promise<number[]> {
     const pid = this.postmaster?.pid;
-    if (pid === undefined) return [];
-    const children = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8').catch(() => '');
-    return [pid, ...children.split(' ').filter(Boolean).map(Number)];
+    return pid === undefined ? [] : family(pid);
   }
 
-  /** kill -9 of all its processes. Resolves when they are gone. */
+  /** See `crashAll`. */
   async crash(): Promise<void> {
-    const pids = await this.processes();
-    for (const pid of pids) signal(pid, 'SIGKILL');
-    await until('the end of all its processes', async () => (await Promise.all(pids.map(isGone))).every(Boolean));
+    await crashAll(await this.processes());
     this.postmaster = undefined;
   }
 
-  /** Holds all its processes still: connections stay open, new ones are taken by the system, and nothing answers. */
+  /** See `freezeAll`. */
   async freeze(): Promise<void> {
-    const [postmaster] = await this.processes();
-    // First of all, so that no further child is made.
-    if (postmaster !== undefined) signal(postmaster, 'SIGSTOP');
-    this.frozen = await this.processes();
-    for (const pid of this.frozen) signal(pid, 'SIGSTOP');
+    if (this.postmaster !== undefined) this.frozen = await freezeAll(this.postmaster.pid);
   }
 
-  /** Lets them go on where they stood. */
+  /** See `thawAll`. */
   thaw(): void {
-    for (const pid of [...this.frozen].reverse()) signal(pid, 'SIGCONT');
+    thawAll(this.frozen);
     this.frozen = [];
   }
 

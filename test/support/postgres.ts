@@ -47,8 +47,8 @@ export async function newFolder(parent = tmpdir()): Promise<string> {
 }
 
 /** The same, removed after the test. Register it before what uses the folder: teardowns run last first. */
-export async function temporaryFolder(t: WithTeardown): Promise<string> {
-  const folder = await newFolder();
+export async function temporaryFolder(t: WithTeardown, parent?: string): Promise<string> {
+  const folder = await newFolder(parent);
   t.teardown(async () => rm(folder, { recursive: true, force: true, maxRetries: 5 }));
   return folder;
 }
@@ -101,7 +101,7 @@ const ROOM_MIN_BYTES = 4 * 1024 ** 3;
  * Where the shared server's files lie: in memory where there is room. Each of its many databases is three hundred
  * files, which a file system on a disk makes and removes with several times the processor that their bytes take.
  */
-async function serverParent(): Promise<string> {
+export async function serverParent(): Promise<string> {
   const found = await statfs(IN_MEMORY).catch(() => undefined); // other systems have none
   return found !== undefined && found.bavail * found.bsize >= ROOM_MIN_BYTES ? IN_MEMORY : tmpdir();
 }

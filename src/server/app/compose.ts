@@ -38,6 +38,7 @@ import { PairingStore } from '../pairing/store.js';
 import { ChangeFeed, type DrainOrder, type Standing } from '../storage/change-feed.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
 import { clientConfig } from '../storage/database.js';
+import { hostsOf } from '../storage/database-hosts.js';
 import { PostgresItemLog } from '../storage/item-log.js';
 import { PostgresKeyPurger } from '../storage/key-purger.js';
 import { Presence } from '../storage/presence.js';
@@ -125,7 +126,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
   const feed: ChangeFeed = new ChangeFeed({
     instanceId,
     pool,
-    connection: clientConfig({ url: database.sessionUrl, name: 'service-listen' }),
+    connection: () => listenConfig(database),
     clock,
     onHint: (tenant, head, generation) => {
       registry.headHint(tenant, head, generation);
@@ -158,6 +159,15 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
   });
   stops.push(() => presence.close());
   return { registry, items, lanes, feed, presence, hooks };
+}
+
+/** Settings of the listening connection, to the server that takes writes now. */
+async function listenConfig({ sessionUrl: url, link }: Database): Promise<ReturnType<typeof clientConfig>> {
+  // Where none does the attempt that follows fails, and leads here again.
+  await hostsOf(url)
+    .choose()
+    .catch(() => undefined);
+  return clientConfig({ url, name: 'service-listen', link });
 }
 
 /** The services of a tenant beside its items: devices, bins, password, pairing and recovery. */

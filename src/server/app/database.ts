@@ -5,6 +5,7 @@ import { sessionDatabaseUrl, type Config } from '../config/config.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { keptSecret } from '../config/secrets.js';
 import { createPool, endPool, openClient } from '../storage/database.js';
+import { hostsOf } from '../storage/database-hosts.js';
 import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
 import { EpochGuard } from '../storage/epoch-guard.js';
 import { migrate } from '../storage/migrate.js';
@@ -21,8 +22,11 @@ interface DatabaseOptions {
   readonly log: Logger;
 }
 
-/** Behind a pooler connections outlive a fail-over: the history is compared also at this distance, ms. */
-const HISTORY_CHECK_MS = 5_000;
+/**
+ * At this distance, ms, is looked whether another server took over though no connection broke: behind a pooler, where
+ * the history is compared, and where DATABASE_URL names several, which are all asked.
+ */
+const LOOK_MS = 5_000;
 
 /** An open database. */
 export interface Database {
@@ -32,6 +36,8 @@ export interface Database {
   readonly sessionUrl: string;
   /** Whether the pool's connections, and the lanes', go through a transaction pooler. */
   readonly pooled: boolean;
+  /** See `CircuitBreaker.link`. */
+  readonly link: CircuitBreaker['link'];
   /** A connection for a commit lane. `onLost` is called at most once, when the connection is lost. */
   openLane(onLost: (error: Error) => void): Promise<pg.Client>;
 }
@@ -59,9 +65,11 @@ export async function openDatabase(
   if (report.altered.length > 0) log.warn({ altered: report.altered }, 'migrations differ from the ones applied');
   const history = new EpochGuard((epoch) => {
     log.warn({ epoch }, 'the database has another history: all sockets start anew');
+    // Older connections may lead to a server whose history ended: nothing is read or written there any more.
+    breaker.cut();
     hooks.onOtherHistory();
   });
-  const breaker = new CircuitBreaker({
+  const breaker: CircuitBreaker = new CircuitBreaker({
     url,
     pooled,
     onChange(within, cause) {
@@ -82,9 +90,12 @@ export async function openDatabase(
   await pool.query('SELECT 1');
   breaker.start();
   hooks.stops.push(() => breaker.close());
-  if (pooled) hooks.stops.push(watchHistory({ pool, history, clock, onFault: hooks.onFault }));
+  const { onFault } = hooks;
+  const hosts = hostsOf(url);
+  if (pooled) hooks.stops.push(again(clock, () => compareHistory(pool, history).catch(onFault)));
+  if (hosts.servers.length > 1) hooks.stops.push(again(clock, () => hosts.look().catch(onFault)));
   return {
-    ...{ pool, history, sessionUrl, pooled },
+    ...{ pool, history, sessionUrl, pooled, link },
     async openLane(onLost) {
       const client = await openClient({ url, link, pooled, name: 'service-commit', onLost });
       try {
@@ -98,33 +109,30 @@ export async function openDatabase(
   };
 }
 
-/** Compares the history again and again. Returns its stop. */
-function watchHistory({
-  pool,
-  history,
-  clock,
-  onFault,
-}: Pick<Database, 'pool' | 'history'> & Pick<DatabaseHooks, 'onFault'> & { readonly clock: Clock }): Stop {
-  let checking: Promise<void> = Promise.resolve();
-  const check = async (): Promise<void> => {
-    const client = await pool.connect();
-    let failed = true;
-    try {
-      await history.check(client);
-      failed = false;
-    } finally {
-      client.release(failed);
-    }
-  };
+/** Compares the history on a connection of the pool. */
+async function compareHistory(pool: pg.Pool, history: EpochGuard): Promise<void> {
+  const client = await pool.connect();
+  let failed = true;
+  try {
+    await history.check(client);
+    failed = false;
+  } finally {
+    client.release(failed);
+  }
+}
+
+/** Calls `look` again and again, `LOOK_MS` apart. Returns its stop. */
+function again(clock: Clock, look: () => Promise<void>): Stop {
+  let looking: Promise<void> = Promise.resolve();
   const later = (): Timer =>
-    clock.setTimer(HISTORY_CHECK_MS, () => {
-      checking = check().catch(onFault);
+    clock.setTimer(LOOK_MS, () => {
+      looking = look();
       timer = later();
     });
   let timer = later();
   return () => {
     timer.cancel();
-    return checking;
+    return looking;
   };
 }
 

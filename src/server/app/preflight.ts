@@ -9,7 +9,8 @@ import { once } from 'node:events';
 import { dirname } from 'node:path';
 import type { Config } from '../config/config.js';
 import { hasCluster } from '../storage/embedded/process.js';
-import { databaseIdentity, openClient, unfitSettings, type Client } from '../storage/database.js';
+import { awaitsStandby, databaseIdentity, openClient, unfitSettings, type Client } from '../storage/database.js';
+import { describeHosts, hostsOf, type DatabaseHosts } from '../storage/database-hosts.js';
 import { migrate, MigrationError } from '../storage/migrate.js';
 import { strangeLibrary } from '../http/library.js';
 import { errorCode } from '../../protocol/error-code.js';
@@ -36,8 +37,8 @@ export async function preflight(config: Config): Promise<string[]> {
   for (let n = 0; metricsPort > 0 && n < instances; n++)
     await checkPort({ host: metricsHost, port: metricsPort + n, variables: ['METRICS_HOST', 'METRICS_PORT'] });
   await checkDataDir(config);
-  await checkDatabase(config);
-  return strange === undefined ? [] : [strange];
+  const warnings = await checkDatabase(config);
+  return strange === undefined ? warnings : [strange, ...warnings];
 }
 
 interface Address {
@@ -101,14 +102,39 @@ async function checkDataDir(config: Config): Promise<void> {
   throw new StartError(`DATA_DIR: the disk of ${folder} has ${room}. Make room, ${another}`);
 }
 
-/** Connects once, and checks the migrations without applying any; then the way through the pooler, where there is one. */
-async function checkDatabase({ databaseUrl, listenDatabaseUrl }: Config): Promise<void> {
-  if (databaseUrl === null) return;
+/**
+ * Connects once, and checks the migrations without applying any; then the way through the pooler, where there is one.
+ * Resolves with warnings.
+ */
+async function checkDatabase({ databaseUrl, listenDatabaseUrl }: Config): Promise<string[]> {
+  if (databaseUrl === null) return [];
   const direct = listenDatabaseUrl ?? databaseUrl;
-  await reached(listenDatabaseUrl === null ? 'DATABASE_URL' : 'LISTEN_DATABASE_URL', direct, () =>
-    migrate({ url: direct, folder: SQL_FOLDER, dryRun: true }),
-  );
+  const name = listenDatabaseUrl === null ? 'DATABASE_URL' : 'LISTEN_DATABASE_URL';
+  const warnings = await checkServers(name, hostsOf(direct));
+  await reached(name, direct, () => migrate({ url: direct, folder: SQL_FOLDER, dryRun: true }));
   if (listenDatabaseUrl !== null) await checkPooler(databaseUrl, listenDatabaseUrl);
+  const waits = await reached(name, direct, () => ask({ url: direct, pooled: false }, awaitsStandby));
+  return waits ? [...warnings, `${name}: ${AWAITS}`] : warnings;
+}
+
+const AWAITS =
+  'the database waits for a synchronous standby (synchronous_standby_names), and none is connected: no write is ' +
+  'acknowledged until one is.';
+
+/** Several servers have to be one cluster, of which one takes writes. Resolves with warnings. */
+async function checkServers(name: string, hosts: DatabaseHosts): Promise<string[]> {
+  if (hosts.servers.length === 1) return [];
+  const answers = await hosts.answers();
+  const said = `${name}: ${describeHosts(answers)}`;
+  if (new Set(answers.map(({ cluster }) => cluster).filter(Boolean)).size > 1)
+    throw new StartError(`${said}. They are different clusters: name one and its standbys.`);
+  const writable = answers.filter(({ state }) => state === 'writable');
+  if (writable.length === 0) throw new StartError(`${said}. Start the primary, or promote a standby.`);
+  const newest = Math.max(...writable.map(({ timeline }) => timeline));
+  if (writable.filter(({ timeline }) => timeline === newest).length > 1)
+    throw new StartError(`${said}, and nothing tells which is the primary. Stop the one that is not.`);
+  if (writable.length === 1) return [];
+  return [`${said}. Only the newest is used; stop the others, and let them come back as standbys.`];
 }
 
 async function reached<T>(name: string, url: string, work: () => Promise<T>): Promise<T> {
@@ -116,23 +142,22 @@ async function reached<T>(name: string, url: string, work: () => Promise<T>): Pr
     return await work();
   } catch (error) {
     if (error instanceof MigrationError) throw error;
-    throw new StartError(`${name}: ${databaseText(error, new URL(url))}`, { cause: error });
+    throw new StartError(`${name}: ${databaseText(error, new URL(hostsOf(url).current))}`, { cause: error });
+  }
+}
+
+/** One connection for `work`. */
+async function ask<T>(settings: { url: string; pooled: boolean }, work: (client: Client) => Promise<T>): Promise<T> {
+  const client = await openClient({ ...settings, name: 'service start', onLost: () => undefined });
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
   }
 }
 
 /** The pooler has to lead to the same database, and its sessions to have the settings that it does not let us send. */
 async function checkPooler(url: string, directUrl: string): Promise<void> {
-  const ask = async <T>(
-    settings: { url: string; pooled: boolean },
-    work: (client: Client) => Promise<T>,
-  ): Promise<T> => {
-    const client = await openClient({ ...settings, name: 'service start', onLost: () => undefined });
-    try {
-      return await work(client);
-    } finally {
-      await client.end();
-    }
-  };
   const identity = await ask({ url: directUrl, pooled: false }, databaseIdentity);
   const [pooled, lacking] = await reached('DATABASE_URL', url, () =>
     ask(

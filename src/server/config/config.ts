@@ -72,7 +72,7 @@ const VARIABLES = {
   databaseUrl: {
     ...optional(
       'DATABASE_URL',
-      'postgres://user:password@host:port/database, or nothing for the embedded PostgreSQL',
+      'postgres://user:password@host:port/database, several as host:port,host:port, or nothing for the embedded PostgreSQL',
       databaseUrl,
     ),
     secret: true,

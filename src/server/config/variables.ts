@@ -1,5 +1,6 @@
 /** Parsers of environment variables: numbers, words, secrets, addresses (config.ts). */
 import { isIP } from 'node:net';
+import { databaseAddress } from '../../protocol/database-url.js';
 
 /** One environment variable. `parse` returns undefined for an invalid value. */
 export interface Variable<T> {
@@ -100,13 +101,9 @@ export const flag = (text: string): boolean | undefined =>
 export const address = (text: string): string | undefined =>
   isIP(text) !== 0 || HOST_NAME.test(text) ? text : undefined;
 
-/** The address of a PostgreSQL database. */
-export function databaseUrl(text: string): string | undefined {
-  const url = parsedUrl(text);
-  if (url === undefined || (url.protocol !== 'postgres:' && url.protocol !== 'postgresql:')) return undefined;
-  const hasHost = url.hostname !== '' || url.searchParams.has('host');
-  return hasHost && url.pathname.length > 1 ? text : undefined;
-}
+/** The address of a PostgreSQL database, or of several servers of which one takes writes. */
+export const databaseUrl = (text: string): string | undefined =>
+  databaseAddress(text) === undefined ? undefined : text;
 
 /** A base URL: without user, query, fragment and trailing slash. */
 export function publicUrl(text: string): string | undefined {

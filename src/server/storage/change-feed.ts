@@ -45,6 +45,8 @@ const WAITING_MAX = 50_000;
 export const SEEN_MS = 15_000;
 /** Own heartbeats that may be missed before this instance makes a new subscriber. */
 const UNHEARD_MAX = 3;
+/** Attempts of one subscriber to connect again, three seconds in all; then another one is made. */
+const RETRIES_MAX = 4;
 const FORGET_MS = 10 * 60_000;
 const PARANOID_MS = 10_000;
 
@@ -91,8 +93,8 @@ export interface ChangeFeedOptions {
   readonly instanceId: string;
   /** For statements: heartbeats and notifications. */
   readonly pool: pg.Pool;
-  /** Settings of the listening connection. */
-  readonly connection: pg.ClientConfig;
+  /** Settings of the listening connection, asked again when it could not be opened for some seconds. */
+  readonly connection: () => Promise<pg.ClientConfig>;
   readonly clock: Clock;
   /** Another instance changed a tenant. */
   readonly onHint: (...hint: Hint) => void;
@@ -287,12 +289,16 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   private async listen(): Promise<void> {
     const { onFault, onConnected } = this.options;
-    const subscriber: Subscriber = pgListen.default(this.options.connection, {
+    const connection = await this.options.connection();
+    if (this.closed) return;
+    const subscriber: Subscriber = pgListen.default(connection, {
       retryTimeout: Infinity,
       retryLimit: Infinity,
       retryInterval: (attempt) => {
         if (this.subscriber !== subscriber) throw new Error('replaced or closed');
-        return Math.min(100 * 2 ** attempt, 5_000);
+        // It knows one server; another one may have taken over.
+        if (attempt >= RETRIES_MAX) throw new Error('tried often enough');
+        return 100 * 2 ** attempt;
       },
       paranoidChecking: PARANOID_MS,
       // Parsed by us: pg-listen would put the text of an unreadable payload into its error.
@@ -304,7 +310,10 @@ export class ChangeFeed implements ChangeAnnouncer {
       subscriber.notifications.on(channel, (payload: unknown) => this.onPayload(payload));
     }
     subscriber.events.on('error', (error) => {
-      if (this.subscriber === subscriber) onFault(error);
+      if (this.subscriber !== subscriber) return;
+      // It has given up.
+      onFault(error);
+      this.listenAnew();
     });
     try {
       await subscriber.connect();

@@ -10,6 +10,7 @@ import { Socket } from 'node:net';
 import pg from 'pg';
 import { systemClock, type Clock, type Timer } from '../../protocol/clock.js';
 import { openClient } from './database.js';
+import { hostsOf } from './database-hosts.js';
 
 /** Between two health checks while all is well, ms. */
 const CHECK_MS = 1_000;
@@ -52,9 +53,11 @@ export class CircuitBreaker {
   private checking: Promise<void> | undefined;
   private away = false;
   private closed = false;
+  private readonly endMoves: () => void;
 
   constructor(private readonly options: CircuitBreakerOptions) {
     this.clock = options.clock ?? systemClock;
+    this.endMoves = hostsOf(options.url).onMoved(() => this.cut());
   }
 
   /** False from the moment it is known to be away until it answers again. */
@@ -71,6 +74,14 @@ export class CircuitBreaker {
     return socket;
   };
 
+  /**
+   * Ends every connection: they lead to a server that takes no more writes, or tell of a history that is no more.
+   * Statements under way fail, and their callers begin anew.
+   */
+  cut(): void {
+    for (const link of this.links) link.destroy();
+  }
+
   /** Begins with the health checks. */
   start(): void {
     this.checkIn(CHECK_MS);
@@ -79,6 +90,7 @@ export class CircuitBreaker {
   /** Stops. Resolves when the health check under way is over. */
   async close(): Promise<void> {
     this.closed = true;
+    this.endMoves();
     this.timer?.cancel();
     await this.checking;
     await this.client?.end();
@@ -105,7 +117,7 @@ export class CircuitBreaker {
     } else if (answer.kind === 'silence' && !this.away) {
       this.away = true;
       this.options.onChange(false, answer.cause);
-      for (const link of this.links) link.destroy();
+      this.cut();
     }
   }
 

@@ -5,8 +5,9 @@
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
-import { errorCode } from '../../protocol/error-code.js';
+import { asError, errorCode } from '../../protocol/error-code.js';
 import { unavailable } from '../../protocol/errors.js';
+import { hostsOf, notWritable, type DatabaseHosts } from './database-hosts.js';
 
 const INT8 = 20;
 const INT8_ARRAY: number = 1016;
@@ -42,7 +43,7 @@ const types: pg.CustomTypesConfig = { getTypeParser: parserOf as typeof pg.types
 
 /** How to reach the database. Times are milliseconds. */
 export interface ConnectionSettings {
-  /** `postgres://user:password@host:port/database`. */
+  /** `postgres://user:password@host:port/database`, or with several hosts (see `DatabaseHosts`). */
   readonly url: string;
   /** Shown in `pg_stat_activity`. */
   readonly name: string;
@@ -105,6 +106,14 @@ export async function databaseIdentity(client: Client): Promise<string> {
   return rows[0]?.id ?? '';
 }
 
+/** Whether commits wait for a synchronous standby while none is connected. */
+export async function awaitsStandby(client: Client): Promise<boolean> {
+  const { rows } = await client.query<{ waits: boolean }>(
+    `SELECT current_setting('synchronous_standby_names') <> '' AND NOT EXISTS (SELECT FROM pg_stat_replication) AS waits`,
+  );
+  return rows[0]?.waits === true;
+}
+
 /** The statements that give the role of a pooled connection the settings that it lacks; none where all is well. */
 export async function unfitSettings(client: Client): Promise<readonly string[]> {
   const { rows } = await client.query<{ name: string; setting: string; role: string; database: string }>(
@@ -119,7 +128,7 @@ export async function unfitSettings(client: Client): Promise<readonly string[]> 
     });
 }
 
-/** pg's settings for a connection; also for `pg-listen`, which opens its own. */
+/** pg's settings for a connection, at present; also for `pg-listen`, which opens its own. */
 export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
   const statementTimeout = settings.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS;
   const ofSession = {
@@ -128,7 +137,8 @@ export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
     options: OPTIONS,
   };
   return {
-    connectionString: settings.url,
+    // Of several the one that took writes last; `ServiceClient` looks again when it connects.
+    connectionString: hostsOf(settings.url).current,
     application_name: settings.name,
     connectionTimeoutMillis: settings.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
     query_timeout: statementTimeout === 0 ? 0 : statementTimeout + (settings.graceMs ?? QUERY_GRACE_MS),
@@ -153,9 +163,78 @@ export interface PoolSettings extends ConnectionSettings {
 const POOL_SIZE = 10;
 const IDLE_MS = 60_000;
 
+/** What a `ServiceClient` is made from: pg hands on what it does not know. */
+interface ServiceClientConfig extends pg.ClientConfig {
+  readonly hosts: DatabaseHosts;
+}
+
+/** SQLSTATE transaction_resolution_unknown. */
+const UNRESOLVED = '08007';
+
+/** Every connection of ours, but for that of `pg-listen`, which changes nothing. */
+class ServiceClient extends pg.Client {
+  private readonly hosts: DatabaseHosts;
+  private url: string;
+
+  constructor(config: ServiceClientConfig) {
+    super(config);
+    this.hosts = config.hosts;
+    this.url = config.hosts.current;
+    this.on('error', () => this.hosts.failed(this.url));
+    this.on('notice', ({ routine }) => {
+      // The routine's name is not translated, other than the text.
+      if (routine === 'SyncRepWaitForLSN') this.unresolved();
+    });
+  }
+
+  override connect(): Promise<pg.Client>;
+  override connect(callback: (error: Error | null, client?: pg.Client) => void): void;
+  override connect(callback?: (error: Error | null, client?: pg.Client) => void): Promise<pg.Client> | undefined {
+    const connected = this.reach();
+    if (callback === undefined) return connected;
+    connected.then(
+      (client) => callback(null, client),
+      (error: unknown) => callback(asError(error)),
+    );
+    return undefined;
+  }
+
+  /** Connects to the server that takes writes, where it is one of several. */
+  private async reach(): Promise<pg.Client> {
+    const { hosts } = this;
+    if (!hosts.writable) return super.connect();
+    this.url = await hosts.choose();
+    const { hostname, port } = new URL(this.url);
+    // All servers of a list differ in these alone.
+    const place = { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: port === '' ? 5432 : Number(port) };
+    if (hosts.servers.length > 1) Object.assign(this, place);
+    try {
+      await super.connect();
+      const { rows } = await this.query<{ transaction_read_only: string }>('SHOW transaction_read_only');
+      if (rows[0]?.transaction_read_only === 'off') return this;
+      throw notWritable(`${place.host}:${place.port}`);
+    } catch (error) {
+      hosts.failed(this.url);
+      void this.end().catch(() => undefined);
+      throw error;
+    }
+  }
+
+  /**
+   * PostgreSQL gave up waiting for the synchronous standby: the transaction is committed here, and a warning, followed
+   * by success, is all that tells. It is lost when the standby is promoted, so the statement must not succeed.
+   */
+  private unresolved(): void {
+    const error = new Error('the database committed without its synchronous standby');
+    // At once: success stands behind the warning, perhaps in the same packet.
+    (this.connection as unknown as NodeJS.EventEmitter).emit('error', Object.assign(error, { code: UNRESOLVED }));
+    void this.end().catch(() => undefined);
+  }
+}
+
 /** Prepares nothing: the next transaction finds another session. */
-class PooledClient extends pg.Client {
-  constructor(config?: string | pg.ClientConfig) {
+class PooledClient extends ServiceClient {
+  constructor(config: ServiceClientConfig) {
     super(config);
     const query = this.query.bind(this) as (first: unknown, ...rest: unknown[]) => unknown;
     this.query = ((first: unknown, ...rest: unknown[]) => query(unnamed(first), ...rest)) as pg.Client['query'];
@@ -176,7 +255,9 @@ function unnamed(statement: unknown): unknown {
 export function createPool(settings: PoolSettings): pg.Pool {
   const pool = new pg.Pool({
     ...clientConfig(settings),
-    ...(settings.pooled === true ? { Client: PooledClient } : {}),
+    // The pool makes its clients from its own settings.
+    ...{ hosts: hostsOf(settings.url) },
+    Client: (settings.pooled === true ? PooledClient : ServiceClient) as unknown as typeof pg.Client,
     max: settings.size ?? POOL_SIZE,
     idleTimeoutMillis: IDLE_MS,
     // The pool waits for the promise; its type does not say so.
@@ -217,7 +298,7 @@ export async function endPool(pool: pg.Pool): Promise<void> {
 export async function openClient(
   settings: ConnectionSettings & { readonly onLost: (error: Error) => void },
 ): Promise<pg.Client> {
-  const client = new pg.Client(clientConfig(settings));
+  const client = new ServiceClient({ ...clientConfig(settings), hosts: hostsOf(settings.url) });
   let opened = false;
   // pg emits 'error' for an unexpected end, whatever was under way, and sometimes more than once.
   client.on('error', (error) => {

@@ -1,0 +1,184 @@
+/**
+ * Which of the servers that a DATABASE_URL names takes writes. The driver knows one address, so that each new connection
+ * is given the one that was found last; where that fails all are asked again, at once. Of several that take writes the
+ * one with the newest timeline is meant: the others are former primaries.
+ */
+import pg from 'pg';
+import { databaseAddress } from '../../protocol/database-url.js';
+import { errorCode } from '../../protocol/error-code.js';
+import { SingleFlight } from '../../protocol/single-flight.js';
+
+/** A server answers within this time, ms, or is away: less than opening a connection may take (`CONNECT_TIMEOUT_MS`). */
+const ANSWER_MS = 2_000;
+/** How long after the first that takes writes the answers of others are waited for, ms: a newer one may be among them. */
+const OTHERS_MS = 250;
+
+/** What a server answered. */
+export interface HostAnswer {
+  /** `host:port`. */
+  readonly name: string;
+  readonly url: string;
+  readonly state: 'writable' | 'standby' | 'away';
+  /** Of one that takes writes; else 0. */
+  readonly timeline: number;
+  /** Which cluster it is; empty where it is away. */
+  readonly cluster: string;
+  /** Why it is away. */
+  readonly cause?: unknown;
+}
+
+/** 57P03, cannot_connect_now: another server may take it, or this one later. */
+const refusal = (message: string): Error => Object.assign(new Error(message), { code: '57P03' });
+
+/** The error of a connection to a server that takes no writes. */
+export const notWritable = (name: string): Error => refusal(`the database server ${name} takes no writes`);
+
+const nameOf = (url: string): string => {
+  const { hostname, port, searchParams } = new URL(url);
+  return `${hostname === '' ? (searchParams.get('host') ?? '') : hostname}:${port === '' ? '5432' : port}`;
+};
+
+/** Asks one server, on a connection of its own. */
+async function ask(url: string): Promise<HostAnswer> {
+  const name = nameOf(url);
+  const client = new pg.Client({
+    connectionString: url,
+    application_name: 'service-hosts',
+    connectionTimeoutMillis: ANSWER_MS,
+    query_timeout: ANSWER_MS,
+  });
+  client.on('error', () => undefined); // the statement's rejection tells
+  try {
+    await client.connect();
+    const { rows } = await client.query<{ standby: boolean; timeline: string; cluster: string }>(
+      `SELECT current_setting('transaction_read_only')::boolean AS standby, system_identifier::text AS cluster,
+         CASE WHEN pg_is_in_recovery() THEN '0' ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END AS timeline
+       FROM pg_control_system()`,
+    );
+    const [row] = rows;
+    if (row === undefined) throw new Error('no answer');
+    const { standby, timeline, cluster } = row;
+    return {
+      name,
+      url,
+      state: standby ? 'standby' : 'writable',
+      timeline: standby ? 0 : parseInt(timeline, 16),
+      cluster,
+    };
+  } catch (cause) {
+    return { name, url, state: 'away', timeline: 0, cluster: '', cause };
+  } finally {
+    void client.end().catch(() => undefined); // nobody waits for a server that hangs
+  }
+}
+
+const stateText = ({ name, state, cause }: HostAnswer): string => {
+  if (state !== 'away') return `${name} ${state === 'standby' ? 'is a standby' : 'takes writes'}`;
+  const code = errorCode(cause);
+  return `${name} does not answer (${code === '' && cause instanceof Error ? cause.message : code})`;
+};
+
+/** The answers in one sentence, without credentials. */
+export const describeHosts = (answers: readonly HostAnswer[]): string => answers.map(stateText).join(', ');
+
+/** The servers of one URL. */
+export class DatabaseHosts {
+  /** The one that took writes last, for as long as no connection to it failed. */
+  private chosen: string | undefined;
+  private last: string;
+  /** The newest timeline that was seen of `cluster`. A server that tells an older one is a former primary. */
+  private newest = { cluster: '', timeline: 0 };
+  private readonly asking = new SingleFlight(() => this.askAll());
+  private readonly movedHooks = new Set<() => void>();
+
+  /** `writable`: see `DatabaseAddress`. */
+  constructor(
+    readonly servers: readonly string[],
+    readonly writable: boolean,
+  ) {
+    this.last = servers[0] ?? '';
+  }
+
+  /** The address that was chosen last, without asking. */
+  get current(): string {
+    return this.last;
+  }
+
+  /** Resolves with the URL of the server that takes writes. Rejects (57P03) where none does. */
+  async choose(): Promise<string> {
+    if (this.servers.length === 1) return this.last;
+    return this.chosen ?? this.asking.join();
+  }
+
+  /** Asks all servers, whether one was chosen or not: the one that was may have been replaced, and not know it. */
+  async look(): Promise<void> {
+    if (this.servers.length > 1) await this.asking.fresh();
+  }
+
+  /** A connection to this server failed, was lost, or could not write. */
+  failed(url: string): void {
+    if (this.chosen === url) this.chosen = undefined;
+  }
+
+  /** `hook` is called when another server than before takes the writes. Returns what ends that. */
+  onMoved(hook: () => void): () => void {
+    this.movedHooks.add(hook);
+    return () => this.movedHooks.delete(hook);
+  }
+
+  /** What each server answers. */
+  answers(): Promise<readonly HostAnswer[]> {
+    return Promise.all(this.servers.map(ask));
+  }
+
+  private async askAll(): Promise<string> {
+    const answers = await this.soonest();
+    const found = this.newestOf(answers);
+    if (found === undefined) {
+      this.chosen = undefined;
+      throw refusal(`no server of the database takes writes: ${describeHosts(answers)}`);
+    }
+    this.newest = { cluster: found.cluster, timeline: found.timeline };
+    const moved = this.last !== found.url;
+    [this.chosen, this.last] = [found.url, found.url];
+    if (moved) for (const hook of this.movedHooks) hook();
+    return found.url;
+  }
+
+  /** All answers, or those that came a moment after the first server that takes writes: the others may hang. */
+  private soonest(): Promise<readonly HostAnswer[]> {
+    const answers: HostAnswer[] = [];
+    return new Promise((resolve) => {
+      const add = (answer: HostAnswer): void => {
+        answers.push(answer);
+        if (answers.length === this.servers.length) resolve(answers);
+        else if (answer.state === 'writable') setTimeout(() => resolve(answers), OTHERS_MS);
+      };
+      for (const url of this.servers) void ask(url).then(add);
+    });
+  }
+
+  /** The one before is kept where another one is no newer. */
+  private newestOf(answers: readonly HostAnswer[]): HostAnswer | undefined {
+    const former = ({ cluster, timeline }: HostAnswer): boolean =>
+      cluster === this.newest.cluster && timeline < this.newest.timeline;
+    const rank = ({ url, timeline }: HostAnswer): number => timeline + (url === this.last ? 0.5 : 0);
+    return answers
+      .filter((answer) => answer.state === 'writable' && !former(answer))
+      .sort((one, other) => rank(other) - rank(one))[0];
+  }
+}
+
+/** One for each URL in a process, so that all its connections agree. */
+const known = new Map<string, DatabaseHosts>();
+
+/** The servers that a URL names. Throws a TypeError where it is none. */
+export function hostsOf(url: string): DatabaseHosts {
+  const before = known.get(url);
+  if (before !== undefined) return before;
+  const address = databaseAddress(url) ?? { servers: [url], writable: false };
+  const made = new DatabaseHosts(address.servers, address.writable);
+  // One server has nothing to agree about; tests and commands name many.
+  if (made.servers.length > 1) known.set(url, made);
+  return made;
+}

@@ -1,0 +1,106 @@
+/** Two PostgreSQLs of deploy/failover, of which one is promoted under load, reached by a list of hosts. */
+import t, { type Test } from 'tap';
+import { claim, newItem, write, type TestDevice } from './support/devices.js';
+import { until } from './support/events.js';
+import { FailoverPair, Load, withoutFailover, type FailoverNode } from './support/failover.js';
+import { runServer, type Running } from './support/server.js';
+import { listAll } from './support/stream.js';
+import type { Wire } from './support/wire.js';
+
+t.setTimeout(300_000);
+
+const skip = withoutFailover();
+interface Cancelled {
+  readonly primary: FailoverNode;
+  readonly standby: FailoverNode;
+  readonly wire: Wire;
+  readonly device: TestDevice;
+}
+
+const epochOf = async ({ wire }: Pick<Running, 'wire'>): Promise<string> =>
+  (await wire.get('/service/status')).text('epoch');
+
+/** A write whose commit PostgreSQL is made to report as done without its standby. */
+async function cancelledCommit(t: Test, { primary, standby, wire, device }: Cancelled): Promise<void> {
+  await standby.freeze();
+  const item = newItem([device.id]);
+  let answered = false;
+  const writing = write(wire, device, item).finally(() => (answered = true));
+  // Each attempt of the server waits, and is cancelled: success with a warning is what PostgreSQL makes of that.
+  let cancelled = 0;
+  await until('an answer', async () => {
+    const count = await primary.asSuperuser(`SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
+      WHERE wait_event = 'SyncRep' AND application_name = 'service-commit'`);
+    cancelled += Number(count);
+    return answered;
+  });
+  t.ok(cancelled > 0, 'a wait was cancelled');
+  t.equal((await writing).status, 503, 'its outcome is not known');
+  const stored = (): Promise<string> => primary.asSuperuser(`SELECT count(*) FROM items WHERE id = '${item.id}'`);
+  t.equal(await stored(), '1', 'though it is committed on the primary');
+  standby.thaw();
+  await until('the same write', async () => (await write(wire, device, item)).status === 200);
+  t.equal(await stored(), '1', 'it is one item');
+}
+
+t.test('FAIL-01 FAIL-02 FAIL-03: what is acknowledged outlives a promotion, which is noticed', { skip }, async (t) => {
+  const pair = await FailoverPair.start(t, { mode: 'synchronous' });
+  const server = await runServer(t, { database: { url: pair.url } });
+  const { wire } = server;
+  const device = await claim(wire);
+  await cancelledCommit(t, { primary: pair.a, standby: pair.b, wire, device });
+  const before = await epochOf(server);
+  const socket = await wire.connect({ token: device.token });
+  await socket.hello();
+  const load = new Load([wire], device, 4);
+  await load.more(50);
+  await pair.a.crash();
+  await pair.b.command('promote');
+  t.equal((await socket.closed).code, 1012, 'the socket is told to come again');
+  await load.more(50);
+  t.not(await epochOf(server), before, 'it is another history');
+  await pair.a.start();
+  t.notOk(await pair.a.takesWrites(), 'the former primary comes back as a standby');
+  await pair.attach(pair.b);
+  await load.more(50);
+  await load.stop();
+  t.strictSame(await load.lost(wire, device), []);
+});
+
+t.test('FAIL-04: a former primary that comes back beside its successor acknowledges nothing', { skip }, async (t) => {
+  const pair = await FailoverPair.start(t, { mode: 'asynchronous' });
+  const { a, b } = pair;
+  const server = await runServer(t, { database: { url: pair.url } });
+  const { wire } = server;
+  const device = await claim(wire);
+  const load = new Load([wire], device, 2);
+  await load.more(20);
+  await a.crash();
+  await b.command('promote');
+  await load.more(20);
+  await load.stop();
+  const epoch = await epochOf(server);
+  const head = (await listAll(wire, device.token)).head;
+  await a.startByHand();
+  t.ok(await a.takesWrites(), 'it takes writes, were there any');
+  t.ok(await b.takesWrites());
+  await b.freeze();
+  // The primary is away: every connection is tried anew, and only the former primary answers.
+  await until('an outage', async () => (await write(wire, device, newItem([device.id]))).status === 503);
+  for (const _ of [1, 2, 3, 4]) t.equal((await write(wire, device, newItem([device.id]))).status, 503);
+  b.thaw();
+  await until('a write', async () => (await write(wire, device, newItem([device.id]))).status === 200);
+  t.equal(await epochOf(server), epoch, 'the history is the same');
+  t.ok((await listAll(wire, device.token)).head > head);
+  t.equal(await a.asSuperuser('SELECT count(*) FROM items WHERE version > 1000000'), '0');
+  const refused = (env: Readonly<Record<string, string>>): Promise<string> =>
+    runServer(t, { database: { url: pair.url }, env }).then(
+      async (other) => {
+        const found = await epochOf(other);
+        await other.stop();
+        return found;
+      },
+      (error: unknown) => String(error),
+    );
+  t.equal(await refused({}), epoch, 'one that starts takes the newer of the two');
+});
