@@ -477,7 +477,12 @@ async function downloaded(
 ) {
   const folder = await temporaryFolder(t);
   const session = await browser.browser().target().createCDPSession();
-  const allowed = { behavior: 'allow', downloadPath: folder, eventsEnabled: true, browserContextId: browser.id } as const;
+  const allowed = {
+    behavior: 'allow',
+    downloadPath: folder,
+    eventsEnabled: true,
+    browserContextId: browser.id,
+  } as const;
   await session.send('Browser.setDownloadBehavior', allowed);
   const tab = await open();
   let name = '';
