@@ -30,6 +30,9 @@ const LONGEST: readonly string[] = [
   'objects',
   'web-worker',
   'web-tabs',
+  'web-archive',
+  'web-attacks',
+  'stop-under-load',
 ];
 /** So many of the slowest files are named at the end. */
 const SLOWEST_SHOWN = 10;
