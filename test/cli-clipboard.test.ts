@@ -11,13 +11,16 @@ import { runServer } from './support/server.js';
 
 const SECRET = 'tr0ub4dor-and-3';
 
-/** Keeps what it is given in a file, with the arguments and the environment it was called with. Stays behind as xclip does. */
+/**
+ * Keeps what it is given in a file, with the arguments and the environment it was called with. Stays behind as xclip does,
+ * until the teardown ends it: for longer than a busy machine takes for a test, so that its number is not another's by then.
+ */
 const TOOL = `#!/bin/sh
 echo "$*" >> "$CLIP.calls"
 env >> "$CLIP.env"
 case "$*" in
   *-out) test -s "$CLIP" && cat "$CLIP" ;;
-  *) cat > "$CLIP"; sleep 20 & echo $! >> "$CLIP.pids" ;;
+  *) cat > "$CLIP"; sleep 600 & echo $! >> "$CLIP.pids" ;;
 esac
 `;
 

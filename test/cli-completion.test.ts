@@ -30,6 +30,11 @@ interface Scene {
   readonly env: Record<string, string>;
 }
 
+/** A person is told nothing rather than late, after two seconds: a busy machine may need more, so they are longer here. */
+const UNHURRIED = `data:text/javascript,${encodeURIComponent(
+  'const wait = setTimeout; globalThis.setTimeout = (then, ms, ...more) => wait(then, 60 * ms, ...more);',
+)}`;
+
 /** Two texts, bins and devices, and the program under its name. */
 async function scene(t: WithTeardown): Promise<Scene> {
   const { first, url } = await world(t);
@@ -46,7 +51,10 @@ async function scene(t: WithTeardown): Promise<Scene> {
   if (items.length !== 2) throw new Error('two texts were expected');
   const bin = join(desk.home, 'bin');
   mkdirSync(bin);
-  writeFileSync(join(bin, 'service-device'), `#!/bin/sh\nexec '${process.execPath}' '${BINARY}' "$@"\n`);
+  writeFileSync(
+    join(bin, 'service-device'),
+    `#!/bin/sh\nexec '${process.execPath}' --import "${UNHURRIED}" '${BINARY}' "$@"\n`,
+  );
   chmodSync(join(bin, 'service-device'), 0o755);
   const env = {
     ...{ HOME: desk.home, XDG_CONFIG_HOME: desk.home, SERVICE_KEYCHAIN: 'off', TERM: 'dumb' },

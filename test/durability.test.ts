@@ -4,6 +4,7 @@ import { join as joinPath } from 'node:path';
 import t, { type Test } from 'tap';
 import { claim, edited, join, mustWrite, newItem, write, type TestDevice, type TestItem } from './support/devices.js';
 import { until } from './support/events.js';
+import { inLongRun } from './support/long.js';
 import { preparedFolder, testDatabase } from './support/postgres.js';
 import { runServer, spawnServer, type Child } from './support/server.js';
 import { difference, listAll, range, startWriters, versionsOf, type Acked, type Listing } from './support/stream.js';
@@ -99,7 +100,7 @@ t.test('kill -9', async (t) => {
   };
 
   t.test('DUR-01 DUR-04 EPOCH-06: of the server', async (t) => {
-    for (const insertsOnly of [true, false, true]) {
+    for (const insertsOnly of inLongRun([true, false], [true, false, true])) {
       await writeAndKill(t, async () => server.end('SIGKILL'), { mustFail: true, insertsOnly });
       server = await start();
       const stored = await audit(t);
@@ -109,7 +110,7 @@ t.test('kill -9', async (t) => {
   });
 
   t.test('DUR-02 DUR-05 EPOCH-06: of the database, while the server lives', async (t) => {
-    for (const _ of range(1, 2)) {
+    for (const _ of range(1, inLongRun(1, 2))) {
       const postmaster = await postmasterOf(dataDir);
       const kill = async (): Promise<void> => {
         process.kill(postmaster, 'SIGKILL');
@@ -179,7 +180,7 @@ t.test('kill -9', async (t) => {
 });
 
 t.test('DUR-06: two instances that start at once on an empty database leave one sound schema', async (t) => {
-  for (const _ of range(1, 3)) {
+  for (const _ of range(1, inLongRun(1, 3))) {
     const database = await testDatabase(t, 'empty');
     const instances = await Promise.all(range(1, 3).map(async () => runServer(t, { database })));
     const [one, two, three] = instances;

@@ -1,6 +1,7 @@
 /** Sockets that take all they can get, and a device of another tenant that goes on as if they were not there. */
 import t from 'tap';
 import { until } from './support/events.js';
+import { inLongRun } from './support/long.js';
 import { SlowSocket } from './support/slow.js';
 import { fill, Flood, PER_DEVICE, released, stage, unread, unsent } from './support/socket-attacks.js';
 import { range } from './support/stream.js';
@@ -72,7 +73,7 @@ t.test('FAIR-26 FAIR-28: sockets that never read, and ask for answers all the ti
     for (const socket of sockets) for (const _ of range(1, 3)) socket.sendRaw(ping);
   }, 500);
   t.teardown(() => clearInterval(pinging));
-  await judge.after(20);
+  await judge.after(inLongRun(8, 20));
   clearInterval(pinging);
   const seen = await judge.end();
   t.same(seen.refusals, []);
@@ -93,7 +94,7 @@ t.test('FAIR-27: sockets of one device that send junk as fast as they can', asyn
   for (const [at, frame] of frames.entries()) {
     judge.begin();
     const flood = new Flood({ ...scene, devices: scene.devices.slice(at, at + 1) }, frame);
-    await judge.after(10);
+    await judge.after(inLongRun(4, 10));
     const seen = await judge.end();
     await flood.end();
     t.same(seen.refusals, []);

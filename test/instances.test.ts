@@ -3,6 +3,7 @@ import t from 'tap';
 import { TestClock } from './support/clock.js';
 import { claim, edited, join, mustWrite, newItem, write, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
+import { inLongRun } from './support/long.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { runServer, type Running } from './support/server.js';
 import {
@@ -93,7 +94,7 @@ t.test('two instances that hear of each other', async (t) => {
     const sockets = await Promise.all(wires.map(async (wire) => live(wire, second)));
     const mirrors = sockets.map(() => new Mirror());
     const writing = startWriters({ wires, devices: [first], writers: 10, sealFor: all });
-    for (const round of range(1, 12)) {
+    for (const round of range(1, inLongRun(6, 12))) {
       await writing.until(round * 60);
       const known = Math.max(...writing.acked.map(({ version }) => version));
       for (const wire of wires) {
@@ -202,7 +203,7 @@ t.test('two instances that hear of each other', async (t) => {
   t.test('DUR-05: all database connections die, of both, while everybody writes', async (t) => {
     const socket = await live(wires[1], second);
     const writing = startWriters({ wires, devices: [first], writers: 6, sealFor: all });
-    for (const round of range(1, 6)) {
+    for (const round of range(1, inLongRun(4, 6))) {
       await writing.until(round * 50);
       await terminate(one, round % 2 === 0 ? 'service%' : 'service-commit');
     }

@@ -1,28 +1,20 @@
 /** Debian's PgBouncer in transaction mode between the servers and PostgreSQL. */
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
-import { runKit } from './conformance/kit.js';
 import { admin } from './support/admin.js';
 import { TestClock } from './support/clock.js';
 import { claim, join, mustWrite, newItem, write } from './support/devices.js';
 import { until } from './support/events.js';
 import { OwnPostgres } from './support/own-postgres.js';
 import { fitForPooler, PgBouncer } from './support/pgbouncer.js';
-import { temporaryFolder, testDatabase, type WithTeardown } from './support/postgres.js';
+import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { missing } from './support/proxies.js';
-import { ADMIN_TOKEN, runServer, runSql, spawnServer } from './support/server.js';
+import { runServer, runSql, spawnServer } from './support/server.js';
 import { listAll, range, startWriters, untilVersion } from './support/stream.js';
 
 t.setTimeout(300_000);
 
 const skip = missing('pgbouncer');
-
-/** A database whose role is fit for a pooler, and a pooler before it. */
-async function pooled(t: WithTeardown) {
-  const { url } = await testDatabase(t);
-  await fitForPooler(url);
-  return { url, pooler: await PgBouncer.before(t, url) };
-}
 
 t.test('DEPLOY-14: a pooler whose sessions lack settings, or that leads elsewhere', { skip }, async (t) => {
   const { url } = await testDatabase(t);
@@ -46,28 +38,6 @@ t.test('DEPLOY-14: a pooler whose sessions lack settings, or that leads elsewher
   const other = await testDatabase(t);
   t.match(await refusal({ ...pooler.env, LISTEN_DATABASE_URL: other.url }), /lead to different databases/);
   t.match(await refusal({ DATABASE_URL: '', LISTEN_DATABASE_URL: url }), /DATABASE_URL: got nothing; takes the pooler/);
-});
-
-t.test('DEPLOY-13: the rules that ask the database hold behind a pooler', { skip }, async (t) => {
-  const { url, pooler } = await pooled(t);
-  const server = await runServer(t, { database: { url }, env: { ...pooler.env, LOG_LEVEL: 'warn' } });
-  const only = ['ITEM', 'RETRY', 'BATCH', 'LIST', 'DEL', 'MOVE', 'BIN', 'PAIR', 'DEV', 'WS-0', 'REPLAY'];
-  const results = await runKit({
-    url: `http://127.0.0.1:${server.port}`,
-    shapes: ['a'],
-    adminToken: ADMIN_TOKEN,
-    only,
-  });
-  t.same(
-    results.filter(({ kind }) => kind === 'fail').map(({ id, text }) => `${id}: ${text}`),
-    [],
-  );
-  t.ok(results.filter(({ kind }) => kind === 'pass').length > 100, 'and most of them were seen');
-  t.same(
-    server.logs.filter(({ level }) => Number(level) >= 50),
-    [],
-    'and nothing went wrong inside',
-  );
 });
 
 t.test('DEPLOY-13: two instances behind a pooler, which is killed, as the database is', { skip }, async (t) => {
@@ -109,7 +79,9 @@ t.test('DEPLOY-13: two instances behind a pooler, which is killed, as the databa
 });
 
 t.test('DEPLOY-15: a new history, and the operator, past the pooler', { skip }, async (t) => {
-  const { url, pooler } = await pooled(t);
+  const { url } = await testDatabase(t);
+  await fitForPooler(url);
+  const pooler = await PgBouncer.before(t, url);
   const clock = new TestClock();
   const server = await runServer(t, { database: { url }, env: { ...pooler.env, LOG_LEVEL: 'fatal' }, clock });
   const device = await claim(server.wire);

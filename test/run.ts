@@ -4,6 +4,8 @@
  *
  *   node build/test/run.js [--long] [part of a file name ...]
  *
+ * `--long` takes the long files too, and gives all of them their full counts (support/long.ts).
+ *
  * `npm test` starts it by test/start.js, with the compiler's and linter's run and the formatter's check among them.
  */
 import { readFileSync } from 'node:fs';
@@ -28,6 +30,9 @@ const LONGEST: readonly string[] = [
   'objects',
   'web-worker',
   'web-tabs',
+  'web-archive',
+  'web-attacks',
+  'stop-under-load',
 ];
 /** So many of the slowest files are named at the end. */
 const SLOWEST_SHOWN = 10;
@@ -223,6 +228,7 @@ export async function main(args: readonly string[], checks: readonly Check[] = [
       process.env['TEST_DATABASE_ADMIN_URL'] = server.adminUrl;
       process.env['TEST_CLUSTER'] = server.cluster;
       process.env['TAP_TIMEOUT'] ??= LIBRARY_TIMEOUT_S;
+      if (args.includes('--long')) process.env['TEST_LONG'] = 'on';
       await ensureTemplate(server.adminUrl);
       // The processes of the files are given the options of this one.
       process.execArgv.push('--import', new URL('./support/no-hooks.js', import.meta.url).href);

@@ -9,6 +9,7 @@ import { openClient } from '../src/server/storage/database.js';
 import { claim, join, mustWrite, newId, newItem, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
 import { KeepAlive } from './support/keep-alive.js';
+import { inLongRun } from './support/long.js';
 import { PATIENT, testDatabase } from './support/postgres.js';
 import { runServer, spawnServer, type Child, type Running, type SpawnOptions } from './support/server.js';
 import { listAll, range, startWriters, type Acked } from './support/stream.js';
@@ -141,7 +142,7 @@ async function kept(
 }
 
 /** SIGTERM at so many drawn moments. */
-const ROUNDS = 3;
+const ROUNDS = inLongRun(1, 5);
 
 t.test('LOG-05 INST-25: SIGTERM under load, one process', async (t) => {
   for (let round = 1; round <= ROUNDS; round++) {
@@ -157,7 +158,7 @@ t.test('LOG-05 INST-21: the same with two instances on one port', async (t) => {
   await kept(t, await runServer(t, { database }), lived);
 });
 
-for (const instances of ['1', '2']) {
+for (const instances of inLongRun(['2'], ['1', '2'])) {
   t.test(`LOG-05 INST-21: the same with the embedded database, instances: ${instances}`, async (t) => {
     const env = { INSTANCES: instances };
     const lived = await live(t, 'embedded', { embedded: true, env });

@@ -20,6 +20,7 @@ import {
   writeChange,
   writeOf,
 } from './support/changes.js';
+import { inLongRun } from './support/long.js';
 import { TENANT, World, type OpenSocket } from './support/world.js';
 
 const ITEMS = 5;
@@ -169,8 +170,8 @@ function play(script: readonly Happening[], world: World): World {
 
 t.setTimeout(300_000);
 
-/** Runs of a property: enough to find what one in a thousand orders breaks, within seconds. */
-const RUNS = Number(process.env['PROPERTY_RUNS'] ?? 1_500);
+/** Runs of a property: in the long run enough to find what one in a thousand orders breaks. */
+const RUNS = Number(process.env['PROPERTY_RUNS'] ?? inLongRun(400, 3_000));
 
 t.test('WS-06 WS-07 REPLAY-01 REPLAY-02 REPLAY-08 INST-04: whatever happens in whatever order', (t) => {
   let versions = 0;

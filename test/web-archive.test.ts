@@ -1,12 +1,11 @@
 /** The web app on real servers, in a real browser: what was refused is kept, the archive goes out and in, words recover. */
 import { randomBytes } from 'node:crypto';
-import type { Browser } from 'puppeteer-core';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { phraseSeed } from '../src/crypto/master-key.js';
 import { readArchive } from '../src/sdk/archive/archive.js';
 import { ulid } from '../src/sdk/ulid.js';
-import { CHROMIUM, startBrowser } from './support/browser.js';
+import { CHROMIUM, freshContext } from './support/browser.js';
 import type { WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 import { TcpProxy } from './support/tcp-proxy.js';
@@ -76,11 +75,11 @@ const upload = (app: App, binId: string): Promise<unknown> =>
   );
 
 /** A fresh server, and a browser's tab of its own with its app. */
-async function scene(t: WithTeardown, browser: Browser) {
+async function scene(t: WithTeardown) {
   const server = await runServer(t);
   const proxy = await TcpProxy.before(t, `http://127.0.0.1:${server.port}`);
   const url = proxy.through(`http://127.0.0.1:${server.port}/`);
-  const open = async (): Promise<App> => App.open(await browser.createBrowserContext(), url);
+  const open = async (): Promise<App> => App.open(await freshContext(t), url);
   return { proxy, open, app: await open() };
 }
 
@@ -88,8 +87,7 @@ t.test(
   'WEB-82: a refused change is kept with its content until it is written again or dismissed, also through a closed tab',
   { skip },
   async (t) => {
-    const browser = await startBrowser(t, CHROMIUM ?? '');
-    const { app, proxy } = await scene(t, browser);
+    const { app, proxy } = await scene(t);
     await app.claim();
     const nowhere = newId();
     const put = (words: string) =>
@@ -120,8 +118,7 @@ t.test(
   'WEB-83: the archive of a browser is read by another one, with files, bins and their names, and twice adds nothing',
   { skip },
   async (t) => {
-    const browser = await startBrowser(t, CHROMIUM ?? '');
-    const { app } = await scene(t, browser);
+    const { app } = await scene(t);
     const phrase = (await app.claim()).join(' ');
     const bin = await app.call('binCreate', { name: 'Reise', emoji: '' });
     const binId = 'id' in bin ? bin.id : '';
@@ -147,7 +144,7 @@ t.test(
     const bins = await app.value('bins');
     t.same(slugs.sort(), bins?.map(({ id }) => (id === 'inbox' ? 'inbox' : id.toLowerCase())).sort());
 
-    const other = await scene(t, browser);
+    const other = await scene(t);
     await other.app.claim('Other');
     t.same(await imported(other.app, archive, OTHER_WORDS), { failed: 'wrong_words' });
     t.match(await imported(other.app, archive, phrase), { items: 2, bins: 1, skipped: 0 });
@@ -162,8 +159,7 @@ t.test(
 );
 
 t.test('WEB-84: twelve words make a browser a device of the vault, which reads what is there', { skip }, async (t) => {
-  const browser = await startBrowser(t, CHROMIUM ?? '');
-  const { app, open } = await scene(t, browser);
+  const { app, open } = await scene(t);
   const words = await app.claim();
   await app.call('put', { id: newId(), binId: 'inbox', type: 'text', payload: { text: 'before' } });
   await upload(app, 'inbox');

@@ -7,7 +7,7 @@ import { ulid } from '../src/sdk/ulid.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { Engine } from '../src/web/engine/engine.js';
 import { rowOf } from '../src/web/engine/rows.js';
-import { CHROMIUM, startBrowser } from './support/browser.js';
+import { CHROMIUM, freshContext } from './support/browser.js';
 import { runServer } from './support/server.js';
 import { App } from './support/web.js';
 
@@ -21,7 +21,7 @@ const item = (type: 'text' | 'contact', payload: Readonly<Record<string, unknown
 async function scene(t: Test) {
   const server = await runServer(t, {});
   const url = `http://127.0.0.1:${server.port}/`;
-  const browser = await startBrowser(t, CHROMIUM ?? '');
+  const browser = await freshContext(t);
   const app = await App.open(browser, url);
   return { url, browser, app };
 }

@@ -1,7 +1,7 @@
 /** Passkeys that give a secret, in a real browser with an authenticator of its own. */
 import type { Page } from 'puppeteer-core';
 import t from 'tap';
-import { bundled, CHROMIUM, servePage, startBrowser } from './support/browser.js';
+import { bundled, CHROMIUM, servePage, freshContext } from './support/browser.js';
 import type * as Passkey from '../src/web/ui/passkey.js';
 import type { WithTeardown } from './support/postgres.js';
 
@@ -12,7 +12,7 @@ const skip = CHROMIUM === undefined && 'this machine has no Chromium';
 /** A page at `localhost`, as an address of numbers can have no passkey. */
 async function scene(t: WithTeardown) {
   const origin = await servePage(t, (await bundled(new URL('../src/web/ui/passkey.js', import.meta.url))).code);
-  const browser = await startBrowser(t, CHROMIUM ?? '');
+  const browser = await freshContext(t);
   const page = await browser.newPage();
   await page.goto(origin.replace('127.0.0.1', 'localhost'));
   const protocol = await page.createCDPSession();

@@ -3,7 +3,7 @@ import type { Page } from 'puppeteer-core';
 import t from 'tap';
 import { pagesText } from '../src/web/ui/strings-pages.js';
 import { text } from '../src/web/ui/strings.js';
-import { CHROMIUM, startBrowser } from './support/browser.js';
+import { CHROMIUM, freshContext } from './support/browser.js';
 import type { WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 import { App } from './support/web.js';
@@ -56,13 +56,12 @@ async function answer(page: Page, words: readonly string[], change = (word: stri
 async function scene(t: WithTeardown) {
   const server = await runServer(t);
   const url = `http://localhost:${server.port}/`;
-  const browser = await startBrowser(t, CHROMIUM ?? '');
-  const first = await App.open(await browser.createBrowserContext(), url);
+  const first = await App.open(await freshContext(t), url);
   await press(first.page, begin.claim.go);
   await says(first.page, begin.phrase.title);
   const words = await all(first.page, '.words .word');
   const devices = async () => server.sql('SELECT name, revoked_at IS NULL AS active FROM devices ORDER BY paired_at');
-  return { server, url, browser, first, words, devices };
+  return { server, url, first, words, devices };
 }
 
 t.test('WEB-33: two of the twelve words are asked back before anything is registered', { skip }, async (t) => {
@@ -81,7 +80,7 @@ t.test('WEB-33: two of the twelve words are asked back before anything is regist
 });
 
 t.test('WEB-31 WEB-32: a link lets a browser in, once both screens were found to be the same', { skip }, async (t) => {
-  const { first, words, url, browser, devices } = await scene(t);
+  const { first, words, url, devices } = await scene(t);
   await press(first.page, begin.phrase.written);
   await says(first.page, begin.ask.title);
   await answer(first.page, words);
@@ -93,7 +92,7 @@ t.test('WEB-31 WEB-32: a link lets a browser in, once both screens were found to
     await says(first.page, pair.secret);
     return (await all(first.page, 'dialog .word')).join('-');
   };
-  const second = await App.open(await browser.createBrowserContext(), `${url}#pair=${await offered()}`);
+  const second = await App.open(await freshContext(t), `${url}#pair=${await offered()}`);
   await says(second.page, begin.join.title);
   t.equal(second.page.url(), url, 'the words are not in the address');
   t.equal(await second.page.evaluate(() => JSON.stringify(history.state)), 'null', 'nor beside it');

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { ulid } from '../src/sdk/ulid.js';
 import type { ItemRow } from '../src/web/link/messages.js';
-import { CHROMIUM, startBrowser } from './support/browser.js';
+import { CHROMIUM, freshContext } from './support/browser.js';
 import { until } from './support/events.js';
 import { runServer } from './support/server.js';
 import { TcpProxy } from './support/tcp-proxy.js';
@@ -21,7 +21,7 @@ async function scene(t: Test, env: Readonly<Record<string, string>> = {}) {
   const server = await runServer(t, { env });
   const proxy = await TcpProxy.before(t, `http://127.0.0.1:${server.port}`);
   const url = proxy.through(`http://127.0.0.1:${server.port}/`);
-  const browser = await startBrowser(t, CHROMIUM ?? '');
+  const browser = await freshContext(t);
   const app = await App.open(browser, url);
   await app.claim();
   const versions = async () => (await server.sql('SELECT count(*)::int AS n FROM items'))[0]?.['n'];
@@ -107,9 +107,9 @@ t.test(
 );
 
 t.test('WEB-58: a browser that is revoked while it is open says so, and shows what it has', { skip }, async (t) => {
-  const { app, browser, url, server } = await scene(t);
+  const { app, url, server } = await scene(t);
   await app.call('put', text('kept'));
-  const other = await App.open(await browser.createBrowserContext(), url);
+  const other = await App.open(await freshContext(t), url);
   await app.call('offer');
   const offer = await app.shows('offer', ({ step }) => step === 'words');
   await other.shows('phase', ({ phase }) => phase === 'empty');

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import type { Browser, BrowserContext, Page } from 'puppeteer-core';
 import type { CallName, Calls, TopicName, Topics } from '../../src/web/link/messages.js';
-import { SOON_MS } from './events.js';
+import { SOON_MS, until } from './events.js';
 
 let linkCode: Promise<string> | undefined;
 
@@ -97,13 +97,13 @@ export class App {
     fits: (value: Topics[N]['value']) => boolean,
     maxMs = SOON_MS,
   ): Promise<Topics[N]['value']> {
-    const end = Date.now() + maxMs;
-    for (;;) {
-      const value = await this.value(topic);
-      if (value !== undefined && fits(value)) return value;
-      if (Date.now() > end) throw new Error(`${topic} did not come: ${JSON.stringify(value)?.slice(0, 2_000) ?? ''}`);
-      await new Promise((resolve) => setTimeout(resolve, 20));
+    let value: Topics[N]['value'] | undefined;
+    try {
+      await until(topic, async () => (value = await this.value(topic)) !== undefined && fits(value), maxMs);
+    } catch (cause) {
+      throw new Error(`${topic} did not come: ${JSON.stringify(value)?.slice(0, 2_000) ?? ''}`, { cause });
     }
+    return value as Topics[N]['value'];
   }
 
   /** Claims a fresh server, past the screens. */
