@@ -1,0 +1,3 @@
+import type { Report } from './report.js';
+
+export const pageOf = (report: Report): string => JSON.stringify(report);
