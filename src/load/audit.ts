@@ -108,7 +108,7 @@ export class TenantAudit {
   }
 
   private async readBack(): Promise<void> {
-    for (let since = this.parts.ledger.base, more = true; more; ) {
+    for (let since = this.parts.ledger.base, more = true; more;) {
       const read = page(await this.ask(`/api/items?since=${since}&limit=${PAGE}`), '');
       for (const row of read.items) this.readRow(row);
       more = read.hasMore && read.nextSince > since;
@@ -153,7 +153,8 @@ export class TenantAudit {
         if (version !== undefined) this.fault(`${entry.id} was refused, and is stored as version ${version}`);
         continue;
       }
-      if (version === undefined) this.fault(`${entry.id} was acknowledged as version ${entry.version}, and is not stored`);
+      if (version === undefined)
+        this.fault(`${entry.id} was acknowledged as version ${entry.version}, and is not stored`);
       else if (version !== entry.version)
         this.fault(`${entry.id} was acknowledged as version ${entry.version}, and is stored as ${version}`);
       const [row, change] = [this.rows.get(entry.version), ledger.changes.get(entry.version)];
@@ -169,7 +170,8 @@ export class TenantAudit {
     const { ledger } = this.parts;
     const missing: number[] = [];
     for (let version = ledger.base + 1; version <= head; version++)
-      if (!ledger.changes.has(version) && !this.rows.has(version) && !ledger.foreign.has(version)) missing.push(version);
+      if (!ledger.changes.has(version) && !this.rows.has(version) && !ledger.foreign.has(version))
+        missing.push(version);
     if (missing.length > ledger.unanswered)
       this.fault(`${missing.length} versions are of no change, among them ${missing.slice(0, 5).join(', ')}`);
     for (const version of ledger.changes.keys())
@@ -187,7 +189,8 @@ export class TenantAudit {
       const entry = ledger.entries[receiver.entries[at] ?? -1];
       if (entry === undefined || entry.state === 'unknown') return;
       const of = ledger.changes.get(version)?.entry.id ?? this.rows.get(version)?.id;
-      if (of !== entry.id) this.fault(`${name} got ${entry.id} as version ${version}, which is ${of ?? 'of no change'}`);
+      if (of !== entry.id)
+        this.fault(`${name} got ${entry.id} as version ${version}, which is ${of ?? 'of no change'}`);
     });
     if (!receiver.live) return;
     for (const version of this.final.values()) {

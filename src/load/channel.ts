@@ -98,7 +98,7 @@ export class Channel {
       for (const text of this.waiting.splice(0)) this.send(JSON.parse(text));
       return undefined;
     }
-    const [mac = '', text = ''] = [line.slice(0, 64), line.slice(65)];
+    const [mac, text] = [line.slice(0, 64), line.slice(65)];
     const right = Buffer.from(this.mac(this.options.role === 'a' ? 'c' : 'a', this.received++, text));
     const given = Buffer.from(mac);
     if (given.length !== right.length || !timingSafeEqual(given, right)) return 'it has another secret';

@@ -37,7 +37,7 @@ export class Cleaner {
   async removeBin(bin: string): Promise<number> {
     const { sodium, tenant } = this.parts;
     let removed = 0;
-    for (let since = 0, more = true; more; ) {
+    for (let since = 0, more = true; more;) {
       const path = `/api/items?since=${since}&limit=${PAGE}&bin_id=${bin}`;
       const read = rowsOf((await this.ask({ method: 'GET', path })).body);
       for (const { id, deleted } of read.rows) {

@@ -47,7 +47,11 @@ const freshDevice = (sodium: Sodium, masterKey: Uint8Array): Omit<FleetDevice, '
 };
 
 /** Runs `work` for each of `count` numbers, a few at once. */
-export async function forEach(count: number, work: (at: number) => Promise<void>, atOnce = MADE_AT_ONCE): Promise<void> {
+export async function forEach(
+  count: number,
+  work: (at: number) => Promise<void>,
+  atOnce = MADE_AT_ONCE,
+): Promise<void> {
   let next = 0;
   const lane = async (): Promise<void> => {
     while (next < count) await work(next++);
@@ -91,7 +95,7 @@ export async function makeTenants(
 async function known(target: Target, { host, devices }: FleetTenant): Promise<void> {
   const token = devices[0]?.token ?? '';
   const until = systemClock.now() + KNOWN_WITHIN_MS;
-  for (let answered = 0; answered < ASKED_TO_KNOW && systemClock.now() < until; ) {
+  for (let answered = 0; answered < ASKED_TO_KNOW && systemClock.now() < until;) {
     try {
       await target.ask({ method: 'GET', path: '/api/me', host, token });
       answered++;

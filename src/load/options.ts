@@ -24,7 +24,8 @@ export function mixOf(text: string): Partial<Record<Kind, number>> {
   const mix: Partial<Record<Kind, number>> = {};
   for (const part of text.split(',')) {
     const [kind = '', share = ''] = part.split('=');
-    if (!isKind(kind) || !/^\d{1,4}$/.test(share)) throw usage(`--mix takes shares of ${KINDS.join(', ')}: insert=80,list=20`);
+    if (!isKind(kind) || !/^\d{1,4}$/.test(share))
+      throw usage(`--mix takes shares of ${KINDS.join(', ')}: insert=80,list=20`);
     mix[kind] = Number(share);
   }
   if (Object.values(mix).every((share) => share === 0)) throw usage('--mix needs a share above 0.');
@@ -85,7 +86,9 @@ export async function confirmedUrl(terminal: Terminal, text: string, confirm: st
   if (isLoopback(hostname)) return origin;
   let given = confirm;
   if (given === undefined && terminal.interactive)
-    given = await terminal.ask(`This loads ${hostname}, which is not this machine. If it is yours, type its host name: `);
+    given = await terminal.ask(
+      `This loads ${hostname}, which is not this machine. If it is yours, type its host name: `,
+    );
   if (given?.trim() === hostname) return origin;
   throw new CommandError(
     EXIT.usage,
@@ -116,5 +119,8 @@ export async function secretOf(
 export async function sharedSecret(terminal: Terminal, file: string | undefined): Promise<string> {
   const secret = await secretOf(terminal, { file, variable: 'LOAD_SECRET' });
   if (secret !== undefined && secret.length >= 16) return secret;
-  throw usage('coordinator and agents need the same secret of 16 characters or more', 'Set LOAD_SECRET, or --secret-file.');
+  throw usage(
+    'coordinator and agents need the same secret of 16 characters or more',
+    'Set LOAD_SECRET, or --secret-file.',
+  );
 }

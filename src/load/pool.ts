@@ -31,11 +31,7 @@ export class SealedPool {
   private failure: Error | undefined;
 
   /** @param expected writes of the whole run on this process. */
-  constructor(
-    tenants: readonly FleetTenant[],
-    plan: Pick<Plan, 'size'>,
-    expected: number,
-  ) {
+  constructor(tenants: readonly FleetTenant[], plan: Pick<Plan, 'size'>, expected: number) {
     this.full = Math.max(4, Math.ceil(Math.min(HELD_MAX, expected * 1.2) / Math.max(1, tenants.length)));
     this.shelves = tenants.map(() => ({ inserts: [], replaces: [], coming: 0, replacesComing: 0 }));
     const data: SealerData = {

@@ -30,7 +30,8 @@ function known(error: Error): Failure | undefined {
   const { message } = error;
   if (error instanceof Refused) {
     const exitCode = error.passing ? EXIT.unavailable : EXIT.refused;
-    const text = error.status === 0 ? `the server cannot be reached (${error.code})` : `the server refuses (${error.code})`;
+    const text =
+      error.status === 0 ? `the server cannot be reached (${error.code})` : `the server refuses (${error.code})`;
     return { exitCode, code: error.code, message: text, ...hintOf(error) };
   }
   if (error instanceof AgentError || error instanceof CrewError)
@@ -43,7 +44,9 @@ function known(error: Error): Failure | undefined {
 
 function hintOf({ code }: Refused): { hint?: string } {
   if (code === 'not_found')
-    return { hint: 'Only a server in multi mode makes tenants; for another one: service-load devices, then --device-list.' };
+    return {
+      hint: 'Only a server in multi mode makes tenants; for another one: service-load devices, then --device-list.',
+    };
   if (code === 'forbidden' || code === 'no_token') return { hint: "ADMIN_TOKEN must be the server's, here as there." };
   return {};
 }

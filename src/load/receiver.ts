@@ -93,7 +93,9 @@ export class Receiver {
       response.resume();
       socket.terminate();
     });
-    socket.on('close', (closedWith, reason) => this.closed(socket, { code, closedWith, reason: String(reason), waitMs }));
+    socket.on('close', (closedWith, reason) =>
+      this.closed(socket, { code, closedWith, reason: String(reason), waitMs }),
+    );
   }
 
   /** Cuts the connection and comes back at once: a part of a storm. True where there was one. */
@@ -134,7 +136,12 @@ export class Receiver {
 
   private closed(
     socket: WebSocket,
-    { code, closedWith, reason, waitMs }: { code: string; closedWith: number; reason: string; waitMs?: number | undefined },
+    {
+      code,
+      closedWith,
+      reason,
+      waitMs,
+    }: { code: string; closedWith: number; reason: string; waitMs?: number | undefined },
   ): void {
     if (this.socket !== socket) return;
     const { meter } = this.options;

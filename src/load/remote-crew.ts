@@ -1,6 +1,8 @@
 /** Agents on other machines, as the coordinator has them; and the agent's own side. */
+import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { delay, systemClock } from '../protocol/clock.js';
+import { asError } from '../protocol/error-code.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { Channel } from './channel.js';
 import { LocalCrew } from './local-crew.js';
@@ -25,7 +27,10 @@ const isJoined = (value: unknown): value is Joined =>
   Number.isSafeInteger(value['joins']) &&
   Number(value['joins']) >= 1 &&
   Number(value['joins']) <= BOUNDS.processes[1];
-const isNews = (value: unknown): value is News => isObject(value) && typeof value['news'] === 'string';
+const isNews = (value: unknown): value is News =>
+  isObject(value) &&
+  typeof value['news'] === 'string' &&
+  (value['news'] !== 'failed' || typeof value['text'] === 'string');
 const isOrder = (value: unknown): value is Order => isObject(value) && PHASES.some((phase) => phase === value['phase']);
 
 /** An agent that has joined. */
@@ -59,7 +64,7 @@ class RemoteCrew implements Crew {
     const { waiting } = this;
     this.waiting = undefined;
     if (news.news === 'done') waiting?.resolve();
-    else waiting?.reject(new CrewError(`${this.name}: ${sanitizeText(String(news.text).slice(0, 500))}`));
+    else waiting?.reject(new CrewError(`${this.name}: ${sanitizeText(news.text.slice(0, 500))}`));
   }
 
   lost(text: string): void {
@@ -136,6 +141,28 @@ export class AgentDoor {
   }
 }
 
+/** How long an agent waits for its coordinator to be there. */
+const DIAL_WITHIN_MS = 600_000;
+const DIAL_EVERY_MS = 1_000;
+
+/** A connection to the coordinator, which may be started later. Rejects with `AgentError`. */
+async function dial(to: { readonly host: string; readonly port: number }, signal: AbortSignal): Promise<Socket> {
+  const until = systemClock.now() + DIAL_WITHIN_MS;
+  for (;;) {
+    const socket = connect(to);
+    try {
+      await once(socket, 'connect', { signal });
+      return socket;
+    } catch (error) {
+      socket.destroy();
+      signal.throwIfAborted();
+      if (systemClock.now() >= until)
+        throw new AgentError(`no coordinator at ${to.host}:${to.port}: ${asError(error).message}`);
+    }
+    await delay(systemClock, DIAL_EVERY_MS, signal);
+  }
+}
+
 /** Does what a coordinator orders, on this machine, until the coordinator ends the run. Rejects with `AgentError`. */
 export async function serveAsAgent(options: {
   readonly host: string;
@@ -149,7 +176,7 @@ export async function serveAsAgent(options: {
   readonly onNote: (text: string) => void;
 }): Promise<void> {
   const { host, port, secret, processes, access, signal, onNote } = options;
-  const socket = connect({ host, port });
+  const socket = await dial({ host, port }, signal);
   let finished = false;
   const crew = new LocalCrew(processes, access, {
     onTick: (part, tick) => channel.send({ news: 'tick', part, tick } satisfies News),

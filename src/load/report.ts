@@ -144,7 +144,8 @@ function doubtsOf(results: readonly PartResult[], lost: readonly string[], lag: 
   const slow = results.filter(({ client }) => client.loopDelayP99Ms > LOOP_P99_MS).length;
   const busy = results.filter(({ client }) => client.cpu > CPU_SHARE).length;
   const limit = 'The client was the limit:';
-  if (starved > 0) doubts.push(`${limit} ${starved} times an item was due and not sealed yet. Add processes or machines.`);
+  if (starved > 0)
+    doubts.push(`${limit} ${starved} times an item was due and not sealed yet. Add processes or machines.`);
   if (lag.p99 > LAG_P99_MS) doubts.push(`${limit} it began one operation in a hundred more than ${lag.p99} ms late.`);
   if (slow > 0) doubts.push(`${limit} the event loop of ${slow} processes was away for more than ${LOOP_P99_MS} ms.`);
   if (busy > 0) doubts.push(`${limit} ${busy} processes used their core up. Add processes or machines.`);
@@ -181,7 +182,12 @@ export function reportOf(of: {
     latency,
     answers: byName(KINDS, (kind) => merged(results, ({ totals }) => totals.answers[kind])),
     errors: Object.fromEntries([...errors].sort(([, one], [, other]) => other - one)),
-    storms: plan.storms.map((storm, place) => stormOf(storm.at, results.flatMap(({ storms }) => storms[place] ?? []))),
+    storms: plan.storms.map((storm, place) =>
+      stormOf(
+        storm.at,
+        results.flatMap(({ storms }) => storms[place] ?? []),
+      ),
+    ),
     client: results.map(({ part, client }) => ({ part, ...client })),
     audit: sumOf(results.map((result) => result.audit)),
     left: of.left,

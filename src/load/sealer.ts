@@ -51,7 +51,12 @@ export function textOf(sodium: Sodium, size: number): string {
 export function sealText(
   sodium: Sodium,
   to: SealFor,
-  { id, ts, ifVersion, size }: { readonly id: string; readonly ts: number; readonly ifVersion: number; readonly size: number },
+  {
+    id,
+    ts,
+    ifVersion,
+    size,
+  }: { readonly id: string; readonly ts: number; readonly ifVersion: number; readonly size: number },
 ): string {
   const head = { id, binId: to.binId, type: 'text', ts } as const;
   const payload = sealItem(sodium, { ...head, payload: { text: textOf(sodium, size) } }, to);

@@ -139,7 +139,7 @@ export class LoadWorker {
     this.timers.push(setInterval(() => this.check(), CHECK_EVERY_MS));
     const all = this.receivers.flat();
     const gap = (1e6 * share.parts) / plan.connectRate;
-    for (let next = 0; next < all.length && !this.stop.signal.aborted; ) {
+    for (let next = 0; next < all.length && !this.stop.signal.aborted;) {
       for (; next < all.length && began + next * gap <= nowUs(); next++) all[next]?.open(began + next * gap);
       await sleep(OPEN_EVERY_MS);
     }
@@ -241,7 +241,7 @@ export class LoadWorker {
   }
 
   private async until(done: () => boolean, withinMs: number): Promise<void> {
-    for (const end = nowUs() + withinMs * 1e3; !done() && nowUs() < end && !this.stop.signal.aborted; ) await sleep(10);
+    for (const end = nowUs() + withinMs * 1e3; !done() && nowUs() < end && !this.stop.signal.aborted;) await sleep(10);
   }
 
   /** Audits, closes the sockets and removes what was made. */

@@ -173,7 +173,10 @@ export class Writer {
     const sealed = Buffer.concat([...encryptor.push(plain), encryptor.finish()]);
     const contentType = 'application/octet-stream';
     const wish = JSON.stringify({ contentLength: sealedBlobSize(plain.length), contentType });
-    const room = upload((await this.send(call, { method: 'POST', path: '/api/blobs/upload-url', body: wish })).body, '');
+    const room = upload(
+      (await this.send(call, { method: 'POST', path: '/api/blobs/upload-url', body: wish })).body,
+      '',
+    );
     const headers = Object.fromEntries(Object.entries(room.headers).map(([name, value]) => [name, String(value)]));
     await this.transfer(room.url, { method: 'PUT', body: sealed, headers });
     const id = ulid(ts, (length) => sodium.random(length));

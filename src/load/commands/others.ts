@@ -99,7 +99,9 @@ async function devices({ terminal }: LoadContext, options: DevicesOptions): Prom
       terminal.note('These twelve words own the server now. Write them down.');
     }
     while (made.length < wanted && !terminal.interrupted.aborted) {
-      terminal.progress(`${made.length} of ${wanted}; a server lets five in a minute, unless RATE_PAIR_PER_MIN says more`);
+      terminal.progress(
+        `${made.length} of ${wanted}; a server lets five in a minute, unless RATE_PAIR_PER_MIN says more`,
+      );
       made.push(await recover({ ...newcomer(platform, serverUrl, made.length + 1), phrase }));
     }
   } finally {
@@ -191,7 +193,10 @@ async function clean({ terminal }: LoadContext, options: CleanOptions): Promise<
     } else {
       const { deviceList = '' } = await accessOf(terminal, options);
       const { sodium } = await nodePlatform();
-      for (const tenant of readDeviceList(sodium, deviceList, { plan: { name: prefix }, share: { part: 0, parts: 1 } })) {
+      for (const tenant of readDeviceList(sodium, deviceList, {
+        plan: { name: prefix },
+        share: { part: 0, parts: 1 },
+      })) {
         const cleaner = new Cleaner({ sodium, target, tenant });
         for (const bin of await cleaner.bins(prefix)) {
           await cleaner.removeBin(bin);

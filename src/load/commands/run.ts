@@ -6,7 +6,17 @@ import { readPrivate } from '../../files/private.js';
 import { Coordinator } from '../coordinator.js';
 import { DEVICE_LIST_MAX } from '../fleet.js';
 import { LocalCrew } from '../local-crew.js';
-import { confirmedUrl, endOf, mixOf, nameOf, numberOf, secretOf, sharedSecret, sourcesOf, stormOf } from '../options.js';
+import {
+  confirmedUrl,
+  endOf,
+  mixOf,
+  nameOf,
+  numberOf,
+  secretOf,
+  sharedSecret,
+  sourcesOf,
+  stormOf,
+} from '../options.js';
 import type { Crew, Phase } from '../orders.js';
 import type { Plan, Storm } from '../plan.js';
 import type { LoadCommand, LoadContext } from '../context.js';
@@ -73,7 +83,12 @@ export function registerRun(program: LoadCommand): void {
     .option('--mix <shares>', 'insert, replace, delete, list, blob-put, blob-get', 'insert=100')
     .option('--size <bytes>', "an item's ciphertext", '768')
     .option('--blob-size <bytes>', 'a blob', '65536')
-    .option('--storm <at,share>', 'cut this share of the sockets so many seconds into the writing; again for more', storms, [])
+    .option(
+      '--storm <at,share>',
+      'cut this share of the sockets so many seconds into the writing; again for more',
+      storms,
+      [],
+    )
     .option('--processes <count>', 'processes of this machine; default: by sockets and rate')
     .option('--connections <count>', 'HTTP connections of a process', '256')
     .option('--from <addresses>', 'source addresses: 127.0.1.1-20, for more than 28,000 sockets')
@@ -138,7 +153,10 @@ async function run({ terminal, release }: LoadContext, options: RunOptions): Pro
   const outs = ['html', 'json'].map((ending) => `${options.out ?? plan.name}.${ending}`);
   for (const out of outs) await NewFile.expectFree(out, options.force === true);
   // With agents the operator's token is here only to remove what a lost one has left.
-  const access = agents > 0 && options.deviceList === undefined ? await optional(terminal, options) : await accessOf(terminal, options);
+  const access =
+    agents > 0 && options.deviceList === undefined
+      ? await optional(terminal, options)
+      : await accessOf(terminal, options);
   warn(terminal, plan, access);
   const coordinator = new Coordinator({
     ...{ plan, load: release, adminToken: access.adminToken, signal: terminal.interrupted },
@@ -155,7 +173,9 @@ async function run({ terminal, release }: LoadContext, options: RunOptions): Pro
     terminal.progress('');
     await save(report, outs, options.force === true);
     show(terminal, report, outs);
-    return report.audit.faults > 0 || report.doubts.some((doubt) => doubt.startsWith('A part')) || report.left.length > 0
+    return report.audit.faults > 0 ||
+      report.doubts.some((doubt) => doubt.startsWith('A part')) ||
+      report.left.length > 0
       ? EXIT.failure
       : EXIT.ok;
   } finally {
@@ -190,7 +210,7 @@ async function crewsOf(
   const { options, plan, agents, access, coordinator } = of;
   const { events } = coordinator;
   if (agents === 0) {
-    const wanted = Math.max(plan.tenants * plan.devices / SOCKETS_A_PROCESS, plan.rate / RATE_A_PROCESS, 1);
+    const wanted = Math.max((plan.tenants * plan.devices) / SOCKETS_A_PROCESS, plan.rate / RATE_A_PROCESS, 1);
     const most = access.deviceList === undefined ? plan.tenants : Infinity;
     const processes = numberOf('processes', options.processes ?? String(Math.min(Math.ceil(wanted), most, 256)));
     const crew = new LocalCrew(processes, access, events);
