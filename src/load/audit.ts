@@ -10,8 +10,17 @@ import { array, boolean, count, nullable, object, record, string } from '../sdk/
 import { readItem } from '../sdk/wire.js';
 import type { FleetTenant } from './fleet.js';
 import type { Entry, Ledger } from './ledger.js';
-import type { Receiver } from './receiver.js';
 import type { Target } from './target.js';
+
+/** What a socket got (src/load/receiver.ts). */
+export interface Received {
+  /** In the order they came. */
+  readonly versions: readonly number[];
+  /** The item of each, by its place in the ledger; -1: none of the run's. */
+  readonly entries: readonly number[];
+  readonly odd: readonly string[];
+  readonly live: boolean;
+}
 
 /** What an audit found. */
 export interface Audited {
@@ -70,7 +79,7 @@ export class TenantAudit {
       readonly target: Target;
       readonly tenant: FleetTenant;
       readonly ledger: Ledger;
-      readonly receivers: readonly Receiver[];
+      readonly receivers: readonly Received[];
     },
   ) {}
 
@@ -179,7 +188,7 @@ export class TenantAudit {
         this.fault(`version ${version} was acknowledged, and the head is ${head}`);
   }
 
-  private checkReceived(receiver: Receiver, device: number): void {
+  private checkReceived(receiver: Received, device: number): void {
     const { ledger, tenant } = this.parts;
     const name = `socket of device ${device + 1}`;
     for (const text of receiver.odd) this.fault(`${name} got ${text}`);

@@ -3,6 +3,7 @@ import { WebSocket } from 'ws';
 import { CLOSE } from '../protocol/close-codes.js';
 import { errorCode } from '../protocol/error-code.js';
 import { backoffMs, FRAME_MAX, RECONNECT } from '../sdk/platform.js';
+import type { Received } from './audit.js';
 import type { FleetDevice, FleetTenant } from './fleet.js';
 import { nowUs, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
@@ -31,7 +32,7 @@ const OVERLOADED_ATTEMPTS = 3;
 const RETRY_AFTER = /(?:^|[^\w-])retry-after=(\d{1,9})\b/;
 
 /** One socket, for the whole run. */
-export class Receiver {
+export class Receiver implements Received {
   /** Versions of changes in the order they came, and the item of each by its place in the ledger; -1: none of ours. */
   readonly versions: number[] = [];
   readonly entries: number[] = [];

@@ -64,8 +64,8 @@ function pathOf(values: Line['values'], top: number): string {
       const y = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value / top);
       const point = `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
       pen = 'L';
-      // A point without neighbours has no line: a stroke of no length with round ends shows it.
-      return point + (values[at - 1] == null && values[at + 1] == null ? 'h0' : '');
+      // A point without neighbours has no line.
+      return point + (values[at - 1] == null && values[at + 1] == null ? 'm-4 0h8m-4 -4v8' : '');
     })
     .join('');
 }
@@ -107,7 +107,7 @@ function table(titles: readonly string[], rows: readonly (readonly string[])[], 
     ([first = '', ...rest]) =>
       `<tr><th scope="row">${escaped(first)}</th>${rest.map((cell) => `<td>${escaped(cell)}</td>`).join('')}</tr>`,
   );
-  return `<div class="scroll" tabindex="0" role="region" aria-label="${escaped(caption)}"><table><caption>${escaped(caption)}</caption><thead><tr>${head}</tr></thead><tbody>${body.join('')}</tbody></table></div>`;
+  return `<div class="scroll" tabindex="0" role="region" aria-label="${escaped(caption)}"><table>${titles.join('') === '' ? '' : `<caption>${escaped(caption)}</caption>`}${titles.join('') === '' ? '' : `<thead><tr>${head}</tr></thead>`}<tbody>${body.join('')}</tbody></table></div>`;
 }
 
 /** Several steps of a chart as one row: the largest of them. */

@@ -188,7 +188,7 @@ export function reportOf(of: {
         results.flatMap(({ storms }) => storms[place] ?? []),
       ),
     ),
-    client: results.map(({ part, client }) => ({ part, ...client })),
+    client: results.map(({ part, client }) => ({ part, ...client })).sort((one, other) => one.part - other.part),
     audit: sumOf(results.map((result) => result.audit)),
     left: of.left,
     seconds: timeline.seconds,

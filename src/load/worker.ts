@@ -244,6 +244,14 @@ export class LoadWorker {
     for (const end = nowUs() + withinMs * 1e3; !done() && nowUs() < end && !this.stop.signal.aborted;) await sleep(10);
   }
 
+  /** What it knows of one of its tenants, for its audit. */
+  at(place: number): ConstructorParameters<typeof TenantAudit>[0] {
+    const [tenant, ledger] = [this.tenants[place], this.ledgers[place]];
+    if (tenant === undefined || ledger === undefined) throw new RangeError(`no tenant ${place}`);
+    const { sodium, target } = this;
+    return { sodium, target, tenant, ledger, receivers: this.receivers[place] ?? [] };
+  }
+
   /** Audits, closes the sockets and removes what was made. */
   async finish(): Promise<PartResult> {
     const { part } = this.options.share;
@@ -251,11 +259,9 @@ export class LoadWorker {
     await forEach(
       this.tenants.length,
       async (place) => {
-        const [tenant, ledger] = [this.tenants[place], this.ledgers[place]];
-        if (tenant === undefined || ledger === undefined) return;
-        const receivers = this.receivers[place] ?? [];
-        const { sodium, target } = this;
-        const audit = new TenantAudit({ sodium, target, tenant, ledger, receivers });
+        const parts = this.at(place);
+        const { tenant, ledger } = parts;
+        const audit = new TenantAudit(parts);
         audits.push(
           await audit.run().catch((error: unknown): Audited => {
             const text = `${tenant.slug ?? 'tenant'} could not be audited: ${asError(error).message}`;
