@@ -76,7 +76,8 @@ export function nameOf(text: string | undefined): string {
 export async function confirmedUrl(terminal: Terminal, text: string, confirm: string | undefined): Promise<string> {
   let url: URL;
   try {
-    url = new URL(baseOf(text));
+    url = new URL(text);
+    baseOf(text);
   } catch {
     throw usage('--url takes an address such as https://sync.example.org');
   }

@@ -1,13 +1,15 @@
 /** `service-load` in this process, as another program's calls (support/cli.ts); its workers are processes all the same. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { RELEASE } from '../../src/root.js';
+import { PROJECT_ROOT, RELEASE } from '../../src/root.js';
 import { runLoad } from '../../src/load/program.js';
 import type { Report } from '../../src/load/report.js';
 import { piped, type Ended, type Json } from './cli.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { ADMIN_TOKEN, runServer, type Running } from './server.js';
 
+/** The built program. */
+export const PROGRAM = join(PROJECT_ROOT, 'build/src/load/main.js');
 export const SECRET = 'secret-of-the-load-tests';
 
 /** A hosted server. */
