@@ -243,7 +243,17 @@ t.test('ARCH-06: the shared part of the client has no Node built-ins, and no fil
 });
 
 t.test('ARCH-08: shapes are known at the edge, and where frames become text, only', (t) => {
-  const allowed = ['protocol', 'docs', 'sdk', 'cli', 'demo', 'server/config', 'server/tenant', 'server/app'].concat(
+  const allowed = [
+    'protocol',
+    'docs',
+    'sdk',
+    'cli',
+    'load',
+    'demo',
+    'server/config',
+    'server/tenant',
+    'server/app',
+  ].concat(
     ['server/http', 'server/realtime', 'server/items', 'server/devices', 'server/blobs'], // where bodies and replies are
   );
   const strays = files.filter((file) => {
