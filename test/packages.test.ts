@@ -43,7 +43,7 @@ const PARTS: Readonly<Record<string, { readonly of: readonly string[]; readonly 
   },
 };
 /** Own content, bytes: twice what it is, so that what does not belong there is noticed. */
-const OWN_MAX: Readonly<Record<string, number>> = { sdk: 1.5e6, cli: 1.8e6, mcp: 1.4e6, load: 1.2e6, server: 7e6 };
+const OWN_MAX: Readonly<Record<string, number>> = { sdk: 1.5e6, cli: 1.8e6, mcp: 1.4e6, load: 1.2e6, server: 8e6 };
 
 /** The paths in a tarball, from the package's folder. */
 async function listed({ tarball }: Packed): Promise<string[]> {
@@ -162,7 +162,7 @@ t.test('PKG-07: the programs say version and commit', async (t) => {
   const programs = packages.flatMap(({ staged, manifest }) =>
     Object.values(manifest.bin ?? {}).map((path) => join(staged, path)),
   );
-  t.equal(programs.length, 4);
+  t.equal(programs.length, 5);
   const env = { PATH: process.env['PATH'] ?? '', HOME: place };
   for (const program of programs) {
     const command = program.endsWith('.js') ? [process.execPath, program] : [program];
