@@ -66,7 +66,10 @@ export class Coordinator {
       }
     } finally {
       signal.removeEventListener('abort', interrupted);
-      if (this.results.length === 0) await this.all(crews, 'remove');
+      if (this.results.length === 0) {
+        await this.all(crews, 'remove');
+        await this.removeRest();
+      }
     }
     signal.throwIfAborted();
     const left = [...this.results.flatMap((result) => result.left), ...(await this.removeRest())];

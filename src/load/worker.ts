@@ -76,6 +76,7 @@ export class LoadWorker {
   private readonly stop = new AbortController();
   private readonly target: Target;
   private pool: SealedPool | undefined;
+  private preparing: Promise<void> = Promise.resolve();
   private timers: NodeJS.Timeout[] = [];
   private window = { from: Infinity, to: -Infinity };
   private client: ClientResult = { cpu: 0, loopDelayP99Ms: 0, starved: 0 };
@@ -103,7 +104,12 @@ export class LoadWorker {
   }
 
   /** Makes tenants or reads the list, and seals the first writes. */
-  async prepare(): Promise<void> {
+  prepare(): Promise<void> {
+    this.preparing = this.begin();
+    return this.preparing;
+  }
+
+  private async begin(): Promise<void> {
     const { plan, share, access } = this.options;
     const { sodium, target, tenants } = this;
     if (access.deviceList !== undefined) tenants.push(...readDeviceList(sodium, access.deviceList, { plan, share }));
@@ -289,6 +295,8 @@ export class LoadWorker {
   async remove(): Promise<string[]> {
     const { access } = this.options;
     this.close();
+    // A tenant that is being made at this moment is to be removed as well.
+    await this.preparing.catch(() => undefined);
     await this.pool?.end();
     const left: string[] = [];
     await forEach(this.tenants.length, async (place) => {
