@@ -33,6 +33,7 @@ const PARTS: Readonly<Record<string, { readonly of: readonly string[]; readonly 
   sdk: { of: DEVICE, beside: /^build\/commit\.json$/ },
   cli: { of: ['cli', 'device', 'terminal', ...DEVICE], beside: /^build\/(?:commit|web\/assets)\.json$/ },
   mcp: { of: ['mcp', 'device', 'terminal', ...DEVICE], beside: /^build\/commit\.json$/ },
+  load: { of: ['load', 'terminal', ...DEVICE], beside: /^build\/commit\.json$/ },
   server: {
     of: ['server', 'terminal', 'files', 'crypto', 'protocol'],
     beside: new RegExp(
@@ -42,7 +43,7 @@ const PARTS: Readonly<Record<string, { readonly of: readonly string[]; readonly 
   },
 };
 /** Own content, bytes: twice what it is, so that what does not belong there is noticed. */
-const OWN_MAX: Readonly<Record<string, number>> = { sdk: 1.5e6, cli: 1.8e6, mcp: 1.4e6, server: 7e6 };
+const OWN_MAX: Readonly<Record<string, number>> = { sdk: 1.5e6, cli: 1.8e6, mcp: 1.4e6, load: 1.2e6, server: 8e6 };
 
 /** The paths in a tarball, from the package's folder. */
 async function listed({ tarball }: Packed): Promise<string[]> {
@@ -57,8 +58,8 @@ async function listed({ tarball }: Packed): Promise<string[]> {
 const textsIn = (value: unknown): string[] =>
   typeof value === 'string' ? [value] : Object.values(value ?? {}).flatMap(textsIn);
 
-t.test('PKG-01 STORE-19: four tarballs of one version, each with its own README, and their checksums', async (t) => {
-  const names = ['@service/client', '@service/cli', '@service/mcp', '@service/server'];
+t.test('PKG-01 STORE-19: five tarballs of one version, each with its own README, and their checksums', async (t) => {
+  const names = ['@service/client', '@service/cli', '@service/mcp', '@service/load', '@service/server'];
   t.same(packages.map(({ manifest }) => manifest.name).sort(), names.sort());
   const sums = (await readFile(join(place, 'SHA256SUMS'), 'utf8')).trim().split('\n');
   t.equal(sums.length, packages.length);
@@ -161,7 +162,7 @@ t.test('PKG-07: the programs say version and commit', async (t) => {
   const programs = packages.flatMap(({ staged, manifest }) =>
     Object.values(manifest.bin ?? {}).map((path) => join(staged, path)),
   );
-  t.equal(programs.length, 4);
+  t.equal(programs.length, 5);
   const env = { PATH: process.env['PATH'] ?? '', HOME: place };
   for (const program of programs) {
     const command = program.endsWith('.js') ? [process.execPath, program] : [program];

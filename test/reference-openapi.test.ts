@@ -275,6 +275,16 @@ async function hosted(driver: Driver): Promise<void> {
   driver.check('GET', '/tls-check', 200, await server.wire.get('/tls-check?domain=anna.sync.test', { shape }));
   driver.check('GET', '/tls-check', 404, await server.wire.get('/tls-check?domain=nobody.sync.test', { shape }));
   driver.check('GET', '/tls-check', 400, await server.wire.get('/tls-check', { shape }));
+  const operator = { shape, token: ADMIN_TOKEN };
+  const test = '/admin/test-tenants';
+  const bytes = Buffer.alloc(32, 9).toString('base64url');
+  const tests = { subdomain: 'load-a', devices: [{ id: '01J00000000000000000000000', pubkey: bytes, cert: bytes }] };
+  driver.check('POST', test, 200, await server.wire.post(test, tests, operator));
+  driver.check('POST', test, 409, await server.wire.post(test, tests, operator));
+  driver.check('POST', test, 403, await server.wire.post(test, tests, { shape, token: 'another' }));
+  driver.check('GET', test, 200, await server.wire.get(test, operator));
+  driver.check('DELETE', `${test}/load-a`, 200, await server.wire.ask('DELETE', `${test}/load-a`, operator));
+  driver.check('DELETE', `${test}/load-a`, 404, await server.wire.ask('DELETE', `${test}/load-a`, operator));
   apex.close();
   const paid = await billed(driver.t);
   const token = /return=([\w-]+)/;

@@ -375,6 +375,28 @@ const HOSTING = inGroup('Hosting', {
   },
 });
 
+/** Multi mode only, on any host, with the operator's token. */
+const TEST_TENANTS = inGroup('Hosting', {
+  'POST /api/admin/test-tenants': {
+    summary: 'Make a tenant for load tests, with all its devices',
+    text: 'Claimed, active, without a recovery key and without a bill. At most 10,000 at once; one more is 409 `conflict`. See [Load tests](load.md#the-tenants-of-a-run).',
+    body: 'TestTenantBody',
+    replies: done('TestTenant', 'The tenant is there.'),
+    errors: ['slug_taken', 'conflict', 'device_limit'],
+  },
+  'GET /api/admin/test-tenants': {
+    summary: 'The test tenants that there are',
+    replies: done('TestTenantList'),
+  },
+  'DELETE /api/admin/test-tenants/:id': {
+    summary: 'Remove a test tenant with all it has',
+    text: 'A tenant that was signed up is 404 `tenant_not_found`: this call cannot remove it. Of a large one a part is removed: the same call goes on.',
+    id: { schema: 'PageName', what: "The tenant's name." },
+    replies: done('TestTenantRemoval'),
+    errors: ['tenant_not_found'],
+  },
+});
+
 /** Only where billing is on: elsewhere these are 404 `not_found`. */
 const BILLING = inGroup('Hosting', {
   'POST /api/billing/webhook': {
@@ -425,6 +447,7 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   ...PASSWORD,
   ...STATUS,
   ...HOSTING,
+  ...TEST_TENANTS,
   ...BILLING,
   'GET /docs': { ...PAGE, summary: 'The first page of this reference', text: `Also at \`/docs/\`. ${TAGGED}` },
   'GET /docs/:id': { ...PAGE, id: { schema: 'PageName', what: "The page's name." }, errors: ['not_found'] },

@@ -399,6 +399,23 @@ const HOSTING: Readonly<Record<string, Example>> = {
     shell: curl('/api/tls-check?domain=$DOMAIN', { host: 'APEX' }),
     without: 'The library has no call for it: the proxy asks.',
   },
+  'POST /api/admin/test-tenants': {
+    shell: curl('/api/admin/test-tenants', {
+      host: 'APEX',
+      method: 'POST',
+      token: 'ADMIN_TOKEN',
+      body: `{ "subdomain": "load-1", "devices": [{ "id": "$DEVICE", "pubkey": "${random(32)}", "cert": "${random(32)}" }] }`,
+    }),
+    without: OPERATOR,
+  },
+  'GET /api/admin/test-tenants': {
+    shell: curl('/api/admin/test-tenants', { host: 'APEX', token: 'ADMIN_TOKEN' }),
+    without: OPERATOR,
+  },
+  'DELETE /api/admin/test-tenants/:id': {
+    shell: curl('/api/admin/test-tenants/load-1', { host: 'APEX', method: 'DELETE', token: 'ADMIN_TOKEN' }),
+    without: OPERATOR,
+  },
   'POST /api/billing/webhook': {
     shell: `${curl('/api/billing/webhook', { host: 'APEX' })} \\\n  -H "Stripe-Signature: $SIGNATURE" --data-binary "$EVENT"`,
     without: PAYMENT,

@@ -37,8 +37,9 @@ const OWN_SCHEMAS: Readonly<Record<string, Json>> = { PageName: { type: 'string'
 /** Errors that follow from the columns of a route (reference, HTTP, order of checks). */
 function errorsOfRow({ auth, limit, state, body, tenantless }: RouteFacts): ErrorName[] {
   const errors: ErrorName[] = ['validation', 'internal'];
-  if (tenantless) return errors;
-  errors.push('tenant_not_found', 'unavailable');
+  if (tenantless && auth !== 'admin') return errors;
+  if (!tenantless) errors.push('tenant_not_found');
+  errors.push('unavailable');
   if (auth === 'device') errors.push('no_token', 'bad_token', 'expired_token', 'device_revoked');
   if (auth === 'url') errors.push('url_invalid', 'rate_limited');
   if (auth === 'admin') errors.push('no_token', 'forbidden');

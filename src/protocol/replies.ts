@@ -25,6 +25,31 @@ export interface SignedUp {
   readonly checkoutUrl?: string;
 }
 
+/** A test tenant that was just made (reference, Load tests). */
+export interface TestTenant {
+  readonly slug: string;
+  /** Where the tenant is reached. */
+  readonly url: string;
+  readonly tenantId: string;
+  /** A token for each device, in the order of the request. */
+  readonly tokens: readonly string[];
+}
+
+/** The test tenants that there are, oldest first. */
+export interface TestTenantList {
+  readonly tenants: readonly {
+    readonly slug: string;
+    /** Milliseconds since 1970. */
+    readonly createdAt: number;
+  }[];
+}
+
+/** A part of a test tenant is removed, or all of it. */
+export interface TestTenantRemoval {
+  /** False: there is more, and the same call goes on. */
+  readonly removed: boolean;
+}
+
 /** The payment provider's event is durable, or is none of ours. */
 export interface Received {
   readonly received: true;

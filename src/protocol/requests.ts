@@ -39,6 +39,22 @@ export interface SignupBody {
   subdomain: string & tags.MinLength<1> & tags.MaxLength<63>;
 }
 
+/** A device of a test tenant; it has no name of its own. */
+export interface TestDeviceBody {
+  id: Ulid;
+  /** X25519 public key, 32 bytes. */
+  pubkey: Base64;
+  /** Device certificate, 32 bytes. */
+  cert: Base64;
+}
+
+/** A tenant for load tests, with all its devices (reference, Load tests). */
+export interface TestTenantBody {
+  /** The tenant's name, as at signup. */
+  subdomain: string & tags.MinLength<1> & tags.MaxLength<63>;
+  devices: TestDeviceBody[] & tags.MinItems<1> & tags.MaxItems<100>;
+}
+
 /** The item key under the master key: a secret box. */
 export interface MasterBody {
   /** 24 bytes. */
@@ -320,4 +336,5 @@ export type SpelledBody =
   | PasswordRemoveBody
   | PasswordVerifyBody
   | RecoverBody
-  | SignupBody;
+  | SignupBody
+  | TestTenantBody;

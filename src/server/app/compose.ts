@@ -27,6 +27,7 @@ import { Certificates, TenantHosts } from '../hosting/hosts.js';
 import type { Hosting } from '../hosting/routes.js';
 import { Signup } from '../hosting/signup.js';
 import { HostingStore } from '../hosting/store.js';
+import { TestTenants } from '../hosting/test-tenants.js';
 import { AddressLimits } from '../http/address-limits.js';
 import { describe } from '../http/fail.js';
 import { tokenIssuer, TokenVerifier } from '../http/tokens.js';
@@ -282,7 +283,7 @@ export async function composeHosting(
   { registry, feed, hooks }: Tenants,
   addressLimits: Pick<AddressLimits, 'take'>,
 ) {
-  const { config, clock, database, stops, onFault } = parts;
+  const { config, clock, database, secret, stops, onFault } = parts;
   const apex = apexOf(config);
   const store = new HostingStore(database.pool);
   const hosts = new TenantHosts({
@@ -300,7 +301,10 @@ export async function composeHosting(
   const certificates = new Certificates({ hosts, take: () => addressLimits.take('certificate', 'all') });
   const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
   const signup = new Signup({ store, hosts, clock, urlOf, announce, checkout: billing?.checkout, onFault });
-  const service: Hosting = { isApex: (host) => hosts.isApex(host), certificates, signup };
+  const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
+  const { maxDevices } = config;
+  const testTenants = new TestTenants({ store, hosts, clock, urlOf, announce, issueToken, maxDevices });
+  const service: Hosting = { isApex: (host) => hosts.isApex(host), certificates, signup, testTenants };
   return { hosts, service, billing };
 }
 

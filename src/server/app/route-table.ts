@@ -150,6 +150,14 @@ const HOSTED: readonly Columns[] = [
   ['GET',  '/',              'none', 'none',   'any', 0,                 hosting.welcome,      TENANTLESS],
 ];
 
+/** For load tests (reference, Load tests). At any host: whoever runs one may not be able to dial the apex by its name. */
+// prettier-ignore
+const TEST_TENANTS: readonly Columns[] = [
+  ['POST',   '/api/admin/test-tenants',     'admin', 'none', 'any', BODY_MAX, hosting.makeTestTenant,   TENANTLESS],
+  ['GET',    '/api/admin/test-tenants',     'admin', 'none', 'any', 0,        hosting.listTestTenants,  TENANTLESS],
+  ['DELETE', '/api/admin/test-tenants/:id', 'admin', 'none', 'any', BODY_MAX, hosting.removeTestTenant, TENANTLESS],
+];
+
 // prettier-ignore
 const BILLED: readonly Columns[] = [
   ['POST', '/api/billing/webhook', 'none',   'none',    'any', BODY_MAX_WEBHOOK,  billing.webhook, { tenantless: true, raw: true }],
@@ -177,7 +185,7 @@ export const ROWS: readonly Row<App>[] = [
 export const HOSTED_ROWS: readonly Row<App>[] = [
   // The operator restarts a bootstrap in single mode only: the request names no tenant.
   ...ROWS.filter(({ path }) => path !== '/' && path !== '/api/devices/bootstrap/restart'),
-  ...HOSTED.map(rowOf),
+  ...[...HOSTED, ...TEST_TENANTS].map(rowOf),
 ];
 
 /** The rows of a hosted service with billing (reference, Billing). */

@@ -6,16 +6,18 @@ import { fields } from '../http/fields.js';
 import { welcome as tenantWelcome, type WebParts } from '../http/pages.js';
 import { hostName } from '../http/query.js';
 import type { Handler } from '../http/route.js';
-import { validateSignupBody } from '../http/validators.js';
+import { validateSignupBody, validateTestTenantBody } from '../http/validators.js';
 import type { Certificates } from './hosts.js';
 import { payPage, signedUpPage, signupPage } from './signup-page.js';
 import type { Signup } from './signup.js';
+import type { TestTenants } from './test-tenants.js';
 
 /** Tenants by host name, in multi mode. */
 export interface Hosting {
   isApex(host: string): boolean;
   readonly certificates: Certificates;
   readonly signup: Signup;
+  readonly testTenants: TestTenants;
 }
 
 /** What the handlers need. */
@@ -59,6 +61,16 @@ function allowed(certified: boolean): Ok {
   if (!certified) throw new ServiceError('tenant_not_found');
   return { ok: true };
 }
+
+/** `POST /api/admin/test-tenants` {subdomain, devices} -> {slug, url, tenantId, tokens}. */
+export const makeTestTenant: Handler<HostingParts> = (call, app) =>
+  hostingOf(app).testTenants.make(validateTestTenantBody(fields(call)));
+
+/** `GET /api/admin/test-tenants`. */
+export const listTestTenants: Handler<HostingParts> = (_, app) => hostingOf(app).testTenants.list();
+
+/** `DELETE /api/admin/test-tenants/:id`: the name of one. */
+export const removeTestTenant: Handler<HostingParts> = (call, app) => hostingOf(app).testTenants.remove(call.id);
 
 /** `GET /`: the signup page at the apex, the web app at any other host. */
 export const welcome: Handler<HostingParts> = (call, app) =>

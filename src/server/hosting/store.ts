@@ -1,5 +1,10 @@
 /** Tenants by name, in PostgreSQL (sql/0006_hosting.sql, sql/0011_signups.sql). */
+import type { NewDevice } from '../../protocol/device-fields.js';
+import type { ErrorName } from '../../protocol/errors.js';
 import { Store } from '../storage/query.js';
+
+/** In the place of a mail address: what signup takes has an `@`, so no tenant that was signed up has this. */
+export const TEST_TENANT = 'test-tenant';
 
 /** A change of a host name: the tenant it belongs to from now on, or null where it is free again. */
 export interface HostChange {
@@ -14,6 +19,13 @@ export interface HostChanges {
   readonly position: string;
 }
 
+/** A device was added, or why it was not. */
+interface Joined {
+  readonly verdict: 'ok' | ErrorName;
+  /** Of its tokens. */
+  readonly epoch: number;
+}
+
 /** A tenant to be signed up. Times are milliseconds since 1970. */
 interface NewTenant {
   readonly id: string;
@@ -24,8 +36,8 @@ interface NewTenant {
   /** SHA-256 of the token in the address that the checkout returns to; null: there is no checkout. */
   readonly returnHash: Uint8Array | null;
   readonly state: 'active' | 'pending';
-  /** Where it was signed up from: an IPv4 /16 or an IPv6 /32. */
-  readonly network: string;
+  /** Where it was signed up from: an IPv4 /16 or an IPv6 /32. Null: the operator made it, and no network is charged. */
+  readonly network: string | null;
   /** The most unclaimed tenants in all, and from this network. */
   readonly unclaimedMax: number;
   readonly networkMax: number;
@@ -66,6 +78,60 @@ export class HostingStore extends Store {
     const limits = [tenant.unclaimedMax, tenant.networkMax, tenant.freeBefore, tenant.now];
     const text = 'SELECT sign_up($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS verdict';
     return this.value(text, [id, slug, email, claimHash, returnHash, state, network, ...limits]);
+  }
+
+  /** Names of test tenants and when they were made, oldest first: at most `limit`. */
+  testTenants(limit: number): Promise<{ slug: string; createdAt: number }[]> {
+    const text = `SELECT slug, created_at AS "createdAt" FROM tenants
+      WHERE email = $1 AND slug IS NOT NULL ORDER BY created_at, slug LIMIT $2`;
+    return this.rows(text, [TEST_TENANT, limit]);
+  }
+
+  /** How many test tenants there are. */
+  countTestTenants(): Promise<number> {
+    return this.value('SELECT count(*)::integer FROM tenants WHERE email = $1', [TEST_TENANT]);
+  }
+
+  /** The id of a test tenant; undefined for the name of any other tenant. */
+  async testTenantOf(slug: string): Promise<string | undefined> {
+    const text = 'SELECT id FROM tenants WHERE slug = $1 AND email = $2';
+    return (await this.first<{ id: string }>(text, [slug, TEST_TENANT]))?.id;
+  }
+
+  /**
+   * Claims a test tenant with its first device and adds the others. One verdict and token epoch for each device, in
+   * their order.
+   */
+  async claimTestTenant(claim: {
+    readonly tenantId: string;
+    readonly claimHash: Uint8Array;
+    readonly devices: readonly NewDevice[];
+    readonly maxDevices: number;
+    readonly now: number;
+  }): Promise<Joined[]> {
+    const { tenantId, claimHash, maxDevices, now, devices } = claim;
+    const [first, ...others] = devices;
+    if (first === undefined) return [];
+    const { id, name, glyph, pubkey, cert } = first;
+    const claimed = await this.rows<Joined>(
+      'SELECT * FROM claim_tenant($1, true, $2, $3, $4, $5, $6, $7, NULL, $8, $9)',
+      [tenantId, claimHash, id, name, glyph, pubkey, cert, maxDevices, now],
+    );
+    if (others.length === 0 || claimed[0]?.verdict !== 'ok') return claimed;
+    const columns = [others.map((one) => one.id), others.map((one) => one.pubkey), others.map((one) => one.cert)];
+    const added = await this.rows<Joined>(
+      `SELECT a.verdict, a.epoch
+        FROM unnest($2::text[], $3::bytea[], $4::bytea[]) WITH ORDINALITY AS d(id, pubkey, cert, place),
+          LATERAL add_device($1, d.id, $5, $6, d.pubkey, d.cert, $7, $8) a
+        ORDER BY d.place`,
+      [tenantId, ...columns, name, glyph, maxDevices, now],
+    );
+    return [...claimed, ...added];
+  }
+
+  /** Removes at most `limit` items of a tenant; `gone` once it has none: then the tenant is removed too. */
+  removeSome(tenantId: string, limit: number, now: number): Promise<'gone' | 'more' | 'tenant_not_found'> {
+    return this.value('SELECT delete_tenant($1, $2, $3) AS verdict', [tenantId, limit, now]);
   }
 
   /** Undoes a signup whose checkout could not be made; the name is free again. */

@@ -199,7 +199,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     }
     // Health and the like belong to no tenant: they answer for any host.
     if (row.tenantless !== true) ctx.tenantId = this.authenticator.tenantOf(ctx.host);
-    else if (row.raw !== true) return undefined;
+    else if (row.raw !== true && row.auth !== 'admin') return undefined;
     if (row.auth === 'admin') checkAdmin(ctx.authorization, this.app.config.adminToken);
     if (row.auth === 'url') return this.admitSigned(ctx, row);
     if (row.auth !== 'device') return this.admitUnauthenticated(ctx, row);

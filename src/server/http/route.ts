@@ -33,7 +33,7 @@ export interface Row<P = never> {
   readonly body: number;
   /** The largest reply: room for it is reserved before the handler runs. Left out: it is small. */
   readonly reply?: number | undefined;
-  /** Answers for the process: for any host, and also under load. */
+  /** Answers for the process: for any host, and also under load, unless it has `auth` or is `raw`. */
   readonly tenantless?: true;
   /** Exists at the apex of a hosted service only, and belongs to no tenant. */
   readonly apex?: true;

@@ -115,5 +115,6 @@ export const validatePasswordRemoveBody = typia.createAssert<bodies.PasswordRemo
 export const validatePasswordVerifyBody = typia.createAssert<bodies.PasswordVerifyBody>(refusal);
 export const validateRecoverBody = typia.createAssert<bodies.RecoverBody>(refusal);
 export const validateSignupBody = typia.createAssert<bodies.SignupBody>(refusal);
+export const validateTestTenantBody = typia.createAssert<bodies.TestTenantBody>(refusal);
 /** A client's `hello`. Other frames carry nothing to check. */
 export const validateHelloFrame = typia.createAssert<bodies.HelloFrame>(refusal);

@@ -1,0 +1,221 @@
+/**
+ * What was acknowledged against what is stored and what each socket received. A version that a later change of the same
+ * item replaced may be missing on a socket that came back or read slowly: the server sends latest states. Everything
+ * else has to be there, once and in order.
+ */
+import { openItem } from '../crypto/item.js';
+import type { Sodium } from '../crypto/sodium.js';
+import { asError } from '../protocol/error-code.js';
+import { array, boolean, count, nullable, object, record, string } from '../sdk/reader.js';
+import { readItem } from '../sdk/wire.js';
+import type { FleetTenant } from './fleet.js';
+import type { Entry, Ledger } from './ledger.js';
+import type { Target } from './target.js';
+
+/** What a socket got (src/load/receiver.ts). */
+export interface Received {
+  /** In the order they came. */
+  readonly versions: readonly number[];
+  /** The item of each, by its place in the ledger; -1: none of the run's. */
+  readonly entries: readonly number[];
+  readonly odd: readonly string[];
+  readonly live: boolean;
+}
+
+/** What an audit found. */
+export interface Audited {
+  /** Changes that were answered with a version. */
+  readonly acknowledged: number;
+  /** Items of the run that were read back: each opened, unless it was deleted. */
+  readonly stored: number;
+  /** Frames of changes on all sockets. */
+  readonly received: number;
+  /** Changes that were sent and never answered: they may be stored or not. */
+  readonly unanswered: number;
+  /** Versions of items that others wrote. */
+  readonly foreign: number;
+  /** How many things differ, and the first of them. */
+  readonly faults: number;
+  readonly examples: readonly string[];
+}
+
+const EXAMPLES_MAX = 20;
+const PAGE = 1_000;
+
+const page = object({ items: array((value) => value), nextSince: count, hasMore: boolean });
+const me = object({ headVersion: count });
+const rowHead = object({ id: string, version: count, deletedAt: nullable(count), senderDevice: nullable(string) });
+
+interface Row {
+  readonly id: string;
+  readonly version: number;
+  readonly deleted: boolean;
+  readonly sender: string | null;
+}
+
+/** The result of adding audits of several tenants or processes. */
+export function sumOf(parts: readonly Audited[]): Audited {
+  const sum = (of: (part: Audited) => number): number => parts.reduce((total, part) => total + of(part), 0);
+  return {
+    ...{ acknowledged: sum((part) => part.acknowledged), stored: sum((part) => part.stored) },
+    ...{ received: sum((part) => part.received), unanswered: sum((part) => part.unanswered) },
+    ...{ foreign: sum((part) => part.foreign), faults: sum((part) => part.faults) },
+    examples: parts.flatMap((part) => part.examples).slice(0, EXAMPLES_MAX),
+  };
+}
+
+/** The audit of one tenant, after everything has arrived. Throws `Refused` where the tenant cannot be read. */
+export class TenantAudit {
+  private readonly examples: string[] = [];
+  private faults = 0;
+  private readonly rows = new Map<number, Row>();
+  /** Version of an item as it is stored, by its place in the ledger. */
+  private readonly final = new Map<number, number>();
+  private stored = 0;
+
+  constructor(
+    private readonly parts: {
+      readonly sodium: Sodium;
+      readonly target: Target;
+      readonly tenant: FleetTenant;
+      readonly ledger: Ledger;
+      readonly receivers: readonly Received[];
+    },
+  ) {}
+
+  async run(): Promise<Audited> {
+    const { ledger, receivers } = this.parts;
+    const head = await this.head();
+    await this.readBack();
+    this.checkStored();
+    this.checkVersions(head);
+    receivers.forEach((receiver, device) => this.checkReceived(receiver, device));
+    return {
+      acknowledged: ledger.changes.size,
+      stored: this.stored,
+      received: receivers.reduce((sum, { versions }) => sum + versions.length, 0),
+      unanswered: ledger.unanswered,
+      foreign: ledger.foreign.size,
+      faults: this.faults,
+      examples: this.examples,
+    };
+  }
+
+  private fault(text: string): void {
+    this.faults++;
+    const { slug, host } = this.parts.tenant;
+    if (this.examples.length < EXAMPLES_MAX) this.examples.push(`${slug ?? host ?? 'tenant'}: ${text}`);
+  }
+
+  private async ask(path: string): Promise<unknown> {
+    const { target, tenant } = this.parts;
+    return (await target.ask({ method: 'GET', path, host: tenant.host, token: tenant.devices[0]?.token ?? '' })).body;
+  }
+
+  private async head(): Promise<number> {
+    return me(await this.ask('/api/me'), '').headVersion;
+  }
+
+  private async readBack(): Promise<void> {
+    for (let since = this.parts.ledger.base, more = true; more;) {
+      const read = page(await this.ask(`/api/items?since=${since}&limit=${PAGE}`), '');
+      for (const row of read.items) this.readRow(row);
+      more = read.hasMore && read.nextSince > since;
+      since = read.nextSince;
+    }
+  }
+
+  private readRow(value: unknown): void {
+    const { ledger, tenant } = this.parts;
+    const { id, version, deletedAt, senderDevice } = rowHead(value, '');
+    const entry = ledger.entryOf(id);
+    if (entry === undefined) {
+      if (tenant.slug !== undefined) this.fault(`version ${version} is stored, and nobody wrote ${id}`);
+      ledger.foreign.add(version);
+      return;
+    }
+    const deleted = deletedAt !== null;
+    this.rows.set(version, { id, version, deleted, sender: senderDevice });
+    this.final.set(entry.index, version);
+    this.stored++;
+    if (!deleted) this.open(value, entry);
+  }
+
+  /** The tag is verified and the content decrypted: what is stored is what was written. */
+  private open(value: unknown, { id }: Entry): void {
+    const { sodium, tenant } = this.parts;
+    try {
+      const item = readItem(value, 'type');
+      if (item.deletedAt === null) openItem(sodium, item, { masterKey: tenant.masterKey, device: null });
+    } catch (error) {
+      this.fault(`${id} is stored and does not open: ${asError(error).message.slice(0, 100)}`);
+    }
+  }
+
+  private checkStored(): void {
+    const { ledger, tenant } = this.parts;
+    for (const version of ledger.twice) this.fault(`version ${version} was answered for two changes`);
+    for (const entry of ledger.entries) {
+      const version = this.final.get(entry.index);
+      if (entry.state === 'unknown') continue;
+      if (entry.state === 'refused') {
+        if (version !== undefined) this.fault(`${entry.id} was refused, and is stored as version ${version}`);
+        continue;
+      }
+      if (version === undefined)
+        this.fault(`${entry.id} was acknowledged as version ${entry.version}, and is not stored`);
+      else if (version !== entry.version)
+        this.fault(`${entry.id} was acknowledged as version ${entry.version}, and is stored as ${version}`);
+      const [row, change] = [this.rows.get(entry.version), ledger.changes.get(entry.version)];
+      if (row === undefined || change === undefined) continue;
+      if (row.deleted !== change.deletes) this.fault(`${entry.id} is ${row.deleted ? '' : 'not '}deleted`);
+      else if (!row.deleted && row.sender !== tenant.devices[change.device]?.id)
+        this.fault(`${entry.id} is stored as written by another device`);
+    }
+  }
+
+  /** From 1 to the head each version is a change; without an answer it may be one that was replaced since. */
+  private checkVersions(head: number): void {
+    const { ledger } = this.parts;
+    const missing: number[] = [];
+    for (let version = ledger.base + 1; version <= head; version++)
+      if (!ledger.changes.has(version) && !this.rows.has(version) && !ledger.foreign.has(version))
+        missing.push(version);
+    if (missing.length > ledger.unanswered)
+      this.fault(`${missing.length} versions are of no change, among them ${missing.slice(0, 5).join(', ')}`);
+    for (const version of ledger.changes.keys())
+      if (version > head || version <= ledger.base)
+        this.fault(`version ${version} was acknowledged, and the head is ${head}`);
+  }
+
+  private checkReceived(receiver: Received, device: number): void {
+    const { ledger, tenant } = this.parts;
+    const name = `socket of device ${device + 1}`;
+    for (const text of receiver.odd) this.fault(`${name} got ${text}`);
+    if (!receiver.live) this.fault(`${name} was not open at the end`);
+    const seen = new Set(receiver.versions);
+    receiver.versions.forEach((version, at) => {
+      const entry = ledger.entries[receiver.entries[at] ?? -1];
+      if (entry === undefined || entry.state === 'unknown') return;
+      const of = ledger.changes.get(version)?.entry.id ?? this.rows.get(version)?.id;
+      if (of !== entry.id)
+        this.fault(`${name} got ${entry.id} as version ${version}, which is ${of ?? 'of no change'}`);
+    });
+    if (!receiver.live) return;
+    for (const version of this.final.values()) {
+      const by = ledger.changes.get(version)?.device;
+      const own = by === undefined ? this.rows.get(version)?.sender === tenant.devices[device]?.id : by === device;
+      if (!own && !seen.has(version)) this.fault(`${name} missed version ${version}`);
+    }
+  }
+}
+
+/** The fields of a row that others than the audit read. */
+export const rowsOf = (body: unknown): { rows: Row[]; next: number; more: boolean } => {
+  const read = page(body, '');
+  const rows = read.items.map((value): Row => {
+    const { id, version, deletedAt, senderDevice } = rowHead(record(value, ''), '');
+    return { id, version, deleted: deletedAt !== null, sender: senderDevice };
+  });
+  return { rows, next: read.nextSince, more: read.hasMore };
+};

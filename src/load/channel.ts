@@ -1,0 +1,110 @@
+/**
+ * Messages between coordinator and agent: JSON lines over TCP, each with a MAC under the secret that both have. The MAC
+ * covers both sides' nonces, the direction and the number of the message, so that none can be made, changed, repeated,
+ * left out or reflected. They are not encrypted, and hold no secrets.
+ */
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Socket } from 'node:net';
+import { StringDecoder } from 'node:string_decoder';
+
+const NONCE = /^[0-9a-f]{32}$/;
+const LINE_MAX = 64 * 1024 * 1024;
+/** Before the other side has shown that it has the secret. */
+const FIRST_MAX = 4_096;
+/** A dead machine is noticed after this: either side says something each second of a run, or a `ping`. */
+const SILENT_MS = 20_000;
+const PING_MS = 5_000;
+
+/** One side of a connection. */
+export class Channel {
+  private readonly nonce = randomBytes(16).toString('hex');
+  private other: string | undefined;
+  private readonly decoder = new StringDecoder('utf8');
+  private buffer = '';
+  private sent = 0;
+  private received = 0;
+  private readonly waiting: string[] = [];
+  private readonly ping: NodeJS.Timeout;
+
+  /**
+   * @param options.role `a`: the agent's side, `c`: the coordinator's.
+   * @param options.onEnd is called once; `text` says why.
+   */
+  constructor(
+    private readonly socket: Socket,
+    private readonly options: {
+      readonly role: 'a' | 'c';
+      readonly secret: string;
+      readonly onMessage: (message: unknown) => void;
+      readonly onEnd: (text: string) => void;
+    },
+  ) {
+    let reason = 'the connection ended';
+    socket.setNoDelay(true);
+    socket.setTimeout(SILENT_MS, () => {
+      reason = 'nothing was heard for 20 s';
+      socket.destroy();
+    });
+    socket.on('data', (bytes: Buffer) => {
+      const fault = this.read(bytes);
+      if (fault === undefined) return;
+      reason = fault;
+      socket.destroy();
+    });
+    socket.on('error', (error) => {
+      reason = error.message;
+    });
+    socket.on('close', () => {
+      clearInterval(this.ping);
+      options.onEnd(reason);
+    });
+    this.ping = setInterval(() => this.send({ ping: true }), PING_MS);
+    socket.write(`${this.nonce}\n`);
+  }
+
+  /** Sends a message, once the other side has named its nonce. */
+  send(message: unknown): void {
+    const text = JSON.stringify(message);
+    if (this.other === undefined) this.waiting.push(text);
+    else this.socket.write(`${this.mac(this.options.role, this.sent++, text)} ${text}\n`);
+  }
+
+  end(): void {
+    this.socket.end();
+  }
+
+  private mac(role: 'a' | 'c', number: number, text: string): string {
+    const nonces = this.options.role === 'a' ? [this.nonce, this.other] : [this.other, this.nonce];
+    const covered = [role, ...nonces, String(number), text].join('\n');
+    return createHmac('sha256', this.options.secret).update(covered).digest('hex');
+  }
+
+  /** Why the connection has to end; undefined: it goes on. */
+  private read(bytes: Buffer): string | undefined {
+    this.buffer += this.decoder.write(bytes);
+    for (let end = this.buffer.indexOf('\n'); end >= 0; end = this.buffer.indexOf('\n')) {
+      const line = this.buffer.slice(0, end);
+      this.buffer = this.buffer.slice(end + 1);
+      const fault = this.line(line);
+      if (fault !== undefined) return fault;
+    }
+    return this.buffer.length > (this.received === 0 ? FIRST_MAX : LINE_MAX) ? 'a line that is too long' : undefined;
+  }
+
+  private line(line: string): string | undefined {
+    if (this.other === undefined) {
+      if (!NONCE.test(line)) return 'it is no part of a load test';
+      this.other = line;
+      for (const text of this.waiting.splice(0)) this.send(JSON.parse(text));
+      return undefined;
+    }
+    const [mac, text] = [line.slice(0, 64), line.slice(65)];
+    const right = Buffer.from(this.mac(this.options.role === 'a' ? 'c' : 'a', this.received++, text));
+    const given = Buffer.from(mac);
+    if (given.length !== right.length || !timingSafeEqual(given, right)) return 'it has another secret';
+    const message: unknown = JSON.parse(text);
+    if (typeof message === 'object' && message !== null && 'ping' in message) return undefined;
+    this.options.onMessage(message);
+    return undefined;
+  }
+}

@@ -1,0 +1,213 @@
+/** `service-load agent`, `devices` and `clean`. */
+import { availableParallelism } from 'node:os';
+import { toBase64Url } from '../../protocol/base64.js';
+import { prepareClaim, recover } from '../../sdk/enrol.js';
+import { PublicApi } from '../../sdk/api.js';
+import { Http } from '../../sdk/http.js';
+import type { SavableIdentity } from '../../sdk/identity.js';
+import { nodePlatform } from '../../sdk/node-platform.js';
+import type { Platform } from '../../sdk/platform.js';
+import { NewFile } from '../../terminal/new-file.js';
+import { counted } from '../../terminal/output.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { Cleaner } from '../cleaning.js';
+import { PREFIX, readDeviceList, removeTenant, testTenants, type DeviceListJson } from '../fleet.js';
+import { confirmedUrl, endOf, nameOf, numberOf, secretOf, sharedSecret } from '../options.js';
+import type { LoadCommand, LoadContext } from '../context.js';
+import { serveAsAgent } from '../remote-crew.js';
+import { Target } from '../target.js';
+import { accessOf } from './run.js';
+
+interface AgentOptions {
+  readonly join: string;
+  readonly url: string;
+  readonly confirm?: string;
+  readonly secretFile?: string;
+  readonly deviceList?: string;
+  readonly adminTokenFile?: string;
+  readonly processes?: string;
+}
+
+/** Adds the command. */
+export function registerAgent(program: LoadCommand): void {
+  program
+    .command('agent')
+    .summary('load from this machine, as a coordinator orders')
+    .description('Join a run of several machines; ends with it')
+    .requiredOption('--join <host:port>', 'the coordinator: service-load run --agents')
+    .requiredOption('--url <url>', 'the server, as the coordinator has it: no other one is loaded')
+    .option('--confirm <host>', 'its host name once more, where it is not this machine')
+    .option('--secret-file <file>', 'instead of LOAD_SECRET in the environment')
+    .option('--device-list <file>', 'the same file on every machine')
+    .option('--admin-token-file <file>', 'instead of ADMIN_TOKEN in the environment')
+    .option('--processes <count>', 'default: one for each core')
+    .examples('agent --join 10.0.0.5:7070 --url https://sync.example.org --confirm sync.example.org')
+    .does(agent);
+}
+
+async function agent({ terminal }: LoadContext, options: AgentOptions): Promise<void> {
+  const url = await confirmedUrl(terminal, options.url, options.confirm);
+  const secret = await sharedSecret(terminal, options.secretFile);
+  const access = await accessOf(terminal, options);
+  const processes = numberOf('processes', options.processes ?? String(availableParallelism()));
+  const onNote = (text: string): void => terminal.note(text);
+  const signal = terminal.interrupted;
+  await serveAsAgent({ ...endOf('join', options.join), url, secret, access, processes, signal, onNote });
+  terminal.note('The run is over.');
+}
+
+interface DevicesOptions {
+  readonly url: string;
+  readonly confirm?: string;
+  readonly count: string;
+  readonly out: string;
+  readonly force?: true;
+}
+
+/** Adds the command. */
+export function registerDevices(program: LoadCommand): void {
+  program
+    .command('devices')
+    .summary('bring devices into the tenant of a server, for --device-list')
+    .description(
+      'Bring devices into the tenant of a server, by the twelve words of the variable LOAD_PHRASE; a server that nobody ' +
+        'has claimed is claimed, and the words are printed. The file holds keys and tokens: whoever has it reads everything',
+    )
+    .requiredOption('--url <url>', 'the server')
+    .option('--confirm <host>', 'its host name once more, where it is not this machine')
+    .option('--count <count>', 'devices', '5')
+    .option('--out <file>', 'the list', 'devices.json')
+    .option('--force', 'replace it')
+    .examples('devices --url http://localhost:8080 --count 5')
+    .does(devices);
+}
+
+async function devices({ terminal }: LoadContext, options: DevicesOptions): Promise<void> {
+  const serverUrl = await confirmedUrl(terminal, options.url, options.confirm);
+  const wanted = numberOf('count', options.count);
+  const file = await NewFile.create(options.out, options.force === true);
+  const platform = await nodePlatform();
+  const made: SavableIdentity[] = [];
+  try {
+    let phrase = terminal.env['LOAD_PHRASE'] ?? '';
+    if (phrase === '') {
+      await requireUnclaimed(platform, serverUrl);
+      const claim = await prepareClaim({ ...newcomer(platform, serverUrl, 1), ...claimTokenOf(terminal.env) });
+      made.push(await claim.register());
+      phrase = claim.phrase;
+      terminal.print(phrase);
+      terminal.note('These twelve words own the server now. Write them down.');
+    }
+    while (made.length < wanted && !terminal.interrupted.aborted) {
+      terminal.progress(
+        `${made.length} of ${wanted}; a server lets five in a minute, unless RATE_PAIR_PER_MIN says more`,
+      );
+      made.push(await recover({ ...newcomer(platform, serverUrl, made.length + 1), phrase }));
+    }
+  } finally {
+    terminal.progress('');
+    // Also what an interruption or a failure leaves: these devices are there.
+    if (made.length === 0) await file.abandon();
+    else {
+      await file.write(Buffer.from(`${JSON.stringify(listOf(made), null, 1)}\n`));
+      await file.finish();
+    }
+  }
+  terminal.note(`${options.out} has ${counted(made.length, 'device')}. When done: revoke them, and remove the file.`);
+}
+
+const newcomer = (platform: Platform, serverUrl: string, number: number) =>
+  ({ platform, serverUrl, name: `Load ${number}`, glyph: 'laptop' }) as const;
+
+const claimTokenOf = (env: Readonly<Record<string, string | undefined>>): { claimToken?: string } => {
+  const claimToken = env['BOOTSTRAP_TOKEN'] ?? '';
+  return claimToken === '' ? {} : { claimToken };
+};
+
+async function requireUnclaimed(platform: Platform, baseUrl: string): Promise<void> {
+  const http = new Http({ ...platform, baseUrl });
+  const { claimed } = await new PublicApi((request) => http.send(request)).status();
+  if (!claimed) return;
+  throw new CommandError(
+    EXIT.usage,
+    'this server is claimed: its twelve words are needed',
+    'Set LOAD_PHRASE to them. They give access to everything of that tenant: take a server for tests.',
+  );
+}
+
+function listOf(identities: readonly SavableIdentity[]): DeviceListJson {
+  const [first] = identities;
+  return {
+    format: 'service-load-devices',
+    version: 1,
+    tenants: [
+      {
+        host: null,
+        masterKey: toBase64Url(first?.masterKey ?? new Uint8Array()),
+        devices: identities.map(({ deviceId, token, keys }) => ({
+          ...{ id: deviceId, token: token.text, publicKey: toBase64Url(keys.publicKey) },
+        })),
+      },
+    ],
+  };
+}
+
+interface CleanOptions {
+  readonly url: string;
+  readonly confirm?: string;
+  readonly name?: string;
+  readonly deviceList?: string;
+  readonly adminTokenFile?: string;
+}
+
+/** Adds the command. */
+export function registerClean(program: LoadCommand): void {
+  program
+    .command('clean')
+    .summary('remove what a run that was killed has left')
+    .description('Remove test tenants (with ADMIN_TOKEN), or bins of runs and their items (with --device-list)')
+    .requiredOption('--url <url>', 'the server')
+    .option('--confirm <host>', 'its host name once more, where it is not this machine')
+    .option('--name <name>', 'of this run only; default: of all')
+    .option('--device-list <file>', 'the devices of the run')
+    .option('--admin-token-file <file>', 'instead of ADMIN_TOKEN in the environment')
+    .examples('clean --url http://localhost:8080')
+    .does(clean);
+}
+
+async function clean({ terminal }: LoadContext, options: CleanOptions): Promise<void> {
+  const url = await confirmedUrl(terminal, options.url, options.confirm);
+  const prefix = options.name === undefined ? PREFIX : nameOf(options.name);
+  const target = new Target(url, { connections: 8, from: [] });
+  let removed = 0;
+  try {
+    if (options.deviceList === undefined) {
+      const adminToken = (await secretOf(terminal, { file: options.adminTokenFile, variable: 'ADMIN_TOKEN' })) ?? '';
+      const slugs = await testTenants(target, adminToken, prefix);
+      for (const slug of slugs) {
+        if (options.name !== undefined && !slug.startsWith(`${prefix}-`)) continue;
+        terminal.progress(`Removing ${slug}`);
+        await removeTenant(target, slug, adminToken);
+        removed++;
+      }
+    } else {
+      const { deviceList = '' } = await accessOf(terminal, options);
+      const { sodium } = await nodePlatform();
+      for (const tenant of readDeviceList(sodium, deviceList, {
+        plan: { name: prefix },
+        share: { part: 0, parts: 1 },
+      })) {
+        const cleaner = new Cleaner({ sodium, target, tenant });
+        for (const bin of await cleaner.bins(prefix)) {
+          await cleaner.removeBin(bin);
+          removed++;
+        }
+      }
+    }
+  } finally {
+    target.close();
+    terminal.progress('');
+  }
+  if (terminal.json) terminal.data({ removed });
+  else terminal.print(`Removed ${counted(removed, options.deviceList === undefined ? 'tenant' : 'bin')}.`);
+}

@@ -1,0 +1,294 @@
+/** `service-load run`. */
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
+import { counted } from '../../terminal/output.js';
+import { NewFile } from '../../terminal/new-file.js';
+import { readPrivate } from '../../files/private.js';
+import { Coordinator } from '../coordinator.js';
+import { DEVICE_LIST_MAX } from '../fleet.js';
+import { LocalCrew } from '../local-crew.js';
+import {
+  confirmedUrl,
+  endOf,
+  mixOf,
+  nameOf,
+  numberOf,
+  secretOf,
+  sharedSecret,
+  sourcesOf,
+  stormOf,
+} from '../options.js';
+import type { Crew, Phase } from '../orders.js';
+import type { Plan, Storm } from '../plan.js';
+import type { LoadCommand, LoadContext } from '../context.js';
+import { AgentDoor } from '../remote-crew.js';
+import { pageOf } from '../report-page.js';
+import type { Report } from '../report.js';
+import type { Access } from '../worker.js';
+
+/** Options as text. */
+interface RunOptions {
+  readonly url: string;
+  readonly confirm?: string;
+  readonly name?: string;
+  readonly tenants: string;
+  readonly devices: string;
+  readonly deviceList?: string;
+  readonly adminTokenFile?: string;
+  readonly connectRate: string;
+  readonly hold: string;
+  readonly rate: string;
+  readonly seconds: string;
+  readonly warmUp: string;
+  readonly arrivals: string;
+  readonly mix: string;
+  readonly size: string;
+  readonly blobSize: string;
+  readonly storm: readonly Storm[];
+  readonly processes?: string;
+  readonly connections: string;
+  readonly from?: string;
+  readonly agents: string;
+  readonly listen: string;
+  readonly secretFile?: string;
+  readonly out?: string;
+  readonly force?: true;
+}
+
+/** What one process is given by default: sockets, and operations a second. */
+const SOCKETS_A_PROCESS = 15_000;
+const RATE_A_PROCESS = 1_500;
+/** The server's own default for one device (reference, HTTP, Rates). */
+const DEVICE_WRITES_A_SECOND = 10;
+const LIVE_MS = 1_000;
+
+/** Adds the command. */
+export function registerRun(program: LoadCommand): void {
+  program
+    .command('run')
+    .summary('load a server, and report')
+    .description('Connect at a rate, hold, write at a rate; then audit, report, and remove what was made')
+    .requiredOption('--url <url>', 'the server')
+    .option('--confirm <host>', 'its host name once more, where it is not this machine')
+    .option('--name <name>', 'name of the run; default: drawn')
+    .option('--tenants <count>', 'tenants to make, with ADMIN_TOKEN of a server in multi mode', '10')
+    .option('--devices <count>', 'devices of each, all with a socket', '5')
+    .option('--device-list <file>', 'instead: devices that are there (service-load devices)')
+    .option('--admin-token-file <file>', 'instead of ADMIN_TOKEN in the environment')
+    .option('--connect-rate <rate>', 'sockets opened a second', '500')
+    .option('--hold <seconds>', 'how long they are held before the first write', '5')
+    .option('--rate <rate>', 'operations a second, by schedule', '50')
+    .option('--seconds <seconds>', 'how long', '30')
+    .option('--warm-up <seconds>', 'before that, not in the figures', '2')
+    .option('--arrivals <how>', 'poisson or fixed', 'poisson')
+    .option('--mix <shares>', 'insert, replace, delete, list, blob-put, blob-get', 'insert=100')
+    .option('--size <bytes>', "an item's ciphertext", '768')
+    .option('--blob-size <bytes>', 'a blob', '65536')
+    .option(
+      '--storm <at,share>',
+      'cut this share of the sockets so many seconds into the writing; again for more',
+      storms,
+      [],
+    )
+    .option('--processes <count>', 'processes of this machine; default: by sockets and rate')
+    .option('--connections <count>', 'HTTP connections of a process', '256')
+    .option('--from <addresses>', 'source addresses: 127.0.1.1-20, for more than 28,000 sockets')
+    .option('--agents <count>', 'machines that load instead of this one: service-load agent', '0')
+    .option('--listen <host:port>', 'where they join', '127.0.0.1:7070')
+    .option('--secret-file <file>', 'instead of LOAD_SECRET in the environment')
+    .option('--out <name>', 'name of the report, without .html and .json; default: name of the run')
+    .option('--force', 'replace a report of that name')
+    .examples('run --url http://localhost:8080 --tenants 32 --devices 5 --rate 200 --seconds 60')
+    .does(run);
+}
+
+const storms = (text: string, before: readonly Storm[]): readonly Storm[] => [...before, stormOf(text)];
+
+async function planOf(terminal: Terminal, options: RunOptions): Promise<Plan> {
+  const { arrivals } = options;
+  if (arrivals !== 'poisson' && arrivals !== 'fixed')
+    throw new CommandError(EXIT.usage, '--arrivals takes poisson or fixed.');
+  return {
+    name: nameOf(options.name),
+    url: await confirmedUrl(terminal, options.url, options.confirm),
+    tenants: numberOf('tenants', options.tenants),
+    devices: numberOf('devices', options.devices),
+    connectRate: numberOf('connect-rate', options.connectRate),
+    hold: numberOf('hold', options.hold),
+    rate: numberOf('rate', options.rate),
+    seconds: numberOf('seconds', options.seconds),
+    warmUp: numberOf('warm-up', options.warmUp),
+    arrivals,
+    mix: mixOf(options.mix),
+    size: numberOf('size', options.size),
+    blobSize: numberOf('blob-size', options.blobSize),
+    storms: options.storm,
+    connections: numberOf('connections', options.connections),
+    from: options.from === undefined ? [] : sourcesOf(options.from),
+  };
+}
+
+/** By what tenants are made or reached; of an agent too. Throws `CommandError` where there is nothing. */
+export async function accessOf(
+  terminal: Terminal,
+  options: { readonly deviceList?: string; readonly adminTokenFile?: string },
+): Promise<Access> {
+  const { deviceList, adminTokenFile } = options;
+  if (deviceList !== undefined) {
+    const bytes = await readPrivate(deviceList, DEVICE_LIST_MAX, (text) => terminal.note(text));
+    if (bytes === undefined) throw new CommandError(EXIT.usage, `${deviceList}: no such file`);
+    return { deviceList: bytes.toString('utf8') };
+  }
+  const adminToken = await secretOf(terminal, { file: adminTokenFile, variable: 'ADMIN_TOKEN' });
+  if (adminToken !== undefined) return { adminToken };
+  throw new CommandError(
+    EXIT.usage,
+    'there is nothing to make tenants with',
+    "Set ADMIN_TOKEN to the server's (multi mode), or give --device-list (service-load devices).",
+  );
+}
+
+async function run({ terminal, release }: LoadContext, options: RunOptions): Promise<ExitCode> {
+  const plan = await planOf(terminal, options);
+  const agents = numberOf('agents', options.agents);
+  const outs = ['html', 'json'].map((ending) => `${options.out ?? plan.name}.${ending}`);
+  for (const out of outs) await NewFile.expectFree(out, options.force === true);
+  // With agents the operator's token is here only to remove what a lost one has left.
+  const access =
+    agents > 0 && options.deviceList === undefined
+      ? await optional(terminal, options)
+      : await accessOf(terminal, options);
+  warn(terminal, plan, access);
+  const coordinator = new Coordinator({
+    ...{ plan, load: release, adminToken: access.adminToken, signal: terminal.interrupted },
+    onPhase: (phase) => {
+      current = phase;
+    },
+  });
+  let current: Phase = 'prepare';
+  const { crews, close } = await crewsOf(terminal, { options, plan, agents, access, coordinator });
+  const live = setInterval(() => terminal.progress(liveLine(current, coordinator, crews)), LIVE_MS);
+  try {
+    const report = await coordinator.run(crews);
+    clearInterval(live);
+    terminal.progress('');
+    await save(report, outs, options.force === true);
+    show(terminal, report, outs);
+    return report.audit.faults > 0 ||
+      report.doubts.some((doubt) => doubt.startsWith('A part')) ||
+      report.left.length > 0
+      ? EXIT.failure
+      : EXIT.ok;
+  } finally {
+    clearInterval(live);
+    close();
+  }
+}
+
+const optional = async (terminal: Terminal, options: RunOptions): Promise<Access> => ({
+  adminToken: await secretOf(terminal, { file: options.adminTokenFile, variable: 'ADMIN_TOKEN' }),
+});
+
+function warn(terminal: Terminal, plan: Plan, { deviceList }: Access): void {
+  const each = plan.rate / (plan.tenants * plan.devices);
+  if (deviceList === undefined && each > DEVICE_WRITES_A_SECOND)
+    terminal.note(
+      `Each device writes ${Math.round(each)} times a second: a server answers 429 beyond RATE_WRITE_PER_S ` +
+        `(${DEVICE_WRITES_A_SECOND} unless it is set). Add tenants or devices, or expect that.`,
+    );
+}
+
+async function crewsOf(
+  terminal: Terminal,
+  of: {
+    readonly options: RunOptions;
+    readonly plan: Plan;
+    readonly agents: number;
+    readonly access: Access;
+    readonly coordinator: Coordinator;
+  },
+): Promise<{ crews: readonly Crew[]; close: () => void }> {
+  const { options, plan, agents, access, coordinator } = of;
+  const { events } = coordinator;
+  if (agents === 0) {
+    const wanted = Math.max((plan.tenants * plan.devices) / SOCKETS_A_PROCESS, plan.rate / RATE_A_PROCESS, 1);
+    const most = access.deviceList === undefined ? plan.tenants : Infinity;
+    const processes = numberOf('processes', options.processes ?? String(Math.min(Math.ceil(wanted), most, 256)));
+    const crew = new LocalCrew(processes, access, events);
+    return { crews: [crew], close: () => crew.end() };
+  }
+  const secret = await sharedSecret(terminal, options.secretFile);
+  const door = new AgentDoor({ secret, wanted: agents, events, onNote: (text) => terminal.note(text) });
+  const { host } = endOf('listen', options.listen);
+  const port = await door.listen(endOf('listen', options.listen));
+  terminal.note(`Waiting for ${counted(agents, 'agent')} at ${host}:${port}.`);
+  const close = (): void => door.close();
+  try {
+    return { crews: await door.all(terminal.interrupted), close };
+  } catch (error) {
+    close();
+    throw error;
+  }
+}
+
+const PHASE_TEXT: Readonly<Record<Phase, string>> = {
+  prepare: 'Making tenants and sealing items',
+  connect: 'Connecting',
+  write: 'Writing',
+  finish: 'Auditing and removing',
+  remove: 'Removing',
+};
+
+function liveLine(phase: Phase, coordinator: Coordinator, crews: readonly Crew[]): string {
+  const second = coordinator.latest(crews);
+  if (second === undefined || phase === 'prepare' || phase === 'finish') return `${PHASE_TEXT[phase]} ...`;
+  const errors = Object.values(second.errors).reduce((sum, count) => sum + count, 0);
+  const push = second.push === null ? '' : `, push p50 ${second.push.p50} p99 ${second.push.p99} ms`;
+  return (
+    `${PHASE_TEXT[phase]}, second ${second.second}: ${second.sockets} sockets, ${second.opened} opened, ` +
+    `${second.done} answered, ${second.pushed} pushed${push}, ${errors} errors`
+  );
+}
+
+async function save(report: Report, [html = '', json = '']: readonly string[], force: boolean): Promise<void> {
+  for (const [path, text] of [
+    [html, pageOf(report)],
+    [json, `${JSON.stringify(report, null, 1)}\n`],
+  ] as const) {
+    const file = await NewFile.create(path, force);
+    try {
+      await file.write(Buffer.from(text));
+    } catch (error) {
+      await file.abandon();
+      throw error;
+    }
+    await file.finish();
+  }
+}
+
+function show(terminal: Terminal, report: Report, files: readonly string[]): void {
+  if (terminal.json) {
+    terminal.data(report);
+    return;
+  }
+  const { latency, audit, perSecond, sockets, tenants } = report;
+  const line = (name: string, { count, p50, p99, p999 }: Report['latency']['push']): void => {
+    if (count > 0) terminal.print(`${name.padEnd(20)} p50 ${p50}  p99 ${p99}  p99.9 ${p999} ms  (${count})`);
+  };
+  terminal.print(`${counted(tenants, 'tenant')}, ${counted(sockets, 'socket')}, ${perSecond.toFixed(1)} operations/s`);
+  line('connect', latency.connect);
+  line('caught up', latency.caughtUp);
+  line('reconnect', latency.reconnect);
+  line('send to answer', latency.answer);
+  line('send to push', latency.push);
+  for (const storm of report.storms)
+    terminal.print(`storm at ${storm.at} s: ${storm.cut} cut, ${storm.back} back within ${storm.seconds} s`);
+  for (const [code, count] of Object.entries(report.errors)) terminal.print(`error ${code}: ${count}`);
+  terminal.print(
+    `audit: ${audit.acknowledged} acknowledged, ${audit.stored} items read back, ${audit.received} received, ` +
+      `${audit.unanswered} unanswered, ${audit.faults} differences`,
+  );
+  for (const text of audit.examples) terminal.print(`  ${text}`);
+  for (const text of report.doubts) terminal.note(`Do not trust these figures. ${text}`);
+  for (const text of report.left) terminal.note(`Not removed: ${text}. Run service-load clean.`);
+  terminal.note(`The report is in ${files.join(' and ')}.`);
+}

@@ -1,0 +1,125 @@
+/** A run from its first tenant to its report: every crew does a phase, then all do the next. */
+import { systemClock } from '../protocol/clock.js';
+import { asError } from '../protocol/error-code.js';
+import { object, string } from '../sdk/reader.js';
+import type { Release } from '../terminal/output.js';
+import { PREFIX, removeTenant, testTenants } from './fleet.js';
+import { CrewError, type Crew, type CrewEvents, type Phase } from './orders.js';
+import type { Plan } from './plan.js';
+import { sharesOf } from './remote-crew.js';
+import { reportOf, Timeline, type Report, type Second } from './report.js';
+import { Target } from './target.js';
+import type { PartResult } from './worker.js';
+
+const health = object({ version: string, commit: string });
+
+/** A run under way. */
+export class Coordinator {
+  readonly timeline = new Timeline();
+  private readonly results: PartResult[] = [];
+  private readonly lost = new Map<string, string>();
+
+  /** Of the crews: to be given to each. */
+  readonly events: CrewEvents = {
+    onTick: (part, tick) => this.timeline.add(part, tick),
+    onResult: (result) => this.results.push(result),
+  };
+
+  constructor(
+    private readonly options: {
+      readonly plan: Plan;
+      readonly load: Release;
+      /** Removes what lost processes have left; undefined: tenants are not this run's own. */
+      readonly adminToken: string | undefined;
+      readonly onPhase: (phase: Phase) => void;
+      readonly signal: AbortSignal;
+    },
+  ) {}
+
+  /** How far it is, for the live line. */
+  latest(crews: readonly Crew[]): Second | undefined {
+    return this.timeline.latest(crews.reduce((sum, { processes }) => sum + processes, 0));
+  }
+
+  /**
+   * Runs it. Rejects where it cannot begin, and when interrupted; what was made is removed in either case. A crew that is
+   * lost later is in the report.
+   */
+  async run(crews: readonly Crew[]): Promise<Report> {
+    const { plan, load, signal } = this.options;
+    const at = systemClock.now();
+    const server = await this.release();
+    const shares = sharesOf(crews);
+    const interrupted = (): void => void this.all(crews, 'remove');
+    signal.addEventListener('abort', interrupted, { once: true });
+    try {
+      this.options.onPhase('prepare');
+      await Promise.all(
+        crews.map((crew, place) =>
+          crew.perform({ phase: 'prepare', plan, ...(shares[place] === undefined ? {} : { share: shares[place] }) }),
+        ),
+      );
+      for (const phase of ['connect', 'write', 'finish'] as const) {
+        signal.throwIfAborted();
+        this.options.onPhase(phase);
+        await this.all(crews, phase);
+      }
+    } finally {
+      signal.removeEventListener('abort', interrupted);
+      if (this.results.length === 0) {
+        await this.all(crews, 'remove');
+        await this.removeRest();
+      }
+    }
+    signal.throwIfAborted();
+    const left = [...this.results.flatMap((result) => result.left), ...(await this.removeRest())];
+    const { results, timeline } = this;
+    const lost = [...this.lost.values()];
+    return reportOf({ plan, at, load, server, results, timeline, lost, left });
+  }
+
+  /** Every crew that is there does it; one that fails is out of the run. */
+  private async all(crews: readonly Crew[], phase: Phase): Promise<void> {
+    await Promise.all(
+      crews.map(async (crew) => {
+        if (this.lost.has(crew.name) && phase !== 'remove') return;
+        try {
+          await crew.perform({ phase });
+        } catch (error) {
+          if (phase === 'remove' && !(error instanceof CrewError && !error.gone)) return;
+          this.lost.set(crew.name, asError(error).message);
+          // Those of its processes that are left must not go on.
+          if (phase !== 'remove') await crew.perform({ phase: 'remove' }).catch(() => undefined);
+        }
+      }),
+    );
+  }
+
+  /** Tenants whose process died: they are this run's by their names. */
+  private async removeRest(): Promise<string[]> {
+    const { adminToken, plan } = this.options;
+    if (adminToken === undefined) return [];
+    const target = new Target(plan.url, { connections: 8, from: [] });
+    try {
+      for (const slug of await testTenants(target, adminToken, `${plan.name}-`))
+        await removeTenant(target, slug, adminToken);
+      return [];
+    } catch (error) {
+      return [`${PREFIX}...: ${asError(error).message}`];
+    } finally {
+      target.close();
+    }
+  }
+
+  private async release(): Promise<Release | null> {
+    const target = new Target(this.options.plan.url, { connections: 1, from: [] });
+    try {
+      return health((await target.ask({ method: 'GET', path: '/api/health' })).body, '');
+    } catch {
+      // Another server may not say it.
+      return null;
+    } finally {
+      target.close();
+    }
+  }
+}

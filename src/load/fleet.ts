@@ -1,0 +1,185 @@
+/** The tenants and devices of a run: made by the operator's token, or read from a list. */
+import { certifyDevice } from '../crypto/device.js';
+import type { KeyPair, Sodium } from '../crypto/sodium.js';
+import { toBase64Url } from '../protocol/base64.js';
+import { delay, systemClock } from '../protocol/clock.js';
+import { KEY_BYTES } from '../protocol/limits.js';
+import { array, boolean, bytes as bytesOf, nullable, object, string, ulidText } from '../sdk/reader.js';
+import { ulid } from '../sdk/ulid.js';
+import { shareOf, type Plan, type Share } from './plan.js';
+import { Refused, type Target } from './target.js';
+
+/** A device of the run. */
+export interface FleetDevice {
+  readonly id: string;
+  readonly token: string;
+  readonly publicKey: Uint8Array;
+  readonly cert: Uint8Array;
+}
+
+/** A tenant of the run. */
+export interface FleetTenant {
+  /** Of the `Host` header; undefined: the address that is dialled. */
+  readonly host: string | undefined;
+  /** Its name, where this run made it. */
+  readonly slug: string | undefined;
+  readonly masterKey: Uint8Array;
+  readonly devices: readonly FleetDevice[];
+  /** Where items go: `inbox` of a tenant that was made for it, else a bin of the run's own. */
+  readonly binId: string;
+}
+
+/** Names of test tenants, and of bins in tenants that are not the run's own. */
+export const PREFIX = 'load-';
+const MADE_AT_ONCE = 8;
+/** An instance that did not make the tenant hears of it within seconds. */
+const KNOWN_WITHIN_MS = 15_000;
+const ASK_EVERY_MS = 250;
+/** Requests that must all be answered before a tenant counts as known: instances share a port. */
+const ASKED_TO_KNOW = 8;
+
+const made = object({ slug: string, url: string, tokens: array(string) });
+
+const freshDevice = (sodium: Sodium, masterKey: Uint8Array): Omit<FleetDevice, 'token'> & { keys: KeyPair } => {
+  const keys = sodium.boxKeyPair();
+  const id = ulid(systemClock.now(), (length) => sodium.random(length));
+  return { id, keys, publicKey: keys.publicKey, cert: certifyDevice(sodium, masterKey, { id, ...keys }) };
+};
+
+/** Runs `work` for each of `count` numbers, a few at once. */
+export async function forEach(
+  count: number,
+  work: (at: number) => Promise<void>,
+  atOnce = MADE_AT_ONCE,
+): Promise<void> {
+  let next = 0;
+  const lane = async (): Promise<void> => {
+    while (next < count) await work(next++);
+  };
+  await Promise.all(Array.from({ length: Math.min(atOnce, count) }, lane));
+}
+
+/** Makes the tenants of this process. What was made before a failure is in `into`, to be removed. */
+export async function makeTenants(
+  { sodium, target, adminToken }: { readonly sodium: Sodium; readonly target: Target; readonly adminToken: string },
+  { plan, share, signal }: { readonly plan: Plan; readonly share: Share; readonly signal: AbortSignal },
+  into: FleetTenant[],
+): Promise<void> {
+  await forEach(shareOf(plan.tenants, share), async (at) => {
+    signal.throwIfAborted();
+    const masterKey = sodium.random(KEY_BYTES);
+    const devices = Array.from({ length: plan.devices }, () => freshDevice(sodium, masterKey));
+    const subdomain = `${plan.name}-${share.part}-${at}`;
+    const body = JSON.stringify({
+      subdomain,
+      devices: devices.map((one) => ({
+        id: one.id,
+        pubkey: toBase64Url(one.publicKey),
+        cert: toBase64Url(one.cert),
+      })),
+    });
+    const path = '/api/admin/test-tenants';
+    const reply = made((await target.ask({ method: 'POST', path, token: adminToken, body })).body, '');
+    into.push({
+      ...{ host: new URL(reply.url).host, slug: subdomain, masterKey, binId: 'inbox' },
+      devices: devices.map(({ id, publicKey, cert }, nth) => ({
+        ...{ id, publicKey, cert, token: reply.tokens[nth] ?? '' },
+      })),
+    });
+  });
+  const last = into.at(-1);
+  if (last !== undefined) await known(target, last);
+}
+
+/** Resolves when every instance that answers knows the tenant, or after a while. */
+async function known(target: Target, { host, devices }: FleetTenant): Promise<void> {
+  const token = devices[0]?.token ?? '';
+  const until = systemClock.now() + KNOWN_WITHIN_MS;
+  for (let answered = 0; answered < ASKED_TO_KNOW && systemClock.now() < until;) {
+    try {
+      await target.ask({ method: 'GET', path: '/api/me', host, token });
+      answered++;
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      answered = 0;
+      await delay(systemClock, ASK_EVERY_MS);
+    }
+  }
+}
+
+/** Removes a test tenant with all it has; one that is gone is no error. */
+export async function removeTenant(target: Target, slug: string, adminToken: string): Promise<void> {
+  for (;;) {
+    try {
+      const path = `/api/admin/test-tenants/${encodeURIComponent(slug)}`;
+      const { body } = await target.ask({ method: 'DELETE', path, token: adminToken });
+      if (removal(body, '').removed) return;
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      if (error.code === 'tenant_not_found' || error.code === 'not_found') return;
+      if (!error.passing) throw error;
+      await delay(systemClock, error.waitMs ?? 1_000);
+    }
+  }
+}
+
+const removal = object({ removed: boolean });
+const listing = object({ tenants: array(object({ slug: string })) });
+
+/** The names of all test tenants that begin so. */
+export async function testTenants(target: Target, adminToken: string, prefix: string): Promise<string[]> {
+  const { body } = await target.ask({ method: 'GET', path: '/api/admin/test-tenants', token: adminToken });
+  return listing(body, '')
+    .tenants.map(({ slug }) => slug)
+    .filter((slug) => slug.startsWith(prefix));
+}
+
+/** The text of a list of devices (the reference, Load tests). */
+export interface DeviceListJson {
+  readonly format: 'service-load-devices';
+  readonly version: 1;
+  readonly tenants: readonly {
+    readonly host: string | null;
+    readonly masterKey: string;
+    readonly devices: readonly {
+      readonly id: string;
+      readonly token: string;
+      readonly publicKey: string;
+    }[];
+  }[];
+}
+
+const deviceList = object({
+  format: string,
+  tenants: array(
+    object({
+      host: nullable(string),
+      masterKey: bytesOf(),
+      devices: array(object({ id: ulidText, token: string, publicKey: bytesOf() })),
+    }),
+  ),
+});
+
+/** Longest list that is read. */
+export const DEVICE_LIST_MAX = 256 * 1024 * 1024;
+
+/**
+ * The tenants of a list that fall to this process; their items go into a bin of the run's own. Throws `ProtocolError`
+ * for anything that is no list.
+ */
+export function readDeviceList(
+  sodium: Sodium,
+  text: string,
+  { plan, share }: { readonly plan: Pick<Plan, 'name'>; readonly share: Share },
+): FleetTenant[] {
+  const { format, tenants } = deviceList(JSON.parse(text) as unknown, '');
+  if (format !== 'service-load-devices') throw new TypeError('this is no list of `service-load devices`');
+  return tenants
+    .filter((_, at) => at % share.parts === share.part)
+    .map(({ host, masterKey, devices }): FleetTenant => ({
+      ...{ host: host ?? undefined, slug: undefined, masterKey, binId: plan.name },
+      devices: devices.map(({ id, token, publicKey }) => {
+        return { id, token, publicKey, cert: certifyDevice(sodium, masterKey, { id, publicKey }) };
+      }),
+    }));
+}

@@ -1,0 +1,108 @@
+/** Figures of one process: by the second for charts and the live line, and in sum over the measured time. */
+import { Histogram, type Buckets } from './histogram.js';
+import { KINDS, type Kind } from './plan.js';
+
+/** What is timed. All but `lag` run from the scheduled time. */
+export const SERIES = ['connect', 'caughtUp', 'reconnect', 'push', 'answer', 'lag'] as const;
+export type Series = (typeof SERIES)[number];
+
+/** One second of a process. */
+export interface Tick {
+  /** Since the first socket was to be opened. */
+  readonly second: number;
+  /** Sockets that are open and caught up at its end. */
+  readonly sockets: number;
+  readonly opened: number;
+  readonly lost: number;
+  /** Operations that were answered with success. */
+  readonly done: number;
+  readonly pushed: number;
+  /** By code. */
+  readonly errors: Readonly<Record<string, number>>;
+  readonly timed: Readonly<Record<Series, Buckets>>;
+}
+
+/** A process's sums. */
+export interface Totals {
+  readonly opened: number;
+  readonly lost: number;
+  readonly done: Readonly<Record<Kind, number>>;
+  readonly pushed: number;
+  readonly errors: Readonly<Record<string, number>>;
+  /** Of the measured time; sockets of all the time. */
+  readonly timed: Readonly<Record<Series, Buckets>>;
+  /** Answers of each kind, of the measured time. */
+  readonly answers: Readonly<Record<Kind, Buckets>>;
+}
+
+/** Codes that are told apart; more count as `other`. */
+const CODES_MAX = 100;
+
+const histograms = <K extends string>(names: readonly K[]): Record<K, Histogram> =>
+  Object.fromEntries(names.map((name) => [name, new Histogram()])) as Record<K, Histogram>;
+const bucketsOf = <K extends string>(all: Record<K, Histogram>): Record<K, Buckets> =>
+  Object.fromEntries(Object.entries<Histogram>(all).map(([name, one]) => [name, one.buckets])) as Record<K, Buckets>;
+
+class Counts {
+  opened = 0;
+  lost = 0;
+  done = 0;
+  pushed = 0;
+  readonly errors = new Map<string, number>();
+  readonly timed = histograms(SERIES);
+}
+
+/** Counts and times. */
+export class Meter {
+  /** Sockets that are open and caught up now. */
+  sockets = 0;
+  private readonly all = new Counts();
+  private second = new Counts();
+  private number = 0;
+  private readonly done = Object.fromEntries(KINDS.map((kind) => [kind, 0])) as Record<Kind, number>;
+  private readonly answers = histograms(KINDS);
+
+  /** Times something; `measured`: it counts in the sums too. */
+  time(series: Series, us: number, measured = true): void {
+    this.second.timed[series].record(us);
+    if (measured) this.all.timed[series].record(us);
+  }
+
+  /** An operation was answered. */
+  answered(kind: Kind, us: number, measured: boolean): void {
+    this.time('answer', us, measured);
+    if (measured) this.answers[kind].record(us);
+    this.done[kind]++;
+    this.count('done');
+  }
+
+  count(what: 'opened' | 'lost' | 'done' | 'pushed'): void {
+    this.second[what]++;
+    this.all[what]++;
+  }
+
+  error(code: string): void {
+    for (const { errors } of [this.second, this.all]) {
+      const name = errors.has(code) || errors.size < CODES_MAX ? code : 'other';
+      errors.set(name, (errors.get(name) ?? 0) + 1);
+    }
+  }
+
+  /** Ends the second. */
+  tick(): Tick {
+    const { opened, lost, done, pushed, errors, timed } = this.second;
+    this.second = new Counts();
+    return {
+      ...{ second: this.number++, sockets: this.sockets, opened, lost, done, pushed },
+      ...{ errors: Object.fromEntries(errors), timed: bucketsOf(timed) },
+    };
+  }
+
+  get totals(): Totals {
+    const { opened, lost, pushed, errors, timed } = this.all;
+    return {
+      ...{ opened, lost, pushed, done: this.done, errors: Object.fromEntries(errors) },
+      ...{ timed: bucketsOf(timed), answers: bucketsOf(this.answers) },
+    };
+  }
+}

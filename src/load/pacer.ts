@@ -1,0 +1,36 @@
+/**
+ * The thread that says when the next operation is due. Its own, since a timer of the event loop is up to a millisecond
+ * late, which is half of what is measured; waiting on a lock is not. It posts scheduled times, in microseconds.
+ */
+import { parentPort, workerData } from 'node:worker_threads';
+import { nowUs } from './ledger.js';
+
+/** What the thread is started with. */
+export interface Pace {
+  /** Operations a second. */
+  readonly rate: number;
+  readonly arrivals: 'poisson' | 'fixed';
+  /** When to begin and to end, microseconds. */
+  readonly from: number;
+  readonly to: number;
+  /** A number that becomes 1 when the thread is to end. */
+  readonly stop: SharedArrayBuffer;
+}
+
+const isPace = (value: unknown): value is Pace => typeof value === 'object' && value !== null && 'rate' in value;
+
+if (parentPort !== null && isPace(workerData)) {
+  const { rate, arrivals, from, to, stop } = workerData;
+  const flag = new Int32Array(stop);
+  const gap = (): number => (arrivals === 'fixed' ? 1 : -Math.log(1 - Math.random())) * (1e6 / rate);
+  let next = from + gap();
+  let due: number[] = [];
+  while (next < to && Atomics.load(flag, 0) === 0) {
+    const now = nowUs();
+    for (; next <= now && next < to; next += gap()) due.push(next);
+    if (due.length > 0) parentPort.postMessage(due);
+    due = [];
+    Atomics.wait(flag, 0, 0, Math.max(0, (next - nowUs()) / 1_000));
+  }
+  parentPort.postMessage('done');
+}

@@ -1,0 +1,123 @@
+/** Sealed writes that wait to be sent. The thread that seals refills it; running dry means that this machine is the limit. */
+import { Worker } from 'node:worker_threads';
+import type { FleetTenant } from './fleet.js';
+import type { Entry, Ledger } from './ledger.js';
+import type { Plan } from './plan.js';
+import type { Order, Sealed, SealerData } from './sealer.js';
+
+/** Sealed writes held by a process, about 2 KiB each with a handful of devices. */
+const HELD_MAX = 20_000;
+/** Refilled in portions, so that the thread is not woken for each. */
+const PORTION = 16;
+/** Share of the inserts that may need another content of an item beside them. */
+const REPLACES_READY = 8;
+
+interface Shelf {
+  readonly inserts: Sealed[];
+  readonly replaces: Sealed[];
+  /** Ordered and not here yet. */
+  coming: number;
+  replacesComing: number;
+}
+
+/** The sealed writes of a process's tenants. */
+export class SealedPool {
+  /** How often nothing was ready. */
+  starved = 0;
+  private readonly worker: Worker;
+  private readonly shelves: readonly Shelf[];
+  private readonly full: number;
+  /** The run is longer than what is held. */
+  private readonly scarce: boolean;
+  private waiting: (() => void) | undefined;
+  private failure: Error | undefined;
+
+  /** @param expected writes of the whole run on this process. */
+  constructor(tenants: readonly FleetTenant[], plan: Pick<Plan, 'size'>, expected: number) {
+    this.full = Math.max(4, Math.ceil(Math.min(HELD_MAX, expected * 1.2) / Math.max(1, tenants.length)));
+    this.scarce = expected * 1.2 > HELD_MAX;
+    this.shelves = tenants.map(() => ({ inserts: [], replaces: [], coming: 0, replacesComing: 0 }));
+    const data: SealerData = {
+      size: plan.size,
+      tenants: tenants.map(({ masterKey, binId, devices }) => ({
+        ...{ masterKey, binId },
+        devices: devices.map(({ id, publicKey, cert }) => ({ id, publicKey, cert })),
+      })),
+    };
+    this.worker = new Worker(new URL('./sealer.js', import.meta.url), { workerData: data });
+    this.worker.on('message', (sealed: Sealed) => this.arrived(sealed));
+    this.worker.on('error', (error: Error) => {
+      this.failure = error;
+      this.waiting?.();
+    });
+  }
+
+  /** Fills it before the first write is due. Rejects with the failure of the thread. */
+  async fill(): Promise<void> {
+    this.shelves.forEach((_, tenant) => this.refill(tenant));
+    while (this.shelves.some(({ coming }) => coming > 0)) {
+      await new Promise<void>((resolve) => {
+        this.waiting = resolve;
+      });
+      if (this.failure !== undefined) throw this.failure;
+    }
+  }
+
+  /** A new item's write; undefined: none is ready. */
+  insert(tenant: number): Sealed | undefined {
+    const sealed = this.shelves[tenant]?.inserts.pop();
+    if (sealed === undefined) this.starved++;
+    this.refill(tenant);
+    return sealed;
+  }
+
+  /** Another content of an item that is `busy` for it; undefined: none is ready. */
+  replace(tenant: number): Sealed | undefined {
+    return this.shelves[tenant]?.replaces.shift();
+  }
+
+  /** Has another content of an item sealed, where few are ready. */
+  prepareReplace(tenant: number, ledger: Ledger): void {
+    const shelf = this.shelves[tenant];
+    if (shelf === undefined || shelf.replaces.length + shelf.replacesComing >= REPLACES_READY) return;
+    const entry: Entry | undefined = ledger.take(({ blob }) => blob === undefined);
+    if (entry === undefined) return;
+    shelf.replacesComing++;
+    this.order({ tenant, id: entry.id, ts: entry.ts, ifVersion: entry.version });
+  }
+
+  /** Ends the thread. */
+  async end(): Promise<void> {
+    await this.worker.terminate();
+  }
+
+  private refill(tenant: number): void {
+    const shelf = this.shelves[tenant];
+    if (shelf === undefined) return;
+    const missing = this.full - shelf.inserts.length - shelf.coming;
+    if (missing < Math.min(PORTION, this.full)) return;
+    // Where the whole run is sealed beforehand, the thread rests unless this tenant got more writes than most.
+    const empty = shelf.inserts.length === 0 && shelf.coming === 0;
+    if (!empty && !this.scarce && this.full - missing > this.full / 10) return;
+    const count = empty || this.scarce ? missing : Math.min(missing, PORTION);
+    shelf.coming += count;
+    this.order({ tenant, count });
+  }
+
+  private order(order: Order): void {
+    this.worker.postMessage(order);
+  }
+
+  private arrived(sealed: Sealed): void {
+    const shelf = this.shelves[sealed.tenant];
+    if (shelf === undefined) return;
+    if (sealed.replaces) {
+      shelf.replacesComing--;
+      shelf.replaces.push(sealed);
+      return;
+    }
+    shelf.coming--;
+    shelf.inserts.push(sealed);
+    if (shelf.coming === 0) this.waiting?.();
+  }
+}

@@ -1,0 +1,231 @@
+/** The socket of one device: opens, catches up, answers heartbeats, comes back with the last version it saw. */
+import { WebSocket } from 'ws';
+import { CLOSE } from '../protocol/close-codes.js';
+import { errorCode } from '../protocol/error-code.js';
+import { backoffMs, FRAME_MAX, RECONNECT } from '../sdk/platform.js';
+import type { Received } from './audit.js';
+import type { FleetDevice, FleetTenant } from './fleet.js';
+import { nowUs, type Ledger } from './ledger.js';
+import type { Meter } from './meter.js';
+import { plainCode, waitOf, type Target } from './target.js';
+
+/** What a socket needs. */
+export interface ReceiverOptions {
+  readonly target: Target;
+  readonly meter: Meter;
+  readonly ledger: Ledger;
+  readonly tenant: FleetTenant;
+  readonly device: FleetDevice;
+  /** Whether what was to be sent at this time is in the measured time. */
+  readonly measured: (at: number) => boolean;
+  /** Whether frames of changes count as pushes. */
+  readonly pushes: () => boolean;
+}
+
+const OPEN_WITHIN_MS = 20_000;
+/** A connection without a frame for so long is dead, whatever TCP says (reference, Sockets). */
+export const SILENT_US = 90_000_000;
+/** A restarting server loses all its devices at once: they come back spread over this time, ms. */
+const RESTART_SPREAD_MS = 3_000;
+const OVERLOADED_ATTEMPTS = 3;
+/** `retry-after=N` in the reason of a close: seconds to wait at least. */
+const RETRY_AFTER = /(?:^|[^\w-])retry-after=(\d{1,9})\b/;
+
+/** One socket, for the whole run. */
+export class Receiver implements Received {
+  /** Versions of changes in the order they came, and the item of each by its place in the ledger; -1: none of ours. */
+  readonly versions: number[] = [];
+  readonly entries: number[] = [];
+  /** Frames that were not what a server sends. */
+  readonly odd: string[] = [];
+  live = false;
+  /** The server ended this device, or the run ended it. */
+  ended = false;
+  private cursor: number;
+  private epoch: string | undefined;
+  private socket: WebSocket | undefined;
+  private heardAt = 0;
+  private scheduledAt = 0;
+  private attempt = 0;
+  private first = true;
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(private readonly options: ReceiverOptions) {
+    this.cursor = options.ledger.base;
+  }
+
+  /** The last version that came. */
+  get at(): number {
+    return this.cursor;
+  }
+
+  /** Opens the socket; `at`: when it was to be opened. */
+  open(at = nowUs()): void {
+    const { target, tenant, device, meter } = this.options;
+    this.scheduledAt = at;
+    const { protocol, host } = target.url;
+    const localAddress = target.source();
+    const socket = new WebSocket(`${protocol === 'https:' ? 'wss' : 'ws'}://${host}/ws?shape=a`, {
+      ...{ handshakeTimeout: OPEN_WITHIN_MS, maxPayload: FRAME_MAX, perMessageDeflate: false },
+      ...{ followRedirects: false, skipUTF8Validation: true },
+      ...(localAddress === undefined ? {} : { localAddress }),
+      headers: {
+        authorization: `Bearer ${device.token}`,
+        ...(tenant.host === undefined ? {} : { host: tenant.host }),
+      },
+    });
+    this.socket = socket;
+    this.heardAt = nowUs();
+    let code = '';
+    let waitMs: number | undefined;
+    socket.on('open', () => {
+      meter.count('opened');
+      if (this.first) meter.time('connect', nowUs() - this.scheduledAt);
+      this.heardAt = nowUs();
+      socket.send(JSON.stringify({ type: 'hello', since: this.cursor, epoch: this.epoch }));
+    });
+    socket.on('message', (data: Buffer) => this.frame(data));
+    socket.on('error', (error) => {
+      code ||= plainCode(errorCode(error) || 'socket_error');
+    });
+    socket.on('unexpected-response', (_, response) => {
+      code = `connect_${response.statusCode ?? 0}`;
+      waitMs = waitOf(response.headers['retry-after']);
+      response.resume();
+      socket.terminate();
+    });
+    socket.on('close', (closedWith, reason) =>
+      this.closed(socket, { code, closedWith, reason: String(reason), waitMs }),
+    );
+  }
+
+  /** Cuts the connection and comes back at once: a part of a storm. True where there was one. */
+  storm(): boolean {
+    if (!this.live || this.socket === undefined) return false;
+    this.drop();
+    this.open();
+    return true;
+  }
+
+  /** Ends a connection from which nothing came for too long. */
+  check(now: number): void {
+    if (this.socket?.readyState !== WebSocket.OPEN || now - this.heardAt < SILENT_US) return;
+    this.options.meter.error('silent');
+    this.socket.terminate();
+  }
+
+  /** Closes for good. */
+  end(): void {
+    this.ended = true;
+    clearTimeout(this.timer);
+    const { socket } = this;
+    this.drop();
+    socket?.close(1000);
+  }
+
+  private drop(): void {
+    const { socket } = this;
+    this.socket = undefined;
+    this.settle(false);
+    socket?.terminate();
+  }
+
+  private settle(live: boolean): void {
+    if (live !== this.live) this.options.meter.sockets += live ? 1 : -1;
+    this.live = live;
+  }
+
+  private closed(
+    socket: WebSocket,
+    {
+      code,
+      closedWith,
+      reason,
+      waitMs,
+    }: { code: string; closedWith: number; reason: string; waitMs?: number | undefined },
+  ): void {
+    if (this.socket !== socket) return;
+    const { meter } = this.options;
+    const wasLive = this.live;
+    this.socket = undefined;
+    this.settle(false);
+    if (wasLive) meter.count('lost');
+    meter.error(code === '' ? `close_${closedWith}` : code);
+    if (this.ended || closedWith === CLOSE.revoked || closedWith === CLOSE.expired) {
+      this.ended = true;
+      return;
+    }
+    if (closedWith === CLOSE.overloaded || closedWith === CLOSE.tooMuch)
+      this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
+    const asked = waitMs ?? waitOf(RETRY_AFTER.exec(reason)?.[1]) ?? 0;
+    const spread = closedWith === CLOSE.restart ? Math.random() * RESTART_SPREAD_MS : 0;
+    const wait = Math.max(asked + spread, spread === 0 ? backoffMs(this.attempt++, RECONNECT, Math.random) : 0);
+    // Timed from the loss on, or from when it was first to be opened.
+    const from = wasLive ? nowUs() : this.scheduledAt;
+    this.timer = setTimeout(() => this.open(from), wait);
+  }
+
+  private frame(data: Buffer): void {
+    const now = nowUs();
+    this.heardAt = now;
+    let frame: Readonly<Record<string, unknown>>;
+    try {
+      frame = JSON.parse(data.toString('utf8')) as Readonly<Record<string, unknown>>;
+    } catch {
+      this.note('a frame that is no JSON');
+      return;
+    }
+    switch (frame['type']) {
+      case 'item':
+      case 'delete':
+        this.changed(frame, now);
+        break;
+      case 'ping':
+        this.socket?.send('{"type":"pong"}');
+        break;
+      case 'caught_up':
+        this.caughtUp(frame, now);
+        break;
+      case 'reset':
+        this.note('a reset: the history is another one');
+        break;
+      case 'error':
+        this.options.meter.error(`frame_${plainCode(frame['code'])}`);
+        break;
+      default:
+    }
+  }
+
+  private caughtUp({ epoch }: Readonly<Record<string, unknown>>, now: number): void {
+    const { meter } = this.options;
+    if (typeof epoch === 'string' && epoch.length <= 256) this.epoch = epoch;
+    meter.time(this.first ? 'caughtUp' : 'reconnect', now - this.scheduledAt);
+    this.first = false;
+    this.attempt = 0;
+    this.settle(true);
+  }
+
+  private changed({ id, version }: Readonly<Record<string, unknown>>, now: number): void {
+    const { ledger, meter, measured, pushes } = this.options;
+    if (typeof id !== 'string' || typeof version !== 'number') return this.note('a change without id or version');
+    const entry = ledger.entryOf(id);
+    if (version <= this.cursor) this.note(`version ${version} after ${this.cursor}`);
+    else this.cursor = version;
+    this.versions.push(version);
+    this.entries.push(entry?.index ?? -1);
+    if (entry === undefined) {
+      ledger.foreign.add(version);
+      return;
+    }
+    if (!pushes()) return;
+    meter.count('pushed');
+    // What a replay brings was late for the connection's sake: `reconnect` has it.
+    if (!this.live) return;
+    const sentAt = ledger.sentAtOf(entry, version);
+    meter.time('push', now - sentAt, measured(sentAt));
+  }
+
+  private note(text: string): void {
+    if (this.odd.length < 10) this.odd.push(text);
+  }
+}

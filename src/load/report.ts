@@ -1,0 +1,203 @@
+/** The report of a run, as JSON (the reference, Load tests, has every field), made of what its processes told. */
+import type { Release } from '../terminal/output.js';
+import { sumOf, type Audited } from './audit.js';
+import { Histogram, type Buckets, type Latency } from './histogram.js';
+import { SERIES, type Series, type Tick } from './meter.js';
+import { KINDS, type Kind, type Plan } from './plan.js';
+import type { ClientResult, PartResult, StormResult } from './worker.js';
+
+/** p50, p99 and p99.9 of one second, ms; null: nothing was timed. */
+interface SecondLatency {
+  readonly p50: number;
+  readonly p99: number;
+  readonly p999: number;
+}
+
+/** One second of all processes. */
+export interface Second {
+  readonly second: number;
+  readonly sockets: number;
+  readonly opened: number;
+  readonly lost: number;
+  readonly done: number;
+  readonly pushed: number;
+  readonly errors: Readonly<Record<string, number>>;
+  readonly connect: SecondLatency | null;
+  readonly push: SecondLatency | null;
+}
+
+/** The report. Times in milliseconds unless a name says otherwise. */
+export interface Report {
+  readonly format: 'service-load-report';
+  readonly version: 1;
+  readonly name: string;
+  readonly url: string;
+  /** When the run began, ms since 1970. */
+  readonly at: number;
+  readonly load: Release;
+  /** What `GET /api/health` of the server said; null: nothing. */
+  readonly server: Release | null;
+  readonly plan: Plan;
+  /** The audit held, nothing was lost, and the client was not the limit. Else `doubts` says what. */
+  readonly trusted: boolean;
+  readonly doubts: readonly string[];
+  readonly tenants: number;
+  readonly sockets: number;
+  readonly counts: {
+    readonly opened: number;
+    readonly lost: number;
+    readonly pushed: number;
+    readonly done: Readonly<Record<Kind, number>>;
+  };
+  /** Operations that were answered in the measured time, a second. */
+  readonly perSecond: number;
+  readonly latency: Readonly<Record<Series, Latency>>;
+  readonly answers: Readonly<Record<Kind, Latency>>;
+  readonly errors: Readonly<Record<string, number>>;
+  readonly storms: readonly StormResult[];
+  readonly client: readonly (ClientResult & { readonly part: number })[];
+  readonly audit: Audited;
+  /** What could not be removed. */
+  readonly left: readonly string[];
+  readonly seconds: readonly Second[];
+}
+
+/** Beyond these the client is the limit. */
+const LAG_P99_MS = 5;
+const LOOP_P99_MS = 20;
+const CPU_SHARE = 0.9;
+/** Seconds that are kept; a longer run keeps the first of them. */
+const SECONDS_MAX = 86_400;
+
+interface Sum {
+  sockets: Map<number, number>;
+  opened: number;
+  lost: number;
+  done: number;
+  pushed: number;
+  errors: Map<string, number>;
+  connect: Histogram;
+  push: Histogram;
+}
+
+/** Adds what the processes tell second by second. */
+export class Timeline {
+  private readonly sums: Sum[] = [];
+
+  add(part: number, tick: Tick): void {
+    if (!Number.isSafeInteger(tick.second) || tick.second < 0 || tick.second >= SECONDS_MAX) return;
+    while (this.sums.length <= tick.second) this.sums.push(emptySum());
+    const sum = this.sums[tick.second] ?? emptySum();
+    sum.sockets.set(part, tick.sockets);
+    for (const what of ['opened', 'lost', 'done', 'pushed'] as const) sum[what] += tick[what];
+    addTo(sum.errors, tick.errors);
+    sum.connect.merge(tick.timed.connect);
+    sum.push.merge(tick.timed.push);
+  }
+
+  get seconds(): Second[] {
+    return this.sums.map((sum, second) => {
+      const { opened, lost, done, pushed, errors, connect, push } = sum;
+      const sockets = [...sum.sockets.values()].reduce((total, of) => total + of, 0);
+      return {
+        ...{ second, sockets, opened, lost, done, pushed, errors: Object.fromEntries(errors) },
+        ...{ connect: ofSecond(connect), push: ofSecond(push) },
+      };
+    });
+  }
+
+  /** The last second that every process has told of, for the live line. */
+  latest(parts: number): Second | undefined {
+    const whole = this.sums.findLastIndex(({ sockets }) => sockets.size >= parts);
+    return whole < 0 ? this.seconds.at(-1) : this.seconds[whole];
+  }
+}
+
+const emptySum = (): Sum => ({
+  ...{ sockets: new Map<number, number>(), opened: 0, lost: 0, done: 0, pushed: 0, errors: new Map<string, number>() },
+  ...{ connect: new Histogram(), push: new Histogram() },
+});
+
+function ofSecond(histogram: Histogram): SecondLatency | null {
+  if (histogram.count === 0) return null;
+  const { p50, p99, p999 } = histogram.latency;
+  return { p50, p99, p999 };
+}
+
+function addTo(sums: Map<string, number>, counts: Readonly<Record<string, number>>): void {
+  for (const [code, count] of Object.entries(counts)) sums.set(code, (sums.get(code) ?? 0) + count);
+}
+
+const byName = <K extends string, T>(names: readonly K[], of: (name: K) => T): Record<K, T> =>
+  Object.fromEntries(names.map((name) => [name, of(name)])) as Record<K, T>;
+
+const merged = (results: readonly PartResult[], of: (result: PartResult) => Buckets): Latency =>
+  Histogram.of(...results.map(of)).latency;
+
+/** Why the figures may not be the server's; `lost`: what became of processes that did not report. */
+function doubtsOf(results: readonly PartResult[], lost: readonly string[], lag: Latency): string[] {
+  const audit = sumOf(results.map((result) => result.audit));
+  const doubts = lost.map((text) => `A part of the run was lost: ${text}.`);
+  if (results.length === 0) doubts.push('Nothing was audited.');
+  if (audit.faults > 0) doubts.push(`The audit failed: ${audit.faults} differences.`);
+  const starved = results.reduce((sum, { client }) => sum + client.starved, 0);
+  const slow = results.filter(({ client }) => client.loopDelayP99Ms > LOOP_P99_MS).length;
+  const busy = results.filter(({ client }) => client.cpu > CPU_SHARE).length;
+  const limit = 'The client was the limit:';
+  if (starved > 0)
+    doubts.push(`${limit} ${starved} times an item was due and not sealed yet. Add processes or machines.`);
+  if (lag.p99 > LAG_P99_MS) doubts.push(`${limit} it began one operation in a hundred more than ${lag.p99} ms late.`);
+  if (slow > 0) doubts.push(`${limit} the event loop of ${slow} processes was away for more than ${LOOP_P99_MS} ms.`);
+  if (busy > 0) doubts.push(`${limit} ${busy} processes used their core up. Add processes or machines.`);
+  return doubts;
+}
+
+/** The report. */
+export function reportOf(of: {
+  readonly plan: Plan;
+  readonly at: number;
+  readonly load: Release;
+  readonly server: Release | null;
+  readonly results: readonly PartResult[];
+  readonly timeline: Timeline;
+  readonly lost: readonly string[];
+  readonly left: readonly string[];
+}): Report {
+  const { plan, at, load, server, results, timeline, lost } = of;
+  const sum = (one: (result: PartResult) => number): number => results.reduce((total, part) => total + one(part), 0);
+  const latency = byName(SERIES, (name) => merged(results, ({ totals }) => totals.timed[name]));
+  const errors = new Map<string, number>();
+  for (const { totals } of results) addTo(errors, totals.errors);
+  const doubts = doubtsOf(results, lost, latency.lag);
+  return {
+    ...{ format: 'service-load-report', version: 1, name: plan.name, url: plan.url, at, load, server, plan },
+    ...{ trusted: doubts.length === 0, doubts },
+    ...{ tenants: sum((part) => part.tenants), sockets: sum((part) => part.sockets) },
+    counts: {
+      ...{ opened: sum(({ totals }) => totals.opened), lost: sum(({ totals }) => totals.lost) },
+      pushed: sum(({ totals }) => totals.pushed),
+      done: byName(KINDS, (kind) => sum(({ totals }) => totals.done[kind])),
+    },
+    perSecond: plan.seconds === 0 ? 0 : latency.answer.count / plan.seconds,
+    latency,
+    answers: byName(KINDS, (kind) => merged(results, ({ totals }) => totals.answers[kind])),
+    errors: Object.fromEntries([...errors].sort(([, one], [, other]) => other - one)),
+    storms: plan.storms.map((storm, place) =>
+      stormOf(
+        storm.at,
+        results.flatMap(({ storms }) => storms[place] ?? []),
+      ),
+    ),
+    client: results.map(({ part, client }) => ({ part, ...client })).sort((one, other) => one.part - other.part),
+    audit: sumOf(results.map((result) => result.audit)),
+    left: of.left,
+    seconds: timeline.seconds,
+  };
+}
+
+const stormOf = (at: number, parts: readonly StormResult[]): StormResult => ({
+  at,
+  cut: parts.reduce((sum, { cut }) => sum + cut, 0),
+  back: parts.reduce((sum, { back }) => sum + back, 0),
+  seconds: Math.max(0, ...parts.map(({ seconds }) => seconds)),
+});

@@ -1,0 +1,86 @@
+/** The thread that seals items before they are due: sealing takes longer than sending. */
+import { parentPort, workerData } from 'node:worker_threads';
+import type { ListedDevice } from '../crypto/device.js';
+import { sealItem } from '../crypto/item.js';
+import type { Sodium } from '../crypto/sodium.js';
+import { toBase64Url } from '../protocol/base64.js';
+import { AEAD_TAG_BYTES } from '../protocol/limits.js';
+import { nodePlatform } from '../sdk/node-platform.js';
+import { ulid } from '../sdk/ulid.js';
+import { writeBody } from '../sdk/wire.js';
+
+/** A tenant as the sealer needs it. */
+export interface SealFor {
+  readonly masterKey: Uint8Array;
+  readonly binId: string;
+  readonly devices: readonly ListedDevice[];
+}
+
+/** What the thread is started with. */
+export interface SealerData {
+  readonly tenants: readonly SealFor[];
+  /** Bytes of ciphertext. */
+  readonly size: number;
+}
+
+/** An order: so many new items of a tenant, or another content of one. */
+export type Order =
+  | { readonly tenant: number; readonly count: number }
+  | { readonly tenant: number; readonly id: string; readonly ts: number; readonly ifVersion: number };
+
+/** A sealed write. */
+export interface Sealed {
+  readonly tenant: number;
+  readonly id: string;
+  readonly ts: number;
+  /** JSON of the request. */
+  readonly body: string;
+  readonly replaces: boolean;
+}
+
+/** JSON around a text. */
+const FRAME = '{"text":""}'.length;
+
+/** Random text for a ciphertext of `size` bytes. */
+export function textOf(sodium: Sodium, size: number): string {
+  const length = Math.max(1, size - AEAD_TAG_BYTES - FRAME);
+  return toBase64Url(sodium.random(length)).slice(0, length);
+}
+
+/** A sealed write of a text item. */
+export function sealText(
+  sodium: Sodium,
+  to: SealFor,
+  {
+    id,
+    ts,
+    ifVersion,
+    size,
+  }: { readonly id: string; readonly ts: number; readonly ifVersion: number; readonly size: number },
+): string {
+  const head = { id, binId: to.binId, type: 'text', ts } as const;
+  const payload = sealItem(sodium, { ...head, payload: { text: textOf(sodium, size) } }, to);
+  return JSON.stringify(writeBody({ ...head, ...payload, ifVersion }));
+}
+
+const isData = (value: unknown): value is SealerData =>
+  typeof value === 'object' && value !== null && 'tenants' in value && 'size' in value;
+
+if (parentPort !== null && isData(workerData)) {
+  const port = parentPort;
+  const { tenants, size } = workerData;
+  const { sodium } = await nodePlatform();
+  const seal = (order: Order): void => {
+    const to = tenants[order.tenant];
+    if (to === undefined) return;
+    const replaces = 'id' in order;
+    for (let left = replaces ? 1 : order.count; left > 0; left--) {
+      const now = Date.now();
+      const id = replaces ? order.id : ulid(now, (length) => sodium.random(length));
+      const ts = replaces ? Math.max(now, order.ts + 1) : now;
+      const body = sealText(sodium, to, { id, ts, size, ifVersion: replaces ? order.ifVersion : 0 });
+      port.postMessage({ tenant: order.tenant, id, ts, body, replaces } satisfies Sealed);
+    }
+  };
+  port.on('message', (order: Order) => seal(order));
+}

@@ -1,0 +1,160 @@
+/** The server that is loaded: requests over kept connections, and how long to wait after which refusal. */
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import { errorCode } from '../protocol/error-code.js';
+import { RETRY_AFTER_MAX_MS } from '../sdk/platform.js';
+
+/** One request. Its path begins with `/`. */
+export interface Ask {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  readonly path: string;
+  /** The `Host` header: the tenant's, whatever address is dialled. Left out: the address. */
+  readonly host?: string | undefined;
+  readonly token?: string;
+  /** JSON text, or bytes. */
+  readonly body?: string | Uint8Array;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** The answer is bytes, not JSON. */
+  readonly bytes?: true;
+}
+
+/** An answer. */
+export interface Answer {
+  readonly status: number;
+  readonly body: unknown;
+  readonly bytes: Buffer;
+}
+
+/** A request without success: `code` of the server's error, `http_500`, or the system's. */
+export class Refused extends Error {
+  override readonly name = 'Refused';
+
+  constructor(
+    readonly code: string,
+    readonly status: number,
+    /** What the server asks to wait, ms; undefined: nothing. */
+    readonly waitMs?: number,
+    message = code,
+  ) {
+    super(message);
+  }
+
+  /** It may succeed later, and is the same request then. */
+  get passing(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 502;
+  }
+}
+
+/** The server closes connections that idle for 8 to 12 s: a request that crosses the close would be lost. */
+const IDLE_MS = 6_000;
+const TIMEOUT_MS = 30_000;
+/** Largest answer that is read. */
+const ANSWER_MAX = 80 * 1024 * 1024;
+
+/** `Retry-After` of an answer, or of a close reason, in ms and bounded; undefined: none. */
+export function waitOf(seconds: string | undefined): number | undefined {
+  if (seconds === undefined || !/^\d{1,9}$/.test(seconds)) return undefined;
+  return Math.min(RETRY_AFTER_MAX_MS, Number(seconds) * 1_000);
+}
+
+/** Codes are counted and shown: those of a server are as short and plain as ours. */
+export const plainCode = (code: unknown): string =>
+  typeof code === 'string' && /^[A-Za-z0-9_]{1,40}$/.test(code) ? code : 'unknown';
+
+function refusalOf(answer: Answer, retryAfter: string | undefined): Refused {
+  const { body, status } = answer;
+  const error = typeof body === 'object' && body !== null && 'error' in body ? body.error : undefined;
+  const named = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;
+  return new Refused(named === undefined ? `http_${status}` : plainCode(named), status, waitOf(retryAfter));
+}
+
+/** Requests to one server. */
+export class Target {
+  readonly url: URL;
+  private readonly agents: readonly (HttpAgent | HttpsAgent)[];
+  private turn = 0;
+
+  /** @param from source addresses, used in turns; empty: the system's choice. */
+  constructor(
+    url: string,
+    private readonly options: { readonly connections: number; readonly from: readonly string[] },
+  ) {
+    this.url = new URL(url);
+    const { connections, from } = options;
+    const secure = this.url.protocol === 'https:';
+    this.agents = (from.length === 0 ? [undefined] : from).map((localAddress) => {
+      const maxSockets = Math.max(1, Math.ceil(connections / Math.max(1, from.length)));
+      const settings = {
+        ...{ keepAlive: true, maxSockets, maxFreeSockets: maxSockets, timeout: IDLE_MS, noDelay: true },
+        ...(localAddress === undefined ? {} : { localAddress }),
+      };
+      return secure ? new HttpsAgent({ ...settings, servername: this.url.hostname }) : new HttpAgent(settings);
+    });
+  }
+
+  /** The next source address; undefined: the system's choice. */
+  source(): string | undefined {
+    const { from } = this.options;
+    return from[this.turn++ % Math.max(1, from.length)];
+  }
+
+  /** The answer to a request, where it is a success. Throws `Refused`. */
+  async ask(ask: Ask): Promise<Answer> {
+    const { answer, retryAfter } = await this.exchange(ask);
+    if (answer.status < 200 || answer.status > 299) throw refusalOf(answer, retryAfter);
+    return answer;
+  }
+
+  /** Closes all connections. */
+  close(): void {
+    for (const agent of this.agents) agent.destroy();
+  }
+
+  private exchange(ask: Ask): Promise<{ answer: Answer; retryAfter: string | undefined }> {
+    const { method, path, host, token, body, bytes } = ask;
+    const { hostname, port, protocol } = this.url;
+    const payload = typeof body === 'string' ? Buffer.from(body) : body;
+    const headers: Record<string, string> = {
+      ...(host === undefined ? {} : { host }),
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+      ...(payload === undefined ? {} : { 'content-length': String(payload.length) }),
+      ...(typeof body === 'string' ? { 'content-type': 'application/json' } : {}),
+      'x-wire-shape': 'a',
+      ...ask.headers,
+    };
+    const agent = this.agents[this.turn++ % this.agents.length];
+    const request = protocol === 'https:' ? httpsRequest : httpRequest;
+    return new Promise((resolve, reject) => {
+      const fail = (error: unknown): void => reject(new Refused(plainCode(errorCode(error) || 'network'), 0));
+      const outgoing = request({ hostname: hostname.replace(/^\[|\]$/g, ''), port, method, path, headers, agent });
+      outgoing.setTimeout(TIMEOUT_MS, () => outgoing.destroy(Object.assign(new Error(), { code: 'timeout' })));
+      outgoing.on('error', fail);
+      outgoing.on('response', (incoming) => {
+        readAll(incoming).then((read) => {
+          const answer = { status: incoming.statusCode ?? 0, bytes: read, body: bytes ? undefined : json(read) };
+          resolve({ answer, retryAfter: incoming.headers['retry-after'] });
+        }, fail);
+      });
+      outgoing.end(payload);
+    });
+  }
+}
+
+async function readAll(incoming: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of incoming as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > ANSWER_MAX) throw Object.assign(new Error(), { code: 'too_large' });
+    chunks.push(chunk);
+  }
+  return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
+}
+
+function json(bytes: Buffer): unknown {
+  try {
+    return JSON.parse(bytes.toString('utf8')) as unknown;
+  } catch {
+    return undefined;
+  }
+}

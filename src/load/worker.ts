@@ -1,0 +1,315 @@
+/** One process's share of a run: its tenants, their sockets and writers, in phases that the coordinator begins. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { Worker as Thread } from 'node:worker_threads';
+import type { Sodium } from '../crypto/sodium.js';
+import { asError } from '../protocol/error-code.js';
+import { nodePlatform } from '../sdk/node-platform.js';
+import { count, object } from '../sdk/reader.js';
+import { sumOf, TenantAudit, type Audited } from './audit.js';
+import { Cleaner } from './cleaning.js';
+import { forEach, makeTenants, readDeviceList, removeTenant, type FleetTenant } from './fleet.js';
+import { Ledger, nowUs } from './ledger.js';
+import { Meter, type Tick, type Totals } from './meter.js';
+import { shareOf, type Plan, type Share } from './plan.js';
+import type { Pace } from './pacer.js';
+import { SealedPool } from './pool.js';
+import { Receiver } from './receiver.js';
+import { Target } from './target.js';
+import { Writer } from './writer.js';
+
+/** By what a process may act; none of it leaves the machine. */
+export interface Access {
+  readonly adminToken?: string | undefined;
+  /** Text of a list of devices. */
+  readonly deviceList?: string | undefined;
+}
+
+/** A storm as it was. */
+export interface StormResult {
+  readonly at: number;
+  readonly cut: number;
+  /** Those that were back when the writing ended, and how long the last of them took. */
+  readonly back: number;
+  readonly seconds: number;
+}
+
+/** How the process itself fared: where it was the limit, the figures are its own and not the server's. */
+export interface ClientResult {
+  /** Share of one core. */
+  readonly cpu: number;
+  readonly loopDelayP99Ms: number;
+  /** Writes that were due and not sealed yet. */
+  readonly starved: number;
+}
+
+/** A process's result. */
+export interface PartResult {
+  readonly part: number;
+  readonly tenants: number;
+  readonly sockets: number;
+  readonly totals: Totals;
+  readonly storms: readonly StormResult[];
+  readonly client: ClientResult;
+  readonly audit: Audited;
+  /** What could not be removed, and why; empty: all was. */
+  readonly left: readonly string[];
+}
+
+const TICK_MS = 1_000;
+const CHECK_EVERY_MS = 5_000;
+/** After the last answer: what every socket has to have by then, and how long one that is away may take to come back. */
+const ARRIVE_WITHIN_MS = 15_000;
+const RETURN_WITHIN_MS = 75_000;
+const CONNECT_WITHIN_MS = 60_000;
+const OPEN_EVERY_MS = 5;
+const AUDITS_AT_ONCE = 4;
+const identity = object({ headVersion: count });
+
+/** Runs one share. Call `prepare`, `connect`, `write` and `finish` in this order; `remove` at any time. */
+export class LoadWorker {
+  private readonly meter = new Meter();
+  private readonly tenants: FleetTenant[] = [];
+  private ledgers: Ledger[] = [];
+  private receivers: Receiver[][] = [];
+  private readonly storms: StormResult[] = [];
+  private readonly stop = new AbortController();
+  private readonly target: Target;
+  private pool: SealedPool | undefined;
+  private preparing: Promise<void> = Promise.resolve();
+  private timers: NodeJS.Timeout[] = [];
+  private window = { from: Infinity, to: -Infinity };
+  private client: ClientResult = { cpu: 0, loopDelayP99Ms: 0, starved: 0 };
+  private pushing = false;
+
+  constructor(
+    private readonly options: {
+      readonly plan: Plan;
+      readonly share: Share;
+      readonly access: Access;
+      readonly onTick: (tick: Tick) => void;
+    },
+    private readonly sodium: Sodium,
+  ) {
+    this.target = new Target(options.plan.url, options.plan);
+  }
+
+  static async open(options: LoadWorker['options']): Promise<LoadWorker> {
+    return new LoadWorker(options, (await nodePlatform()).sodium);
+  }
+
+  /** Ends everything under way as soon as may be; what was made is still to be removed. */
+  abort(): void {
+    this.stop.abort();
+  }
+
+  /** Makes tenants or reads the list, and seals the first writes. */
+  prepare(): Promise<void> {
+    this.preparing = this.begin();
+    return this.preparing;
+  }
+
+  private async begin(): Promise<void> {
+    const { plan, share, access } = this.options;
+    const { sodium, target, tenants } = this;
+    if (access.deviceList !== undefined) tenants.push(...readDeviceList(sodium, access.deviceList, { plan, share }));
+    else {
+      const made = { sodium, target, adminToken: access.adminToken ?? '' };
+      await makeTenants(made, { plan, share, signal: this.stop.signal }, tenants);
+    }
+    this.ledgers = await Promise.all(tenants.map((tenant) => this.ledgerOf(tenant)));
+    const writes = (plan.rate * (plan.seconds + plan.warmUp)) / share.parts;
+    if (tenants.length === 0 || writes === 0) return;
+    this.pool = new SealedPool(tenants, plan, writes);
+    await this.pool.fill();
+  }
+
+  private async ledgerOf(tenant: FleetTenant): Promise<Ledger> {
+    if (tenant.slug !== undefined) return new Ledger(0);
+    const token = tenant.devices[0]?.token ?? '';
+    const { body } = await this.target.ask({ method: 'GET', path: '/api/me', host: tenant.host, token });
+    await this.cleanerOf(tenant).makeBin(tenant.binId);
+    return new Ledger(identity(body, '').headVersion);
+  }
+
+  private cleanerOf(tenant: FleetTenant): Cleaner {
+    return new Cleaner({ sodium: this.sodium, target: this.target, tenant });
+  }
+
+  /** Opens the sockets at their rate and holds them. */
+  async connect(): Promise<void> {
+    const { plan, share } = this.options;
+    const began = nowUs();
+    this.timers.push(setInterval(() => this.options.onTick(this.meter.tick()), TICK_MS));
+    this.receivers = this.tenants.map((tenant, place) => this.receiversOf(tenant, place));
+    this.timers.push(setInterval(() => this.check(), CHECK_EVERY_MS));
+    const all = this.receivers.flat();
+    const gap = (1e6 * share.parts) / plan.connectRate;
+    for (let next = 0; next < all.length && !this.stop.signal.aborted;) {
+      for (; next < all.length && began + next * gap <= nowUs(); next++) all[next]?.open(began + next * gap);
+      await sleep(OPEN_EVERY_MS);
+    }
+    await this.until(() => all.every(({ live, ended }) => live || ended), CONNECT_WITHIN_MS);
+    await sleep(plan.hold * 1_000, undefined, { signal: this.stop.signal }).catch(() => undefined);
+  }
+
+  private receiversOf(tenant: FleetTenant, place: number): Receiver[] {
+    const ledger = this.ledgers[place] ?? new Ledger(0);
+    const measured = (at: number): boolean => at >= this.window.from && at < this.window.to;
+    const shared = { target: this.target, meter: this.meter, ledger, tenant, measured, pushes: () => this.pushing };
+    return tenant.devices.map((device) => new Receiver({ ...shared, device }));
+  }
+
+  private check(): void {
+    const now = nowUs();
+    for (const receiver of this.receivers.flat()) receiver.check(now);
+  }
+
+  /** Does the operations of the mix by schedule, with the storms in between, and waits until all have arrived. */
+  async write(): Promise<void> {
+    const { plan, share } = this.options;
+    const { pool } = this;
+    if (plan.seconds === 0) return;
+    this.pushing = true;
+    const begin = nowUs();
+    this.window = { from: begin + plan.warmUp * 1e6, to: begin + (plan.warmUp + plan.seconds) * 1e6 };
+    const loop = monitorEventLoopDelay({ resolution: 1 });
+    loop.enable();
+    const cpu = process.cpuUsage();
+    const storms = plan.storms.map((storm) => this.storm(storm, begin));
+    const rate = (plan.rate * shareOf(1_000_000, share)) / 1_000_000;
+    if (pool !== undefined && rate > 0) await this.pace(pool, { rate, from: begin, to: this.window.to });
+    else await this.sleepUntil(this.window.to);
+    const used = process.cpuUsage(cpu);
+    loop.disable();
+    const seconds = Math.max(1, nowUs() - begin) / 1e6;
+    this.client = {
+      cpu: (used.user + used.system) / 1e6 / seconds,
+      loopDelayP99Ms: Math.max(0, loop.percentile(99) / 1e6 - 1),
+      starved: pool?.starved ?? 0,
+    };
+    this.storms.push(...(await Promise.all(storms)));
+    await this.arrived();
+  }
+
+  private async pace(pool: SealedPool, { rate, from, to }: Pick<Pace, 'rate' | 'from' | 'to'>): Promise<void> {
+    const { plan } = this.options;
+    const { sodium, target, meter, tenants, ledgers } = this;
+    const measured = (at: number): boolean => at >= this.window.from && at < this.window.to;
+    const stopped = this.stop.signal;
+    const writer = new Writer({ plan, sodium, target, meter, tenants, ledgers, pool, measured, stopped });
+    const stop = new SharedArrayBuffer(4);
+    const workerData: Pace = { rate, from, to, stop, arrivals: plan.arrivals };
+    const thread = new Thread(new URL('./pacer.js', import.meta.url), { workerData });
+    const end = (): void => {
+      Atomics.store(new Int32Array(stop), 0, 1);
+      Atomics.notify(new Int32Array(stop), 0);
+    };
+    stopped.addEventListener('abort', end);
+    await new Promise<void>((resolve, reject) => {
+      thread.on('error', reject);
+      thread.on('message', (due: readonly number[] | 'done') => {
+        if (due === 'done') resolve();
+        else for (const at of due) writer.begin(at);
+      });
+    });
+    stopped.removeEventListener('abort', end);
+    await thread.terminate();
+    await writer.done();
+  }
+
+  private async sleepUntil(us: number): Promise<void> {
+    const ms = Math.max(0, (us - nowUs()) / 1_000);
+    await sleep(ms, undefined, { signal: this.stop.signal }).catch(() => undefined);
+  }
+
+  private async storm({ at, share }: Plan['storms'][number], begin: number): Promise<StormResult> {
+    await this.sleepUntil(begin + at * 1e6);
+    const from = nowUs();
+    const cut = this.receivers.flat().filter((receiver) => Math.random() < share && receiver.storm());
+    const away = new Set(cut);
+    let last = from;
+    await this.until(() => {
+      for (const receiver of away) if (receiver.live && away.delete(receiver)) last = nowUs();
+      return away.size === 0;
+    }, RETURN_WITHIN_MS);
+    return { at, cut: cut.length, back: cut.length - away.size, seconds: Math.round((last - from) / 1e3) / 1e3 };
+  }
+
+  /** Waits until every socket has what it has to get, or gives up: then the audit says what is missing. */
+  private async arrived(): Promise<void> {
+    const all = this.receivers.flat();
+    await this.until(() => all.every(({ live, ended }) => live || ended), RETURN_WITHIN_MS);
+    await this.until(
+      () => this.receivers.every((of, place) => this.ledgers[place]?.arrivedAt(of) !== false),
+      ARRIVE_WITHIN_MS,
+    );
+  }
+
+  private async until(done: () => boolean, withinMs: number): Promise<void> {
+    for (const end = nowUs() + withinMs * 1e3; !done() && nowUs() < end && !this.stop.signal.aborted;) await sleep(10);
+  }
+
+  /** What it knows of one of its tenants, for its audit. */
+  at(place: number): ConstructorParameters<typeof TenantAudit>[0] {
+    const [tenant, ledger] = [this.tenants[place], this.ledgers[place]];
+    if (tenant === undefined || ledger === undefined) throw new RangeError(`no tenant ${place}`);
+    const { sodium, target } = this;
+    return { sodium, target, tenant, ledger, receivers: this.receivers[place] ?? [] };
+  }
+
+  /** Audits, closes the sockets and removes what was made. */
+  async finish(): Promise<PartResult> {
+    const { part } = this.options.share;
+    const audits: Audited[] = [];
+    await forEach(
+      this.tenants.length,
+      async (place) => {
+        const parts = this.at(place);
+        const { tenant, ledger } = parts;
+        const audit = new TenantAudit(parts);
+        audits.push(
+          await audit.run().catch((error: unknown): Audited => {
+            const text = `${tenant.slug ?? 'tenant'} could not be audited: ${asError(error).message}`;
+            return { ...sumOf([]), acknowledged: ledger.changes.size, faults: 1, examples: [text] };
+          }),
+        );
+      },
+      AUDITS_AT_ONCE,
+    );
+    const sockets = this.receivers.flat().length;
+    this.close();
+    const left = await this.remove();
+    const { totals } = this.meter;
+    const { storms, client, tenants } = this;
+    return { part, tenants: tenants.length, sockets, totals, storms, client, audit: sumOf(audits), left };
+  }
+
+  private close(): void {
+    for (const timer of this.timers) clearInterval(timer);
+    this.timers = [];
+    for (const receiver of this.receivers.flat()) receiver.end();
+  }
+
+  /** Removes what was made; gives what could not be. May be called again. */
+  async remove(): Promise<string[]> {
+    const { access } = this.options;
+    this.close();
+    // A tenant that is being made at this moment is to be removed as well.
+    await this.preparing.catch(() => undefined);
+    await this.pool?.end();
+    const left: string[] = [];
+    await forEach(this.tenants.length, async (place) => {
+      const tenant = this.tenants[place];
+      if (tenant === undefined) return;
+      try {
+        if (tenant.slug === undefined) await this.cleanerOf(tenant).removeBin(tenant.binId);
+        else await removeTenant(this.target, tenant.slug, access.adminToken ?? '');
+      } catch (error) {
+        left.push(`${tenant.slug ?? tenant.binId}: ${asError(error).message}`);
+      }
+    });
+    this.target.close();
+    return left;
+  }
+}

@@ -1,0 +1,263 @@
+/** The operations of a mix, each from its scheduled time to its last answer, and what each did to the ledger. */
+import { createHash } from 'node:crypto';
+import { blobDecryptor, blobEncryptor, draftBlob, sealBlobItem } from '../crypto/item.js';
+import { makeDeleteTag } from '../crypto/item-tag.js';
+import { sealedBlobSize } from '../crypto/blob-stream.js';
+import type { Sodium } from '../crypto/sodium.js';
+import { toBase64Url } from '../protocol/base64.js';
+import { delay, systemClock } from '../protocol/clock.js';
+import { count, nonEmpty, object, record, string } from '../sdk/reader.js';
+import { ulid } from '../sdk/ulid.js';
+import { readItem, writeBody } from '../sdk/wire.js';
+import type { FleetTenant } from './fleet.js';
+import { nowUs, type Entry, type Ledger } from './ledger.js';
+import type { Meter } from './meter.js';
+import { KINDS, type Kind, type Plan } from './plan.js';
+import type { SealedPool } from './pool.js';
+import { Refused, type Answer, type Ask, type Target } from './target.js';
+
+/** What the writer works with. */
+export interface WriterOptions {
+  readonly plan: Plan;
+  readonly sodium: Sodium;
+  readonly target: Target;
+  readonly meter: Meter;
+  readonly tenants: readonly FleetTenant[];
+  readonly ledgers: readonly Ledger[];
+  readonly pool: SealedPool;
+  readonly measured: (at: number) => boolean;
+  /** Ends waits before another attempt. */
+  readonly stopped: AbortSignal;
+}
+
+/** Attempts of one request; each is the same request. */
+const ATTEMPTS = 6;
+const BACKOFF_MS = 250;
+/** The longest wait that a server may ask for here, ms. */
+const WAIT_MAX_MS = 30_000;
+/** A list goes so many versions back, in a page of so many. */
+const LIST_BACK = 60;
+const LIST_PAGE = 20;
+
+const changed = object({ version: count });
+const upload = object({ blobRef: nonEmpty, url: string, headers: record });
+const download = object({ url: string });
+
+/** Does one operation after the other, as many at once as are due. */
+export class Writer {
+  /** Under way. */
+  private running = 0;
+  private idle: (() => void) | undefined;
+  private readonly kinds: readonly (readonly [kind: Kind, upTo: number])[];
+  private readonly total: number;
+
+  constructor(private readonly options: WriterOptions) {
+    let sum = 0;
+    this.kinds = KINDS.map((kind) => [kind, (sum += options.plan.mix[kind] ?? 0)] as const);
+    this.total = sum;
+  }
+
+  /** Begins the operation that was due at `at`. */
+  begin(at: number): void {
+    const { meter, measured } = this.options;
+    meter.time('lag', nowUs() - at, measured(at));
+    const dice = Math.random() * this.total;
+    const kind = this.kinds.find(([, upTo]) => dice < upTo)?.[0] ?? 'insert';
+    this.running++;
+    this.run(kind, at)
+      .catch((error: unknown) => meter.error(error instanceof Refused ? error.code : 'client_fault'))
+      .finally(() => {
+        if (--this.running === 0) this.idle?.();
+      });
+  }
+
+  /** Resolves when nothing is under way any more. */
+  async done(): Promise<void> {
+    if (this.running === 0) return;
+    await new Promise<void>((resolve) => {
+      this.idle = resolve;
+    });
+  }
+
+  private async run(kind: Kind, at: number): Promise<void> {
+    const place = Math.floor(Math.random() * this.options.tenants.length);
+    const tenant = this.options.tenants[place];
+    const ledger = this.options.ledgers[place];
+    if (tenant === undefined || ledger === undefined) return;
+    const device = Math.floor(Math.random() * tenant.devices.length);
+    const call: Call = { place, tenant, ledger, device, at };
+    const done = await this.perform(kind, call);
+    this.options.meter.answered(done, nowUs() - at, this.options.measured(at));
+    if ((this.options.plan.mix.replace ?? 0) > 0) this.options.pool.prepareReplace(place, ledger);
+  }
+
+  /** Where there is nothing yet that could be changed or read, something is inserted. Gives what was done. */
+  private async perform(kind: Kind, call: Call): Promise<Kind> {
+    const { ledger, place } = call;
+    switch (kind) {
+      case 'replace': {
+        const sealed = this.options.pool.replace(place);
+        const entry = sealed === undefined ? undefined : ledger.entryOf(sealed.id);
+        if (sealed === undefined || entry === undefined) break;
+        entry.ts = sealed.ts;
+        await this.change(call, entry, { method: 'POST', path: '/api/items', body: sealed.body });
+        return kind;
+      }
+      case 'delete': {
+        const entry = ledger.take();
+        if (entry === undefined) break;
+        const tag = makeDeleteTag(this.options.sodium, call.tenant.masterKey, entry.id);
+        const body = JSON.stringify({ sig: toBase64Url(tag) });
+        await this.change(call, entry, { method: 'DELETE', path: `/api/items/${entry.id}`, body });
+        return kind;
+      }
+      case 'list':
+        await this.list(call);
+        return kind;
+      case 'blob-put':
+        await this.putBlob(call);
+        return kind;
+      case 'blob-get': {
+        const entry = ledger.take(({ blob }) => blob !== undefined);
+        if (entry === undefined) break;
+        await this.getBlob(call, entry).finally(() => ledger.giveBack(entry));
+        return kind;
+      }
+      case 'insert':
+    }
+    await this.insert(call);
+    return 'insert';
+  }
+
+  private async insert(call: Call): Promise<void> {
+    let sealed = this.options.pool.insert(call.place);
+    // The thread that seals is behind: the pool has counted it, and the delay is this machine's.
+    while (sealed === undefined) {
+      await delay(systemClock, 5, this.options.stopped);
+      sealed = this.options.pool.insert(call.place);
+    }
+    const entry = call.ledger.begin(sealed.id, sealed.ts, call.at);
+    await this.change(call, entry, { method: 'POST', path: '/api/items', body: sealed.body });
+  }
+
+  /** Sends a change of an item that is `busy` for it, and enters the outcome. Throws `Refused`. */
+  private async change(call: Call, entry: Entry, ask: Ask): Promise<void> {
+    const { ledger, device, at } = call;
+    entry.sentAt = at;
+    let doubtful = false;
+    try {
+      const { body } = await this.send(call, ask, () => {
+        doubtful = true;
+      });
+      const { version } = changed(body, '');
+      ledger.acknowledge(entry, version, { device, deletes: ask.method === 'DELETE' });
+    } catch (error) {
+      ledger.fail(entry, doubtful || !(error instanceof Refused) ? 'unknown' : 'no');
+      throw error;
+    }
+  }
+
+  private async list(call: Call): Promise<void> {
+    const { ledger } = call;
+    const since = Math.max(0, ledger.base + ledger.changes.size - LIST_BACK);
+    await this.send(call, { method: 'GET', path: `/api/items?since=${since}&limit=${LIST_PAGE}` });
+  }
+
+  private async putBlob(call: Call): Promise<void> {
+    const { sodium, plan } = this.options;
+    const { tenant, at } = call;
+    const ts = systemClock.now();
+    const draft = draftBlob(sodium, { type: 'file', ts });
+    const plain = sodium.random(plan.blobSize);
+    const encryptor = blobEncryptor(sodium, draft);
+    const sealed = Buffer.concat([...encryptor.push(plain), encryptor.finish()]);
+    const contentType = 'application/octet-stream';
+    const wish = JSON.stringify({ contentLength: sealedBlobSize(plain.length), contentType });
+    const room = upload(
+      (await this.send(call, { method: 'POST', path: '/api/blobs/upload-url', body: wish })).body,
+      '',
+    );
+    const headers = Object.fromEntries(Object.entries(room.headers).map(([name, value]) => [name, String(value)]));
+    await this.transfer(room.url, { method: 'PUT', body: sealed, headers });
+    const id = ulid(ts, (length) => sodium.random(length));
+    const entry = call.ledger.begin(id, ts, at);
+    const metadata = { name: 'load', size: plain.length, mime: contentType };
+    const item = { id, binId: tenant.binId, draft, ref: room.blobRef, metadata };
+    const write = { id, binId: tenant.binId, type: 'file', ts, ifVersion: 0 } as const;
+    const body = JSON.stringify(writeBody({ ...write, ...sealBlobItem(sodium, item, tenant) }));
+    await this.change(call, entry, { method: 'POST', path: '/api/items', body });
+    entry.blob = { ref: room.blobRef, hash: hashOf([plain]) };
+  }
+
+  /** Downloads, decrypts and compares. Throws `Refused` `blob_differs`. */
+  private async getBlob(call: Call, entry: Entry): Promise<void> {
+    const { sodium } = this.options;
+    const { masterKey } = call.tenant;
+    const { blob } = entry;
+    if (blob === undefined) return;
+    const { url } = download((await this.send(call, { method: 'GET', path: `/api/blobs/${blob.ref}/url` })).body, '');
+    const { bytes } = await this.transfer(url, { method: 'GET', bytes: true });
+    const path = `/api/items?since=${entry.version - 1}&limit=1`;
+    const page = record((await this.send(call, { method: 'GET', path })).body, '');
+    const row: unknown = Array.isArray(page['items']) ? page['items'][0] : undefined;
+    const item = readItem(row, 'type');
+    if (item.id !== entry.id || item.deletedAt !== null) return;
+    const decryptor = blobDecryptor(sodium, item, { masterKey, device: null });
+    const plain = [...decryptor.push(bytes)].map((part) => new Uint8Array(part));
+    plain.push(new Uint8Array(decryptor.finish()));
+    if (hashOf(plain) !== blob.hash) throw new Refused('blob_differs', 0);
+  }
+
+  /** A signed URL: of this server, or of a bucket elsewhere. */
+  private async transfer(url: string, ask: Omit<Ask, 'path'>): Promise<Answer> {
+    const { target } = this.options;
+    const { host, pathname, search } = new URL(url);
+    const path = `${pathname}${search}`;
+    if (pathname.startsWith('/blobs/')) return target.ask({ ...ask, path, host });
+    const bytes = ask.body === undefined || typeof ask.body === 'string' ? undefined : new Uint8Array(ask.body);
+    const reply = await fetch(url, {
+      ...{ method: ask.method, redirect: 'error' },
+      ...(ask.headers === undefined ? {} : { headers: { ...ask.headers } }),
+      ...(bytes === undefined ? {} : { body: bytes }),
+    });
+    if (!reply.ok) throw new Refused(`store_${reply.status}`, reply.status);
+    return { status: reply.status, body: undefined, bytes: Buffer.from(await reply.arrayBuffer()) };
+  }
+
+  /**
+   * Sends a request until it is answered for good. Every refusal is counted by its code. `onDoubt` is called where an
+   * attempt may have been executed without an answer. Throws the last `Refused`.
+   */
+  private async send(call: Call, ask: Ask, onDoubt: () => void = () => undefined): Promise<Answer> {
+    const { target, meter, stopped } = this.options;
+    const { tenant, device } = call;
+    const token = tenant.devices[device]?.token ?? '';
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await target.ask({ ...ask, host: tenant.host, token });
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+        if (error.status === 0 || error.status >= 500) onDoubt();
+        if (!error.passing || attempt >= ATTEMPTS || stopped.aborted) throw error;
+        meter.error(error.code);
+        const wait = Math.max(error.waitMs ?? 0, BACKOFF_MS * 2 ** (attempt - 1) * (0.5 + Math.random()));
+        await delay(systemClock, Math.min(WAIT_MAX_MS, wait), stopped).catch(() => undefined);
+      }
+    }
+  }
+}
+
+interface Call {
+  /** Of the tenant among the process's. */
+  readonly place: number;
+  readonly tenant: FleetTenant;
+  readonly ledger: Ledger;
+  readonly device: number;
+  readonly at: number;
+}
+
+function hashOf(parts: readonly Uint8Array[]): string {
+  const hash = createHash('sha256');
+  for (const part of parts) hash.update(part);
+  return hash.digest('base64');
+}

@@ -1,0 +1,106 @@
+/**
+ * Tenants for load tests (reference, Load tests): made and removed by the operator's token, without the limits of signup
+ * and pairing. Only what was made here can be removed here: a tenant that was signed up is out of reach.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { ulid } from 'ulid';
+import type { Clock } from '../../protocol/clock.js';
+import { certField, publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
+import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
+import { UNCLAIMED_MS } from '../../protocol/limits.js';
+import type { TestTenant, TestTenantList, TestTenantRemoval } from '../../protocol/replies.js';
+import type { TestTenantBody } from '../../protocol/requests.js';
+import type { TokenIssuer } from '../http/tokens.js';
+import { refusalOf, type TenantHosts } from './hosts.js';
+import { TEST_TENANT, type HostingStore } from './store.js';
+
+/** Test tenants at once. */
+const TEST_TENANTS_MAX = 10_000;
+/** Bounds of signup that the operator's own tenants do not meet. */
+const UNCLAIMED_MAX = 1_000_000;
+const CLAIM_BYTES = 32;
+/** Items that one statement removes, and statements of one request. */
+const REMOVED_AT_ONCE = 2_000;
+const STATEMENTS_MAX = 10;
+
+/** Makes, lists and removes test tenants. */
+export class TestTenants {
+  constructor(
+    private readonly options: {
+      readonly store: HostingStore;
+      readonly hosts: TenantHosts;
+      readonly clock: Clock;
+      readonly urlOf: (slug: string) => string;
+      readonly announce: (tenantId: string) => void;
+      readonly issueToken: TokenIssuer;
+      readonly maxDevices: number;
+    },
+  ) {}
+
+  /**
+   * A claimed tenant with these devices and a token for each. Throws `validation`, `slug_taken`, `device_limit`, and
+   * `conflict` where there are too many.
+   */
+  async make(body: TestTenantBody): Promise<TestTenant> {
+    const { store, hosts, clock, urlOf, announce, issueToken, maxDevices } = this.options;
+    const { subdomain: slug } = body;
+    const refusal = refusalOf(slug);
+    if (refusal !== undefined) throw invalid('subdomain', refusal);
+    const devices = devicesOf(body);
+    if (devices.length > maxDevices) throw new ServiceError('device_limit');
+    if ((await store.countTestTenants()) >= TEST_TENANTS_MAX)
+      throw new ServiceError('conflict', `there are ${TEST_TENANTS_MAX} test tenants already`);
+    const now = clock.now();
+    const id = ulid(now);
+    // Whoever finds the name before it is claimed has no token that fits.
+    const claimHash = createHash('sha256').update(randomBytes(CLAIM_BYTES)).digest();
+    const verdict = await store.signUp({
+      ...{ id, slug, claimHash, now, email: TEST_TENANT, returnHash: null, state: 'active', network: null },
+      ...{ unclaimedMax: UNCLAIMED_MAX, networkMax: UNCLAIMED_MAX, freeBefore: now - UNCLAIMED_MS },
+    });
+    if (verdict === 'slug_taken') throw new ServiceError('slug_taken');
+    if (verdict !== 'ok') throw unavailable('the tenant could not be made');
+    const joined = await store.claimTestTenant({ tenantId: id, claimHash, devices, maxDevices, now });
+    for (const { verdict: refused } of joined) {
+      if (refused === 'ok') continue;
+      await store.removeSome(id, REMOVED_AT_ONCE, now);
+      throw new ServiceError(refused);
+    }
+    hosts.add(slug, id);
+    announce(id);
+    const tokens = joined.map(
+      ({ epoch }, at) => issueToken({ tenantId: id, deviceId: devices[at]?.id ?? '', epoch }).token,
+    );
+    return { slug, url: urlOf(slug), tenantId: id, tokens };
+  }
+
+  /** All of them. */
+  async list(): Promise<TestTenantList> {
+    return { tenants: await this.options.store.testTenants(TEST_TENANTS_MAX) };
+  }
+
+  /** Removes one, or a part of it. Throws `tenant_not_found`, also for a tenant that was signed up. */
+  async remove(slug: string): Promise<TestTenantRemoval> {
+    const { store, hosts, clock } = this.options;
+    const id = await store.testTenantOf(slug);
+    if (id === undefined) throw new ServiceError('tenant_not_found');
+    for (let statement = 0; statement < STATEMENTS_MAX; statement++) {
+      if ((await store.removeSome(id, REMOVED_AT_ONCE, clock.now())) === 'more') continue;
+      // The name leads nowhere from here on; other instances read the change within seconds.
+      await hosts.readOn();
+      return { removed: true };
+    }
+    return { removed: false };
+  }
+}
+
+function devicesOf({ devices }: TestTenantBody): NewDevice[] {
+  if (new Set(devices.map(({ id }) => id)).size < devices.length) throw invalid('devices', 'must have different ids');
+  return devices.map(({ id, pubkey, cert }, at): NewDevice => {
+    const path = `devices[${at}]`;
+    return {
+      ...{ id, name: `Load ${at + 1}`, glyph: 'laptop' },
+      ...{ pubkey: publicKeyField(`${path}.pubkey`, pubkey), cert: certField(`${path}.cert`, cert) },
+    };
+  });
+}

@@ -1,0 +1,408 @@
+/** `service-load` against real servers: small runs, what their audits notice, and the tenants that they are made for. */
+import { readFileSync } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import type { Command } from 'commander';
+import fc from 'fast-check';
+import t from 'tap';
+import { WebSocketServer } from 'ws';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { TenantAudit, type Received } from '../src/load/audit.js';
+import { Histogram } from '../src/load/histogram.js';
+import { Ledger, nowUs } from '../src/load/ledger.js';
+import { Meter } from '../src/load/meter.js';
+import type { Plan } from '../src/load/plan.js';
+import { loadProgramOf } from '../src/load/program.js';
+import { Receiver } from '../src/load/receiver.js';
+import type { Report } from '../src/load/report.js';
+import { pageOf } from '../src/load/report-page.js';
+import { Target } from '../src/load/target.js';
+import { LoadWorker } from '../src/load/worker.js';
+import { ulid } from '../src/sdk/ulid.js';
+import { DOCS_FOLDER } from '../src/root.js';
+import { spawnCli } from './support/cli.js';
+import { hosted, load, PROGRAM, SECRET } from './support/load-program.js';
+import { ADMIN_TOKEN, runServer, type Running } from './support/server.js';
+import { named, Wire } from './support/wire.js';
+
+const urlOf = ({ port }: Pick<Running, 'port'>): string => `http://127.0.0.1:${port}`;
+const newId = (): string => ulid(Date.now(), (length) => nodeSodium.random(length));
+const deviceBody = () => ({
+  id: newId(),
+  pubkey: Buffer.from(nodeSodium.boxKeyPair().publicKey).toString('base64url'),
+  cert: Buffer.from(nodeSodium.random(32)).toString('base64url'),
+});
+const SMALL = ['--tenants', '2', '--devices', '3', '--hold', '0', '--warm-up', '0.5', '--seconds', '2', '--rate', '40'];
+
+const PLAN: Plan = {
+  ...{ name: 'load-plan', url: '', tenants: 1, devices: 3, connectRate: 1_000, hold: 0, rate: 60, seconds: 1 },
+  ...{
+    warmUp: 0,
+    arrivals: 'fixed',
+    mix: { insert: 1 },
+    size: 300,
+    blobSize: 100,
+    storms: [],
+    connections: 16,
+    from: [],
+  },
+};
+
+t.test('HOST-24 HOST-25: test tenants are made, listed and removed by the operator, and nobody else is', async (t) => {
+  const server = await hosted(t);
+  const { wire } = server;
+  const path = '/admin/test-tenants';
+  const token = ADMIN_TOKEN;
+  const devices = [deviceBody(), deviceBody(), deviceBody()];
+  const body = { subdomain: 'load-a', devices };
+  t.equal((await wire.ask('POST', path, { body })).outcome, '401 unauthorized');
+  t.equal((await wire.ask('POST', path, { body, token: `${token}x` })).outcome, '403 forbidden');
+  const made = await wire.ask('POST', path, { body, token });
+  t.equal(made.outcome, '200', made.raw);
+  const { tokens } = made.body as { tokens: string[] };
+  const tenant = new Wire(server.port, named('load-a.sync.test'));
+  t.teardown(() => tenant.close());
+  for (const [at, own] of tokens.entries()) {
+    const me = await tenant.get('/me', { token: own });
+    t.equal((me.at('device') as { id: string }).id, devices[at]?.id);
+  }
+  t.equal((await tenant.ask('GET', path, { token: tokens[0] ?? '' })).outcome, '403 forbidden', 'a device’s token');
+  t.equal((await wire.ask('POST', path, { body, token })).status, 409, 'the name is taken');
+  const twice = { subdomain: 'load-b', devices: [devices[0], devices[0]] };
+  t.equal((await wire.ask('POST', path, { body: twice, token })).outcome, '400 validation');
+  const low = { subdomain: 'load-b', devices: [{ ...deviceBody(), pubkey: 'A'.repeat(43) }] };
+  t.equal((await wire.ask('POST', path, { body: low, token })).outcome, '400 validation');
+  const apex = new Wire(server.port, named('sync.test'));
+  t.teardown(() => apex.close());
+  t.equal((await apex.post('/signup', { email: 'me@example.com', subdomain: 'load-real' })).outcome, '200');
+  const listed = await wire.ask('GET', path, { token });
+  t.match(listed.body, { tenants: [{ slug: 'load-a' }] });
+  t.equal((listed.body as { tenants: unknown[] }).tenants.length, 1, 'who signed up is not among them');
+  t.equal((await wire.ask('DELETE', `${path}/load-real`, { token })).outcome, '404 tenant_not_found');
+  t.equal((await wire.ask('DELETE', `${path}/load-a`, { token: tokens[0] ?? '' })).outcome, '403 forbidden');
+  t.match((await wire.ask('DELETE', `${path}/load-a`, { token })).body, { removed: true });
+  t.equal((await tenant.get('/me', { token: tokens[0] ?? '' })).outcome, '404 tenant_not_found');
+  t.equal((await server.sql("SELECT 1 FROM tenants WHERE slug = 'load-real'")).length, 1);
+  const single = await runServer(t);
+  t.equal((await single.wire.ask('GET', path, { token })).outcome, '404 not_found', 'there are none in single mode');
+});
+
+t.test('LOAD-01 LOAD-10: a run of every kind, from several processes, with a storm', async (t) => {
+  const server = await hosted(t);
+  const program = await load(t);
+  const mix = 'insert=50,replace=15,delete=10,list=10,blob-put=10,blob-get=5';
+  const args = [
+    '--url',
+    urlOf(server),
+    ...SMALL,
+    '--mix',
+    mix,
+    '--storm',
+    '1,0.5',
+    '--processes',
+    '2',
+    '--name',
+    'test',
+  ];
+  const { code, report, page, stdout } = await program.run(...args, '--from', '127.0.1.1-2', '--blob-size', '70000');
+  t.equal(code, 0, stdout);
+  t.same(report.audit.examples, []);
+  t.equal(report.audit.faults, 0);
+  t.equal(report.sockets, 6);
+  t.ok(report.audit.acknowledged > 40, `${report.audit.acknowledged} acknowledged`);
+  t.ok(report.audit.received >= report.audit.acknowledged, 'each is received by others');
+  t.ok(report.latency.push.count > 0 && report.latency.push.p50 <= report.latency.push.p99);
+  t.equal(report.latency.connect.count, 6);
+  for (const kind of ['insert', 'replace', 'list', 'blob-put'] as const) t.ok(report.counts.done[kind] > 0, kind);
+  t.equal(report.storms[0]?.cut, report.storms[0]?.back);
+  t.equal(report.server?.version, report.load.version);
+  t.same(await server.sql("SELECT slug FROM tenants WHERE email = 'test-tenant'"), [], 'nothing is left');
+  t.equal((await server.sql('SELECT count(*)::int AS n FROM items'))[0]?.['n'], 0);
+  t.notOk(page.includes(ADMIN_TOKEN) || JSON.stringify(report).includes(ADMIN_TOKEN));
+  const mode = (await stat(join(program.folder, 'run-1.json'))).mode & 0o777;
+  t.equal(mode, 0o600);
+  const again = await program.call('run', '--out', join(program.folder, 'run-1'), '--url', urlOf(server));
+  t.match(again, { code: 2, stderr: /exists already/ }, 'a report is not replaced');
+});
+
+t.test('LOAD-02: what was acknowledged and is not stored is found', async (t) => {
+  const server = await hosted(t);
+  const share = { part: 0, parts: 1 };
+  const plan = { ...PLAN, url: urlOf(server) };
+  const worker = await LoadWorker.open({ plan, share, access: { adminToken: ADMIN_TOKEN }, onTick: () => undefined });
+  await worker.prepare();
+  await worker.connect();
+  await worker.write();
+  await server.sql('DELETE FROM items WHERE version = 3');
+  await server.sql("UPDATE items SET ct = ct || '\\x00'::bytea WHERE version = 5");
+  const { audit, left } = await worker.finish();
+  t.ok(audit.faults >= 2, audit.examples.join('\n'));
+  t.match(audit.examples.join('\n'), /was acknowledged as version 3, and is not stored/);
+  t.match(audit.examples.join('\n'), /is stored and does not open/);
+  t.same(left, []);
+});
+
+t.test('LOAD-03: what a socket missed, or got as something else, is found', async (t) => {
+  const server = await hosted(t);
+  const share = { part: 0, parts: 1 };
+  const plan = { ...PLAN, url: urlOf(server), mix: { insert: 2, replace: 1 } };
+  const worker = await LoadWorker.open({ plan, share, access: { adminToken: ADMIN_TOKEN }, onTick: () => undefined });
+  await worker.prepare();
+  await worker.connect();
+  await worker.write();
+  const { target, tenant, ledger, receivers } = worker.at(0);
+  const found = async (change: (of: Received) => Partial<Received>): Promise<string> => {
+    const [first, ...rest] = receivers;
+    if (first === undefined) throw new Error('no socket');
+    const changed: Received = {
+      ...{ versions: first.versions, entries: first.entries, odd: first.odd, live: first.live },
+      ...change(first),
+    };
+    const parts = { sodium: nodeSodium, target, tenant, ledger, receivers: [changed, ...rest] };
+    return (await new TenantAudit(parts).run()).examples.join('\n');
+  };
+  t.equal(await found(() => ({})), '');
+  const without = (list: readonly number[], at: number): number[] => list.filter((_, place) => place !== at);
+  // The last one is of an item that nothing has replaced since.
+  const last = (receivers[0]?.versions.length ?? 0) - 1;
+  const lost = await found(({ versions, entries }) => ({
+    versions: without(versions, last),
+    entries: without(entries, last),
+  }));
+  t.match(lost, /socket of device 1 missed version \d+/);
+  const other = await found(({ entries }) => ({ entries: entries.map((entry) => entry + 1) }));
+  t.match(other, /which is (?:of no change|[0-9A-Z]{26})/);
+  t.match(await found(() => ({ odd: ['version 4 after 5'] })), /got version 4 after 5/);
+  t.match(await found(() => ({ live: false })), /was not open at the end/);
+  t.same((await worker.finish()).audit.faults, 0);
+});
+
+t.test('LOAD-04: another machine is loaded only by its name, given twice', async (t) => {
+  const program = await load(t);
+  for (const more of [[], ['--confirm', 'example.com']]) {
+    const { code, error } = await program.call('--json', 'run', '--url', 'https://sync.example.org', ...more);
+    t.match({ code, error }, { code: 2, error: { code: 'not_confirmed' } });
+  }
+  const { error } = await program.call('--json', 'clean', '--url', 'http://127.0.0.1.example.org');
+  t.match(error, { code: 'not_confirmed' });
+  t.match(await program.call('run', '--url', 'http://user:word@localhost'), { code: 2, stderr: /an origin/ });
+  for (const wrong of [
+    ['--rate', '-1'],
+    ['--tenants', '1e9'],
+    ['--mix', 'insert'],
+    ['--storm', '5'],
+    ['--from', 'x'],
+  ])
+    t.equal((await program.call('run', '--url', 'http://localhost:1', ...wrong)).code, 2, wrong.join(' '));
+  const without = await load(t, { ADMIN_TOKEN: '' });
+  t.match(await without.call('run', '--url', 'http://localhost:1'), {
+    code: 2,
+    stderr: /nothing to make tenants with/,
+  });
+});
+
+t.test('LOAD-05: percentiles within 0.8 %, and of merged parts as of all', (t) => {
+  const values = fc.array(fc.integer({ min: 0, max: 2 ** 32 }), { minLength: 1, maxLength: 300 });
+  fc.assert(
+    fc.property(values, values, (one, other) => {
+      const [first, second] = [new Histogram(), new Histogram()];
+      for (const value of one) first.record(value);
+      for (const value of other) second.record(value);
+      const merged = Histogram.of(first.buckets, second.buckets);
+      const sorted = [...one, ...other].sort((a, b) => a - b);
+      return [0.01, 0.5, 0.99, 1].every((share) => {
+        const exact = sorted[Math.ceil(sorted.length * share) - 1] ?? 0;
+        return Math.abs(merged.quantile(share) - exact) <= exact * 0.008 + 0.5;
+      });
+    }),
+  );
+  const odd = Histogram.of([-1, 5, 1e9, 2, 3.5, 1, 4, -2, 7, 1]);
+  t.equal(odd.count, 1, 'what is no bucket is not counted');
+  t.equal(new Histogram().latency.p99, 0);
+  t.end();
+});
+
+t.test('LOAD-07: a list of devices: a bin of the run’s own, which goes again', async (t) => {
+  const server = await runServer(t);
+  const program = await load(t);
+  const list = join(program.folder, 'devices.json');
+  const made = await program.call('devices', '--url', urlOf(server), '--count', '3', '--out', list);
+  t.equal(made.code, 0, made.stderr);
+  t.match(made.stdout, /^(?:[a-z]+ ){11}[a-z]+$/m, 'the words are printed');
+  t.equal((await stat(list)).mode & 0o777, 0o600);
+  const { devices, masterKey } = (
+    JSON.parse(readFileSync(list, 'utf8')) as { tenants: { devices: { token: string }[]; masterKey: string }[] }
+  ).tenants[0] ?? { devices: [], masterKey: '' };
+  t.equal(devices.length, 3);
+  const again = await program.call('devices', '--url', urlOf(server), '--out', join(program.folder, 'more.json'));
+  t.match(again, { code: 2, stderr: /twelve words/ }, 'a claimed server wants its words');
+  const { code, report, page } = await program.run('--url', urlOf(server), '--device-list', list, ...SMALL);
+  t.equal(code, 0, report.audit.examples.join('\n'));
+  t.ok(report.audit.acknowledged > 20);
+  const token = devices[0]?.token ?? '';
+  for (const text of [page, JSON.stringify(report)]) t.notOk(text.includes(token) || text.includes(masterKey));
+  const bins = async (): Promise<string[]> =>
+    ((await server.wire.get('/bins', { token })).body as { bins: { id: string }[] }).bins.map(({ id }) => id).sort();
+  t.same(await bins(), ['inbox']);
+  t.same(await server.sql('SELECT 1 FROM items WHERE deleted_at IS NULL'), []);
+  await server.wire.post('/bins', { id: 'load-killed', slug: 'load-killed' }, { token });
+  await server.wire.post('/bins', { id: 'mine', slug: 'mine' }, { token });
+  t.equal((await program.call('clean', '--url', urlOf(server), '--device-list', list)).code, 0);
+  t.same(await bins(), ['inbox', 'mine']);
+});
+
+t.test('LOAD-07: clean removes the tenants that a killed run has left', async (t) => {
+  const server = await hosted(t);
+  const program = await load(t);
+  for (const subdomain of ['load-one-0-0', 'load-two-0-0']) {
+    const body = { subdomain, devices: [deviceBody()] };
+    await server.wire.ask('POST', '/admin/test-tenants', { token: ADMIN_TOKEN, body });
+  }
+  const slugs = async (): Promise<unknown[]> => (await server.sql('SELECT slug FROM tenants')).map(({ slug }) => slug);
+  t.match(await program.call('clean', '--url', urlOf(server), '--name', 'one'), { code: 0, stdout: /1 tenant/ });
+  t.same(await slugs(), ['load-two-0-0']);
+  t.match(await program.call('--json', 'clean', '--url', urlOf(server)), { code: 0, stdout: '{"removed":1}\n' });
+  t.same(await slugs(), []);
+});
+
+t.test('LOAD-06 LOAD-09: a socket comes back not before it may, and is timed from when it was due', async (t) => {
+  const hellos: { at: number; since: number }[] = [];
+  const http = createServer();
+  const sockets = new WebSocketServer({ server: http });
+  await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    for (const client of sockets.clients) client.terminate();
+    http.close();
+  });
+  const meter = new Meter();
+  const ledger = new Ledger(0);
+  const target = new Target(`http://127.0.0.1:${(http.address() as AddressInfo).port}`, { connections: 1, from: [] });
+  const device = { id: newId(), token: 'token', publicKey: new Uint8Array(32), cert: new Uint8Array(32) };
+  const tenant = { host: 'a.sync.test', slug: 'a', masterKey: new Uint8Array(32), devices: [device], binId: 'inbox' };
+  const receiver = new Receiver({ target, meter, ledger, tenant, device, measured: () => true, pushes: () => true });
+  const twice = new Promise<void>((resolve) => {
+    sockets.on('connection', (socket, request) => {
+      t.equal(request.headers.host, 'a.sync.test');
+      socket.on('message', (data) => {
+        hellos.push({ at: nowUs(), since: (JSON.parse((data as Buffer).toString('utf8')) as { since: number }).since });
+        if (hellos.length === 2) return resolve();
+        socket.send(JSON.stringify({ type: 'item', id: newId(), version: 7 }));
+        socket.send(JSON.stringify({ type: 'caught_up', version: 7, epoch: 'e', itemCount: 1, versionSum: 7 }));
+        socket.close(1013, 'busy; retry-after=2');
+      });
+    });
+  });
+  receiver.open(nowUs() - 5_000_000);
+  await twice;
+  receiver.end();
+  const [first, second] = hellos;
+  t.ok((second?.at ?? 0) - (first?.at ?? 0) >= 1_990_000, 'two seconds');
+  t.equal(second?.since, 7, 'the last version that it saw');
+  t.ok(Histogram.of(meter.totals.timed.connect).quantile(0.5) >= 4_900_000, 'it was due five seconds before');
+  t.same(meter.totals.errors, { close_1013: 1 });
+});
+
+t.test('LOAD-08: agents are one run; a wrong secret is turned away, a death is told', async (t) => {
+  const server = await hosted(t);
+  const program = await load(t);
+  const out = join(program.folder, 'several');
+  const env = { ADMIN_TOKEN, LOAD_SECRET: SECRET };
+  const through = [process.execPath];
+  const url = ['--url', urlOf(server)];
+  const options = ['--agents', '2', '--listen', '127.0.0.1:0', '--out', out, '--tenants', '4', '--seconds', '4'];
+  const started = { home: program.folder, env, through };
+  const run = spawnCli(t, [PROGRAM, 'run', ...url, ...options, '--hold', '0', '--rate', '20'], started);
+  const [, port = ''] = await run.seen(/Waiting for 2 agents at 127\.0\.0\.1:(\d+)/);
+  const join1 = ['agent', '--join', `127.0.0.1:${port}`, '--processes', '1'];
+  const stranger = await load(t, { LOAD_SECRET: 'another secret of the tests' });
+  t.match(await stranger.call(...join1, ...url), { code: 4, stderr: /the coordinator is gone/ });
+  await run.seen(/was turned away: it has another secret/);
+  const first = spawnCli(t, [PROGRAM, ...join1, ...url], started);
+  const second = spawnCli(t, [PROGRAM, ...join1, ...url], started);
+  await second.seen(/write \.\.\./);
+  await first.seen(/write \.\.\./);
+  process.kill(second.pid, 'SIGKILL');
+  const { code, stderr, stdout } = await run.ended;
+  t.equal(code, 1, stderr);
+  t.match(stderr, /A part of the run was lost: agent \d/);
+  t.equal((await first.ended).code, 0);
+  const report = JSON.parse(readFileSync(`${out}.json`, 'utf8')) as Report;
+  t.equal(report.tenants, 2, stdout);
+  t.ok(!report.trusted && report.audit.faults === 0 && report.audit.acknowledged > 0);
+  t.same(await server.sql("SELECT slug FROM tenants WHERE email = 'test-tenant'"), [], 'nothing is left');
+});
+
+t.test('LOAD-01: an interrupted run removes what it made', async (t) => {
+  const server = await hosted(t);
+  const { folder } = await load(t);
+  const args = ['run', '--url', urlOf(server), '--tenants', '3', '--out', join(folder, 'cut'), '--seconds', '600'];
+  const run = spawnCli(t, [PROGRAM, ...args], { home: folder, env: { ADMIN_TOKEN }, through: [process.execPath] });
+  const made = (): Promise<unknown[]> => server.sql("SELECT 1 FROM tenants WHERE email = 'test-tenant'");
+  while ((await made()).length < 3);
+  run.kill('SIGINT');
+  t.equal((await run.ended).code, 130);
+  t.same(await made(), []);
+});
+
+t.test('LOAD-10: the page refers to nothing outside, and escapes', async (t) => {
+  const latency = { count: 1, mean: 1, p50: 1, p99: 2, p999: 3, max: 3 };
+  const evil = '<img src=x onerror=alert(1)>"&';
+  const second = {
+    second: 0,
+    sockets: 1,
+    opened: 1,
+    lost: 0,
+    done: 1,
+    pushed: 1,
+    errors: {},
+    connect: null,
+    push: latency,
+  };
+  const report: Report = {
+    ...{ format: 'service-load-report', version: 1, name: 'load-x', url: 'http://localhost', at: 0, plan: PLAN },
+    ...{
+      load: { version: '1', commit: evil },
+      server: { version: evil, commit: evil },
+      trusted: false,
+      doubts: [evil],
+    },
+    ...{ tenants: 1, sockets: 1, perSecond: 1, storms: [], client: [], left: [evil], seconds: [second, second] },
+    counts: {
+      opened: 1,
+      lost: 0,
+      pushed: 1,
+      done: { insert: 1, replace: 0, delete: 0, list: 0, 'blob-put': 0, 'blob-get': 0 },
+    },
+    latency: { connect: latency, caughtUp: latency, reconnect: latency, push: latency, answer: latency, lag: latency },
+    answers: {
+      insert: latency,
+      replace: latency,
+      delete: latency,
+      list: latency,
+      'blob-put': latency,
+      'blob-get': latency,
+    },
+    errors: { [evil]: 3 },
+    audit: { acknowledged: 1, stored: 1, received: 1, unanswered: 0, foreign: 0, faults: 1, examples: [evil] },
+  };
+  const page = pageOf(report);
+  t.notMatch(page, /<img|<script|<link|<[^>"]*\ssrc=|href=|url\(|@import/);
+  t.match(page, /Do not trust these figures/);
+  t.match(page, /<title id="push-title">/);
+  const reference = readFileSync(join(DOCS_FOLDER, 'load.md'), 'utf8');
+  const fields = (value: unknown): string[] =>
+    typeof value !== 'object' || value === null || Array.isArray(value) ? [] : Object.keys(value);
+  const kinds = new Set(fields(report.answers));
+  const { second: _, ...ofSecond } = second;
+  const all = [report, report.counts, report.latency, latency, report.audit, ofSecond, { cut: 1, back: 1, seconds: 1 }];
+  for (const field of all.flatMap(fields).filter((name) => !kinds.has(name)))
+    t.ok(reference.includes(`\`${field}\``), field);
+  const leaves = (command: Command): Command[] => command.commands.flatMap((child) => [child, ...leaves(child)]);
+  const program = loadProgramOf(() => async () => undefined, '1');
+  for (const command of [program, ...leaves(program)])
+    for (const { long } of command.options)
+      t.ok(reference.includes(`\`${long ?? ''}\``), `${command.name()} ${long ?? ''}`);
+  for (const command of leaves(program)) t.ok(reference.includes(`| \`${command.name()}`), command.name());
+});

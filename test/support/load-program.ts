@@ -1,0 +1,55 @@
+/** `service-load` in this process, as another program's calls (support/cli.ts); its workers are processes all the same. */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { PROJECT_ROOT, RELEASE } from '../../src/root.js';
+import { runLoad } from '../../src/load/program.js';
+import type { Report } from '../../src/load/report.js';
+import { piped, type Ended, type Json } from './cli.js';
+import { temporaryFolder, type WithTeardown } from './postgres.js';
+import { ADMIN_TOKEN, runServer, type Running } from './server.js';
+
+/** The built program. */
+export const PROGRAM = join(PROJECT_ROOT, 'build/src/load/main.js');
+export const SECRET = 'secret-of-the-load-tests';
+
+/** A hosted server. */
+export const hosted = (t: WithTeardown): Promise<Running> =>
+  runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test' } });
+
+/** Calls of the program. */
+export interface Load {
+  readonly folder: string;
+  call(...argv: string[]): Promise<Ended & { readonly error: Json | undefined }>;
+  /** A run, with the report that it leaves. */
+  run(...argv: string[]): Promise<Ended & { readonly report: Report; readonly page: string }>;
+}
+
+let runs = 0;
+
+/** `env`: beside the operator's token. */
+export async function load(t: WithTeardown, env: Readonly<Record<string, string>> = {}): Promise<Load> {
+  const folder = await temporaryFolder(t);
+  const all = { ADMIN_TOKEN, LOAD_SECRET: SECRET, ...env };
+  const call: Load['call'] = async (...argv) => {
+    const ended = await piped((to) => runLoad({ ...to, ...RELEASE }), { argv, env: all });
+    const last = ended.stderr.trim().split('\n').at(-1) ?? '';
+    const { error } = (last.startsWith('{"error"') ? JSON.parse(last) : {}) as { error?: Json };
+    return { ...ended, error };
+  };
+  return {
+    folder,
+    call,
+    run: async (...argv) => {
+      const out = join(folder, `run-${++runs}`);
+      const ended = await call('run', '--out', out, ...argv);
+      const [page, json] = await Promise.all(
+        ['html', 'json'].map((ending) =>
+          readFile(`${out}.${ending}`, 'utf8').catch(() => {
+            throw new Error(`no report: ${ended.stderr}`);
+          }),
+        ),
+      );
+      return { ...ended, page: page ?? '', report: JSON.parse(json ?? '') as Report };
+    },
+  };
+}
