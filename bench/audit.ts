@@ -41,14 +41,15 @@ function* recordsOf(files: readonly string[]): Generator<LogRecord> {
   for (const file of files) yield* records(file);
 }
 
-/** Latencies of the receivers' records of pushes whose writes were stamped in [from, to) ns, ascending, us. */
+/** Latencies of the receivers' records of pushes, not of replays, whose writes were stamped in [from, to) ns, ascending, us. */
 export function latencies(files: readonly string[], from: bigint, to: bigint): number[] {
   const found: number[] = [];
   for (const file of files) {
     const all = readFileSync(file);
     for (let at = 0; at < all.length; at += RECORD) {
       const stamp = all.readBigUInt64LE(at);
-      if (stamp >= from && stamp < to && all.readUInt32LE(at + 20) === 0) found.push(all.readUInt32LE(at + 8) / 1_000);
+      if (stamp >= from && stamp < to && (all.readUInt32LE(at + 20) & 1) === 0)
+        found.push(all.readUInt32LE(at + 8) / 1_000);
     }
   }
   return found.sort((one, other) => one - other);

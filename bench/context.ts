@@ -7,7 +7,8 @@ import { Child, numberIn } from './child.js';
 import { Cluster } from './database.js';
 import type { Drivers } from './drivers.js';
 
-export type ScenarioId = 'S1' | 'S2' | 'S3' | 'S4' | 'S5' | 'S6' | 'S7' | 'S8' | 'S9' | 'BLOBS' | 'MIX' | 'LONG';
+export type ScenarioId =
+  'S1' | 'S2' | 'S3' | 'S4' | 'S5' | 'S6' | 'S7' | 'S8' | 'S9' | 'BLOBS' | 'MIX' | 'LONG' | 'ROLL';
 
 export interface Options {
   readonly scenarios: ReadonlySet<ScenarioId>;
@@ -18,8 +19,8 @@ export interface Options {
   readonly node: boolean;
   /** Instances on one port that serve S1 to S4. */
   readonly instances: number;
-  /** Sockets that S9 holds, and for how many seconds. */
-  readonly sockets: number;
+  /** Sockets of S9 and ROLL; left out: as many as the scenario has usually. And for how many seconds S9 holds them. */
+  readonly sockets: number | undefined;
   readonly hold: number;
   /** How long LONG goes on. */
   readonly minutes: number;

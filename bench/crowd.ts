@@ -99,6 +99,6 @@ export class Crowd {
 }
 
 /** What a server holds without sockets: connections of its database, files, pipes. */
-const DESCRIPTORS_AT_REST = 200;
+export const DESCRIPTORS_AT_REST = 200;
 
-const descriptors = (pid: number): number => readdirSync(`/proc/${pid}/fd`).length;
+export const descriptors = (pid: number): number => readdirSync(`/proc/${pid}/fd`).length;

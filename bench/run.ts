@@ -1,5 +1,5 @@
 /**
- * npm run bench -- [S1 ... S9 BLOBS MIX LONG] [options]
+ * npm run bench -- [S1 ... S9 BLOBS MIX LONG ROLL] [options]
  *
  * Exit code 1 only when a floor is missed or an audit fails; see README.md.
  */
@@ -19,21 +19,22 @@ import { longRun } from './scenarios/long.js';
 import { mixed } from './scenarios/mix.js';
 import { reconnects } from './scenarios/reconnect.js';
 import { replays } from './scenarios/replay.js';
+import { rollingRestart } from './scenarios/roll.js';
 import { WriteScenarios } from './scenarios/writes.js';
 import { meets, table, type Outcome } from './stats.js';
 
-/** What runs where nothing is named. S9 and LONG take gigabytes, so they are asked for by name. */
+/** What runs where nothing is named. S9, LONG and ROLL take gigabytes, so they are asked for by name. */
 const USUAL: readonly ScenarioId[] = ['S1', 'S2', 'S3', 'S4', 'S5', 'S6', 'S7', 'S8', 'BLOBS', 'MIX'];
-const ALL: readonly ScenarioId[] = [...USUAL, 'S9', 'LONG'];
+const ALL: readonly ScenarioId[] = [...USUAL, 'S9', 'LONG', 'ROLL'];
 /** A slow disk is a C library; a Node driver cannot choose its addresses, holds too few sockets and remembers too much. */
-const C_ONLY: readonly ScenarioId[] = ['S4', 'S6', 'S9', 'LONG'];
+const C_ONLY: readonly ScenarioId[] = ['S4', 'S6', 'S9', 'LONG', 'ROLL'];
 const RESULTS = join(PROJECT_ROOT, 'build', 'bench', 'results.json');
 
 const USAGE = `npm run bench -- [${ALL.join(' ')}] [options]
   --rounds N     interleaved rounds (5)
   --seconds N    measured seconds of each leg (4)
   --instances N  instances on one port that serve S1 to S4 (1)
-  --sockets N    sockets that S9 holds (250000)
+  --sockets N    sockets of S9 (250000) and ROLL (100000)
   --hold N       seconds for which S9 holds them (120)
   --minutes N    how long LONG goes on, 2 to 20 (10)
   --quick        one round of 2 s legs on small populations: a look, not figures to quote
@@ -60,7 +61,7 @@ function readOptions(): Options {
       rounds: { type: 'string' },
       seconds: { type: 'string' },
       instances: { type: 'string', default: '1' },
-      sockets: { type: 'string', default: '250000' },
+      sockets: { type: 'string' },
       hold: { type: 'string', default: '120' },
       minutes: { type: 'string', default: '10' },
       quick: { type: 'boolean', default: false },
@@ -77,7 +78,7 @@ function readOptions(): Options {
     rounds: Math.ceil(positive('rounds', values.rounds ?? (quick ? '1' : '5'))),
     seconds: positive('seconds', values.seconds ?? (quick ? '2' : '4')),
     instances: Math.ceil(positive('instances', values.instances)),
-    sockets: Math.ceil(positive('sockets', values.sockets)),
+    sockets: values.sockets === undefined ? undefined : Math.ceil(positive('sockets', values.sockets)),
     hold: positive('hold', values.hold),
     minutes: minutes(values.minutes),
     quick,
@@ -99,6 +100,7 @@ async function scenarios(context: Context): Promise<Outcome[]> {
   if (has('BLOBS')) outcomes.push(await blobs(context));
   if (has('MIX')) outcomes.push(await mixed(context));
   if (has('LONG')) outcomes.push(await longRun(context));
+  if (has('ROLL')) outcomes.push(await rollingRestart(context));
   return outcomes;
 }
 

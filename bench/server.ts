@@ -3,7 +3,7 @@
  * differs from `npm run serve`: many tenants, each under a host of its own, where single mode has one for every host.
  * BENCH_SHARED_PORT=1: one of several instances on a port, as INSTANCES=n starts them.
  * Says {"event":"listening"}; answers "collect" after a garbage collection, "statements" with how many statements of
- * SQL it has sent so far, by kind; "begin WHAT" begins to measure something inside it, "end WHAT" ends that and is
+ * SQL it has sent so far, by kind; "drain MS" sends its sockets away over so many ms; "begin WHAT" begins to measure something inside it, "end WHAT" ends that and is
  * answered with what was found (see measure.ts).
  */
 import { createInterface } from 'node:readline';
@@ -44,6 +44,9 @@ createInterface({ input: process.stdin }).on('line', (line) => {
   const [word, what = ''] = line.split(' ');
   if (word === 'statements') {
     say({ event: 'statements', kinds });
+  } else if (word === 'drain') {
+    server.drain({ ms: Number(what), alone: true });
+    say({ event: 'draining' });
   } else if (word === 'collect') {
     global.gc?.();
     say({ event: 'collected' });

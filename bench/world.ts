@@ -216,6 +216,14 @@ export class World implements Target {
     await again.next('listening');
   }
 
+  /** Stops one instance in order, and starts it again. */
+  async restartOne(n: number): Promise<void> {
+    await this.running[n]?.stop();
+    const again = this.startOne(n);
+    this.running = this.running.with(n, again);
+    await again.next('listening');
+  }
+
   /** kill -9 of every instance and database at once. Then all come back: the database by its supervisor, the servers here. */
   async crash(): Promise<void> {
     for (const server of this.running) server.process.kill('SIGKILL');

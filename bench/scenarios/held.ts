@@ -188,7 +188,7 @@ class Held {
 
 export async function heldSockets(context: Context): Promise<Outcome> {
   const { options, drivers, folder } = context;
-  const count = Math.ceil(options.sockets / PER_TENANT) * PER_TENANT;
+  const count = Math.ceil((options.sockets ?? FLOOR) / PER_TENANT) * PER_TENANT;
   // One more than the sockets take: the others have to hold those of the one that is lost.
   const processes = processesFor(count) + 1;
   context.tell(`held sockets: setting up ${count} devices, ${processes} instances`);

@@ -1,6 +1,6 @@
 /** The operations of a mix, each from its scheduled time to its last answer, and what each did to the ledger. */
 import { createHash } from 'node:crypto';
-import { blobDecryptor, blobEncryptor, draftBlob, sealBlobItem } from '../crypto/item.js';
+import { blobDecryptor, draftBlob, sealBlobItem, sealDraft } from '../crypto/item.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
 import { sealedBlobSize } from '../crypto/blob-stream.js';
 import type { Sodium } from '../crypto/sodium.js';
@@ -169,8 +169,8 @@ export class Writer {
     const ts = systemClock.now();
     const draft = draftBlob(sodium, { type: 'file', ts });
     const plain = sodium.random(plan.blobSize);
-    const encryptor = blobEncryptor(sodium, draft);
-    const sealed = Buffer.concat([...encryptor.push(plain), encryptor.finish()]);
+    const out = new Uint8Array(sealedBlobSize(plain.length));
+    const sealed = Buffer.from(sealDraft(sodium, draft, { first: 0, plain, end: true, out }));
     const contentType = 'application/octet-stream';
     const wish = JSON.stringify({ contentLength: sealedBlobSize(plain.length), contentType });
     const room = upload(

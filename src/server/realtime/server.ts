@@ -51,8 +51,6 @@ export interface Listener {
   readonly draining: boolean;
   /** What is held of each budget (reference, Limits), by its name. */
   held(): Readonly<Record<string, number>>;
-  /** Closes every socket with a close code of the protocol (reference, Sockets, Close codes). */
-  closeSockets(code: number): void;
   /**
    * Sends the sockets away over `ms`, and takes no new ones; requests are answered as ever. `alone`: the other processes
    * on its port go on, so it takes no new connection. Called again, the sockets that are left go over the new time.
@@ -193,7 +191,6 @@ export async function startListening<P extends SocketParts>(
       ...pipeline.budgets.held(),
       sockets_unsent: room.budget.held,
     }),
-    closeSockets: (code) => sockets.all().forEach((socket) => socket.close(code, '')),
     drain: ({ ms, alone }) => {
       // A stop is the shorter way.
       if (stopping === undefined) beginDrain(ending, { ms, closes: alone && sharePort });

@@ -1,0 +1,164 @@
+/** ROLL, only when it is asked for: every instance is drained and started anew, one after the other, under sockets and writes. */
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { AuditError, latencies } from '../audit.js';
+import type { Child } from '../child.js';
+import type { Context } from '../context.js';
+import { Crowd, DESCRIPTORS_AT_REST, descriptors, processesFor } from '../crowd.js';
+import { Cluster } from '../database.js';
+import { startWriters, writerResult } from '../drivers.js';
+import { writePlan } from '../population.js';
+import { Book, median, percentile, type Outcome, type Target } from '../stats.js';
+import { audit, World } from '../world.js';
+import { CONNECTIONS_EACH } from './reconnect.js';
+
+const SOCKETS = 100_000;
+const PER_TENANT = 5;
+const SPREAD_S = 60;
+const OPENING = 20_000;
+/** Writes a second, by this many connections of as many devices in turn. */
+const RATE = 200;
+const WRITERS = 50;
+const WRITING_DEVICES = 20_000;
+/** The usual second is that of so many before the first instance is drained. */
+const USUAL_S = 60;
+/** Over which one instance sends its sockets away. */
+const DRAIN_S = 30;
+/** And what its last sockets, its stop and its start may take. */
+const RESTART_S = 20;
+/** A p99 of fewer pushes would be their slowest one. */
+const WINDOW_NS = 10_000_000_000n;
+
+/** Statements of SQL that the instances send, second by second; those of an instance's start count too. */
+class Statements {
+  readonly seconds: number[] = [];
+  private readonly sent = new Map<Child, number>();
+  private stopped = false;
+  private counting: Promise<void> | undefined;
+
+  constructor(private readonly world: World) {}
+
+  start(): void {
+    this.counting = this.count();
+  }
+
+  async stop(): Promise<void> {
+    this.stopped = true;
+    await this.counting;
+  }
+
+  private async count(): Promise<void> {
+    await this.second();
+    for (let due = performance.now() + 1_000; !this.stopped; due += 1_000) {
+      await sleep(Math.max(0, due - performance.now()));
+      this.seconds.push(await this.second());
+    }
+  }
+
+  private async second(): Promise<number> {
+    const sums = await Promise.all(this.world.servers.map(async (server) => this.ofOne(server)));
+    return sums.reduce((sum, each) => sum + each, 0);
+  }
+
+  private async ofOne(server: Child): Promise<number> {
+    const before = this.sent.get(server) ?? 0;
+    // One that is on its way down, or up, counts in the next second.
+    const line = await Promise.race([server.ask('statements', 'statements'), sleep(500)]).catch(() => undefined);
+    if (line === undefined) return 0;
+    const now = Object.values(line['kinds'] as Record<string, number>).reduce((sum, each) => sum + each, 0);
+    this.sent.set(server, now);
+    return now - before;
+  }
+}
+
+async function roll(context: Context, world: World, crowd: Crowd): Promise<void> {
+  for (const [n, server] of world.servers.entries()) {
+    await server.ask(`drain ${DRAIN_S * 1_000}`, 'draining');
+    const until = performance.now() + (DRAIN_S + RESTART_S) * 1_000;
+    while (descriptors(server.pid) > DESCRIPTORS_AT_REST) {
+      if (performance.now() > until) throw new AuditError(`instance ${n + 1} still has sockets`);
+      await sleep(200);
+    }
+    await world.restartOne(n);
+    const { live, codes } = await crowd.count();
+    context.tell(`rolling: instance ${n + 1} of ${world.servers.length}; ${live} live, ended ${JSON.stringify(codes)}`);
+  }
+}
+
+export async function rollingRestart(context: Context): Promise<Outcome> {
+  const { options, drivers, folder } = context;
+  const count = Math.ceil((options.sockets ?? SOCKETS) / PER_TENANT) * PER_TENANT;
+  // The others have to hold the sockets of the one that is away.
+  const processes = processesFor(count) + 1;
+  context.tell(`rolling restart: setting up ${count} devices, ${processes} instances`);
+  const cluster = await Cluster.start('roll', { connections: CONNECTIONS_EACH * (processes + 1) });
+  const size = { tenants: count / PER_TENANT, perTenant: PER_TENANT };
+  const world = await World.open({ name: 'roll', folder, cluster, drivers, size, instances: processes });
+  const crowd = new Crowd({ drivers, folder, devices: world.population.devices });
+  await crowd.come({ port: world.port, reconnect: true, spread: SPREAD_S, opening: OPENING });
+  const [plan, out] = [join(folder, 'roll.writers'), join(folder, 'roll.acked')];
+  writePlan(plan, world.population, Math.min(count, WRITING_DEVICES));
+  const seconds = USUAL_S + processes * (DRAIN_S + RESTART_S);
+  context.tell(`rolling restart: ${RATE} writes/s for ${seconds} s`);
+  const load = { port: world.port, plan, out, connections: WRITERS, rate: RATE, seconds, retry: true };
+  const writers = startWriters(drivers, load);
+  await writers.next('window');
+  const begun = process.hrtime.bigint();
+  const statements = new Statements(world);
+  statements.start();
+  await sleep(USUAL_S * 1_000);
+  await roll(context, world, crowd);
+  const ended = process.hrtime.bigint();
+  await statements.stop();
+  const result = await writerResult(writers);
+  const wanted = result.acked * (PER_TENANT - 1);
+  const until = performance.now() + 60_000;
+  let now = await crowd.count();
+  while ((now.live < count || now.recorded < wanted) && performance.now() < until) {
+    await sleep(1_000);
+    now = await crowd.count();
+  }
+  if (now.live < count) throw new AuditError(`${now.live} of ${count} sockets are back`);
+  const received = await crowd.dump();
+  const audited = await audit(world, { acked: [out], received });
+  const windows: number[] = [];
+  for (let at = begun; at < ended; at += WINDOW_NS) {
+    windows.push(percentile(latencies(received, at, at + WINDOW_NS), 0.99) / 1_000);
+  }
+  await crowd.leave([]);
+  await world.stop();
+  await cluster.remove();
+  const usual = median(statements.seconds.slice(0, USUAL_S));
+  const moving = statements.seconds.slice(USUAL_S);
+  const book = new Book();
+  book.add('statements in a usual second', 'count', usual);
+  book.add('statements in a second while instances are drained, median', 'count', median(moving));
+  book.add('send to push, p50 of the whole', 'ms', percentile(latencies(received, begun, ended), 0.5) / 1_000);
+  book.add('a rolling restart', 's', Number(ended - begun) / 1e9 - USUAL_S);
+  const target = { atLeast: false, goal: null } as const;
+  const targets: Target[] = [
+    {
+      ...target,
+      name: 'most statements of a second / usual',
+      unit: 'ratio',
+      values: [Math.max(...moving) / usual],
+      floor: 2,
+    },
+    {
+      ...target,
+      name: 'send to push, p99 of the worst 10 s',
+      unit: 'ms',
+      values: [Math.max(...windows)],
+      floor: 1_000,
+    },
+  ];
+  return {
+    id: 'ROLL',
+    title: `${processes} instances drained over ${DRAIN_S} s and started anew, one after the other, under ${count} sockets and ${RATE} writes/s`,
+    targets,
+    figures: book.series(),
+    audits: [
+      `${audited.acked} acknowledged writes all stored, versions 1 to head without a gap, ${audited.received} frames received: none lost, repeated or out of order; every socket came back`,
+    ],
+  };
+}
