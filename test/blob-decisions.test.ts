@@ -28,8 +28,8 @@ const WRITES = [
   'PATCH /bins/:id',
   'DELETE /bins/:id',
   'POST /blobs/upload-url',
-  'POST /blobs/uploads',
-  'POST /blobs/uploads/:ref',
+  'POST /uploads',
+  'POST /uploads/:ref',
 ];
 /** What a tenant that has not paid is served, beside what has no tenant and the portal. */
 const SERVED_UNPAID = [

@@ -62,7 +62,7 @@ t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another one', async (t) => 
     t.equal((await at('PUT', part.url, berta.host, body)).outcome, '403 url_invalid');
     t.equal((await at('PUT', part.url.replace(anna.id, berta.id), berta.host, body)).outcome, '403 url_invalid');
     t.equal((await askStanding(berta.wire, berta.device, open.blobRef)).outcome, '404 blob_not_found');
-    await berta.wire.delete(`/blobs/uploads/${open.blobRef}`, { token: berta.device.token });
+    await berta.wire.delete(`/uploads/${open.blobRef}`, { token: berta.device.token });
     t.equal((await at('PUT', part.url, anna.host, body)).outcome, '200', 'it is open still');
     t.equal((await standing(anna.wire, anna.device, open.blobRef)).offset, PART);
   });

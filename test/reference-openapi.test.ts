@@ -108,12 +108,12 @@ async function blobs(driver: Driver): Promise<void> {
   driver.check('PUT', put, 200, await scene.wire.ask('PUT', put, { shape, body: Buffer.alloc(9), headers }));
   const asked = await driver.mine('GET', `/blobs/${blobRef}/url`, 200);
   await driver.mine('GET', `/blobs/${newId()}.bin/url`, 404);
-  const begun = camel((await driver.mine('POST', '/blobs/uploads', 200, wish(9))).body);
-  await driver.mine('POST', '/blobs/uploads', 400, wish(0));
-  await driver.mine('POST', '/blobs/uploads', 413, wish(2 ** 40));
-  await driver.mine('POST', `/blobs/uploads/${String(begun['blobRef'])}`, 200);
-  await driver.mine('DELETE', `/blobs/uploads/${String(begun['blobRef'])}`, 200);
-  await driver.mine('POST', `/blobs/uploads/${String(begun['blobRef'])}`, 404);
+  const begun = camel((await driver.mine('POST', '/uploads', 200, wish(9))).body);
+  await driver.mine('POST', '/uploads', 400, wish(0));
+  await driver.mine('POST', '/uploads', 413, wish(2 ** 40));
+  await driver.mine('POST', `/uploads/${String(begun['blobRef'])}`, 200);
+  await driver.mine('DELETE', `/uploads/${String(begun['blobRef'])}`, 200);
+  await driver.mine('POST', `/uploads/${String(begun['blobRef'])}`, 404);
   const get = `/${asked.text('url').slice(new URL(url).origin.length)}`;
   const { etag } = (await driver.ask('GET', get, 200)).headers;
   await driver.ask('GET', get, 206, { headers: { range: 'bytes=1-2' } });

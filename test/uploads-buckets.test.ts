@@ -111,7 +111,7 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>, kept: 
     const two = await begun(wire, first, whole.length);
     for (const { parts } of [one, two]) await put(parts[0] as Part, whole);
     t.equal(await bucket.openUploads(), 2);
-    await wire.delete(`/blobs/uploads/${one.blobRef}`, scene.as('a'));
+    await wire.delete(`/uploads/${one.blobRef}`, scene.as('a'));
     t.equal(await bucket.openUploads(), 1);
     const late = await put(one.parts[1] as Part, whole).catch(() => undefined);
     t.ok(late === undefined || late.status === 404, 'no more is taken');
@@ -140,13 +140,13 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>, kept: 
     const at = await begun(wire, first, whole.length);
     await put(at.parts[0] as Part, whole);
     await bucket.down();
-    const refused = await wire.post('/blobs/uploads', { contentLength: 6 * MIB }, scene.as('a'));
+    const refused = await wire.post('/uploads', { contentLength: 6 * MIB }, scene.as('a'));
     t.equal(refused.outcome, '503 storage_unavailable');
     t.equal(await used(), before + whole.length, 'nothing is reserved');
     t.equal((await askStanding(wire, first, at.blobRef)).outcome, '503 storage_unavailable');
     const given = await begun(wire, first, whole.length).catch(() => undefined);
     t.equal(given, undefined);
-    t.equal((await wire.delete(`/blobs/uploads/${at.blobRef}`, scene.as('a'))).outcome, '503 storage_unavailable');
+    t.equal((await wire.delete(`/uploads/${at.blobRef}`, scene.as('a'))).outcome, '503 storage_unavailable');
     await bucket.up();
     t.equal((await askStanding(wire, first, at.blobRef)).outcome, '404 blob_not_found', 'it was given up');
     t.match(await reaper.removeUnused(never), { done: 1 }, 'the nightly job removes the rest');

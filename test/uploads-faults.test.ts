@@ -115,7 +115,7 @@ t.test('BLOB-62: an upload goes on when a full disk has room again', async (t) =
   await put(partOf(at), whole);
   t.equal((await put(partOf(at, 1), whole)).outcome, '503 storage_unavailable');
   t.ok((await standing(wire, first, at.blobRef)).offset >= PART, 'what was kept before stays');
-  await wire.delete(`/blobs/uploads/${blocking.blobRef}`, scene.as('a'));
+  await wire.delete(`/uploads/${blocking.blobRef}`, scene.as('a'));
   await sendRest(wire, first, await standing(wire, first, at.blobRef), whole);
   t.ok((await send('GET', await downloadUrl(wire, first, at.blobRef))).bytes.equals(whole));
 });

@@ -20,7 +20,7 @@ import { PROJECT_ROOT } from '../src/root.js';
 import { asIs } from '../src/server/tenant/codec.js';
 import { plainFrame } from '../src/server/tenant/replay.js';
 
-const PIN = 'd5b36a61fb81509883df86cee7698ccfa86c7a23e3383495b286bc1f55dbb1fa';
+const PIN = '1d8af07a5eca5222d03664ea4c2c9f9fa4d1adccd0f4fa5ed43ccc400f9ae658';
 
 const bytes = (length: number): Uint8Array => new Uint8Array(length).fill(7);
 const device = '01HZZZZZZZZZZZZZZZZZZZZZZZ';

@@ -130,26 +130,26 @@ const BLOBS = inGroup('Blobs', {
     replies: [{ status: 200, when: 'Room is reserved.', schema: 'BlobUpload' }],
     errors: ['blob_too_large', 'storage_cap_exceeded', 'storage_unavailable'],
   },
-  'POST /api/blobs/uploads': {
+  'POST /api/uploads': {
     summary: 'Begin an upload that goes on where it stopped',
     text: 'As `upload-url`, but in parts of 5 MiB, each with a URL of its own: `PUT` the bytes from `from` on, `size` of them, in order. What fits into one part is one `PUT`. See [Blobs](blobs.md#an-upload-that-goes-on).',
     body: { a: 'UploadBodyA', b: 'UploadBodyB' },
     replies: [{ status: 200, when: 'Room is reserved, and nothing is there yet.', schema: 'OpenUploadReply' }],
     errors: ['blob_too_large', 'storage_cap_exceeded', 'storage_unavailable'],
   },
-  'POST /api/blobs/uploads/:ref': {
+  'POST /api/uploads/:ref': {
     summary: 'Where an upload stands, and its next parts',
     text: 'All bytes before `offset` are kept and need not be sent again; it may lie within a part. Where `offset` is `size` the upload is whole, and an item may name it. The upload may then be continued for 24 hours more, but not longer than 7 days after it began. `no_blob`: it is not open (any more); begin again, under a fresh item key.',
     id: BLOB_REF,
     replies: [{ status: 200, when: 'It is open, or whole.', schema: 'OpenUploadReply' }],
     errors: ['no_blob', 'storage_unavailable'],
   },
-  'DELETE /api/blobs/uploads/:ref': {
+  'DELETE /api/uploads/:ref': {
     summary: 'Give an upload up',
-    text: 'Its room is free when the reply is there, also where it was gone before. A blob that is whole stays: where no item names it within 24 hours it is removed.',
+    text: 'Its room is free when the reply is there. A blob that is whole stays: where no item names it within 24 hours it is removed.',
     id: BLOB_REF,
     replies: done('Ok'),
-    errors: ['storage_unavailable'],
+    errors: ['no_blob', 'storage_unavailable'],
   },
   'GET /api/blobs/:ref/url': {
     summary: 'A URL to download a blob from',

@@ -177,20 +177,20 @@ const BLOBS: Readonly<Record<string, Example>> = {
 console.log(id); // room, upload and item in one call`,
     prints: /^[0-9A-Z]{26}$/,
   },
-  'POST /api/blobs/uploads': {
-    shell: mine('/api/blobs/uploads', { method: 'POST', body: '{ "contentLength": 12000000 }' }),
+  'POST /api/uploads': {
+    shell: mine('/api/uploads', { method: 'POST', body: '{ "contentLength": 12000000 }' }),
     sdk: `${PUT_FILE}
 console.log(id); // begun, sent part by part, and named by an item, in one call`,
     prints: /^[0-9A-Z]{26}$/,
   },
-  'POST /api/blobs/uploads/:ref': {
-    shell: mine('/api/blobs/uploads/$UPLOAD', { method: 'POST' }),
+  'POST /api/uploads/:ref': {
+    shell: mine('/api/uploads/$UPLOAD', { method: 'POST' }),
     sdk: `${PUT_FILE}
 console.log(await device.blobSize(id)); // after a cut the library asks, and goes on`,
     prints: /^5$/,
   },
-  'DELETE /api/blobs/uploads/:ref': {
-    shell: mine('/api/blobs/uploads/$UPLOAD', { method: 'DELETE' }),
+  'DELETE /api/uploads/:ref': {
+    shell: mine('/api/uploads/$UPLOAD', { method: 'DELETE' }),
     sdk: `for (const { id } of await device.uploads()) await device.giveUpUpload(id); // what earlier runs left
 console.log((await device.uploads()).length);`,
     prints: /^0$/,

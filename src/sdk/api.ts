@@ -104,14 +104,14 @@ export class DeviceApi extends Endpoints {
 
   /** Repeatable: an upload whose reply was lost is released when nobody continues it. */
   readonly beginUpload = (body: { readonly contentLength: number; readonly contentType: string }) =>
-    this.ask('/blobs/uploads', replies.readUpload, { body, repeatable: true });
+    this.ask('/uploads', replies.readUpload, { body, repeatable: true });
 
   /** Where an upload stands. Throws `ApiError` of status 404 where it does not any more. */
   readonly continueUpload = (ref: string) =>
-    this.ask(`/blobs/uploads/${encodeURIComponent(ref)}`, replies.readUpload, { method: 'POST', repeatable: true });
+    this.ask(`/uploads/${encodeURIComponent(ref)}`, replies.readUpload, { method: 'POST', repeatable: true });
 
   readonly endUpload = (ref: string) =>
-    this.ask(`/blobs/uploads/${encodeURIComponent(ref)}`, replies.unread, { method: 'DELETE', repeatable: true });
+    this.ask(`/uploads/${encodeURIComponent(ref)}`, replies.unread, { method: 'DELETE', repeatable: true });
 
   readonly downloadUrl = (ref: string) => this.ask(`/blobs/${encodeURIComponent(ref)}/url`, replies.readDownloadUrl);
 

@@ -157,7 +157,7 @@ export type UploadPart = Read<typeof uploadPart>;
 /** Parts of a reply; a server names up to 16. */
 const PARTS_MAX = 64;
 
-/** `POST /blobs/uploads`, `POST /blobs/uploads/:ref`. */
+/** `POST /uploads`, `POST /uploads/:ref`. */
 export const readUpload = object({
   blobRef,
   size: count,

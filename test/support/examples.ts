@@ -75,7 +75,7 @@ export class ExampleStage {
     const [, path = ''] = key.split(' ');
     if (path.startsWith('/api/items/:id')) return { variables: await this.item() };
     if (path === '/api/bins/:id') return { variables: { BIN: await this.bin() } };
-    if (path.startsWith('/blobs/') || path.startsWith('/api/blobs/')) return { variables: await this.blob(key) };
+    if (/^(\/blobs|\/api\/blobs|\/api\/uploads)\//.test(path)) return { variables: await this.blob(key) };
     if (path.startsWith('/api/devices/pair-')) return this.pairing(path);
     if (path.startsWith('/web/')) return { variables: { WEB_FILE: await this.webFile() } };
     if (path.includes('billing') || path.startsWith('/signup/')) return { variables: await this.billing() };
@@ -129,7 +129,7 @@ export class ExampleStage {
     const put = await fetch(given.url, { method: 'PUT', headers, body: 'hello' });
     if (!put.ok) throw new Error(`upload: ${put.status} ${await put.text()}`);
     const download = (await this.must('GET', `/blobs/${given.blobRef}/url`)).text('url');
-    const begun = await this.must('POST', '/blobs/uploads', wish);
+    const begun = await this.must('POST', '/uploads', wish);
     return { BLOB: given.blobRef, DOWNLOAD_URL: download, UPLOAD: begun.text('blobRef') };
   }
 

@@ -32,7 +32,7 @@ export const standingIn = (reply: Reply): Standing => {
 
 /** Asks for an upload. */
 export function askBegin(wire: Wire, device: Who, size: number, shape: Shape = 'a'): Promise<Reply> {
-  return wire.post('/blobs/uploads', shape === 'a' ? { contentLength: size } : { size }, {
+  return wire.post('/uploads', shape === 'a' ? { contentLength: size } : { size }, {
     token: device.token,
     shape,
   });
@@ -44,7 +44,7 @@ export const begun = async (wire: Wire, device: Who, size: number): Promise<Stan
 
 /** Asks where an upload stands. */
 export function askStanding(wire: Wire, device: Who, ref: string, shape: Shape = 'a'): Promise<Reply> {
-  return wire.post(`/blobs/uploads/${ref}`, undefined, { token: device.token, shape });
+  return wire.post(`/uploads/${ref}`, undefined, { token: device.token, shape });
 }
 
 /** Where an upload stands. Throws when it is refused. */

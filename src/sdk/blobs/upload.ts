@@ -111,7 +111,8 @@ async function giveUp(
 ): Promise<void> {
   if (keepable) await ports.begun.forget(begun.id);
   await ports.api.endUpload(begun.ref).catch((error: unknown) => {
-    if (!isPassing(error)) throw error;
+    const gone = error instanceof ApiError && error.status === 404;
+    if (!gone && !isPassing(error)) throw error;
   });
 }
 

@@ -76,9 +76,9 @@ const ROUTES: readonly Columns[] = [
   ['DELETE', '/bins/:id',                    'device', 'read',      'write', BODY_MAX,          bins.deleteBin],
 
   ['POST',   '/blobs/upload-url',            'device', 'read',      'write', BODY_MAX,          blobs.uploadUrl],
-  ['POST',   '/blobs/uploads',               'device', 'read',      'write', BODY_MAX,          blobs.beginUpload],
-  ['POST',   '/blobs/uploads/:ref',          'device', 'read',      'write', 0,                 blobs.continueUpload],
-  ['DELETE', '/blobs/uploads/:ref',          'device', 'read',      'read',  0,                 blobs.giveUpUpload],
+  ['POST',   '/uploads',                     'device', 'read',      'write', BODY_MAX,          blobs.beginUpload],
+  ['POST',   '/uploads/:ref',                'device', 'read',      'write', 0,                 blobs.continueUpload],
+  ['DELETE', '/uploads/:ref',                'device', 'read',      'read',  0,                 blobs.giveUpUpload],
   ['GET',    '/blobs/:ref/url',              'device', 'read',      'read',  0,                 blobs.downloadUrl],
 
   ['GET',    '/devices',                     'device', 'read',      'read',  0,                 devices.listDevices],

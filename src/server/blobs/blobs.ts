@@ -133,12 +133,13 @@ export class Blobs {
 
   /**
    * Gives an upload up: its room is free when this resolves. A blob that is ready stays; where no item names it, it is
-   * removed after a day. Throws `storage_unavailable`, `unavailable`: the nightly job removes it then.
+   * removed after a day. Throws `no_blob` where there is none (any more); `storage_unavailable`, `unavailable`: the nightly
+   * job removes it then.
    */
   async giveUp(tenantId: string, ref: string): Promise<void> {
-    if (!BLOB_REF.test(ref)) return;
-    const row = await this.options.rows.find({ tenantId, ref });
-    if (row?.state === 'reserved' || row?.state === 'dying') await this.discard(row);
+    const row = BLOB_REF.test(ref) ? await this.options.rows.find({ tenantId, ref }) : undefined;
+    if (row === undefined) throw new ServiceError('no_blob');
+    if (row.state === 'reserved' || row.state === 'dying') await this.discard(row);
   }
 
   /** Signs a download URL, good for 5 minutes at most. Throws `no_blob`, and as `settle` where the upload is not settled yet. */

@@ -65,15 +65,15 @@ function wishOf(call: RequestContext, config: HttpConfig): UploadRequest {
 export const uploadUrl: Handler<BlobParts, BlobUpload> = (call, { blobs, config }) =>
   blobs.uploadUrl(call.tenantId, wishOf(call, config));
 
-/** `POST /blobs/uploads`. Throws `validation`, and as `Blobs.begin`. */
+/** `POST /uploads`. Throws `validation`, and as `Blobs.begin`. */
 export const beginUpload: Handler<BlobParts, OpenUploadReply> = (call, { blobs, config }) =>
   blobs.begin(call.tenantId, wishOf(call, config));
 
-/** `POST /blobs/uploads/:ref`. Throws as `Blobs.continue`. */
+/** `POST /uploads/:ref`. Throws as `Blobs.continue`. */
 export const continueUpload: Handler<BlobParts, OpenUploadReply> = (call, { blobs, config }) =>
   blobs.continue(call.tenantId, call.id, originOf(call, config));
 
-/** `DELETE /blobs/uploads/:ref`. Throws as `Blobs.giveUp`. */
+/** `DELETE /uploads/:ref`. Throws as `Blobs.giveUp`. */
 export const giveUpUpload: Handler<BlobParts, Ok> = async (call, { blobs }) => {
   await blobs.giveUp(call.tenantId, call.id);
   return { ok: true };

@@ -98,8 +98,8 @@ const upload: Case = {
     const { wire, shape } = stage;
     const content = randomBytes(PART + SIZE);
     const begin = (size: number): Promise<Reply> =>
-      wire.post('/blobs/uploads', shape === 'a' ? { contentLength: size } : { size }, stage.as());
-    const stands = (ref: string): Promise<Reply> => wire.post(`/blobs/uploads/${ref}`, undefined, stage.as());
+      wire.post('/uploads', shape === 'a' ? { contentLength: size } : { size }, stage.as());
+    const stands = (ref: string): Promise<Reply> => wire.post(`/uploads/${ref}`, undefined, stage.as());
     const refIn = (reply: Reply): string => reply.text(shape === 'a' ? 'blobRef' : 'blob_ref');
     const begun = await begin(content.length);
     if (begun.status === 404) throw new NotApplicable('the server takes no uploads in parts');
@@ -130,9 +130,9 @@ const upload: Case = {
     check.same('BLOB-53', got.bytes.equals(content), true, 'the download, byte for byte');
     check.outcome('BLOB-54', await stands(`${newId()}.bin`), '404 blob_not_found', 'an unknown upload');
     const other = refIn(await begin(SIZE));
-    const dropped = await wire.delete(`/blobs/uploads/${other}`, stage.as());
+    const dropped = await wire.delete(`/uploads/${other}`, stage.as());
     check.of('BLOB-57', dropped, dropped.status < 300, 'an upload is given up');
-    const again = await wire.delete(`/blobs/uploads/${other}`, stage.as());
+    const again = await wire.delete(`/uploads/${other}`, stage.as());
     check.of('BLOB-54', again, again.status < 300, 'and once more');
     check.outcome('BLOB-57', await stands(other), '404 blob_not_found', 'what was given up');
   },

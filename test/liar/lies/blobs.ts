@@ -61,7 +61,7 @@ const uploadIs =
   async (stage: Stage): Promise<void> => {
     stage.liar.answer = ({ path }, truth) => {
       if (path === '/blobs/upload-url') return bend(truth);
-      if (path !== '/blobs/uploads') return undefined;
+      if (path !== '/uploads') return undefined;
       return { ...truth, parts: (truth['parts'] as Json[]).map((part) => bend(part)) };
     };
     await writesLarge(stage);
