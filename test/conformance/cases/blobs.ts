@@ -133,7 +133,7 @@ const upload: Case = {
     const dropped = await wire.delete(`/uploads/${other}`, stage.as());
     check.of('BLOB-57', dropped, dropped.status < 300, 'an upload is given up');
     const again = await wire.delete(`/uploads/${other}`, stage.as());
-    check.of('BLOB-54', again, again.status < 300, 'and once more');
+    check.outcome('BLOB-54', again, '404 blob_not_found', 'it is gone');
     check.outcome('BLOB-57', await stands(other), '404 blob_not_found', 'what was given up');
   },
 };
