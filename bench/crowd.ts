@@ -13,6 +13,15 @@ const PER_ADDRESS = 9_000;
 /** The last one of many may have to wait for all others. */
 const OPEN_MS = 1_800_000;
 
+/**
+ * New devices a second: twice as many as two cores take at their best (S6) are what a crowd of all at once is, and then
+ * clients and servers do for the most part what is given up before it is done.
+ */
+const ARRIVALS_PER_S = 3_000;
+
+/** Seconds over which so many sockets come. */
+export const spreadFor = (sockets: number): number => Math.max(10, sockets / ARRIVALS_PER_S);
+
 /** Processes that so many sockets take, on either side. */
 export const processesFor = (sockets: number): number => Math.ceil(sockets / PER_PROCESS);
 

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AuditError, latencies, type Audited } from '../audit.js';
 import type { Context } from '../context.js';
-import { Crowd, processesFor } from '../crowd.js';
+import { Crowd, processesFor, spreadFor } from '../crowd.js';
 import { Cluster } from '../database.js';
 import { startWriters, writerResult } from '../drivers.js';
 import { cpuOf, ownBytes } from '../machine.js';
@@ -20,8 +20,6 @@ import { CONNECTIONS_EACH } from './reconnect.js';
 const PER_TENANT = 5;
 /** WS_PING_INTERVAL_MS as it is by default, s. */
 const PING_S = 30;
-/** After an outage devices come back within a minute: that is the longest wait of their backoff. */
-const SPREAD_S = 60;
 /** No limit of the driver: a device knows nothing of others. */
 const OPENING = 20_000;
 /** Writes a second, by this many connections of as many devices in turn. */
@@ -63,8 +61,8 @@ class Held {
     const { crowd, world, book, context } = this;
     const own = (): number => world.servers.reduce((sum, { pid }) => sum + ownBytes(pid), 0);
     const [free, kernel, before] = [freemem(), kernelBytes(), own()];
-    context.tell(`held sockets: opening within ${SPREAD_S} s`);
-    const how = { port: world.port, reconnect: true, spread: SPREAD_S, opening: OPENING };
+    context.tell(`held sockets: opening within ${spreadFor(this.count).toFixed(0)} s`);
+    const how = { port: world.port, reconnect: true, spread: spreadFor(this.count), opening: OPENING };
     book.add('until all had caught up', 's', await crowd.come(how));
     context.tell(`  ${JSON.stringify((await crowd.count()).codes)}`);
     await this.rest();

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { AuditError, latencies } from '../audit.js';
 import type { Child } from '../child.js';
 import type { Context } from '../context.js';
-import { Crowd, DESCRIPTORS_AT_REST, descriptors, processesFor } from '../crowd.js';
+import { Crowd, DESCRIPTORS_AT_REST, descriptors, processesFor, spreadFor } from '../crowd.js';
 import { Cluster } from '../database.js';
 import { startWriters, writerResult } from '../drivers.js';
 import { writePlan } from '../population.js';
@@ -14,7 +14,6 @@ import { CONNECTIONS_EACH } from './reconnect.js';
 
 const SOCKETS = 100_000;
 const PER_TENANT = 5;
-const SPREAD_S = 60;
 const OPENING = 20_000;
 /** Writes a second, by this many connections of as many devices in turn. */
 const RATE = 200;
@@ -95,7 +94,7 @@ export async function rollingRestart(context: Context): Promise<Outcome> {
   const size = { tenants: count / PER_TENANT, perTenant: PER_TENANT };
   const world = await World.open({ name: 'roll', folder, cluster, drivers, size, instances: processes });
   const crowd = new Crowd({ drivers, folder, devices: world.population.devices });
-  await crowd.come({ port: world.port, reconnect: true, spread: SPREAD_S, opening: OPENING });
+  await crowd.come({ port: world.port, reconnect: true, spread: spreadFor(count), opening: OPENING });
   const [plan, out] = [join(folder, 'roll.writers'), join(folder, 'roll.acked')];
   writePlan(plan, world.population, Math.min(count, WRITING_DEVICES));
   const seconds = USUAL_S + processes * (DRAIN_S + RESTART_S);
