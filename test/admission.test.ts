@@ -105,6 +105,21 @@ t.test('ADMIT-03 ADMIT-04: whom the queue does not hold is told when to come bac
   t.equal([...outcomes.values()].filter((one) => one === 'in').length, 5_001, 'those that waited are all in');
 });
 
+t.test('ADMIT-03: however quick the database is, no more than 5,000 wait: requests need the other calls', async (t) => {
+  const { come, away, admission, answer } = world();
+  let next = 0;
+  for (let round = 0; round < 100; round++) {
+    for (let n = 0; n < 2_500; n++) come(`tenant-${next++}`, '1');
+    await answer(1);
+  }
+  t.ok(admission.rate > 2_000, `${admission.rate} a second`);
+  const before = away().length;
+  for (let n = 0; n < 6_000; n++) come(`late-${n}`, '1');
+  await settle();
+  t.ok(away().length > before);
+  t.equal(admission.waiting, 5_000);
+});
+
 t.test('ADMIT-05: who does not keep to the time gets no other one, and moves nobody', async (t) => {
   const { clock, come, away, outcomes, answer, drainAll, asked } = world();
   come('first', '1');

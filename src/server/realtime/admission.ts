@@ -26,6 +26,8 @@ const RATE_MIN = 10;
 const RATE_PART = 0.2;
 /** So long a socket may have to wait: well below the time that a client takes for opening one, s. */
 const WAIT_MAX_S = 5;
+/** And so many at most: each holds one of the calls that may be under way, of which requests need the others. */
+const WAITING_MAX = 5_000;
 /** The part of those that wait which one tenant may be, and how many it may be in any case. */
 const TENANT_PARTS = 4;
 const TENANT_MIN = 16;
@@ -115,7 +117,7 @@ export class Admission {
 
   /** As many as may wait. */
   private get capacity(): number {
-    return Math.ceil(this.perSecond * WAIT_MAX_S);
+    return Math.min(WAITING_MAX, Math.ceil(this.perSecond * WAIT_MAX_S));
   }
 
   /** Where the queue is full, a tenant of which few wait takes the place of the last one of a crowd. */
