@@ -75,6 +75,15 @@ t.test("OBJ-27: a machine's token serves for calls, and an upload needs no signa
   t.strictSame(logs, []);
 });
 
+t.test('OBJ-27: a session at another origin is none: requests to it would bear the token there', async (t) => {
+  const { server, store } = await onMachine(t);
+  const begin = server.sessions.begin.bind(server.sessions);
+  server.sessions.begin = (call) => begin(call, 'http://127.0.0.1:9/upload');
+  const start = { size: 6 * MIB, contentType: 'application/octet-stream' };
+  const refusal: unknown = await store.begin(newName(), start).catch((error: unknown) => error);
+  t.match(refusal, { error: 'storage_unavailable' });
+});
+
 t.test('OBJ-27: IAM signs URLs that the store takes', async (t) => {
   const { machine, store } = await onMachine(t);
   const name = newName();

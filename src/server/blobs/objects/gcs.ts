@@ -103,7 +103,9 @@ export class GcsStore extends BucketStore {
         }),
       ),
     );
-    if (!URL.canParse(session)) throw this.fault('broken', 'begin: no session');
+    // Requests to it bear the server's token, and pages may send to the store's origin only.
+    if (!URL.canParse(session) || new URL(session).origin !== (await this.origin()))
+      throw this.fault('broken', 'begin: no session');
     return session;
   }
 
