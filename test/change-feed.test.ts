@@ -1,137 +1,23 @@
-/** Hints between instances over real LISTEN/NOTIFY, and presence (src/server/storage/change-feed.ts, presence.ts). */
+/** Notifications between instances over real LISTEN/NOTIFY (src/server/storage/change-feed.ts). */
 import { mock } from 'node:test';
 import t from 'tap';
-import type pg from 'pg';
-import { ChangeFeed, type ChangeFeedOptions, type DrainOrder } from '../src/server/storage/change-feed.js';
-import { clientConfig, createPool } from '../src/server/storage/database.js';
-import { Presence } from '../src/server/storage/presence.js';
 import { deviceId, inline, writeChange, writeOf } from './support/changes.js';
-import { TestClock } from './support/clock.js';
-import { Events, until } from './support/events.js';
+import { Events, soon, until } from './support/events.js';
 import type { ItemRow } from '../src/server/tenant/change.js';
 import { frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
-import type { HintedGeneration } from '../src/server/tenant/ports.js';
-import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { TcpProxy } from './support/tcp-proxy.js';
-
-const BEAT_MS = 5_000;
-const COALESCE_MS = 5;
-type Change = Parameters<ChangeFeedOptions['onChange']>;
-type Hint = readonly [tenantId: string, head: number, generation: HintedGeneration];
-
-const STANDING = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false };
-
-interface Instance {
-  readonly id: string;
-  readonly feed: ChangeFeed;
-  readonly clock: TestClock;
-  readonly hints: Events<Hint>;
-  readonly changes: Events<Change>;
-  /** With sockets there. */
-  readonly tenants: string[];
-  readonly connected: Events<null>;
-  readonly others: Events<null>;
-  readonly faults: Events<unknown>;
-  /** Statements that came back, with their values. */
-  readonly statements: Events<string>;
-  readonly orders: Events<DrainOrder>;
-  /** Turns the clock to the next heartbeat and waits until it is sent. */
-  readonly beat: () => Promise<void>;
-}
-
-/** A pool whose statements can be waited for. */
-function watched(pool: pg.Pool, statements: Events<string>): pg.Pool {
-  const query = async (statement: string | pg.QueryConfig, values?: unknown[]): Promise<unknown> => {
-    const answer = await pool.query(statement as string, values);
-    statements.add(typeof statement === 'string' ? statement : `${statement.text} ${String(statement.values)}`);
-    return answer;
-  };
-  return { query } as unknown as pg.Pool;
-}
-
-const isBeat = (text: string): boolean => text.includes('INSERT INTO instances');
-
-interface World {
-  readonly url: string;
-  readonly pool: pg.Pool;
-  readonly instance: (id: string, listenUrl?: string) => Instance;
-}
-
-async function world(t: WithTeardown): Promise<World> {
-  const { url } = await testDatabase(t);
-  const pool = createPool({ url, name: 'feed test', onIdleError: () => undefined });
-  t.teardown(async () => pool.end());
-  const instance = (id: string, listenUrl = url): Instance => {
-    const clock = new TestClock();
-    const made = {
-      hints: new Events<Hint>(),
-      connected: new Events<null>(),
-      others: new Events<null>(),
-      faults: new Events<unknown>(),
-      changes: new Events<Change>(),
-      statements: new Events<string>(),
-      orders: new Events<DrainOrder>(),
-      tenants: [] as string[],
-    };
-    const feed = new ChangeFeed({
-      instanceId: id,
-      pool: watched(pool, made.statements),
-      connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
-      clock,
-      onHint: (...hint) => made.hints.add(hint),
-      onChange: (...change) => made.changes.add(change),
-      tenants: () => made.tenants,
-      onConnected: () => made.connected.add(null),
-      onOthers: () => made.others.add(null),
-      standing: () => ({ ...STANDING, sockets: made.tenants.length }),
-      onDrain: (order) => made.orders.add(order),
-      onFault: made.faults.add,
-    });
-    t.teardown(async () => feed.close());
-    const beat = async (): Promise<void> => {
-      const before = made.statements.all.filter(isBeat).length;
-      clock.advance(BEAT_MS);
-      await made.statements.until((all) => all.filter(isBeat).length > before);
-    };
-    return { id, feed, clock, beat, ...made };
-  };
-  return { url, pool, instance };
-}
-
-/** Two instances that know of each other. */
-async function pair(
-  t: WithTeardown,
-  listenUrl?: (url: string) => string,
-): Promise<World & { a: Instance; b: Instance }> {
-  const made = await world(t);
-  const a = made.instance('a', listenUrl?.(made.url));
-  const b = made.instance('b');
-  await a.feed.start();
-  await b.feed.start();
-  await a.others.until(1);
-  await b.others.until(1);
-  return { ...made, a, b };
-}
-
-/** Beats, and waits until the beat was heard: the listening connection may be slower than the statement's answer. */
-async function beatHeard(of: Instance, from: Instance, sync: number): Promise<void> {
-  await of.beat();
-  const before = of.hints.all.length;
-  tell(from, ['sync', sync, 1]);
-  await of.hints.until(before + 1);
-}
-
-function tell(from: Instance, ...hints: readonly Hint[]): void {
-  for (const hint of hints) from.feed.announce(...hint);
-  from.clock.advance(COALESCE_MS);
-}
-
-const listeners = async (pool: pg.Pool): Promise<number[]> =>
-  (
-    await pool.query<{ pid: number }>(
-      "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'listener%' AND datname = current_database() ORDER BY backend_start",
-    )
-  ).rows.map(({ pid }) => pid);
+import {
+  beatBack,
+  beatHeard,
+  COALESCE_MS,
+  isBeat,
+  listeners,
+  pair,
+  tell,
+  world,
+  type Hint,
+  type Instance,
+} from './support/feeds.js';
 
 t.test('instances find each other, and an instance alone notifies nobody', async (t) => {
   const { instance, pool } = await world(t);
@@ -183,15 +69,15 @@ t.test('hints are coalesced, and a crowd of them is split', async (t) => {
   const { a, b } = await pair(t);
   tell(a, ['tenant', 3, 1], ['tenant', 5, 1], ['tenant', 4, 2]);
   await b.hints.until(1);
-  tell(a, ['other', 0, 'newer'], ['other', 3, 7]);
+  tell(a, ['other', 0, 8], ['other', 3, 7]);
   await b.hints.until(2);
   t.strictSame(
     b.hints.all,
     [
       ['tenant', 5, 2],
-      ['other', 3, 'newer'],
+      ['other', 3, 8],
     ],
-    'what is newer than any number stays so',
+    'the highest of each',
   );
   const crowd = Array.from({ length: 1_000 }, (_, n): Hint => [
     `tenant ${n}`.padStart(26, '0'),
@@ -352,9 +238,9 @@ t.test('what is no hint is not taken for one', async (t) => {
 t.test('INST-03: a listening connection that dies is made anew, and says so', async (t) => {
   const { a, b, pool } = await pair(t);
   const [pid] = await listeners(pool);
-  t.equal(a.connected.all.length, 1);
+  const before = a.gaps.all.length;
   await pool.query('SELECT pg_terminate_backend($1)', [pid]);
-  await a.connected.until(2);
+  await a.gaps.until(before + 1);
   tell(b, ['tenant', 7, 1]);
   await a.hints.until(1);
   t.strictSame(a.hints.all, [['tenant', 7, 1]]);
@@ -365,8 +251,8 @@ t.test('INST-03: it listens before it says that it is connected', async (t) => {
   const { instance, pool } = await world(t);
   const [a, b] = [instance('a'), instance('b')];
   await b.feed.start();
-  // Whatever is notified from the moment of `connected` on must be heard.
-  const notified = a.connected
+  // Whatever is notified from this moment on must be heard.
+  const notified = a.gaps
     .until(1)
     .then(async () => pool.query('SELECT pg_notify($1, $2)', ['service', '{"from":"b","changes":[["tenant",1,1]]}']));
   const started = a.feed.start();
@@ -388,10 +274,11 @@ t.test('INST-03: a link that is open and carries nothing is given up after three
   proxy.freeze();
   tell(b, ['tenant', 2, 1]);
   await b.statements.until((all) => all.some((text) => text.includes('["tenant",2,1]')));
+  const { since } = a.feed.heard;
   for (let beats = 0; beats < 3; beats++) await a.beat();
-  t.equal(a.connected.all.length, 1);
+  t.equal(a.feed.heard.since, since);
   await a.beat();
-  await a.connected.until(2);
+  await until('another connection', () => a.feed.heard.since > since);
   tell(b, ['tenant', 3, 1]);
   await a.hints.until(2);
   t.strictSame(
@@ -400,10 +287,12 @@ t.test('INST-03: a link that is open and carries nothing is given up after three
       ['tenant', 1, 1],
       ['tenant', 3, 1],
     ],
-    'what was lost is for the comparison of heads, which `connected` calls for',
+    'what was lost is for the comparison of heads',
   );
-  for (let beats = 1; beats <= 5; beats++) await beatHeard(a, b, beats);
-  t.equal(a.connected.all.length, 2, 'and then it is content');
+  await beatHeard(a, b, 1);
+  const content = [a.feed.heard.since, a.gaps.all.length];
+  for (let beats = 2; beats <= 6; beats++) await beatHeard(a, b, beats);
+  t.same([a.feed.heard.since, a.gaps.all.length], content, 'and then it is content');
   t.ok((await listeners(pool)).length >= 2);
 });
 
@@ -413,10 +302,11 @@ t.test(
     const { a, pool } = await pair(t);
     const beats = (): number => a.statements.all.filter(isBeat).length;
     const before = beats();
+    const { since } = a.feed.heard;
     a.clock.advance(3_600_000);
     await a.feed.close();
     t.ok(beats() - before <= 2, 'the one under way and at most one more');
-    t.equal(a.connected.all.length, 1, 'beats that were not yet heard are no reason to listen anew');
+    t.equal(a.feed.heard.since, since, 'beats that were not yet heard are no reason to listen anew');
     t.equal((await listeners(pool)).length, 1, 'only the other instance listens');
     t.strictSame(a.faults.all, []);
   },
@@ -436,6 +326,7 @@ t.test('a listener that was replaced while it could not connect does not come ba
   proxy.refuse(true);
   proxy.cut();
   // The pool works, so heartbeats go out and are not heard: twice it listens anew, both times in vain.
+  const { since } = a.feed.heard;
   for (let beats = 0; beats < 8; beats++) await a.beat();
   await a.faults.until(2);
   proxy.refuse(false);
@@ -443,7 +334,7 @@ t.test('a listener that was replaced while it could not connect does not come ba
     for (let rounds = 0; rounds < 50; rounds++) await pool.query('SELECT 1');
   };
   // Everybody's longest wait, and then some: whoever still tries has tried.
-  for (let seconds = 0; seconds < 12 || a.connected.all.length < 2; seconds++) {
+  for (let seconds = 0; seconds < 12 || a.feed.heard.since === since; seconds++) {
     mock.timers.tick(1_000);
     await aWhile();
   }
@@ -454,93 +345,112 @@ t.test('a listener that was replaced while it could not connect does not come ba
   t.equal(proxy.connections, 1);
 });
 
-t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
-  const { pool, a, b } = await pair(t);
-  const sockets = { a: new Map<string, Set<string>>(), b: new Map<string, Set<string>>() };
-  const made = (instance: Instance, here: Map<string, Set<string>>): Presence => {
-    const { id, clock, feed, faults, statements } = instance;
-    const presence = new Presence({
-      instanceId: id,
-      pool: watched(pool, statements),
-      clock,
-      local: (tenant) => here.get(tenant) ?? new Set(),
-      tenants: () => [...here.keys()],
-      othersUp: () => feed.othersUp,
-      onFault: faults.add,
-    });
-    t.teardown(async () => presence.close());
-    return presence;
-  };
-  const [onA, onB] = [made(a, sockets.a), made(b, sockets.b)];
-  const flush = async (instance: Instance): Promise<void> => {
-    const before = instance.statements.all.filter((text) => text.includes('WITH arrived')).length;
-    instance.clock.advance(2_000);
-    await instance.statements.until((all) => all.filter((text) => text.includes('WITH arrived')).length > before);
-  };
-  const online = async (): Promise<unknown> =>
-    Promise.all([onA, onB].map(async (presence) => [...(await presence.online('tenant'))].sort()));
-  sockets.a.set('tenant', new Set(['one', 'two']));
-  sockets.b.set('tenant', new Set(['two', 'three']));
-  onA.announceAll();
-  onB.announceAll();
-  await flush(a);
-  await flush(b);
-  t.strictSame(await online(), [
-    ['one', 'three', 'two'],
-    ['one', 'three', 'two'],
-  ]);
-  t.strictSame([...(await onA.online('another'))], [], 'TOKEN-26: of this tenant only');
-  sockets.b.set('tenant', new Set(['two']));
-  onB.touched('tenant', 'three');
-  await flush(b);
-  t.strictSame(await online(), [
-    ['one', 'two'],
-    ['one', 'two'],
-  ]);
-  await pool.query("UPDATE instances SET seen_at = seen_at - 16000 WHERE id = 'a'");
-  t.strictSame(
-    await online(),
-    [['one', 'two'], ['two']],
-    'of an instance that is not seen any more nothing is believed',
-  );
-
-  await b.beat();
-  t.notOk(b.feed.othersUp);
-  sockets.b.set('tenant', new Set());
-  onB.touched('tenant', 'two');
-  await a.beat();
-  await b.beat();
-  t.ok(b.feed.othersUp);
-  onB.announceAll();
-  await flush(b);
-  t.strictSame(await online(), [
-    ['one', 'two'],
-    ['one', 'two'],
-  ]);
-  sockets.a.set('tenant', new Set());
-  t.strictSame(await onA.online('tenant'), new Set(), 'a socket that closed while nobody else was up is gone');
-
-  await pool.query('ALTER TABLE presence RENAME TO hidden');
-  sockets.b.set('tenant', new Set(['four']));
-  onB.touched('tenant', 'four');
-  b.clock.advance(2_000);
-  await b.faults.until(1);
-  await pool.query('ALTER TABLE hidden RENAME TO presence');
-  await flush(b);
-  t.strictSame([...(await onA.online('tenant'))], ['four'], 'what could not be told is told later');
-  await onB.close();
-  t.strictSame([...(await onA.online('tenant'))], []);
+t.test('INST-45: what was notified before a heartbeat that came back is here, and nothing is compared', async (t) => {
+  const { url, instance } = await world(t);
+  const proxy = await TcpProxy.before(t, url);
+  const a = instance('a', proxy.through(url));
+  t.same(a.feed.heard, { since: Infinity, until: -Infinity }, 'nothing yet');
+  await a.feed.start();
+  await until('the heartbeat is back', () => a.feed.heard.until === a.clock.now());
+  const begun = a.gaps.all.length;
+  for (let beats = 0; beats < 3; beats++) await beatBack(a);
+  t.equal(a.gaps.all.length, begun);
+  proxy.freeze();
+  const { until: last } = a.feed.heard;
+  for (let beats = 1; beats <= 3; beats++) {
+    await a.beat();
+    a.clock.advance(749);
+    t.equal(a.gaps.all.length, begun + beats - 1);
+    a.clock.advance(1);
+    t.equal(a.gaps.all.length, begun + beats, 'each one that does not come is told');
+  }
+  t.equal(a.feed.heard.until, last);
 });
 
-t.test('ERR-14: while the database is away, who is online elsewhere is unavailable, not a fault', async (t) => {
-  const pool = createPool({ url: 'postgres://nobody@127.0.0.1:1/none', name: 'away', onIdleError: () => undefined });
-  t.teardown(() => pool.end());
-  const presence = new Presence({
-    ...{ instanceId: 'a', pool, clock: new TestClock() },
-    local: () => new Set(['here']),
-    tenants: () => ['tenant'],
-    othersUp: () => true,
-    onFault: () => undefined,
+t.test('INST-49: an instance whose link carries nothing ends nevertheless', async (t) => {
+  const { url, instance } = await world(t);
+  const proxy = await TcpProxy.before(t, url);
+  const a = instance('a', proxy.through(url));
+  await a.feed.start();
+  proxy.freeze();
+  await soon(a.feed.close(), 'the end');
+  t.same(a.faults.all, []);
+});
+
+t.test('INST-46: what could not be announced is told with the next heartbeat, once', async (t) => {
+  const { a, b } = await pair(t);
+  await beatBack(a);
+  await beatBack(b);
+  const before = b.gaps.all.length;
+  a.feed.announce('tenant', 1, 1);
+  const refused = new Error('the database is away');
+  a.refuse(refused);
+  a.clock.advance(COALESCE_MS);
+  await a.faults.until(1);
+  t.same([a.faults.all, b.gaps.all.length], [[refused], before]);
+  a.refuse(undefined);
+  await beatBack(a);
+  await b.gaps.until(before + 1);
+  await beatBack(a);
+  tell(a, ['sync', 2, 1]);
+  await b.hints.until((all) => all.some(([tenant, head]) => tenant === 'sync' && head === 2));
+  t.equal(b.gaps.all.length, before + 1, 'the next heartbeat has nothing to tell');
+});
+
+t.test('INST-46: nor what was announced before the other one was known, or to too many', async (t) => {
+  const { a, instance } = await pair(t);
+  const c = instance('c');
+  await c.feed.start();
+  // Its own connection, and the word of a, which speaks when its clock says so.
+  await until('a tells c', () => {
+    a.clock.advance(COALESCE_MS);
+    return c.gaps.all.length === 2;
   });
-  await t.rejects(presence.online('tenant'), { error: 'unavailable', cause: { code: 'ECONNREFUSED' } });
+  await beatBack(a);
+  const before = c.gaps.all.length;
+  for (let n = 0; n <= 50_000; n++) a.feed.announce(`tenant ${n}`, 1, 1);
+  a.clock.advance(COALESCE_MS);
+  await c.hints.until(50_000);
+  await beatBack(a);
+  await c.gaps.until(before + 1);
+  t.pass('the one that found no place is found by comparing');
+});
+
+t.test('INST-47: one that dies is missed once; one that ends has told everything', async (t) => {
+  const { a, b, pool } = await pair(t);
+  await beatBack(a);
+  const before = a.gaps.all.length;
+  await b.feed.close();
+  await beatBack(a);
+  t.equal(a.gaps.all.length, before, 'it ended');
+  await pool.query(
+    "INSERT INTO instances (id, seen_at) VALUES ('c', (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 9500)",
+  );
+  await beatBack(a);
+  await a.gaps.until(before + 1);
+  await beatBack(a);
+  t.equal(a.gaps.all.length, before + 1, 'once');
+});
+
+t.test('INST-48: generations are told by the transaction that raises them, whoever it is', async (t) => {
+  const { pool, instance } = await world(t);
+  const a = instance('a');
+  await a.feed.start();
+  const id = '01ARZ3NDEKTSV4RRFFQ69G5FAV';
+  await pool.query("INSERT INTO tenants (id, slug, state, created_at) VALUES ($1, 'x', 'active', 1)", [id]);
+  await pool.query('UPDATE tenants SET head = head + 1 WHERE id = $1', [id]);
+  const { rows } = await pool.query<{ generation: number }>(
+    'UPDATE tenants SET generation = generation + 1 WHERE id = $1 RETURNING generation',
+    [id],
+  );
+  const generation = Number(rows[0]?.generation);
+  await pool.query('BEGIN; UPDATE tenants SET generation = generation + 1; ROLLBACK');
+  await pool.query('DELETE FROM tenants WHERE id = $1', [id]);
+  await a.hints.until(2);
+  t.same(a.hints.all, [
+    [id, 0, generation],
+    [id, 0, generation + 1],
+  ]);
+  await pool.query("SELECT pg_notify('service_generations', 'nonsense')");
+  await a.faults.until(1);
 });

@@ -1,15 +1,25 @@
 /** Files of the terminal that were interrupted: listed, gone on with, given up. */
 import { randomBytes } from 'node:crypto';
-import { utimesSync, writeFileSync } from 'node:fs';
+import { closeSync, openSync, readFileSync, renameSync, statSync, utimesSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
+import type { Device } from '../src/sdk/device.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { machine, type Json, type Machine } from './support/cli.js';
 import { next, world } from './support/client-world.js';
 
 const BYTES = randomBytes(12 * 1024 * 1024);
 
-async function scene(t: Test): Promise<{ readonly desk: Machine; readonly path: string; away: () => Promise<void> }> {
+interface Scene {
+  readonly desk: Machine;
+  readonly path: string;
+  /** Another device. */
+  readonly first: Device;
+  /** Puts the file, and is interrupted. */
+  away(args?: readonly string[]): Promise<void>;
+}
+
+async function scene(t: Test): Promise<Scene> {
   const made = await world(t);
   const desk = await machine(t);
   const rewrapped = next(made.first, 'rewrapped');
@@ -19,16 +29,16 @@ async function scene(t: Test): Promise<{ readonly desk: Machine; readonly path: 
   const path = join(desk.home, 'film.mp4');
   writeFileSync(path, BYTES);
   const truth = desk.tap.blobs;
-  const away = async (): Promise<void> => {
+  const away = async (args: readonly string[] = []): Promise<void> => {
     let parts = 0;
     desk.tap.blobs = (url, init) =>
       ++parts > 1 ? Promise.resolve(new Response('', { status: 418 })) : truth(url, init);
-    const { code, notes } = await desk.call(['put', '--file', path]);
+    const { code, notes } = await desk.call(['put', '--file', path, ...args]);
     t.equal(code, EXIT.refused, notes);
     t.match(notes, /41 % is with the server.*same command goes on/s);
     desk.tap.blobs = truth;
   };
-  return { desk, path, away };
+  return { desk, path, away, first: made.first.device };
 }
 
 t.test('CBLOB-49: an upload that was interrupted is listed, and the same command goes on with it', async (t) => {
@@ -60,4 +70,57 @@ t.test('CBLOB-49: an upload is given up by its path, and a file that changed beg
   t.not(put['id'], left?.['id']);
   t.ok((await desk.call(['get', String(put['id'])])).bytes.equals(BYTES));
   t.match(await desk.json(['uploads', 'rm', '--all']), { uploads: { length: 1 } });
+});
+
+t.test(
+  'CBLOB-54: put goes on with the upload whose item is not there, not with one over an item or a deleted one',
+  async (t) => {
+    const { desk, path, away, first } = await scene(t);
+    const left = async (): Promise<Json[]> => (await desk.json(['uploads']))['uploads'] as Json[];
+    writeFileSync(join(desk.home, 'other.mp4'), 'a film');
+    const { id } = await desk.json(['put', '--type', 'video', '--file', join(desk.home, 'other.mp4')]);
+    await away(['--id', String(id)]);
+    await away();
+    const [over, fresh] = await left();
+    t.equal(over?.['id'], id);
+    t.equal((await desk.json(['put', '--file', path]))['id'], fresh?.['id']);
+    t.match(await left(), [{ id }]);
+    await away();
+    const gone = String((await left())[1]?.['id']);
+    await first.put({ id: gone, binId: 'inbox', type: 'text', payload: { text: 'mine' } });
+    await first.delete(gone);
+    const put = await desk.json(['put', '--file', path]);
+    t.not(put['id'], gone);
+    t.match(await left(), [{ id }]);
+  },
+);
+
+t.test('CBLOB-64: a file that is changed while it is sent is not written, whatever its times say', async (t) => {
+  const { desk, path } = await scene(t);
+  const [truth, { atime, mtime }] = [desk.tap.blobs, statSync(path)];
+  const meanwhile = (harm: () => void): void => {
+    let parts = 0;
+    desk.tap.blobs = (url, init) => {
+      if (++parts === 2) harm();
+      return truth(url, init);
+    };
+  };
+  meanwhile(() => {
+    const file = openSync(path, 'r+');
+    writeSync(file, 'changed', 5);
+    closeSync(file);
+    utimesSync(path, atime, mtime);
+  });
+  const { code, notes } = await desk.call(['put', '--file', path]);
+  t.equal(code, EXIT.failure, notes);
+  t.match(notes, /was changed meanwhile.*nobody writes to the file/s);
+  t.match(await desk.json(['uploads']), { uploads: [] }, 'it was given up');
+  t.match(await desk.json(['list']), { items: [] });
+  meanwhile(() => renameSync(path, `${path}.moved`));
+  const put = await desk.json(['put', '--file', path]);
+  desk.tap.blobs = truth;
+  t.ok(
+    (await desk.call(['get', String(put['id'])])).bytes.equals(readFileSync(`${path}.moved`)),
+    'a move changes nothing',
+  );
 });

@@ -2,9 +2,12 @@
 import { randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { SEALED_CHUNK_BYTES, sealedBlobSize } from '../src/crypto/blob-stream.js';
-import { downloadBlob } from '../src/sdk/blobs/download.js';
+import { draftBlob } from '../src/crypto/item.js';
+import { BegunUploads } from '../src/sdk/blobs/begun.js';
+import { Blobs, downloadBlob } from '../src/sdk/blobs/download.js';
 import type { BlobSource } from '../src/sdk/blobs/source.js';
 import { uploadBlob, type UploadedBlob } from '../src/sdk/blobs/upload.js';
+import { ApiError, NetworkError } from '../src/sdk/errors.js';
 import type { UploadState } from '../src/sdk/replies.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import {
@@ -261,4 +264,81 @@ void t.test('CBLOB-45: nothing is kept of what fits into a part, or has no ident
   t.not(one.ref, other.ref);
   t.notSame(one.draft.key, other.draft.key);
   t.ok(SEALED_CHUNK_BYTES > 0 && (await arrived(all, one)) && (await arrived(all, other)));
+});
+
+void t.test('CBLOB-50: an upload that the server has forgotten is given up and forgotten here, too', async (t) => {
+  const store = await standInStore(t);
+  const kept = new MemoryStore();
+  const id = newId();
+  const { ports, lifetime } = transfers(store, kept);
+  await interrupted(t, store, { ...transfers(store, kept), ports, lifetime }, id);
+  let answer = new NetworkError('network', 'no server') as Error;
+  const api = { ...ports.api, endUpload: () => Promise.reject(answer) };
+  const blobs = new Blobs({ ...ports, api, reader: { masterKey: randomBytes(32), device: null } });
+  await t.rejects(blobs.giveUp(id), { code: 'network' });
+  t.equal((await kept.uploads()).length, 1, 'without a server it stays');
+  answer = new ApiError({ code: 'blob_not_found', status: 404, message: 'gone' });
+  await blobs.giveUp(id);
+  t.strictSame(await kept.uploads(), []);
+});
+
+void t.test('CBLOB-51: a failure after bytes that were taken is a first one', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  store.tricks.push(drop, drop, drop, drop, plain, drop, drop, drop, drop, plain);
+  t.ok(await arrived(all, await put(all, newId())));
+});
+
+void t.test('CBLOB-52: a source is asked for its size once', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  let size = CONTENT.length;
+  const shrinking = {
+    ...sourceOf(CONTENT),
+    get size() {
+      size -= 3_000_000;
+      return size + 3_000_000;
+    },
+  };
+  t.ok(await arrived(all, await put(all, newId(), shrinking)));
+});
+
+void t.test('CBLOB-53: the key of an upload that cannot go on is erased', async (t) => {
+  const store = await standInStore(t);
+  const kept = new MemoryStore();
+  const id = newId();
+  const first = transfers(store, kept);
+  const keys: Uint8Array[] = [];
+  const masterKey = randomBytes(32);
+  const sodium = {
+    ...first.ports.sodium,
+    memzero: (bytes: Uint8Array) => {
+      first.ports.sodium.memzero(bytes);
+      keys.push(bytes);
+    },
+  };
+  const begun = new BegunUploads({ sodium, store: kept, reader: { masterKey, device: null }, clock: first.clock });
+  const draft = draftBlob(sodium, HEAD);
+  const made = { id, ref: `${newId()}.bin`, draft, size: 9e6, source: { name: 'a', state: '1' }, hashes: [], sent: 0 };
+  await begun.keep({ ...made, begunAt: first.clock.now() });
+  keys.length = 0;
+  const found = await begun.find(id);
+  t.same(found?.draft.key, draft.key);
+  const before = keys.length;
+  first.clock.time += 7 * 86_400_000 + 1;
+  t.equal(await begun.find(id), undefined);
+  t.equal(keys.length, 2 * before + 1, 'what was opened is erased in both cases, and here the key besides');
+  t.ok(keys.every((key) => key.every((byte) => byte === 0)));
+});
+
+void t.test('CBLOB-54: the upload of an item that was deleted cannot go on, and is forgotten', async (t) => {
+  const store = await standInStore(t);
+  const kept = new MemoryStore();
+  const id = newId();
+  const all = transfers(store, kept);
+  await interrupted(t, store, all, id);
+  t.equal((await all.ports.begun.list()).length, 1);
+  await kept.apply({ entries: [{ id, version: 7, state: 'deleted', tagged: true, kept: null }] });
+  t.strictSame(await all.ports.begun.list(), []);
+  t.strictSame(await kept.uploads(), []);
 });

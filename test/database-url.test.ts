@@ -2,7 +2,7 @@
 import t from 'tap';
 import { databaseAddress } from '../src/protocol/database-url.js';
 import { isConnectionLoss, openClient } from '../src/server/storage/database.js';
-import { freePort } from './support/proxies.js';
+import { freePort } from './support/free-port.js';
 import { testDatabase } from './support/postgres.js';
 
 t.test('FAIL-06: a list of hosts as libpq writes it', (t) => {

@@ -3,10 +3,10 @@ import { request } from 'node:http';
 import t, { type Test } from 'tap';
 import { claim, join as joinDevice, mustWrite, newItem } from './support/devices.js';
 import type { WithTeardown } from './support/postgres.js';
+import { freePort } from './support/free-port.js';
 import {
   askThrough,
   certificateOf,
-  freePort,
   liveThrough,
   missing,
   startCaddy,

@@ -9,7 +9,8 @@ import { PROJECT_ROOT } from '../src/root.js';
 import { composed, deployed, filled, ran, type Ran } from './support/deployed.js';
 import { until } from './support/events.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
-import { DEPLOY, freePort, missing } from './support/proxies.js';
+import { freePort } from './support/free-port.js';
+import { DEPLOY, missing } from './support/proxies.js';
 import { runServer } from './support/server.js';
 import { at } from './support/wire.js';
 

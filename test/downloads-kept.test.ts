@@ -1,13 +1,31 @@
 /** Downloads to a file that go on, and what may lie in their place on the disk. */
+import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { chmod, link, mkdir, readdir, readFile, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { once } from 'node:events';
+import { statSync } from 'node:fs';
+import {
+  chmod,
+  copyFile,
+  link,
+  mkdir,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  writeFile,
+} from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import t, { type Test } from 'tap';
 import { AEAD_TAG_BYTES } from '../src/protocol/limits.js';
 import { BLOB_CHUNK_BYTES, SEALED_CHUNK_BYTES } from '../src/crypto/blob-stream.js';
+import type { ChunkPlace, KeptChunk } from '../src/sdk/blobs/chunk-place.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
 import { saveBlob } from '../src/sdk/node-download.js';
 import { world, type Client } from './support/client-world.js';
+import { until } from './support/events.js';
 import { temporaryFolder } from './support/postgres.js';
 
 const CONTENT = randomBytes(9 * 1024 * 1024 + 3);
@@ -135,4 +153,131 @@ t.test('CBLOB-48: two downloads at once do not mix, and a name that is taken sta
   await writeFile(path, 'mine');
   await t.rejects(saveBlob(client.device, { id, path }), { code: 'EEXIST' });
   t.equal(await readFile(path, 'utf8'), 'mine');
+});
+
+t.test('CBLOB-55: a download makes no folder, and follows no link in the place of its lock', async (t) => {
+  const { client, id, folder, save } = await scene(t);
+  await t.rejects(saveBlob(client.device, { id, path: join(folder, 'typo', 'copy.bin') }), { code: 'ENOENT' });
+  t.strictSame(await readdir(folder), []);
+  await mkdir(join(folder, 'mail'));
+  await writeFile(join(folder, 'mail', '7'), 'a letter');
+  await symlink(join(folder, 'mail'), join(folder, `.copy.bin.${id}.lock`));
+  await save();
+  t.strictSame(await readdir(join(folder, 'mail')), ['7']);
+});
+
+t.test('CBLOB-55: a failure leaves no lock', async (t) => {
+  const { client, id, path, interrupt, save, part, tags, folder, ranges } = await scene(t);
+  await interrupt();
+  const aside = `${tags}.aside`;
+  await rename(tags, aside);
+  // A program that runs is not opened for writing.
+  await copyFile('/bin/sleep', tags);
+  await chmod(tags, 0o700);
+  const running = spawn(tags, ['600']);
+  await once(running, 'spawn');
+  await t.rejects(saveBlob(client.device, { id, path }), { code: 'ETXTBSY' });
+  running.kill('SIGKILL');
+  await once(running, 'exit');
+  t.strictSame((await readdir(folder)).sort(), [part, tags, aside].map((name) => basename(name)).sort());
+  await rename(aside, tags);
+  await save();
+  t.strictSame(ranges, [rangeFrom(KEPT)]);
+});
+
+t.test('CBLOB-56: what was had stays where the same call may succeed later, and goes where not', async (t) => {
+  const { client, id, path, interrupt, save, folder, ranges } = await scene(t);
+  const truth = client.tap.blobs;
+  const answer = (status: number) => () =>
+    Promise.resolve(new Response(null, { status, headers: { location: '/other', 'retry-after': '900' } }));
+  const stopped = { signal: AbortSignal.abort() };
+  const harms: readonly (readonly [what: string, code: string, stays: boolean, blobs?: typeof truth])[] = [
+    ['cancelled before it began', 'cancelled', true],
+    ['an answer that is none', 'malformed', true],
+    ['a redirect', 'bad_url', true, answer(302)],
+    ['a busy store', 'http_503', true, answer(503)],
+    ['a blob that is gone', 'blob_not_found', false, answer(404)],
+    ['another blob', 'bad_ct', false, () => Promise.resolve(new Response(Buffer.alloc(70_000)))],
+  ];
+  for (const [what, code, stays, blobs] of harms) {
+    await interrupt();
+    if (blobs !== undefined) client.tap.blobs = blobs;
+    if (code === 'malformed') client.tap.lie = ({ path: asked }) => (asked.endsWith('/url') ? { url: 5 } : undefined);
+    const saving = saveBlob(client.device, { id, path }, code === 'cancelled' ? stopped : {});
+    const told: unknown = await saving.catch((error: unknown) => error);
+    t.match(told, { [code === 'bad_ct' ? 'reason' : 'code']: code }, what);
+    client.tap.blobs = truth;
+    client.tap.lie = () => undefined;
+    if (!stays) t.strictSame(await readdir(folder), [], what);
+    ranges.length = 0;
+    await save();
+    t.strictSame(ranges, [stays ? rangeFrom(KEPT) : null], what);
+    await rm(path);
+  }
+});
+
+t.test('CBLOB-57: a cancel ends the look at what is there', async (t) => {
+  const { client, id } = await scene(t);
+  const chunks: KeptChunk[] = [];
+  const place: ChunkPlace = {
+    kept: (at) => Promise.resolve(chunks[at]),
+    begin: () => Promise.resolve(),
+    add: (plain, tag) => {
+      chunks.push({ plain: new Uint8Array(plain), tag: new Uint8Array(tag) });
+      return Promise.resolve();
+    },
+  };
+  await client.device.blobInto(id, place);
+  const stop = new AbortController();
+  let asked = 0;
+  const kept: ChunkPlace['kept'] = (at) => {
+    asked++;
+    if (at === 3) stop.abort();
+    return place.kept(at);
+  };
+  await t.rejects(client.device.blobInto(id, { ...place, kept }, { signal: stop.signal }), { code: 'cancelled' });
+  t.equal(asked, 4);
+});
+
+t.test('CBLOB-58: a download that another program took over touches its files no more', async (t) => {
+  const { client, id, path, folder, interrupt, save, part, tags } = await scene(t);
+  await interrupt();
+  const lock = join(folder, `.copy.bin.${id}.lock`);
+  const truth = client.tap.blobs;
+  client.tap.blobs = async (url, init) => {
+    const [own = ''] = await readdir(lock);
+    const touched = (): number => statSync(join(lock, own)).mtimeMs;
+    const before = touched();
+    await writeFile(join(lock, String(Number(own) + 1)), `${process.ppid} 0123456789abcdef`);
+    // With that it is seen that the lock is lost.
+    await until('it is touched', () => touched() > before);
+    return truth(url, init);
+  };
+  await t.rejects(saveBlob(client.device, { id, path }), { message: /taken over/ });
+  t.equal((await stat(part)).size, KEPT * BLOB_CHUNK_BYTES);
+  t.equal((await stat(tags)).size, KEPT * AEAD_TAG_BYTES);
+  client.tap.blobs = truth;
+  await rm(lock, { recursive: true });
+  await save();
+});
+
+t.test('CBLOB-63: what was had of a content that was replaced since is not taken for the new one', async (t) => {
+  const { client, id, path, interrupt, ranges, folder } = await scene(t);
+  await interrupt();
+  const other = Buffer.from(CONTENT);
+  other[8 * 1024 * 1024] = (other[8 * 1024 * 1024] ?? 0) ^ 1;
+  const payload = { name: 'a.bin', size: other.length, mime: 'application/octet-stream' };
+  await client.device.put({ id, binId: 'inbox', type: 'file', payload, content: bytesSource(other) });
+  ranges.length = 0;
+  await saveBlob(client.device, { id, path });
+  t.ok((await readFile(path)).equals(other));
+  t.strictSame(ranges, [null]);
+  t.strictSame(await readdir(folder), ['copy.bin']);
+});
+
+t.test('CBLOB-55: what is no id names no file', async (t) => {
+  const { client, path, folder } = await scene(t);
+  for (const id of ['../x', '', 'a/b', '..', '01ARZ3NDEKTSV4RRFFQ69G5FAV/../x'])
+    await t.rejects(saveBlob(client.device, { id, path }), { code: 'unknown_item' });
+  t.strictSame(await readdir(folder), []);
 });

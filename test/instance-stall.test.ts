@@ -9,7 +9,7 @@ import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.j
 import { TestClock } from './support/clock.js';
 import { claim, join, mustWrite, newItem } from './support/devices.js';
 import { until } from './support/events.js';
-import { listen } from './support/instances.js';
+import { listen, NOTHING_HEARD } from './support/instances.js';
 import { KeepAlive } from './support/keep-alive.js';
 import { MemoryLog } from './support/memory-log.js';
 import { testDatabase } from './support/postgres.js';
@@ -24,6 +24,7 @@ function stage() {
   const log = new MemoryLog();
   const clock = new TestClock();
   const revoked = new Set<string>();
+  const heard = { ...NOTHING_HEARD };
   const state = { asked: 0, reads: [] as string[], away: false, broken: false, gone: '' };
   const snapshotOf = (tenantId: string): TenantSnapshot => ({
     tenantId,
@@ -72,7 +73,7 @@ function stage() {
         return Promise.resolve(known.map(({ tenantId }) => standingOf(tenantId)));
       },
     },
-    announcer: { announce: () => undefined, publish: () => undefined, subscribe: () => undefined },
+    announcer: { heard, announce: () => undefined, publish: () => undefined, subscribe: () => undefined },
     purger: { purge: () => undefined },
     onFault: () => undefined,
     clock,
@@ -89,7 +90,7 @@ function stage() {
     const actor = registry.actors.get(tenantId);
     return actor?.isCurrent(clock.now()) === true ? actor : undefined;
   };
-  return { log, clock, state, registry, revoke, peek };
+  return { log, clock, heard, state, registry, revoke, peek };
 }
 
 t.test('INST-29: who comes to an instance that stood still is judged by what is true now', async (t) => {
@@ -113,6 +114,52 @@ t.test('INST-29: who comes to an instance that stood still is judged by what is 
   t.equal(peek('one'), undefined, 'nor is a clock that was set back believed');
   t.ok(await registry.get('one'));
   t.ok(peek('one'));
+});
+
+t.test('INST-29 INST-45: what notifications would have told of is judged without a comparison', async (t) => {
+  const { log, clock, heard, state, registry, revoke, peek } = stage();
+  for (const name of ['early', 'one']) log.addTenant(name);
+  await registry.get('early');
+  clock.advance(1);
+  heard.since = clock.now();
+  await registry.get('one');
+  const passes = (ms: number): void => {
+    clock.advance(ms);
+    heard.until = clock.now();
+  };
+  passes(60_000);
+  t.ok(peek('one'), 'nothing was notified');
+  t.equal(peek('early'), undefined, 'it was read before anything was heard');
+  await registry.get('early');
+  t.equal(state.asked, 1);
+  passes(60_000);
+  t.ok(peek('early'));
+  clock.advance(STALE_MS);
+  t.equal(peek('one'), undefined, 'nothing is heard any more');
+  passes(0);
+  t.ok(peek('one'));
+
+  // A generation that is told and cannot be read: what is heard later says nothing of it.
+  revoke('one', 1);
+  state.broken = true;
+  registry.headHint('one', 0, 2);
+  passes(5_000);
+  t.equal(peek('one')?.device(deviceId(1))?.revoked, false);
+  passes(1);
+  t.equal(peek('one'), undefined);
+  t.equal(await refusal(registry.get('one')), 'unavailable');
+  state.broken = false;
+  t.equal((await registry.get('one'))?.device(deviceId(1))?.revoked, true);
+  passes(60_000);
+  t.ok(peek('one'));
+
+  // One that nobody ever had, as anybody who may connect to the database could tell.
+  registry.headHint('one', 0, 99);
+  passes(STALE_MS);
+  t.equal(peek('one'), undefined);
+  t.ok(await registry.get('one'));
+  passes(60_000);
+  t.ok(peek('one'), 'once the database has not heard of it');
 });
 
 t.test(

@@ -13,42 +13,21 @@ import { TenantAudit, type Received } from '../src/load/audit.js';
 import { Histogram } from '../src/load/histogram.js';
 import { Ledger, nowUs } from '../src/load/ledger.js';
 import { Meter } from '../src/load/meter.js';
-import type { Plan } from '../src/load/plan.js';
 import { loadProgramOf } from '../src/load/program.js';
 import { Receiver } from '../src/load/receiver.js';
 import type { Report } from '../src/load/report.js';
 import { pageOf } from '../src/load/report-page.js';
 import { Target } from '../src/load/target.js';
 import { LoadWorker } from '../src/load/worker.js';
-import { ulid } from '../src/sdk/ulid.js';
 import { DOCS_FOLDER } from '../src/root.js';
+import { HOSTED_ROWS } from '../src/server/app/route-table.js';
 import { spawnCli } from './support/cli.js';
+import { deviceBody, newId, PLAN, testTenant, urlOf } from './support/load-plan.js';
 import { hosted, load, PROGRAM, SECRET } from './support/load-program.js';
-import { ADMIN_TOKEN, runServer, type Running } from './support/server.js';
+import { ADMIN_TOKEN, runServer } from './support/server.js';
 import { named, Wire } from './support/wire.js';
 
-const urlOf = ({ port }: Pick<Running, 'port'>): string => `http://127.0.0.1:${port}`;
-const newId = (): string => ulid(Date.now(), (length) => nodeSodium.random(length));
-const deviceBody = () => ({
-  id: newId(),
-  pubkey: Buffer.from(nodeSodium.boxKeyPair().publicKey).toString('base64url'),
-  cert: Buffer.from(nodeSodium.random(32)).toString('base64url'),
-});
 const SMALL = ['--tenants', '2', '--devices', '3', '--hold', '0', '--warm-up', '0.5', '--seconds', '2', '--rate', '40'];
-
-const PLAN: Plan = {
-  ...{ name: 'load-plan', url: '', tenants: 1, devices: 3, connectRate: 1_000, hold: 0, rate: 60, seconds: 1 },
-  ...{
-    warmUp: 0,
-    arrivals: 'fixed',
-    mix: { insert: 1 },
-    size: 300,
-    blobSize: 100,
-    storms: [],
-    connections: 16,
-    from: [],
-  },
-};
 
 t.test('HOST-24 HOST-25: test tenants are made, listed and removed by the operator, and nobody else is', async (t) => {
   const server = await hosted(t);
@@ -80,6 +59,8 @@ t.test('HOST-24 HOST-25: test tenants are made, listed and removed by the operat
   const listed = await wire.ask('GET', path, { token });
   t.match(listed.body, { tenants: [{ slug: 'load-a' }] });
   t.equal((listed.body as { tenants: unknown[] }).tenants.length, 1, 'who signed up is not among them');
+  const row = HOSTED_ROWS.find(({ method, path: at }) => method === 'GET' && at === `/api${path}`);
+  t.ok((row?.reply ?? 0) > 1_000_000, 'room for ten thousand');
   t.equal((await wire.ask('DELETE', `${path}/load-real`, { token })).outcome, '404 tenant_not_found');
   t.equal((await wire.ask('DELETE', `${path}/load-a`, { token: tokens[0] ?? '' })).outcome, '403 forbidden');
   t.match((await wire.ask('DELETE', `${path}/load-a`, { token })).body, { removed: true });
@@ -137,11 +118,11 @@ t.test('LOAD-02: what was acknowledged and is not stored is found', async (t) =>
   await worker.write();
   await server.sql('DELETE FROM items WHERE version = 3');
   await server.sql("UPDATE items SET ct = ct || '\\x00'::bytea WHERE version = 5");
-  const { audit, left } = await worker.finish();
+  const { audit } = await worker.finish();
   t.ok(audit.faults >= 2, audit.examples.join('\n'));
   t.match(audit.examples.join('\n'), /was acknowledged as version 3, and is not stored/);
   t.match(audit.examples.join('\n'), /is stored and does not open/);
-  t.same(left, []);
+  t.same(await worker.remove(), []);
 });
 
 t.test('LOAD-03: what a socket missed, or got as something else, is found', async (t) => {
@@ -177,6 +158,7 @@ t.test('LOAD-03: what a socket missed, or got as something else, is found', asyn
   t.match(await found(() => ({ odd: ['version 4 after 5'] })), /got version 4 after 5/);
   t.match(await found(() => ({ live: false })), /was not open at the end/);
   t.same((await worker.finish()).audit.faults, 0);
+  t.same(await worker.remove(), []);
 });
 
 t.test('LOAD-04: another machine is loaded only by its name, given twice', async (t) => {
@@ -224,7 +206,7 @@ t.test('LOAD-05: percentiles within 0.8 %, and of merged parts as of all', (t) =
   t.end();
 });
 
-t.test('LOAD-07: a list of devices: a bin of the run’s own, which goes again', async (t) => {
+t.test('LOAD-07 LOAD-15: a list of devices: a bin of the run’s own, which goes again', async (t) => {
   const server = await runServer(t);
   const program = await load(t);
   const list = join(program.folder, 'devices.json');
@@ -238,8 +220,22 @@ t.test('LOAD-07: a list of devices: a bin of the run’s own, which goes again',
   t.equal(devices.length, 3);
   const again = await program.call('devices', '--url', urlOf(server), '--out', join(program.folder, 'more.json'));
   t.match(again, { code: 2, stderr: /twelve words/ }, 'a claimed server wants its words');
-  const { code, report, page } = await program.run('--url', urlOf(server), '--device-list', list, ...SMALL);
+  const { code, report, page } = await program.run(
+    '--url',
+    urlOf(server),
+    '--device-list',
+    list,
+    ...SMALL,
+    '--processes',
+    '2',
+  );
   t.equal(code, 0, report.audit.examples.join('\n'));
+  t.same(
+    report.client.map(({ rate }) => rate),
+    [40, 0],
+    'LOAD-15: the one tenant is one process’s, and so is the rate',
+  );
+  t.notMatch(report.doubts.join(), /fell to/);
   t.ok(report.audit.acknowledged > 20);
   const token = devices[0]?.token ?? '';
   for (const text of [page, JSON.stringify(report)]) t.notOk(text.includes(token) || text.includes(masterKey));
@@ -247,19 +243,19 @@ t.test('LOAD-07: a list of devices: a bin of the run’s own, which goes again',
     ((await server.wire.get('/bins', { token })).body as { bins: { id: string }[] }).bins.map(({ id }) => id).sort();
   t.same(await bins(), ['inbox']);
   t.same(await server.sql('SELECT 1 FROM items WHERE deleted_at IS NULL'), []);
-  await server.wire.post('/bins', { id: 'load-killed', slug: 'load-killed' }, { token });
-  await server.wire.post('/bins', { id: 'mine', slug: 'mine' }, { token });
-  t.equal((await program.call('clean', '--url', urlOf(server), '--device-list', list)).code, 0);
-  t.same(await bins(), ['inbox', 'mine']);
+  const own = ['load-balancer', 'load-kill', 'load-killed2', 'mine'];
+  for (const id of ['load-killed', ...own]) await server.wire.post('/bins', { id, slug: id }, { token });
+  const clean = ['clean', '--url', urlOf(server), '--device-list', list];
+  t.match(await program.call(...clean), { code: 2, stderr: /--name/ }, 'the run has to be named');
+  t.same(await bins(), ['inbox', ...own, 'load-killed'].sort());
+  t.match(await program.call(...clean, '--name', 'killed'), { code: 0, stdout: /1 bin/ });
+  t.same(await bins(), ['inbox', ...own]);
 });
 
 t.test('LOAD-07: clean removes the tenants that a killed run has left', async (t) => {
   const server = await hosted(t);
   const program = await load(t);
-  for (const subdomain of ['load-one-0-0', 'load-two-0-0']) {
-    const body = { subdomain, devices: [deviceBody()] };
-    await server.wire.ask('POST', '/admin/test-tenants', { token: ADMIN_TOKEN, body });
-  }
+  for (const subdomain of ['load-one-0-0', 'load-two-0-0']) await testTenant(server, subdomain);
   const slugs = async (): Promise<unknown[]> => (await server.sql('SELECT slug FROM tenants')).map(({ slug }) => slug);
   t.match(await program.call('clean', '--url', urlOf(server), '--name', 'one'), { code: 0, stdout: /1 tenant/ });
   t.same(await slugs(), ['load-two-0-0']);
@@ -288,9 +284,10 @@ t.test('LOAD-06 LOAD-09: a socket comes back not before it may, and is timed fro
       socket.on('message', (data) => {
         hellos.push({ at: nowUs(), since: (JSON.parse((data as Buffer).toString('utf8')) as { since: number }).since });
         if (hellos.length === 2) return resolve();
+        for (const odd of ['null', '{', '{"type":"item","id":"x","version":1.5}']) socket.send(odd);
         socket.send(JSON.stringify({ type: 'item', id: newId(), version: 7 }));
         socket.send(JSON.stringify({ type: 'caught_up', version: 7, epoch: 'e', itemCount: 1, versionSum: 7 }));
-        socket.close(1013, 'busy; retry-after=2');
+        socket.close(1013, 'retry-after=2');
       });
     });
   });
@@ -300,6 +297,11 @@ t.test('LOAD-06 LOAD-09: a socket comes back not before it may, and is timed fro
   const [first, second] = hellos;
   t.ok((second?.at ?? 0) - (first?.at ?? 0) >= 1_990_000, 'two seconds');
   t.equal(second?.since, 7, 'the last version that it saw');
+  t.same(receiver.odd, [
+    'a frame that is no JSON object',
+    'a frame that is no JSON object',
+    'a change without id or version',
+  ]);
   t.ok(Histogram.of(meter.totals.timed.connect).quantile(0.5) >= 4_900_000, 'it was due five seconds before');
   t.same(meter.totals.errors, { close_1013: 1 });
 });
@@ -327,9 +329,11 @@ t.test('LOAD-08: agents are one run; a wrong secret is turned away, a death is t
   const { code, stderr, stdout } = await run.ended;
   t.equal(code, 1, stderr);
   t.match(stderr, /A part of the run was lost: agent \d/);
-  t.equal((await first.ended).code, 0);
+  const { code: ofFirst, stderr: toFirst } = await first.ended;
+  t.equal(ofFirst, 0, toFirst);
   const report = JSON.parse(readFileSync(`${out}.json`, 'utf8')) as Report;
   t.equal(report.tenants, 2, stdout);
+  t.match(report.lostParts, [/^agent \d/]);
   t.ok(!report.trusted && report.audit.faults === 0 && report.audit.acknowledged > 0);
   t.same(await server.sql("SELECT slug FROM tenants WHERE email = 'test-tenant'"), [], 'nothing is left');
 });
@@ -368,7 +372,16 @@ t.test('LOAD-10: the page refers to nothing outside, and escapes', async (t) => 
       trusted: false,
       doubts: [evil],
     },
-    ...{ tenants: 1, sockets: 1, perSecond: 1, storms: [], client: [], left: [evil], seconds: [second, second] },
+    ...{
+      lostParts: [evil],
+      tenants: 1,
+      sockets: 1,
+      perSecond: 1,
+      storms: [],
+      client: [],
+      left: [evil],
+      seconds: [second, second],
+    },
     counts: {
       opened: 1,
       lost: 0,

@@ -1,7 +1,8 @@
 /** The lock between processes (src/files/lock.ts): every order of its steps, and real processes. */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, readdir, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
@@ -12,6 +13,7 @@ import { temporaryFolder } from './support/postgres.js';
 /** What a contender does next, found by running the code up to the first call that has no answer yet. */
 type Step =
   | { readonly kind: 'list' }
+  | { readonly kind: 'first' }
   | { readonly kind: 'isHeld' | 'create' | 'remove'; readonly number: number }
   | { readonly kind: 'end'; readonly number: number | undefined };
 
@@ -30,6 +32,7 @@ function nextStep(known: readonly unknown[]): Step {
   };
   const files: LockFiles = {
     list: () => call({ kind: 'list' }) as number[],
+    first: () => call({ kind: 'first' }) as number,
     isHeld: (number) => call({ kind: 'isHeld', number }) as boolean,
     create: (number) => call({ kind: 'create', number }) as boolean,
     remove: (number) => void call({ kind: 'remove', number }),
@@ -56,6 +59,9 @@ interface World {
   readonly files: Readonly<Record<number, number>>;
   readonly contenders: readonly Contender[];
   readonly deaths: number;
+  /** Numbers with which a folder without files began, and how often a lock may yet be removed instead of released. */
+  readonly firsts: number;
+  readonly removals: number;
 }
 
 const START: Contender = { state: 'at', known: [], number: 0, tries: 1 };
@@ -67,6 +73,8 @@ function perform(
 ): { files: World['files']; answer: unknown } {
   const { files } = world;
   if (step.kind === 'list') return { files, answer: Object.keys(files).map(Number) };
+  // Random there; the lower one is the worse.
+  if (step.kind === 'first') return { files, answer: 50 - 10 * world.firsts };
   const owner = files[step.number];
   if (step.kind === 'isHeld')
     return { files, answer: owner === undefined || (owner >= 0 && world.contenders[owner]?.state !== 'dead') };
@@ -95,6 +103,10 @@ function* successors(world: World): Generator<World> {
     if (contender.state === 'in') {
       const files = contender.number in world.files ? { ...world.files, [contender.number]: -1 } : world.files;
       yield become(again, { files });
+      if (world.removals > 0) {
+        const { [contender.number]: _, ...left } = world.files;
+        yield become(again, { files: left, removals: world.removals - 1 });
+      }
       continue;
     }
     const step = nextStep(contender.known);
@@ -102,7 +114,8 @@ function* successors(world: World): Generator<World> {
       yield become(step.number === undefined ? again : { state: 'in', number: step.number, known: [] });
     else {
       const { files, answer } = perform(world, who, step);
-      yield become({ known: [...contender.known, answer ?? null] }, { files });
+      const firsts = world.firsts + (step.kind === 'first' ? 1 : 0);
+      yield become({ known: [...contender.known, answer ?? null] }, { files, firsts });
     }
   }
 }
@@ -133,16 +146,17 @@ const FIRST: readonly (readonly [string, World['files']])[] = [
 ];
 
 /** Attempts of each of three, and how many of them may die. More of either takes minutes and finds nothing more. */
-const CASES: readonly (readonly [tries: readonly number[], deaths: number])[] = [
-  [[1, 1, 1], 1],
-  [[2, 1, 1], 0],
+const CASES: readonly (readonly [tries: readonly number[], deaths: number, removals: number])[] = [
+  [[1, 1, 1], 1, 0],
+  [[2, 1, 1], 0, 0],
+  [[1, 1, 1], 0, 2],
 ];
 
 for (const [name, files] of FIRST) {
   t.test(`WORK-05: of three contenders never two have the lock, in any order of their steps: ${name}`, (t) => {
-    for (const [tries, deaths] of CASES) {
+    for (const [tries, deaths, removals] of CASES) {
       const contenders = tries.map((count): Contender => ({ ...START, tries: count }));
-      const { worlds, held, two } = explore({ files, contenders, deaths });
+      const { worlds, held, two } = explore({ files, contenders, deaths, firsts: 0, removals });
       t.equal(two, undefined, `in none of ${worlds} worlds`);
       t.ok(held > 100, 'and it is had');
     }
@@ -194,10 +208,38 @@ t.test(
     if ('lock' in first) first.lock.release();
     t.equal(lockHolder(path), process.pid, 'the end of the one before is over');
     if ('lock' in second) second.lock.release();
-    await writeFile(join(path, '9'), `${NOBODY} 0123456789abcdef`);
+    const top = Math.max(...(await readdir(path)).map(Number));
+    await writeFile(join(path, String(top + 1)), `${NOBODY} 0123456789abcdef`);
     t.equal(lockHolder(path), undefined);
     const third = tryLock(path);
-    t.same(await readdir(path), ['10']);
+    t.same(await readdir(path), [String(top + 2)]);
     if ('lock' in third) third.lock.release();
   },
 );
+
+t.test('WORK-08: a link, and a folder of nobody knows whom, is no lock, and nothing in it is removed', async (t) => {
+  const folder = await temporaryFolder(t);
+  const path = join(folder, 'lock');
+  await mkdir(join(folder, 'mail'));
+  await writeFile(join(folder, 'mail', '7'), 'a letter');
+  await symlink(join(folder, 'mail'), path);
+  t.throws(() => tryLock(path), { code: 'ENOTDIR' });
+  t.same(await readdir(join(folder, 'mail')), ['7']);
+  t.throws(() => tryLock(join(folder, 'nowhere', 'lock')), { code: 'ENOENT' });
+  t.same((await readdir(folder)).sort(), ['lock', 'mail'], 'no folder is made for it');
+});
+
+t.test('WORK-09: a lock that is removed leaves nothing and fails never; who lost it hears of it', async (t) => {
+  const path = join(await temporaryFolder(t), 'lock');
+  const first = tryLock(path);
+  if ('lock' in first) first.lock.remove();
+  t.equal(existsSync(path), false);
+  let told = 0;
+  const second = tryLock(path, { onLost: () => told++, touchEveryMs: 1 });
+  // Taken over while this process was stopped, and removed again.
+  await rm(path, { recursive: true });
+  await until('it is told', () => told > 0);
+  await writeFile(path, 'something else');
+  t.doesNotThrow(() => 'lock' in second && second.lock.remove());
+  t.equal(told, 1);
+});

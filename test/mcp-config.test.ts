@@ -1,6 +1,6 @@
 /** The companion's pairing at rest: where it is, what is in it, and what becomes of a copy, a damaged one, two at once. */
 import { execFileSync } from 'node:child_process';
-import { chmod, mkdir, readdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import type { Identity } from '../src/sdk/identity.js';
@@ -290,8 +290,10 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
   const path = join(paths.folder, 'mcp.lock');
   /** A lock that somebody else took, as the next. */
   const taken = async (by: number): Promise<string> => {
-    const file = join(path, String(Math.max(0, ...(await readdir(path)).map(Number)) + 1));
+    const before = await readdir(path);
+    const file = join(path, String(Math.max(0, ...before.map(Number)) + 1));
     await writeFile(file, `${by} 0123456789abcdef`);
+    for (const name of before) await rm(join(path, name));
     return file;
   };
   await taken(4_194_999);
@@ -317,7 +319,7 @@ t.test('MCP-13: an instance that another one took over from hears of it, and lea
   const path = join(paths.folder, 'mcp.lock');
   let told = 0;
   const attempt = tryLock(path, { onLost: () => told++, touchEveryMs: 1 });
-  const other = join(path, '2');
+  const other = join(path, String(1 + Number((await readdir(path))[0])));
   await writeFile(other, `${process.ppid} fedcba9876543210`);
   // The lock's own timer keeps no process alive.
   await until('it is told', () => told > 0);

@@ -6,7 +6,7 @@ import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { Metrics } from '../src/server/ops/metrics.js';
 import { claim, join, mustWrite, newItem } from './support/devices.js';
 import { until } from './support/events.js';
-import { freePort } from './support/proxies.js';
+import { freePort } from './support/free-port.js';
 import { runServer } from './support/server.js';
 
 /** A sample's value; labels as they are written. */

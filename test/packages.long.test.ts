@@ -13,7 +13,7 @@ import { onOtherSystem, type Step, withoutOtherSystem } from './support/other-sy
 import { RESOLUTIONS, typeProblems } from './support/package-types.js';
 import { broughtInto, fenced, OF_THE_SERVER, packAll, weightOf } from './support/packages.js';
 import { temporaryFolder } from './support/postgres.js';
-import { freePort } from './support/proxies.js';
+import { freePort } from './support/free-port.js';
 
 t.setTimeout(30 * 60_000);
 

@@ -13,7 +13,7 @@ import { preflight, StartError } from '../src/server/app/preflight.js';
 import { readConfig } from '../src/server/config/config.js';
 import { MigrationError } from '../src/server/storage/migrate.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
-import { freePort } from './support/proxies.js';
+import { freePort } from './support/free-port.js';
 import { runSql, spawnServer } from './support/server.js';
 
 t.setTimeout(300_000);

@@ -6,7 +6,7 @@ import { render } from '../src/docs/markdown.js';
 import { readSources } from '../src/docs/site.js';
 import { DOCS_FOLDER, PROJECT_ROOT } from '../src/root.js';
 import { ERROR_NOTES, OPERATOR_NOTES } from '../src/docs/error-notes.js';
-import { freePort } from './support/proxies.js';
+import { freePort } from './support/free-port.js';
 import { runServer } from './support/server.js';
 
 const sources = await readSources(DOCS_FOLDER, []);

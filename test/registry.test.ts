@@ -4,7 +4,7 @@ import { TenantRegistry } from '../src/server/tenant/registry.js';
 import type { TenantSnapshot } from '../src/server/tenant/ports.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
-import { listen } from './support/instances.js';
+import { listen, NOTHING_HEARD } from './support/instances.js';
 import { MemoryLog } from './support/memory-log.js';
 import { openBin } from './support/world.js';
 
@@ -39,7 +39,12 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
         return Promise.resolve(known.map(({ tenantId }) => ({ tenantId, ...log.tenant(tenantId) })));
       },
     },
-    announcer: { announce: () => undefined, publish: () => undefined, subscribe: () => undefined },
+    announcer: {
+      heard: NOTHING_HEARD,
+      announce: () => undefined,
+      publish: () => undefined,
+      subscribe: () => undefined,
+    },
     purger: { purge: () => undefined },
     onFault: (error) => t.fail(String(error)),
     clock,

@@ -159,6 +159,7 @@ function uploading(
   records: Records,
   put: (request: PutRequest) => Promise<unknown>,
   begun: readonly Pick<BegunUpload, 'id' | 'sent'>[] = [],
+  giveUp: (id: string) => Promise<void> = () => Promise.resolve(),
 ) {
   let ids = 0;
   const requests: PutRequest[] = [];
@@ -175,7 +176,7 @@ function uploading(
       uploads: () => Promise.resolve(begun as readonly BegunUpload[]),
       giveUpUpload: (id) => {
         givenUp.push(id);
-        return Promise.resolve();
+        return giveUp(id);
       },
     },
     clock,
@@ -229,6 +230,36 @@ t.test(
     t.equal(records.kept.size, 1);
   },
 );
+
+t.test('WEB-93: an upload that was cancelled without a server is given up when the server is back', async (t) => {
+  const records = new Records();
+  let away = true;
+  const giveUp = (): Promise<void> =>
+    away ? Promise.reject(new NetworkError('network', 'no server')) : Promise.resolve();
+  const first = uploading(records, () => new Promise(() => undefined), [], giveUp);
+  await first.made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
+  await first.made.cancel('id-1');
+  t.same(first.givenUp, ['id-1']);
+  first.clock.advance(60_000);
+  t.same(first.givenUp, ['id-1', 'id-1']);
+  away = false;
+  await setImmediate();
+  first.made.resume();
+  await setImmediate();
+  first.made.resume();
+  t.same(first.givenUp, ['id-1', 'id-1', 'id-1'], 'once it is given up');
+  first.made.close();
+  // The tab was closed before the server was back: nothing of the browser can go on with it.
+  const begun = [
+    { id: 'id-1', sent: 4 },
+    { id: 'id-2', sent: 5 },
+  ];
+  const next = uploading(records, () => new Promise(() => undefined), begun);
+  await next.made.load();
+  t.same(next.givenUp, ['id-1']);
+  t.match(next.made.list.value, [{ name: 'b.bin', done: 5 }]);
+  t.same([...first.problems, ...next.problems], []);
+});
 
 t.test(
   'WEB-53: an upload that met no server is tried again when the line is back; a cancelled one is gone',

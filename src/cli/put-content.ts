@@ -129,6 +129,8 @@ class FileSource implements HeldSource {
   readonly isFile: boolean;
   /** Where it lies, and which file that is, as of when. */
   readonly identity: SourceIdentity;
+  /** Unlike the time of change nobody can set this one back; a move or another mode changes it, too. */
+  private readonly touchedAt: bigint;
 
   private constructor(
     private readonly handle: FileHandle,
@@ -137,6 +139,7 @@ class FileSource implements HeldSource {
   ) {
     this.size = Number(stat.size);
     this.isFile = stat.isFile();
+    this.touchedAt = stat.ctimeNs;
     this.identity = { name: resolve(path), state: `${stat.dev}:${stat.ino}:${stat.mtimeNs}` };
   }
 
@@ -157,6 +160,10 @@ class FileSource implements HeldSource {
   open(): AsyncIterable<Uint8Array> {
     const from = this.isFile ? { start: 0 } : {};
     return createReadStream(this.path, { fd: this.handle, autoClose: false, highWaterMark: READ_BYTES, ...from });
+  }
+
+  async isTouched(): Promise<boolean> {
+    return this.isFile && (await this.handle.stat({ bigint: true })).ctimeNs !== this.touchedAt;
   }
 
   /** Its first bytes, at most `most`. Regular files only. */

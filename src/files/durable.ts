@@ -39,6 +39,12 @@ export async function syncFolder(folder: string): Promise<void> {
 export const tempSibling = (path: string, ending: string): string =>
   join(dirname(path), `.${basename(path)}.${randomBytes(8).toString('hex')}${ending}`);
 
+/** Throws `EEXIST` where something has the name, be it a link that leads nowhere. */
+export async function expectFree(path: string): Promise<void> {
+  if ((await ifThere(() => lstat(path))) !== undefined)
+    throw Object.assign(new Error(`EEXIST: ${path} exists already`), { code: 'EEXIST' });
+}
+
 /** Errors of file systems without hard links, such as FAT. */
 const NO_LINKS: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
 
@@ -53,8 +59,7 @@ export async function placeFile(temporary: string, path: string, existing: 'repl
     await link(temporary, path);
   } catch (error) {
     if (!NO_LINKS.has(errorCode(error))) throw error;
-    if ((await ifThere(() => lstat(path))) !== undefined)
-      throw Object.assign(new Error(`EEXIST: ${path} exists already`), { code: 'EEXIST' });
+    await expectFree(path);
     return rename(temporary, path);
   }
   await rm(temporary, { force: true });

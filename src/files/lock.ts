@@ -4,14 +4,25 @@
  * its process is gone, after a while if another process has its id. Waiting for the lock is up to the caller.
  *
  * A number is never used twice: to take a released or abandoned lock is to create the next higher file exclusively,
- * which only one process can do. A released lock keeps its file, with an old time of last touch: without it the numbers
- * would restart, and a process that listed the folder before could create a number that is no longer the next.
+ * which only one process can do. A released lock keeps its file, with an old time of last touch. Where a lock was
+ * removed the numbers begin anew, anywhere; a process that listed the folder before may still create a higher one. So
+ * whoever then finds a file that it had not listed has not taken the lock.
  */
-import { randomBytes } from 'node:crypto';
-import { mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { randomBytes, randomInt } from 'node:crypto';
+import {
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
-import { FILE_MODE, FOLDER_MODE } from './durable.js';
+import { FILE_MODE, FOLDER_MODE, POSIX } from './durable.js';
 import { ifThereSync } from './there.js';
 
 const TOUCH_EVERY_MS = 2_000;
@@ -23,6 +34,8 @@ const ABANDONED_AFTER_MS = 20_000;
  */
 const OWN_PID_AFTER_MS = 5_000;
 const LONG_AGO = new Date(0);
+/** First numbers are below it. Rising by one for each taking, none gets as long as the longest name. */
+const FIRST_MAX = 2 ** 40;
 
 /** Owner texts of the locks that this process holds. */
 const own = new Set<string>();
@@ -31,7 +44,7 @@ const own = new Set<string>();
 export interface FileLock {
   /** Releases it; no effect on a lock that another process has taken over. */
   release(): void;
-  /** Releases it, and leaves nothing in the folder where it lies: for a lock beside a user's own files. */
+  /** Releases it, and leaves nothing beside its path where that can be: for a lock beside a user's own files. */
   remove(): void;
 }
 
@@ -52,6 +65,8 @@ export interface LockFiles {
   list(): readonly number[];
   /** Whether the file's holder is alive and has not released it; true also for a file that was removed meanwhile. */
   isHeld(number: number): boolean;
+  /** A number for a folder without files: none that was ever used there. */
+  first(): number;
   /** Creates a file exclusively; false if it exists. */
   create(number: number): boolean;
   remove(number: number): void;
@@ -59,24 +74,25 @@ export interface LockFiles {
 
 /** The number by which the caller now holds the lock; undefined: another process holds it, or was faster. */
 export function take(files: LockFiles): number | undefined {
-  const top = highest(files.list());
-  if (top > 0 && files.isHeld(top)) return undefined;
-  const mine = top + 1;
+  const before = files.list();
+  if (before.some((number) => files.isHeld(number))) return undefined;
+  const mine = before.length === 0 ? files.first() : highest(before) + 1;
   if (!files.create(mine)) return undefined;
-  // Between listing and creating, others may have used this number and removed its file. Not if it is the highest: a
-  // file is removed only by the creator of a higher one.
-  const now = files.list();
-  if (highest(now) > mine) {
+  // Between listing and creating, others may have taken the lock, released and removed it, and taken it again.
+  if (files.list().some((number) => number !== mine && !before.includes(number))) {
     files.remove(mine);
     return undefined;
   }
-  for (const number of now) if (number < mine) files.remove(number);
+  for (const number of before) files.remove(number);
   return mine;
 }
 
 const highest = (numbers: readonly number[]): number => Math.max(0, ...numbers);
 
-/** One attempt to take the lock `path`, in a folder that exists. Throws the system's error. */
+/**
+ * One attempt to take the lock `path`, in a folder that exists. Throws the system's error, and `ENOTDIR` where a link or
+ * another user's folder has the name: files of the user would be removed there.
+ */
 export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }: LockOptions = {}): Attempt {
   const owner = `${process.pid} ${randomBytes(8).toString('hex')}`;
   const number = take(filesOf(path, owner));
@@ -85,7 +101,7 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
   const file = join(path, String(number));
   const touching = setInterval(() => {
     touch(file, new Date());
-    if (!isLost(path, number)) return;
+    if (!isLost({ path, number, owner })) return;
     clearInterval(touching);
     onLost?.();
   }, touchEveryMs);
@@ -100,12 +116,12 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
       remove: () => {
         clearInterval(touching);
         own.delete(owner);
-        // By its name, and then the folder only if it is empty: another process may take the lock in between.
-        rmSync(file, { force: true });
         try {
+          // By its name, and then the folder only if it is empty: another process may take the lock in between.
+          rmSync(file, { force: true });
           rmdirSync(path);
-        } catch (error) {
-          if (!['ENOTEMPTY', 'EEXIST', 'ENOENT'].includes(errorCode(error))) throw error;
+        } catch {
+          // Taken by another process, or not to be removed: what is left is touched no more, and so abandoned.
         }
       },
     },
@@ -129,6 +145,7 @@ function filesOf(path: string, owner: string): LockFiles {
       const found = contentOf(fileOf(number));
       return found === undefined || !isAbandoned(fileOf(number), found);
     },
+    first: () => randomInt(1, FIRST_MAX),
     create: (number) => {
       try {
         writeFileSync(fileOf(number), owner, { flag: 'wx', mode: FILE_MODE });
@@ -144,14 +161,28 @@ function filesOf(path: string, owner: string): LockFiles {
 }
 
 function makeFolder(path: string): void {
-  const make = (): unknown => mkdirSync(path, { recursive: true, mode: FOLDER_MODE });
-  try {
-    make();
-  } catch (error) {
-    if (errorCode(error) !== 'EEXIST') throw error;
-    // Earlier versions used a file of this name.
+  if (made(path)) return;
+  const found = ifThereSync(() => lstatSync(path));
+  // Earlier versions used a file of this name.
+  if (found?.isFile() === true) {
     rmSync(path, { force: true });
-    make();
+    made(path);
+    return;
+  }
+  const user = process.getuid?.();
+  const own = !POSIX || user === 0 || found?.uid === user;
+  if (found !== undefined && !(found.isDirectory() && own))
+    throw Object.assign(new Error(`ENOTDIR: ${path} is no folder of this user`), { code: 'ENOTDIR' });
+}
+
+/** False: something has the name. */
+function made(path: string): boolean {
+  try {
+    mkdirSync(path, { mode: FOLDER_MODE });
+    return true;
+  } catch (error) {
+    if (errorCode(error) === 'EEXIST') return false;
+    throw error;
   }
 }
 
@@ -197,9 +228,10 @@ function isAbandoned(file: string, found: string): boolean {
  */
 const ageOf = (file: string): number | undefined => ifThereSync(() => Math.abs(Date.now() - statSync(file).mtimeMs));
 
-function isLost(path: string, number: number): boolean {
+/** Its file was removed by another process, which may have removed the lock after that; or is about to be. */
+function isLost({ path, number, owner }: { readonly path: string; readonly number: number; readonly owner: string }) {
   try {
-    return highest(numbersIn(path)) > number;
+    return highest(numbersIn(path)) > number || contentOf(join(path, String(number))) !== owner;
   } catch {
     // Unknown; the next check decides.
     return false;

@@ -6,14 +6,16 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { StringDecoder } from 'node:string_decoder';
+import { systemClock, type Clock, type Timer } from '../protocol/clock.js';
 
 const NONCE = /^[0-9a-f]{32}$/;
 const LINE_MAX = 64 * 1024 * 1024;
-/** Before the other side has shown that it has the secret. */
+/** Before the other side has shown by its first message, a ping, that it has the secret. */
 const FIRST_MAX = 4_096;
-/** A dead machine is noticed after this: either side says something each second of a run, or a `ping`. */
+/** A dead machine is noticed after this: either side says something each second of a run, or a `ping`. Who has the secret has as long to show it. */
 const SILENT_MS = 20_000;
 const PING_MS = 5_000;
+const PING = { ping: true };
 
 /** One side of a connection. */
 export class Channel {
@@ -23,11 +25,13 @@ export class Channel {
   private buffer = '';
   private sent = 0;
   private received = 0;
-  private readonly waiting: string[] = [];
-  private readonly ping: NodeJS.Timeout;
+  private readonly waiting: unknown[] = [PING];
+  private silence: Timer | undefined;
+  private ping: Timer | undefined;
 
   /**
    * @param options.role `a`: the agent's side, `c`: the coordinator's.
+   * @param options.onMessage gives why the connection has to end; undefined: it goes on.
    * @param options.onEnd is called once; `text` says why.
    */
   constructor(
@@ -35,38 +39,55 @@ export class Channel {
     private readonly options: {
       readonly role: 'a' | 'c';
       readonly secret: string;
-      readonly onMessage: (message: unknown) => void;
+      readonly onMessage: (message: unknown) => string | undefined;
       readonly onEnd: (text: string) => void;
     },
+    private readonly clock: Clock = systemClock,
   ) {
     let reason = 'the connection ended';
-    socket.setNoDelay(true);
-    socket.setTimeout(SILENT_MS, () => {
-      reason = 'nothing was heard for 20 s';
+    const cut = (why: string): void => {
+      reason = why;
       socket.destroy();
-    });
+    };
+    // What this side sends proves nothing of the other one: a time-out of the socket would be renewed by it.
+    const heard = (): void => {
+      this.silence?.cancel();
+      this.silence = clock.setTimer(SILENT_MS, () => cut('nothing was heard for 20 s'));
+    };
+    socket.setNoDelay(true);
     socket.on('data', (bytes: Buffer) => {
       const fault = this.read(bytes);
-      if (fault === undefined) return;
-      reason = fault;
-      socket.destroy();
+      if (fault !== undefined) cut(fault);
+      else if (this.received > 0) heard();
     });
     socket.on('error', (error) => {
       reason = error.message;
     });
     socket.on('close', () => {
-      clearInterval(this.ping);
+      this.silence?.cancel();
+      this.ping?.cancel();
       options.onEnd(reason);
     });
-    this.ping = setInterval(() => this.send({ ping: true }), PING_MS);
+    heard();
+    this.pingLater();
     socket.write(`${this.nonce}\n`);
+  }
+
+  private pingLater(): void {
+    this.ping = this.clock.setTimer(PING_MS, () => {
+      this.send(PING);
+      this.pingLater();
+    });
   }
 
   /** Sends a message, once the other side has named its nonce. */
   send(message: unknown): void {
+    if (this.other === undefined) {
+      this.waiting.push(message);
+      return;
+    }
     const text = JSON.stringify(message);
-    if (this.other === undefined) this.waiting.push(text);
-    else this.socket.write(`${this.mac(this.options.role, this.sent++, text)} ${text}\n`);
+    this.socket.write(`${this.mac(this.options.role, this.sent++, text)} ${text}\n`);
   }
 
   end(): void {
@@ -95,16 +116,20 @@ export class Channel {
     if (this.other === undefined) {
       if (!NONCE.test(line)) return 'it is no part of a load test';
       this.other = line;
-      for (const text of this.waiting.splice(0)) this.send(JSON.parse(text));
+      for (const message of this.waiting.splice(0)) this.send(message);
       return undefined;
     }
     const [mac, text] = [line.slice(0, 64), line.slice(65)];
     const right = Buffer.from(this.mac(this.options.role === 'a' ? 'c' : 'a', this.received++, text));
     const given = Buffer.from(mac);
     if (given.length !== right.length || !timingSafeEqual(given, right)) return 'it has another secret';
-    const message: unknown = JSON.parse(text);
+    let message: unknown;
+    try {
+      message = JSON.parse(text);
+    } catch {
+      return 'a message that is no JSON';
+    }
     if (typeof message === 'object' && message !== null && 'ping' in message) return undefined;
-    this.options.onMessage(message);
-    return undefined;
+    return this.options.onMessage(message);
   }
 }

@@ -2,13 +2,11 @@
 import { makeDeleteTag } from '../crypto/item-tag.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
-import { delay, systemClock } from '../protocol/clock.js';
 import { array, object, string } from '../sdk/reader.js';
 import { rowsOf } from './audit.js';
 import type { FleetTenant } from './fleet.js';
-import { Refused, type Answer, type Ask, type Target } from './target.js';
+import { askUntil, type Answer, type Ask, type Target } from './target.js';
 
-const ATTEMPTS = 20;
 const PAGE = 1_000;
 const binList = object({ bins: array(object({ id: string })) });
 
@@ -20,17 +18,15 @@ export class Cleaner {
     private readonly parts: { readonly sodium: Sodium; readonly target: Target; readonly tenant: FleetTenant },
   ) {}
 
-  /** Makes the bin of the run. */
+  /** Makes the bin of the run. Throws `Refused` `conflict` where there is one: that one is somebody's, and stays. */
   async makeBin(id: string): Promise<void> {
     await this.ask({ method: 'POST', path: '/api/bins', body: JSON.stringify({ id, slug: id }) });
   }
 
-  /** Bins whose id begins so. */
-  async bins(prefix: string): Promise<string[]> {
+  /** Whether the tenant has this bin. */
+  async has(bin: string): Promise<boolean> {
     const { body } = await this.ask({ method: 'GET', path: '/api/bins' });
-    return binList(body, '')
-      .bins.map(({ id }) => id)
-      .filter((id) => id.startsWith(prefix));
+    return binList(body, '').bins.some(({ id }) => id === bin);
   }
 
   /** Deletes the items of a bin and the bin; their tombstones stay, as those of all items. Gives the number of items. */
@@ -53,16 +49,11 @@ export class Cleaner {
     return removed;
   }
 
-  private async ask(ask: Ask): Promise<Answer> {
+  private ask(ask: Ask): Promise<Answer> {
     const { target, tenant } = this.parts;
-    for (let attempt = 1; ; attempt++) {
+    return askUntil(() => {
       const token = tenant.devices[this.turn++ % tenant.devices.length]?.token ?? '';
-      try {
-        return await target.ask({ ...ask, host: tenant.host, token });
-      } catch (error) {
-        if (!(error instanceof Refused) || !error.passing || attempt >= ATTEMPTS) throw error;
-        await delay(systemClock, error.waitMs ?? 1_000);
-      }
-    }
+      return target.ask({ ...ask, host: tenant.host, token });
+    });
   }
 }

@@ -3,8 +3,9 @@ import { systemClock } from '../protocol/clock.js';
 import { asError } from '../protocol/error-code.js';
 import { object, string } from '../sdk/reader.js';
 import type { Release } from '../terminal/output.js';
-import { PREFIX, removeTenant, testTenants } from './fleet.js';
-import { CrewError, type Crew, type CrewEvents, type Phase } from './orders.js';
+import { CommandError, EXIT } from '../terminal/terminal.js';
+import { removeTenant, testTenants } from './fleet.js';
+import type { Crew, CrewEvents, Phase } from './orders.js';
 import type { Plan } from './plan.js';
 import { sharesOf } from './remote-crew.js';
 import { reportOf, Timeline, type Report, type Second } from './report.js';
@@ -18,11 +19,16 @@ export class Coordinator {
   readonly timeline = new Timeline();
   private readonly results: PartResult[] = [];
   private readonly lost = new Map<string, string>();
+  /** What could not be removed, and why. */
+  left: readonly string[] = [];
 
   /** Of the crews: to be given to each. */
   readonly events: CrewEvents = {
     onTick: (part, tick) => this.timeline.add(part, tick),
     onResult: (result) => this.results.push(result),
+    onLeft: (left) => {
+      this.left = [...this.left, ...left];
+    },
   };
 
   constructor(
@@ -42,18 +48,24 @@ export class Coordinator {
   }
 
   /**
-   * Runs it. Rejects where it cannot begin, and when interrupted; what was made is removed in either case. A crew that is
-   * lost later is in the report.
+   * Runs it. Rejects where it cannot begin, and when interrupted; what was made is removed in either case, and what could
+   * not be is in `left`. A crew that is lost later is in the report.
    */
   async run(crews: readonly Crew[]): Promise<Report> {
-    const { plan, load, signal } = this.options;
+    const { plan, load, signal, onPhase } = this.options;
     const at = systemClock.now();
     const server = await this.release();
+    if ((await this.tenants(() => Promise.resolve())) > 0)
+      throw new CommandError(
+        EXIT.usage,
+        `there are tenants of a run ${plan.name}`,
+        'Take another --name, or remove them: service-load clean --name.',
+      );
     const shares = sharesOf(crews);
     const interrupted = (): void => void this.all(crews, 'remove');
     signal.addEventListener('abort', interrupted, { once: true });
     try {
-      this.options.onPhase('prepare');
+      onPhase('prepare');
       await Promise.all(
         crews.map((crew, place) =>
           crew.perform({ phase: 'prepare', plan, ...(shares[place] === undefined ? {} : { share: shares[place] }) }),
@@ -61,21 +73,18 @@ export class Coordinator {
       );
       for (const phase of ['connect', 'write', 'finish'] as const) {
         signal.throwIfAborted();
-        this.options.onPhase(phase);
+        onPhase(phase);
         await this.all(crews, phase);
       }
     } finally {
       signal.removeEventListener('abort', interrupted);
-      if (this.results.length === 0) {
-        await this.all(crews, 'remove');
-        await this.removeRest();
-      }
+      onPhase('remove');
+      await this.all(crews, 'remove');
+      await this.removeRest();
     }
     signal.throwIfAborted();
-    const left = [...this.results.flatMap((result) => result.left), ...(await this.removeRest())];
-    const { results, timeline } = this;
-    const lost = [...this.lost.values()];
-    return reportOf({ plan, at, load, server, results, timeline, lost, left });
+    const { results, timeline, left } = this;
+    return reportOf({ plan, at, load, server, results, timeline, lostParts: [...this.lost.values()], left });
   }
 
   /** Every crew that is there does it; one that fails is out of the run. */
@@ -86,8 +95,7 @@ export class Coordinator {
         try {
           await crew.perform({ phase });
         } catch (error) {
-          if (phase === 'remove' && !(error instanceof CrewError && !error.gone)) return;
-          this.lost.set(crew.name, asError(error).message);
+          if (!this.lost.has(crew.name)) this.lost.set(crew.name, asError(error).message);
           // Those of its processes that are left must not go on.
           if (phase !== 'remove') await crew.perform({ phase: 'remove' }).catch(() => undefined);
         }
@@ -95,17 +103,27 @@ export class Coordinator {
     );
   }
 
-  /** Tenants whose process died: they are this run's by their names. */
-  private async removeRest(): Promise<string[]> {
+  /** Tenants whose process died, or could not remove them: they are this run's by their names. */
+  private async removeRest(): Promise<void> {
     const { adminToken, plan } = this.options;
-    if (adminToken === undefined) return [];
+    if (adminToken === undefined || (this.lost.size === 0 && this.left.length === 0)) return;
+    try {
+      await this.tenants((target, slug) => removeTenant(target, slug, adminToken));
+      this.left = this.left.filter((text) => !text.startsWith(`${plan.name}-`));
+    } catch (error) {
+      this.left = [...this.left, `${plan.name}-...: ${asError(error).message}`];
+    }
+  }
+
+  /** Calls `use` with each tenant of this name; gives their number. */
+  private async tenants(use: (target: Target, slug: string) => Promise<void>): Promise<number> {
+    const { adminToken, plan } = this.options;
+    if (adminToken === undefined) return 0;
     const target = new Target(plan.url, { connections: 8, from: [] });
     try {
-      for (const slug of await testTenants(target, adminToken, `${plan.name}-`))
-        await removeTenant(target, slug, adminToken);
-      return [];
-    } catch (error) {
-      return [`${PREFIX}...: ${asError(error).message}`];
+      const slugs = await testTenants(target, adminToken, `${plan.name}-`);
+      for (const slug of slugs) await use(target, slug);
+      return slugs.length;
     } finally {
       target.close();
     }

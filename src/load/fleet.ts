@@ -4,10 +4,11 @@ import type { KeyPair, Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { delay, systemClock } from '../protocol/clock.js';
 import { KEY_BYTES } from '../protocol/limits.js';
-import { array, boolean, bytes as bytesOf, nullable, object, string, ulidText } from '../sdk/reader.js';
+import { ProtocolError } from '../sdk/errors.js';
+import { array, boolean, bytes as bytesOf, nullable, object, string, ulidText, type Read } from '../sdk/reader.js';
 import { ulid } from '../sdk/ulid.js';
 import { shareOf, type Plan, type Share } from './plan.js';
-import { Refused, type Target } from './target.js';
+import { askUntil, Refused, type Target } from './target.js';
 
 /** A device of the run. */
 export interface FleetDevice {
@@ -46,7 +47,7 @@ const freshDevice = (sodium: Sodium, masterKey: Uint8Array): Omit<FleetDevice, '
   return { id, keys, publicKey: keys.publicKey, cert: certifyDevice(sodium, masterKey, { id, ...keys }) };
 };
 
-/** Runs `work` for each of `count` numbers, a few at once. */
+/** Runs `work` for each of `count` numbers, a few at once. Throws the first failure, when none is under way any more. */
 export async function forEach(
   count: number,
   work: (at: number) => Promise<void>,
@@ -56,15 +57,23 @@ export async function forEach(
   const lane = async (): Promise<void> => {
     while (next < count) await work(next++);
   };
-  await Promise.all(Array.from({ length: Math.min(atOnce, count) }, lane));
+  const lanes = Array.from({ length: Math.min(atOnce, count) }, () =>
+    lane().catch((error: unknown) => {
+      next = count;
+      throw error;
+    }),
+  );
+  const failed = (await Promise.allSettled(lanes)).find((one) => one.status === 'rejected');
+  if (failed !== undefined) throw failed.reason;
 }
 
-/** Makes the tenants of this process. What was made before a failure is in `into`, to be removed. */
+/** Makes the tenants of this process. `onMade` gets each as soon as it is there, to be removed also after a failure. */
 export async function makeTenants(
   { sodium, target, adminToken }: { readonly sodium: Sodium; readonly target: Target; readonly adminToken: string },
   { plan, share, signal }: { readonly plan: Plan; readonly share: Share; readonly signal: AbortSignal },
-  into: FleetTenant[],
+  onMade: (tenant: FleetTenant) => void,
 ): Promise<void> {
+  let last: FleetTenant | undefined;
   await forEach(shareOf(plan.tenants, share), async (at) => {
     signal.throwIfAborted();
     const masterKey = sodium.random(KEY_BYTES);
@@ -80,14 +89,14 @@ export async function makeTenants(
     });
     const path = '/api/admin/test-tenants';
     const reply = made((await target.ask({ method: 'POST', path, token: adminToken, body })).body, '');
-    into.push({
+    last = {
       ...{ host: new URL(reply.url).host, slug: subdomain, masterKey, binId: 'inbox' },
       devices: devices.map(({ id, publicKey, cert }, nth) => ({
         ...{ id, publicKey, cert, token: reply.tokens[nth] ?? '' },
       })),
-    });
+    };
+    onMade(last);
   });
-  const last = into.at(-1);
   if (last !== undefined) await known(target, last);
 }
 
@@ -107,20 +116,22 @@ async function known(target: Target, { host, devices }: FleetTenant): Promise<vo
   }
 }
 
-/** Removes a test tenant with all it has; one that is gone is no error. */
+/** Requests that remove one tenant: the server removes 20,000 items by each. */
+const REMOVALS_MAX = 1_000;
+
+/** Removes a test tenant with all it has; one that is gone is no error. Throws `Refused`. */
 export async function removeTenant(target: Target, slug: string, adminToken: string): Promise<void> {
-  for (;;) {
+  const path = `/api/admin/test-tenants/${encodeURIComponent(slug)}`;
+  for (let requests = 0; requests < REMOVALS_MAX; requests++) {
     try {
-      const path = `/api/admin/test-tenants/${encodeURIComponent(slug)}`;
-      const { body } = await target.ask({ method: 'DELETE', path, token: adminToken });
+      const { body } = await askUntil(() => target.ask({ method: 'DELETE', path, token: adminToken }));
       if (removal(body, '').removed) return;
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      if (error.code === 'tenant_not_found' || error.code === 'not_found') return;
-      if (!error.passing) throw error;
-      await delay(systemClock, error.waitMs ?? 1_000);
+      if (error instanceof Refused && ['tenant_not_found', 'not_found'].includes(error.code)) return;
+      throw error;
     }
   }
+  throw new Refused('not_removed_yet', 200);
 }
 
 const removal = object({ removed: boolean });
@@ -164,17 +175,16 @@ const deviceList = object({
 export const DEVICE_LIST_MAX = 256 * 1024 * 1024;
 
 /**
- * The tenants of a list that fall to this process; their items go into a bin of the run's own. Throws `ProtocolError`
- * for anything that is no list.
+ * The tenants of a list that fall to this process, and how many there are `inAll`; their items go into a bin of the
+ * run's own. Throws `ProtocolError` for anything that is no list.
  */
 export function readDeviceList(
   sodium: Sodium,
   text: string,
   { plan, share }: { readonly plan: Pick<Plan, 'name'>; readonly share: Share },
-): FleetTenant[] {
-  const { format, tenants } = deviceList(JSON.parse(text) as unknown, '');
-  if (format !== 'service-load-devices') throw new TypeError('this is no list of `service-load devices`');
-  return tenants
+): { readonly own: FleetTenant[]; readonly inAll: number } {
+  const tenants = listedIn(text);
+  const own = tenants
     .filter((_, at) => at % share.parts === share.part)
     .map(({ host, masterKey, devices }): FleetTenant => ({
       ...{ host: host ?? undefined, slug: undefined, masterKey, binId: plan.name },
@@ -182,4 +192,16 @@ export function readDeviceList(
         return { id, token, publicKey, cert: certifyDevice(sodium, masterKey, { id, publicKey }) };
       }),
     }));
+  return { own, inAll: tenants.length };
+}
+
+function listedIn(text: string): Read<typeof deviceList>['tenants'] {
+  try {
+    const { format, tenants } = deviceList(JSON.parse(text), '');
+    if (format === 'service-load-devices') return tenants;
+  } catch (error) {
+    // Its message quotes the text, which holds keys.
+    if (!(error instanceof SyntaxError)) throw error;
+  }
+  throw new ProtocolError('this is no list of `service-load devices`');
 }

@@ -37,8 +37,8 @@ export class Ledger {
   readonly changes = new Map<number, Change>();
   /** The last version of each device's changes. */
   private readonly lastBy: number[] = [];
-  /** Versions that were answered for two changes: a fault of the server. */
-  readonly twice: number[] = [];
+  /** What the server did wrong during the run. */
+  readonly faults = new Set<string>();
   /** Versions of items that this run did not write, as sockets had them. */
   readonly foreign = new Set<number>();
   /** Items that may be replaced, deleted or read. */
@@ -65,7 +65,7 @@ export class Ledger {
 
   /** The change under way is acknowledged as `version`. */
   acknowledge(entry: Entry, version: number, { device, deletes }: { device: number; deletes: boolean }): void {
-    if (this.changes.has(version)) this.twice.push(version);
+    if (this.changes.has(version)) this.faults.add(`version ${version} was answered for two changes`);
     this.changes.set(version, { entry, device, sentAt: entry.sentAt, deletes });
     for (let by = this.lastBy.length; by <= device; by++) this.lastBy.push(0);
     this.lastBy[device] = Math.max(this.lastBy[device] ?? 0, version);

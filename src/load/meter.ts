@@ -6,6 +6,10 @@ import { KINDS, type Kind } from './plan.js';
 export const SERIES = ['connect', 'caughtUp', 'reconnect', 'push', 'answer', 'lag'] as const;
 export type Series = (typeof SERIES)[number];
 
+/** What is timed second by second too, for the charts. */
+const CHARTED = ['connect', 'push'] as const;
+type Charted = (typeof CHARTED)[number];
+
 /** One second of a process. */
 export interface Tick {
   /** Since the first socket was to be opened. */
@@ -19,7 +23,7 @@ export interface Tick {
   readonly pushed: number;
   /** By code. */
   readonly errors: Readonly<Record<string, number>>;
-  readonly timed: Readonly<Record<Series, Buckets>>;
+  readonly timed: Readonly<Record<Charted, Buckets>>;
 }
 
 /** A process's sums. */
@@ -43,28 +47,51 @@ const histograms = <K extends string>(names: readonly K[]): Record<K, Histogram>
 const bucketsOf = <K extends string>(all: Record<K, Histogram>): Record<K, Buckets> =>
   Object.fromEntries(Object.entries<Histogram>(all).map(([name, one]) => [name, one.buckets])) as Record<K, Buckets>;
 
-class Counts {
+const COUNTED = ['opened', 'lost', 'done', 'pushed'] as const;
+
+/** Counts and times of one process, or of several. */
+export class Counts<S extends Series = Charted> {
   opened = 0;
   lost = 0;
   done = 0;
   pushed = 0;
   readonly errors = new Map<string, number>();
-  readonly timed = histograms(SERIES);
+  readonly timed: Readonly<Record<S, Histogram>>;
+
+  constructor(private readonly series: readonly S[]) {
+    this.timed = histograms(series);
+  }
+
+  error(code: string, times = 1): void {
+    const name = this.errors.has(code) || this.errors.size < CODES_MAX ? code : 'other';
+    this.errors.set(name, (this.errors.get(name) ?? 0) + times);
+  }
+
+  /** Adds those of others. */
+  merge(more: Omit<Tick, 'timed'> & { readonly timed: Readonly<Record<S, Buckets>> }): void {
+    for (const what of COUNTED) this[what] += more[what];
+    for (const [code, times] of Object.entries(more.errors)) this.error(code, times);
+    for (const name of this.series) this.timed[name].merge(more.timed[name]);
+  }
 }
+
+/** Counts of one second. */
+export const ofSecond = (): Counts => new Counts(CHARTED);
 
 /** Counts and times. */
 export class Meter {
   /** Sockets that are open and caught up now. */
   sockets = 0;
-  private readonly all = new Counts();
-  private second = new Counts();
+  private readonly all = new Counts(SERIES);
+  private second = ofSecond();
   private number = 0;
   private readonly done = Object.fromEntries(KINDS.map((kind) => [kind, 0])) as Record<Kind, number>;
   private readonly answers = histograms(KINDS);
 
   /** Times something; `measured`: it counts in the sums too. */
   time(series: Series, us: number, measured = true): void {
-    this.second.timed[series].record(us);
+    const charted: Readonly<Partial<Record<Series, Histogram>>> = this.second.timed;
+    charted[series]?.record(us);
     if (measured) this.all.timed[series].record(us);
   }
 
@@ -76,22 +103,20 @@ export class Meter {
     this.count('done');
   }
 
-  count(what: 'opened' | 'lost' | 'done' | 'pushed'): void {
+  count(what: (typeof COUNTED)[number]): void {
     this.second[what]++;
     this.all[what]++;
   }
 
   error(code: string): void {
-    for (const { errors } of [this.second, this.all]) {
-      const name = errors.has(code) || errors.size < CODES_MAX ? code : 'other';
-      errors.set(name, (errors.get(name) ?? 0) + 1);
-    }
+    this.second.error(code);
+    this.all.error(code);
   }
 
   /** Ends the second. */
   tick(): Tick {
     const { opened, lost, done, pushed, errors, timed } = this.second;
-    this.second = new Counts();
+    this.second = ofSecond();
     return {
       ...{ second: this.number++, sockets: this.sockets, opened, lost, done, pushed },
       ...{ errors: Object.fromEntries(errors), timed: bucketsOf(timed) },

@@ -1,28 +1,32 @@
 /** What the coordinator orders of the processes of a run, and what they tell it. */
+import { sanitizeText } from '../protocol/sanitize.js';
 import type { Tick } from './meter.js';
 import type { Plan, Share } from './plan.js';
 import type { Access, PartResult } from './worker.js';
 
 /** The phases of a run, in their order; `remove` ends it at any time. */
-export const PHASES = ['prepare', 'connect', 'write', 'finish', 'remove'] as const;
-export type Phase = (typeof PHASES)[number];
+export type Phase = 'prepare' | 'connect' | 'write' | 'finish' | 'remove';
 
-/** An order; `prepare` comes with what it needs. */
+/** An order as it goes to another machine; `prepare` comes with what it needs. */
 export interface Order {
   readonly phase: Phase;
   readonly plan?: Plan;
   /** Of the first process that gets it; the others follow. */
   readonly share?: Share;
-  /** Within a machine only. */
+}
+
+/** An order within a machine. */
+export interface LocalOrder extends Order {
   readonly access?: Access;
 }
 
-/** News of a process. */
+/** News of a process. `left`: what it could not remove, and why. */
 export type News =
   | { readonly news: 'done'; readonly phase: Phase }
   | { readonly news: 'failed'; readonly phase: Phase; readonly text: string }
   | { readonly news: 'tick'; readonly part: number; readonly tick: Tick }
-  | { readonly news: 'result'; readonly result: PartResult };
+  | { readonly news: 'result'; readonly result: PartResult }
+  | { readonly news: 'left'; readonly left: readonly string[] };
 
 /** Processes that act as one: those of a machine. */
 export interface Crew {
@@ -38,17 +42,74 @@ export interface Crew {
 export interface CrewEvents {
   readonly onTick: (part: number, tick: Tick) => void;
   readonly onResult: (result: PartResult) => void;
+  readonly onLeft: (left: readonly string[]) => void;
 }
 
 /** A process or a machine that does not answer any more, or could not do what it was to. */
 export class CrewError extends Error {
   override readonly name = 'CrewError';
+}
+
+/** The other end of orders, a process or an agent: it performs one at a time. */
+export class Peer implements Crew {
+  readonly name: string;
+  readonly processes: number;
+  private current: { readonly phase: Phase; readonly outcome: Promise<void> } | undefined;
+  private settle: (error?: Error) => void = () => undefined;
+  private gone: string | undefined;
 
   constructor(
-    message: string,
-    /** It is gone, and cannot be given another order. */
-    readonly gone = false,
+    private readonly options: {
+      readonly name: string;
+      readonly processes: number;
+      readonly events: CrewEvents;
+      readonly send: (order: LocalOrder) => void;
+      readonly end: () => void;
+    },
   ) {
-    super(message);
+    this.name = options.name;
+    this.processes = options.processes;
+  }
+
+  /** `remove` may overtake another order, which then rejects. An order that is under way is not given again. */
+  perform(order: LocalOrder): Promise<void> {
+    const { phase } = order;
+    if (this.gone !== undefined) return Promise.reject(this.failure(this.gone));
+    if (this.current?.phase === phase) return this.current.outcome;
+    this.settle(this.failure('interrupted'));
+    const outcome = new Promise<void>((resolve, reject) => {
+      this.settle = (error) => {
+        this.current = undefined;
+        if (error === undefined) resolve();
+        else reject(error);
+      };
+    });
+    this.current = { phase, outcome };
+    this.options.send(order);
+    return outcome;
+  }
+
+  end(): void {
+    if (this.gone === undefined) this.options.end();
+  }
+
+  heard(news: News): void {
+    const { events } = this.options;
+    if (news.news === 'tick') events.onTick(news.part, news.tick);
+    else if (news.news === 'result') events.onResult(news.result);
+    else if (news.news === 'left') events.onLeft(news.left);
+    // The outcome of an order that was overtaken says nothing of the present one.
+    else if (news.phase === this.current?.phase)
+      this.settle(news.news === 'done' ? undefined : this.failure(news.text.slice(0, 500)));
+  }
+
+  /** It does nothing more. */
+  lost(text: string): void {
+    this.gone ??= text;
+    this.settle(this.failure(text));
+  }
+
+  private failure(text: string): CrewError {
+    return new CrewError(`${this.name}: ${sanitizeText(text)}`);
   }
 }

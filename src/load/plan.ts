@@ -1,50 +1,10 @@
 /** What a run does: the plan that the coordinator gives to every process, and the bounds of its numbers. */
+import type { tags } from 'typia';
 
 /** The kinds of operations of a mix. */
 export const KINDS = ['insert', 'replace', 'delete', 'list', 'blob-put', 'blob-get'] as const;
 export type Kind = (typeof KINDS)[number];
 export const isKind = (text: string): text is Kind => KINDS.some((kind) => kind === text);
-
-/** At a time of the writing (seconds), this share of all sockets is cut and comes back at once. */
-export interface Storm {
-  readonly at: number;
-  readonly share: number;
-}
-
-/** A run. Rates and counts are of all processes together. */
-export interface Plan {
-  /** Names of what is made begin with it: `load-` and what makes it this run's. */
-  readonly name: string;
-  /** Origin of the server, such as `https://sync.example.com`. */
-  readonly url: string;
-  /** Tenants to make, and the devices of each; with a list of devices those of the list. */
-  readonly tenants: number;
-  readonly devices: number;
-  /** Sockets opened a second, and seconds that they are held before the first write. */
-  readonly connectRate: number;
-  readonly hold: number;
-  /** Operations a second by schedule, and for how many seconds; those of the first `warmUp` seconds are not in figures. */
-  readonly rate: number;
-  readonly seconds: number;
-  readonly warmUp: number;
-  readonly arrivals: 'poisson' | 'fixed';
-  /** Shares of the kinds. */
-  readonly mix: Readonly<Partial<Record<Kind, number>>>;
-  /** Bytes of an item's ciphertext, and of a blob. */
-  readonly size: number;
-  readonly blobSize: number;
-  readonly storms: readonly Storm[];
-  /** HTTP connections of a process. */
-  readonly connections: number;
-  /** Source addresses; empty: the system's choice. */
-  readonly from: readonly string[];
-}
-
-/** Which part of a run a process does: `part` of `parts`, from 0. */
-export interface Share {
-  readonly part: number;
-  readonly parts: number;
-}
 
 /** Bounds of the numbers, smallest and largest. */
 export const BOUNDS = {
@@ -62,6 +22,54 @@ export const BOUNDS = {
   agents: [0, 100],
   count: [1, 100],
 } as const;
+
+/** A number within its bounds, where a plan comes from another machine (src/load/remote-crew.ts). */
+type Within<N extends keyof typeof BOUNDS> = number &
+  tags.Minimum<(typeof BOUNDS)[N][0]> &
+  tags.Maximum<(typeof BOUNDS)[N][1]>;
+/** A whole one. */
+export type Whole<N extends keyof typeof BOUNDS> = Within<N> & tags.Type<'int64'>;
+
+/** At a time of the writing (seconds), this share of all sockets is cut and comes back at once. */
+export interface Storm {
+  readonly at: Within<'seconds'>;
+  readonly share: number & tags.Minimum<0> & tags.Maximum<1>;
+}
+
+/** A run. Rates and counts are of all processes together. */
+export interface Plan {
+  /** Names of what is made begin with it: `load-` and what makes it this run's. */
+  readonly name: string & tags.Pattern<'^load-[a-z0-9]{1,20}$'>;
+  /** Origin of the server, such as `https://sync.example.com`. */
+  readonly url: string;
+  /** Tenants to make, and the devices of each; with a list of devices those of the list. */
+  readonly tenants: Whole<'tenants'>;
+  readonly devices: Whole<'devices'>;
+  /** Sockets opened a second, and seconds that they are held before the first write. */
+  readonly connectRate: Within<'connect-rate'>;
+  readonly hold: Within<'hold'>;
+  /** Operations a second by schedule, and for how many seconds; those of the first `warmUp` seconds are not in figures. */
+  readonly rate: Within<'rate'>;
+  readonly seconds: Within<'seconds'>;
+  readonly warmUp: Within<'warm-up'>;
+  readonly arrivals: 'poisson' | 'fixed';
+  /** Shares of the kinds. */
+  readonly mix: Readonly<Partial<Record<Kind, number & tags.Minimum<0>>>>;
+  /** Bytes of an item's ciphertext, and of a blob. */
+  readonly size: Whole<'size'>;
+  readonly blobSize: Whole<'blob-size'>;
+  readonly storms: readonly Storm[];
+  /** HTTP connections of a process. */
+  readonly connections: Whole<'connections'>;
+  /** Source addresses; empty: the system's choice. */
+  readonly from: readonly string[];
+}
+
+/** Which part of a run a process does: `part` of `parts`, from 0. */
+export interface Share {
+  readonly part: number & tags.Type<'int64'> & tags.Minimum<0>;
+  readonly parts: number & tags.Type<'int64'> & tags.Minimum<1>;
+}
 
 /** The whole part of `total` that falls to a process. */
 export const shareOf = (total: number, { part, parts }: Share): number =>

@@ -22,7 +22,7 @@ interface Shelf {
 
 /** The sealed writes of a process's tenants. */
 export class SealedPool {
-  /** How often nothing was ready. */
+  /** Inserts for which nothing was ready. */
   starved = 0;
   private readonly worker: Worker;
   private readonly shelves: readonly Shelf[];
@@ -63,10 +63,10 @@ export class SealedPool {
     }
   }
 
-  /** A new item's write; undefined: none is ready. */
+  /** A new item's write; undefined: none is ready. Throws the failure of the thread. */
   insert(tenant: number): Sealed | undefined {
+    if (this.failure !== undefined) throw this.failure;
     const sealed = this.shelves[tenant]?.inserts.pop();
-    if (sealed === undefined) this.starved++;
     this.refill(tenant);
     return sealed;
   }

@@ -36,7 +36,7 @@ function known(error: Error): Failure | undefined {
   }
   if (error instanceof AgentError || error instanceof CrewError)
     return { exitCode: EXIT.unavailable, code: 'agent', message };
-  if (error instanceof PrivateFileError || error instanceof ProtocolError || error instanceof SyntaxError)
+  if (error instanceof PrivateFileError || error instanceof ProtocolError)
     return { exitCode: EXIT.usage, code: 'usage', message };
   if (error.name === 'AbortError') return new CommandError(EXIT.interrupted, 'interrupted');
   return undefined;

@@ -2,7 +2,9 @@
 import { WebSocket } from 'ws';
 import { CLOSE } from '../protocol/close-codes.js';
 import { errorCode } from '../protocol/error-code.js';
+import { retryAfterOf } from '../protocol/retry-after.js';
 import { backoffMs, FRAME_MAX, RECONNECT } from '../sdk/platform.js';
+import { record } from '../sdk/reader.js';
 import type { Received } from './audit.js';
 import type { FleetDevice, FleetTenant } from './fleet.js';
 import { nowUs, type Ledger } from './ledger.js';
@@ -28,8 +30,6 @@ export const SILENT_US = 90_000_000;
 /** A restarting server loses all its devices at once: they come back spread over this time, ms. */
 const RESTART_SPREAD_MS = 3_000;
 const OVERLOADED_ATTEMPTS = 3;
-/** `retry-after=N` in the reason of a close: seconds to wait at least. */
-const RETRY_AFTER = /(?:^|[^\w-])retry-after=(\d{1,9})\b/;
 
 /** One socket, for the whole run. */
 export class Receiver implements Received {
@@ -157,7 +157,7 @@ export class Receiver implements Received {
     }
     if (closedWith === CLOSE.overloaded || closedWith === CLOSE.tooMuch)
       this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
-    const asked = waitMs ?? waitOf(RETRY_AFTER.exec(reason)?.[1]) ?? 0;
+    const asked = waitMs ?? waitOf(retryAfterOf(reason)?.toString()) ?? 0;
     const spread = closedWith === CLOSE.restart ? Math.random() * RESTART_SPREAD_MS : 0;
     const wait = Math.max(asked + spread, spread === 0 ? backoffMs(this.attempt++, RECONNECT, Math.random) : 0);
     // Timed from the loss on, or from when it was first to be opened.
@@ -170,9 +170,9 @@ export class Receiver implements Received {
     this.heardAt = now;
     let frame: Readonly<Record<string, unknown>>;
     try {
-      frame = JSON.parse(data.toString('utf8')) as Readonly<Record<string, unknown>>;
+      frame = record(JSON.parse(data.toString('utf8')), '');
     } catch {
-      this.note('a frame that is no JSON');
+      this.note('a frame that is no JSON object');
       return;
     }
     switch (frame['type']) {
@@ -207,7 +207,8 @@ export class Receiver implements Received {
 
   private changed({ id, version }: Readonly<Record<string, unknown>>, now: number): void {
     const { ledger, meter, measured, pushes } = this.options;
-    if (typeof id !== 'string' || typeof version !== 'number') return this.note('a change without id or version');
+    if (typeof id !== 'string' || typeof version !== 'number' || !Number.isSafeInteger(version))
+      return this.note('a change without id or version');
     const entry = ledger.entryOf(id);
     if (version <= this.cursor) this.note(`version ${version} after ${this.cursor}`);
     else this.cursor = version;

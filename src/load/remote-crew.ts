@@ -1,14 +1,17 @@
 /** Agents on other machines, as the coordinator has them; and the agent's own side. */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import type typiaLibrary from 'typia';
 import { delay, systemClock } from '../protocol/clock.js';
 import { asError } from '../protocol/error-code.js';
-import { sanitizeText } from '../protocol/sanitize.js';
 import { Channel } from './channel.js';
 import { LocalCrew } from './local-crew.js';
-import { BOUNDS, type Share } from './plan.js';
-import { CrewError, PHASES, type Crew, type CrewEvents, type News, type Order } from './orders.js';
+import { Peer, type Crew, type CrewEvents, type News, type Order } from './orders.js';
+import type { Share, Whole } from './plan.js';
 import type { Access } from './worker.js';
+
+/** Its calls are replaced at build time: an import would load the library at every start, for nothing. */
+declare const typia: typeof typiaLibrary;
 
 /** Why an agent could not go on. */
 export class AgentError extends Error {
@@ -17,66 +20,18 @@ export class AgentError extends Error {
 
 /** What an agent says first. */
 interface Joined {
-  readonly joins: number;
+  readonly joins: Whole<'processes'>;
 }
 
-const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === 'object' && value !== null;
-const isJoined = (value: unknown): value is Joined =>
-  isObject(value) &&
-  Number.isSafeInteger(value['joins']) &&
-  Number(value['joins']) >= 1 &&
-  Number(value['joins']) <= BOUNDS.processes[1];
-const isNews = (value: unknown): value is News =>
-  isObject(value) &&
-  typeof value['news'] === 'string' &&
-  (value['news'] !== 'failed' || typeof value['text'] === 'string');
-const isOrder = (value: unknown): value is Order => isObject(value) && PHASES.some((phase) => phase === value['phase']);
-
-/** An agent that has joined. */
-class RemoteCrew implements Crew {
-  private waiting: { resolve: () => void; reject: (error: Error) => void } | undefined;
-  private gone: string | undefined;
-
-  constructor(
-    readonly name: string,
-    readonly processes: number,
-    private readonly parts: { readonly channel: Channel; readonly events: CrewEvents },
-  ) {}
-
-  perform(order: Order): Promise<void> {
-    if (this.gone !== undefined) return Promise.reject(new CrewError(`${this.name}: ${this.gone}`, true));
-    return new Promise((resolve, reject) => {
-      this.waiting?.reject(new CrewError('interrupted'));
-      this.waiting = { resolve, reject };
-      this.parts.channel.send(order);
-    });
-  }
-
-  end(): void {
-    this.parts.channel.end();
-  }
-
-  heard(news: News): void {
-    const { events } = this.parts;
-    if (news.news === 'tick') return events.onTick(news.part, news.tick);
-    if (news.news === 'result') return events.onResult(news.result);
-    const { waiting } = this;
-    this.waiting = undefined;
-    if (news.news === 'done') waiting?.resolve();
-    else waiting?.reject(new CrewError(`${this.name}: ${sanitizeText(news.text.slice(0, 500))}`));
-  }
-
-  lost(text: string): void {
-    this.gone = text;
-    this.waiting?.reject(new CrewError(`${this.name}: ${text}`, true));
-    this.waiting = undefined;
-  }
-}
+// What another machine says may be of another version, or of whoever has the secret: it is checked like a client's. An
+// incremental build makes these anew only when this file or orders.ts changes, not for a type in a third one.
+const isJoined = typia.createIs<Joined>();
+const isNews = typia.createIs<News>();
+const isOrder = typia.createIs<Order>();
 
 /** The coordinator's door. */
 export class AgentDoor {
-  readonly crews: RemoteCrew[] = [];
+  readonly crews: Peer[] = [];
   private readonly server: Server;
   private changed: () => void = () => undefined;
 
@@ -120,18 +75,26 @@ export class AgentDoor {
   private arrived(socket: Socket): void {
     const { secret, wanted, events, onNote } = this.options;
     const address = `${socket.remoteAddress ?? 'unknown'}:${socket.remotePort ?? 0}`;
-    let crew: RemoteCrew | undefined;
+    let crew: Peer | undefined;
     const channel: Channel = new Channel(socket, {
       ...{ role: 'c', secret },
       onMessage: (message) => {
         if (crew !== undefined) {
-          if (isNews(message)) crew.heard(message);
-        } else if (isJoined(message) && this.crews.length < wanted) {
-          crew = new RemoteCrew(`agent ${this.crews.length + 1} (${address})`, message.joins, { channel, events });
-          this.crews.push(crew);
-          onNote(`${crew.name} has joined with ${message.joins} processes.`);
-          this.changed();
-        } else socket.destroy();
+          if (!isNews(message)) return 'it sent what is no news of a run';
+          crew.heard(message);
+          return undefined;
+        }
+        if (!isJoined(message)) return 'it did not join';
+        if (this.crews.length >= wanted) return 'there are enough agents';
+        crew = new Peer({
+          ...{ name: `agent ${this.crews.length + 1} (${address})`, processes: message.joins, events },
+          send: (order) => channel.send(order),
+          end: () => channel.end(),
+        });
+        this.crews.push(crew);
+        onNote(`${crew.name} has joined with ${message.joins} processes.`);
+        this.changed();
+        return undefined;
       },
       onEnd: (text) => {
         if (crew === undefined) onNote(`${address} was turned away: ${text}.`);
@@ -181,6 +144,7 @@ export async function serveAsAgent(options: {
   const crew = new LocalCrew(processes, access, {
     onTick: (part, tick) => channel.send({ news: 'tick', part, tick } satisfies News),
     onResult: (result) => channel.send({ news: 'result', result } satisfies News),
+    onLeft: (left) => channel.send({ news: 'left', left } satisfies News),
   });
   const obey = (order: Order): void => {
     const { phase, plan, share } = order;
@@ -193,12 +157,11 @@ export async function serveAsAgent(options: {
     const own: Order = { phase, ...(plan === undefined ? {} : { plan }), ...(share === undefined ? {} : { share }) };
     crew.perform(own).then(
       () => {
-        if (phase === 'finish' || phase === 'remove') finished = true;
+        if (phase === 'remove') finished = true;
         channel.send({ news: 'done', phase } satisfies News);
       },
       (error: unknown) => {
-        const text = error instanceof Error ? error.message : String(error);
-        channel.send({ news: 'failed', phase, text } satisfies News);
+        channel.send({ news: 'failed', phase, text: asError(error).message } satisfies News);
       },
     );
   };
@@ -207,7 +170,9 @@ export async function serveAsAgent(options: {
   const channel: Channel = new Channel(socket, {
     ...{ role: 'a', secret, onEnd: ended },
     onMessage: (message) => {
-      if (isOrder(message)) obey(message);
+      if (!isOrder(message)) return 'it ordered what is no run';
+      obey(message);
+      return undefined;
     },
   });
   const joined: Joined = { joins: processes };

@@ -3,14 +3,11 @@
  * beside each. Colours are those of Okabe and Ito, which are told apart with any colour vision; lines differ by their
  * dashes too.
  */
+import { escapeHtml } from '../protocol/sanitize.js';
 import type { Latency } from './histogram.js';
 import { SERIES, type Series } from './meter.js';
 import { KINDS } from './plan.js';
 import type { Report, Second } from './report.js';
-
-/** Text of a server or an option, in HTML. */
-const escaped = (text: string): string =>
-  text.replace(/[&<>"']/g, (character) => `&#${character.codePointAt(0) ?? 0};`);
 
 /** Points of a chart: a longer run is shown in steps of several seconds. */
 const POINTS_MAX = 240;
@@ -86,8 +83,8 @@ function svgOf({ id, title, unit, lines, step }: Chart): string {
     ({ name, values }) => `${name} at most ${number(Math.max(0, ...values.map((value) => value ?? 0)))} ${unit}`,
   );
   return `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-labelledby="${id}-title ${id}-text">
-<title id="${id}-title">${escaped(title)}</title>
-<desc id="${id}-text">${escaped(`${most.join('; ')}, over ${number(seconds)} seconds.`)}</desc>
+<title id="${id}-title">${escapeHtml(title)}</title>
+<desc id="${id}-text">${escapeHtml(`${most.join('; ')}, over ${number(seconds)} seconds.`)}</desc>
 ${grid.join('')}${times.join('')}
 ${lines.map(({ style, values }) => `<path class="line ${style}" d="${pathOf(values, top)}"/>`).join('\n')}
 </svg>`;
@@ -97,17 +94,17 @@ const keyOf = (lines: readonly Line[]): string =>
   `<p class="key" aria-hidden="true">${lines
     .map(
       ({ name, style }) =>
-        `<span><svg viewBox="0 0 28 8"><path class="line ${style}" d="M1 4H27"/></svg>${escaped(name)}</span>`,
+        `<span><svg viewBox="0 0 28 8"><path class="line ${style}" d="M1 4H27"/></svg>${escapeHtml(name)}</span>`,
     )
     .join('')}</p>`;
 
 function table(titles: readonly string[], rows: readonly (readonly string[])[], caption: string): string {
-  const head = titles.map((title) => `<th scope="col">${escaped(title)}</th>`).join('');
+  const head = titles.map((title) => `<th scope="col">${escapeHtml(title)}</th>`).join('');
   const body = rows.map(
     ([first = '', ...rest]) =>
-      `<tr><th scope="row">${escaped(first)}</th>${rest.map((cell) => `<td>${escaped(cell)}</td>`).join('')}</tr>`,
+      `<tr><th scope="row">${escapeHtml(first)}</th>${rest.map((cell) => `<td>${escapeHtml(cell)}</td>`).join('')}</tr>`,
   );
-  return `<div class="scroll" tabindex="0" role="region" aria-label="${escaped(caption)}"><table>${titles.join('') === '' ? '' : `<caption>${escaped(caption)}</caption>`}${titles.join('') === '' ? '' : `<thead><tr>${head}</tr></thead>`}<tbody>${body.join('')}</tbody></table></div>`;
+  return `<div class="scroll" tabindex="0" role="region" aria-label="${escapeHtml(caption)}"><table>${titles.join('') === '' ? '' : `<caption>${escapeHtml(caption)}</caption>`}${titles.join('') === '' ? '' : `<thead><tr>${head}</tr></thead>`}<tbody>${body.join('')}</tbody></table></div>`;
 }
 
 /** Several steps of a chart as one row: the largest of them. */
@@ -123,10 +120,10 @@ function chartSection(chart: Chart): string {
     }),
   ]);
   const caption = `${title}, ${unit}${each * step > 1 ? `, the largest of each ${each * step} seconds` : ''}`;
-  return `<section><h2>${escaped(title)}</h2>
+  return `<section><h2>${escapeHtml(title)}</h2>
 ${svgOf(chart)}
 ${lines.length > 1 ? keyOf(lines) : ''}
-<details><summary>The numbers of ${escaped(title.toLowerCase())}</summary>${table(
+<details><summary>The numbers of ${escapeHtml(title.toLowerCase())}</summary>${table(
     ['Second', ...lines.map(({ name }) => name)],
     rows,
     caption,
@@ -188,10 +185,10 @@ function errorsSection({ errors }: Report): string {
   const bars = shown.map(([code, count], at) => {
     const y = at * 26 + 4;
     const width = Math.max(2, ((WIDTH - 320) * count) / most);
-    return `<text x="192" y="${y + 14}" text-anchor="end">${escaped(code)}</text><rect class="bar" x="200" y="${y}" width="${width.toFixed(1)}" height="18"/><text x="${(208 + width).toFixed(1)}" y="${y + 14}">${number(count)}</text>`;
+    return `<text x="192" y="${y + 14}" text-anchor="end">${escapeHtml(code)}</text><rect class="bar" x="200" y="${y}" width="${width.toFixed(1)}" height="18"/><text x="${(208 + width).toFixed(1)}" y="${y + 14}">${number(count)}</text>`;
   });
   return `<section><h2>Errors by code</h2>
-<svg viewBox="0 0 ${WIDTH} ${shown.length * 26 + 8}" role="img" aria-label="${escaped(shown.map(([code, count]) => `${code}: ${count}`).join(', '))}">${bars.join('')}</svg>
+<svg viewBox="0 0 ${WIDTH} ${shown.length * 26 + 8}" role="img" aria-label="${escapeHtml(shown.map(([code, count]) => `${code}: ${count}`).join(', '))}">${bars.join('')}</svg>
 <details><summary>The numbers of errors by code</summary>${table(
     ['Code', 'Times'],
     all.map(([code, count]) => [code, number(count)]),
@@ -267,7 +264,7 @@ function doubts({ doubts: found, audit, left }: Report): string {
   const lines = [...found, ...audit.examples, ...left.map((text) => `Not removed: ${text}`)];
   if (lines.length === 0) return '';
   const title = found.length === 0 ? 'To do.' : 'Do not trust these figures.';
-  return `<div class="doubts"><p><strong>${title}</strong></p><ul>${lines.map((text) => `<li>${escaped(text)}</li>`).join('')}</ul></div>`;
+  return `<div class="doubts"><p><strong>${title}</strong></p><ul>${lines.map((text) => `<li>${escapeHtml(text)}</li>`).join('')}</ul></div>`;
 }
 
 /** The page. */
@@ -276,11 +273,11 @@ export const pageOf = (report: Report): string => `<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>${escaped(`Load test ${report.name}`)}</title>
+<title>${escapeHtml(`Load test ${report.name}`)}</title>
 <style>${STYLE}</style>
 <main>
-<h1>${escaped(`Load test ${report.name}`)}</h1>
-<p class="dim">${escaped(report.url)}, ${escaped(new Date(report.at).toISOString().slice(0, 19).replace('T', ' '))} UTC</p>
+<h1>${escapeHtml(`Load test ${report.name}`)}</h1>
+<p class="dim">${escapeHtml(report.url)}, ${escapeHtml(new Date(report.at).toISOString().slice(0, 19).replace('T', ' '))} UTC</p>
 ${doubts(report)}
 <section>${figures(report)}</section>
 <section class="facts"><h2>The run</h2>${facts(report)}</section>

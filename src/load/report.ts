@@ -2,7 +2,7 @@
 import type { Release } from '../terminal/output.js';
 import { sumOf, type Audited } from './audit.js';
 import { Histogram, type Buckets, type Latency } from './histogram.js';
-import { SERIES, type Series, type Tick } from './meter.js';
+import { Counts, ofSecond, SERIES, type Series, type Tick } from './meter.js';
 import { KINDS, type Kind, type Plan } from './plan.js';
 import type { ClientResult, PartResult, StormResult } from './worker.js';
 
@@ -41,6 +41,8 @@ export interface Report {
   /** The audit held, nothing was lost, and the client was not the limit. Else `doubts` says what. */
   readonly trusted: boolean;
   readonly doubts: readonly string[];
+  /** Parts of the run that were lost, and why. */
+  readonly lostParts: readonly string[];
   readonly tenants: number;
   readonly sockets: number;
   readonly counts: {
@@ -66,66 +68,49 @@ export interface Report {
 const LAG_P99_MS = 5;
 const LOOP_P99_MS = 20;
 const CPU_SHARE = 0.9;
+/** A run that offers less of its rate is not the one that was asked for. */
+const RATE_SHARE = 0.999;
 /** Seconds that are kept; a longer run keeps the first of them. */
 const SECONDS_MAX = 86_400;
 
-interface Sum {
-  sockets: Map<number, number>;
-  opened: number;
-  lost: number;
-  done: number;
-  pushed: number;
-  errors: Map<string, number>;
-  connect: Histogram;
-  push: Histogram;
-}
-
 /** Adds what the processes tell second by second. */
 export class Timeline {
-  private readonly sums: Sum[] = [];
+  private readonly sums: { readonly counts: Counts; readonly sockets: Map<number, number> }[] = [];
 
   add(part: number, tick: Tick): void {
     if (!Number.isSafeInteger(tick.second) || tick.second < 0 || tick.second >= SECONDS_MAX) return;
-    while (this.sums.length <= tick.second) this.sums.push(emptySum());
-    const sum = this.sums[tick.second] ?? emptySum();
-    sum.sockets.set(part, tick.sockets);
-    for (const what of ['opened', 'lost', 'done', 'pushed'] as const) sum[what] += tick[what];
-    addTo(sum.errors, tick.errors);
-    sum.connect.merge(tick.timed.connect);
-    sum.push.merge(tick.timed.push);
+    while (this.sums.length <= tick.second) this.sums.push({ counts: ofSecond(), sockets: new Map() });
+    const sum = this.sums[tick.second];
+    sum?.sockets.set(part, tick.sockets);
+    sum?.counts.merge(tick);
   }
 
   get seconds(): Second[] {
-    return this.sums.map((sum, second) => {
-      const { opened, lost, done, pushed, errors, connect, push } = sum;
-      const sockets = [...sum.sockets.values()].reduce((total, of) => total + of, 0);
-      return {
-        ...{ second, sockets, opened, lost, done, pushed, errors: Object.fromEntries(errors) },
-        ...{ connect: ofSecond(connect), push: ofSecond(push) },
-      };
-    });
+    return this.sums.flatMap((_, second) => this.at(second) ?? []);
   }
 
-  /** The last second that every process has told of, for the live line. */
+  /** The last second that every process has told of, else the last one, for the live line. */
   latest(parts: number): Second | undefined {
     const whole = this.sums.findLastIndex(({ sockets }) => sockets.size >= parts);
-    return whole < 0 ? this.seconds.at(-1) : this.seconds[whole];
+    return this.at(whole < 0 ? this.sums.length - 1 : whole);
+  }
+
+  private at(second: number): Second | undefined {
+    const sum = this.sums[second];
+    if (sum === undefined) return undefined;
+    const { opened, lost, done, pushed, errors, timed } = sum.counts;
+    const sockets = [...sum.sockets.values()].reduce((total, of) => total + of, 0);
+    return {
+      ...{ second, sockets, opened, lost, done, pushed, errors: Object.fromEntries(errors) },
+      ...{ connect: percentilesOf(timed.connect), push: percentilesOf(timed.push) },
+    };
   }
 }
 
-const emptySum = (): Sum => ({
-  ...{ sockets: new Map<number, number>(), opened: 0, lost: 0, done: 0, pushed: 0, errors: new Map<string, number>() },
-  ...{ connect: new Histogram(), push: new Histogram() },
-});
-
-function ofSecond(histogram: Histogram): SecondLatency | null {
+function percentilesOf(histogram: Histogram): SecondLatency | null {
   if (histogram.count === 0) return null;
   const { p50, p99, p999 } = histogram.latency;
   return { p50, p99, p999 };
-}
-
-function addTo(sums: Map<string, number>, counts: Readonly<Record<string, number>>): void {
-  for (const [code, count] of Object.entries(counts)) sums.set(code, (sums.get(code) ?? 0) + count);
 }
 
 const byName = <K extends string, T>(names: readonly K[], of: (name: K) => T): Record<K, T> =>
@@ -134,12 +119,18 @@ const byName = <K extends string, T>(names: readonly K[], of: (name: K) => T): R
 const merged = (results: readonly PartResult[], of: (result: PartResult) => Buckets): Latency =>
   Histogram.of(...results.map(of)).latency;
 
-/** Why the figures may not be the server's; `lost`: what became of processes that did not report. */
-function doubtsOf(results: readonly PartResult[], lost: readonly string[], lag: Latency): string[] {
+/** Why the figures may not be the server's. */
+function doubtsOf(
+  { plan, results, lostParts }: { plan: Plan; results: readonly PartResult[]; lostParts: readonly string[] },
+  lag: Latency,
+): string[] {
   const audit = sumOf(results.map((result) => result.audit));
-  const doubts = lost.map((text) => `A part of the run was lost: ${text}.`);
+  const doubts = lostParts.map((text) => `A part of the run was lost: ${text}.`);
   if (results.length === 0) doubts.push('Nothing was audited.');
   if (audit.faults > 0) doubts.push(`The audit failed: ${audit.faults} differences.`);
+  const rate = results.reduce((sum, { client }) => sum + client.rate, 0);
+  if (plan.seconds > 0 && rate < plan.rate * RATE_SHARE)
+    doubts.push(`Of ${plan.rate} operations/s only ${rate.toFixed(1)} fell to processes that have tenants.`);
   const starved = results.reduce((sum, { client }) => sum + client.starved, 0);
   const slow = results.filter(({ client }) => client.loopDelayP99Ms > LOOP_P99_MS).length;
   const busy = results.filter(({ client }) => client.cpu > CPU_SHARE).length;
@@ -160,18 +151,18 @@ export function reportOf(of: {
   readonly server: Release | null;
   readonly results: readonly PartResult[];
   readonly timeline: Timeline;
-  readonly lost: readonly string[];
+  readonly lostParts: readonly string[];
   readonly left: readonly string[];
 }): Report {
-  const { plan, at, load, server, results, timeline, lost } = of;
+  const { plan, at, load, server, results, timeline, lostParts } = of;
   const sum = (one: (result: PartResult) => number): number => results.reduce((total, part) => total + one(part), 0);
   const latency = byName(SERIES, (name) => merged(results, ({ totals }) => totals.timed[name]));
-  const errors = new Map<string, number>();
-  for (const { totals } of results) addTo(errors, totals.errors);
-  const doubts = doubtsOf(results, lost, latency.lag);
+  const all = new Counts([]);
+  for (const { totals } of results) for (const [code, times] of Object.entries(totals.errors)) all.error(code, times);
+  const doubts = doubtsOf(of, latency.lag);
   return {
     ...{ format: 'service-load-report', version: 1, name: plan.name, url: plan.url, at, load, server, plan },
-    ...{ trusted: doubts.length === 0, doubts },
+    ...{ trusted: doubts.length === 0, doubts, lostParts },
     ...{ tenants: sum((part) => part.tenants), sockets: sum((part) => part.sockets) },
     counts: {
       ...{ opened: sum(({ totals }) => totals.opened), lost: sum(({ totals }) => totals.lost) },
@@ -181,7 +172,7 @@ export function reportOf(of: {
     perSecond: plan.seconds === 0 ? 0 : latency.answer.count / plan.seconds,
     latency,
     answers: byName(KINDS, (kind) => merged(results, ({ totals }) => totals.answers[kind])),
-    errors: Object.fromEntries([...errors].sort(([, one], [, other]) => other - one)),
+    errors: Object.fromEntries([...all.errors].sort(([, one], [, other]) => other - one)),
     storms: plan.storms.map((storm, place) =>
       stormOf(
         storm.at,

@@ -1,8 +1,9 @@
 /** The server that is loaded: requests over kept connections, and how long to wait after which refusal. */
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import { delay, systemClock } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
-import { RETRY_AFTER_MAX_MS } from '../sdk/platform.js';
+import { backoffMs, RETRY, RETRY_AFTER_MAX_MS } from '../sdk/platform.js';
 
 /** One request. Its path begins with `/`. */
 export interface Ask {
@@ -47,9 +48,43 @@ export class Refused extends Error {
 
 /** The server closes connections that idle for 8 to 12 s: a request that crosses the close would be lost. */
 const IDLE_MS = 6_000;
-const TIMEOUT_MS = 30_000;
+/** Of one request. */
+export const TIMEOUT_MS = 30_000;
 /** Largest answer that is read. */
-const ANSWER_MAX = 80 * 1024 * 1024;
+export const ANSWER_MAX = 80 * 1024 * 1024;
+
+/** Attempts of one request, each the same: the waits between them come to about half a minute. */
+const ATTEMPTS = 10;
+/** The longest wait that a server may ask for here, ms. */
+const WAIT_MAX_MS = 30_000;
+
+/**
+ * Asks again while the server refuses for now, each time later, and not before it allows. `onAgain` is called before
+ * each wait. Throws the last `Refused`, at once where `signal` is aborted.
+ */
+export async function askUntil<T>(
+  ask: () => Promise<T>,
+  {
+    attempts = ATTEMPTS,
+    signal,
+    onAgain,
+  }: {
+    readonly attempts?: number;
+    readonly signal?: AbortSignal;
+    readonly onAgain?: (error: Refused) => void;
+  } = {},
+): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!(error instanceof Refused) || !error.passing || attempt >= attempts || signal?.aborted === true) throw error;
+      onAgain?.(error);
+      const wait = Math.max(error.waitMs ?? 0, backoffMs(attempt - 1, RETRY, Math.random));
+      await delay(systemClock, Math.min(WAIT_MAX_MS, wait), signal).catch(() => undefined);
+    }
+  }
+}
 
 /** `Retry-After` of an answer, or of a close reason, in ms and bounded; undefined: none. */
 export function waitOf(seconds: string | undefined): number | undefined {

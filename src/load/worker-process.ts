@@ -1,6 +1,6 @@
 /** A process of a run: takes orders from its parent and tells it what comes of them. Ends with its parent. */
 import { asError } from '../protocol/error-code.js';
-import type { News, Order } from './orders.js';
+import type { LocalOrder, News } from './orders.js';
 import { LoadWorker } from './worker.js';
 
 let worker: LoadWorker | undefined;
@@ -8,10 +8,12 @@ const tell = (news: News): void => {
   if (process.connected) process.send?.(news);
 };
 
-async function perform({ phase, plan, share, access }: Order): Promise<void> {
+async function perform({ phase, plan, share, access }: LocalOrder): Promise<void> {
   switch (phase) {
     case 'prepare':
       if (plan === undefined || share === undefined) throw new Error('an order without a plan');
+      // The first one's tenants would never be removed.
+      if (worker !== undefined) throw new Error('a second run');
       worker = await LoadWorker.open({
         ...{ plan, share, access: access ?? {} },
         onTick: (tick) => tell({ news: 'tick', part: share.part, tick }),
@@ -25,12 +27,11 @@ async function perform({ phase, plan, share, access }: Order): Promise<void> {
       if (worker !== undefined) tell({ news: 'result', result: await worker.finish() });
       return;
     case 'remove':
-      worker?.abort();
-      await worker?.remove();
+      tell({ news: 'left', left: (await worker?.remove()) ?? [] });
   }
 }
 
-process.on('message', (order: Order) => {
+process.on('message', (order: LocalOrder) => {
   const { phase } = order;
   perform(order).then(
     () => tell({ news: 'done', phase }),
@@ -41,7 +42,6 @@ process.on('message', (order: Order) => {
 for (const signal of ['SIGINT', 'SIGHUP', 'SIGTERM'] as const) process.on(signal, () => undefined);
 // Without its parent nobody would ever end it.
 process.on('disconnect', () => {
-  worker?.abort();
   const end = (): void => process.exit();
   Promise.resolve(worker?.remove()).then(end, end);
 });

@@ -4,6 +4,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { Worker as Thread } from 'node:worker_threads';
 import type { Sodium } from '../crypto/sodium.js';
 import { asError } from '../protocol/error-code.js';
+import { Serial } from '../protocol/serial.js';
 import { nodePlatform } from '../sdk/node-platform.js';
 import { count, object } from '../sdk/reader.js';
 import { sumOf, TenantAudit, type Audited } from './audit.js';
@@ -11,11 +12,11 @@ import { Cleaner } from './cleaning.js';
 import { forEach, makeTenants, readDeviceList, removeTenant, type FleetTenant } from './fleet.js';
 import { Ledger, nowUs } from './ledger.js';
 import { Meter, type Tick, type Totals } from './meter.js';
-import { shareOf, type Plan, type Share } from './plan.js';
+import type { Plan, Share } from './plan.js';
 import type { Pace } from './pacer.js';
 import { SealedPool } from './pool.js';
 import { Receiver } from './receiver.js';
-import { Target } from './target.js';
+import { askUntil, Refused, Target } from './target.js';
 import { Writer } from './writer.js';
 
 /** By what a process may act; none of it leaves the machine. */
@@ -36,6 +37,8 @@ export interface StormResult {
 
 /** How the process itself fared: where it was the limit, the figures are its own and not the server's. */
 export interface ClientResult {
+  /** Operations a second that fell to it, by the tenants that it has. */
+  readonly rate: number;
   /** Share of one core. */
   readonly cpu: number;
   readonly loopDelayP99Ms: number;
@@ -52,8 +55,6 @@ export interface PartResult {
   readonly storms: readonly StormResult[];
   readonly client: ClientResult;
   readonly audit: Audited;
-  /** What could not be removed, and why; empty: all was. */
-  readonly left: readonly string[];
 }
 
 const TICK_MS = 1_000;
@@ -66,20 +67,25 @@ const OPEN_EVERY_MS = 5;
 const AUDITS_AT_ONCE = 4;
 const identity = object({ headVersion: count });
 
-/** Runs one share. Call `prepare`, `connect`, `write` and `finish` in this order; `remove` at any time. */
+/** Runs one share. Call `prepare`, `connect`, `write` and `finish` in this order; `remove` in the end, or at any time. */
 export class LoadWorker {
   private readonly meter = new Meter();
   private readonly tenants: FleetTenant[] = [];
-  private ledgers: Ledger[] = [];
+  /** Those that this process made, or made a bin in: nothing else is removed. */
+  private readonly made = new Set<FleetTenant>();
+  private readonly removal = new Serial();
+  private readonly ledgers: Ledger[] = [];
   private receivers: Receiver[][] = [];
   private readonly storms: StormResult[] = [];
   private readonly stop = new AbortController();
   private readonly target: Target;
   private pool: SealedPool | undefined;
+  private writer: Writer | undefined;
   private preparing: Promise<void> = Promise.resolve();
   private timers: NodeJS.Timeout[] = [];
   private window = { from: Infinity, to: -Infinity };
-  private client: ClientResult = { cpu: 0, loopDelayP99Ms: 0, starved: 0 };
+  private rate = 0;
+  private client: ClientResult = { rate: 0, cpu: 0, loopDelayP99Ms: 0, starved: 0 };
   private pushing = false;
 
   constructor(
@@ -98,11 +104,6 @@ export class LoadWorker {
     return new LoadWorker(options, (await nodePlatform()).sodium);
   }
 
-  /** Ends everything under way as soon as may be; what was made is still to be removed. */
-  abort(): void {
-    this.stop.abort();
-  }
-
   /** Makes tenants or reads the list, and seals the first writes. */
   prepare(): Promise<void> {
     this.preparing = this.begin();
@@ -111,24 +112,41 @@ export class LoadWorker {
 
   private async begin(): Promise<void> {
     const { plan, share, access } = this.options;
-    const { sodium, target, tenants } = this;
-    if (access.deviceList !== undefined) tenants.push(...readDeviceList(sodium, access.deviceList, { plan, share }));
-    else {
-      const made = { sodium, target, adminToken: access.adminToken ?? '' };
-      await makeTenants(made, { plan, share, signal: this.stop.signal }, tenants);
+    const { sodium, target, tenants, ledgers, made } = this;
+    let inAll = plan.tenants;
+    if (access.deviceList === undefined) {
+      const by = { sodium, target, adminToken: access.adminToken ?? '' };
+      await makeTenants(by, { plan, share, signal: this.stop.signal }, (tenant) => {
+        tenants.push(tenant);
+        made.add(tenant);
+        ledgers.push(new Ledger(0));
+      });
+    } else {
+      const { own, ...listed } = readDeviceList(sodium, access.deviceList, { plan, share });
+      ({ inAll } = listed);
+      // Each with its ledger, in the order in which they are ready.
+      await forEach(own.length, async (at) => {
+        const tenant = own[at];
+        if (tenant === undefined) return;
+        ledgers.push(await this.ledgerOf(tenant));
+        tenants.push(tenant);
+      });
     }
-    this.ledgers = await Promise.all(tenants.map((tenant) => this.ledgerOf(tenant)));
-    const writes = (plan.rate * (plan.seconds + plan.warmUp)) / share.parts;
-    if (tenants.length === 0 || writes === 0) return;
+    // A process without tenants has nothing to write to: the others do its share.
+    this.rate = (plan.rate * tenants.length) / Math.max(1, inAll);
+    const writes = this.rate * (plan.seconds + plan.warmUp);
+    if (writes === 0) return;
     this.pool = new SealedPool(tenants, plan, writes);
     await this.pool.fill();
   }
 
+  /** Of a tenant of a list, with the run's bin in it. */
   private async ledgerOf(tenant: FleetTenant): Promise<Ledger> {
-    if (tenant.slug !== undefined) return new Ledger(0);
     const token = tenant.devices[0]?.token ?? '';
-    const { body } = await this.target.ask({ method: 'GET', path: '/api/me', host: tenant.host, token });
+    const ask = { method: 'GET', path: '/api/me', host: tenant.host, token } as const;
+    const { body } = await askUntil(() => this.target.ask(ask));
     await this.cleanerOf(tenant).makeBin(tenant.binId);
+    this.made.add(tenant);
     return new Ledger(identity(body, '').headVersion);
   }
 
@@ -155,10 +173,12 @@ export class LoadWorker {
 
   private receiversOf(tenant: FleetTenant, place: number): Receiver[] {
     const ledger = this.ledgers[place] ?? new Ledger(0);
-    const measured = (at: number): boolean => at >= this.window.from && at < this.window.to;
-    const shared = { target: this.target, meter: this.meter, ledger, tenant, measured, pushes: () => this.pushing };
+    const { target, meter, measured } = this;
+    const shared = { target, meter, ledger, tenant, measured, pushes: () => this.pushing };
     return tenant.devices.map((device) => new Receiver({ ...shared, device }));
   }
+
+  private readonly measured = (at: number): boolean => at >= this.window.from && at < this.window.to;
 
   private check(): void {
     const now = nowUs();
@@ -167,8 +187,8 @@ export class LoadWorker {
 
   /** Does the operations of the mix by schedule, with the storms in between, and waits until all have arrived. */
   async write(): Promise<void> {
-    const { plan, share } = this.options;
-    const { pool } = this;
+    const { plan } = this.options;
+    const { pool, rate } = this;
     if (plan.seconds === 0) return;
     this.pushing = true;
     const begin = nowUs();
@@ -177,13 +197,13 @@ export class LoadWorker {
     loop.enable();
     const cpu = process.cpuUsage();
     const storms = plan.storms.map((storm) => this.storm(storm, begin));
-    const rate = (plan.rate * shareOf(1_000_000, share)) / 1_000_000;
-    if (pool !== undefined && rate > 0) await this.pace(pool, { rate, from: begin, to: this.window.to });
+    if (pool !== undefined) await this.pace(pool, { rate, from: begin, to: this.window.to });
     else await this.sleepUntil(this.window.to);
     const used = process.cpuUsage(cpu);
     loop.disable();
     const seconds = Math.max(1, nowUs() - begin) / 1e6;
     this.client = {
+      rate,
       cpu: (used.user + used.system) / 1e6 / seconds,
       loopDelayP99Ms: Math.max(0, loop.percentile(99) / 1e6 - 1),
       starved: pool?.starved ?? 0,
@@ -194,10 +214,19 @@ export class LoadWorker {
 
   private async pace(pool: SealedPool, { rate, from, to }: Pick<Pace, 'rate' | 'from' | 'to'>): Promise<void> {
     const { plan } = this.options;
-    const { sodium, target, meter, tenants, ledgers } = this;
-    const measured = (at: number): boolean => at >= this.window.from && at < this.window.to;
+    const { sodium, target, meter, tenants, ledgers, measured } = this;
     const stopped = this.stop.signal;
-    const writer = new Writer({ plan, sodium, target, meter, tenants, ledgers, pool, measured, stopped });
+    const writer = (this.writer = new Writer({
+      plan,
+      sodium,
+      target,
+      meter,
+      tenants,
+      ledgers,
+      pool,
+      measured,
+      stopped,
+    }));
     const stop = new SharedArrayBuffer(4);
     const workerData: Pace = { rate, from, to, stop, arrivals: plan.arrivals };
     const thread = new Thread(new URL('./pacer.js', import.meta.url), { workerData });
@@ -258,7 +287,7 @@ export class LoadWorker {
     return { sodium, target, tenant, ledger, receivers: this.receivers[place] ?? [] };
   }
 
-  /** Audits, closes the sockets and removes what was made. */
+  /** Audits, and closes the sockets. */
   async finish(): Promise<PartResult> {
     const { part } = this.options.share;
     const audits: Audited[] = [];
@@ -279,10 +308,9 @@ export class LoadWorker {
     );
     const sockets = this.receivers.flat().length;
     this.close();
-    const left = await this.remove();
     const { totals } = this.meter;
     const { storms, client, tenants } = this;
-    return { part, tenants: tenants.length, sockets, totals, storms, client, audit: sumOf(audits), left };
+    return { part, tenants: tenants.length, sockets, totals, storms, client, audit: sumOf(audits) };
   }
 
   private close(): void {
@@ -291,21 +319,32 @@ export class LoadWorker {
     for (const receiver of this.receivers.flat()) receiver.end();
   }
 
-  /** Removes what was made; gives what could not be. May be called again. */
-  async remove(): Promise<string[]> {
-    const { access } = this.options;
+  /** Ends what is under way and removes what was made; gives what could not be. Called again, it tries that again. */
+  remove(): Promise<string[]> {
+    this.stop.abort();
+    return this.removal.run(() => this.removeMade());
+  }
+
+  private async removeMade(): Promise<string[]> {
+    const adminToken = this.options.access.adminToken ?? '';
     this.close();
-    // A tenant that is being made at this moment is to be removed as well.
+    // What is being made or written at this moment is to be removed as well.
     await this.preparing.catch(() => undefined);
+    await this.writer?.done();
     await this.pool?.end();
     const left: string[] = [];
-    await forEach(this.tenants.length, async (place) => {
-      const tenant = this.tenants[place];
+    const made = [...this.made];
+    let unreachable = false;
+    await forEach(made.length, async (at) => {
+      const tenant = made[at];
       if (tenant === undefined) return;
       try {
+        if (unreachable) throw new Refused('network', 0);
         if (tenant.slug === undefined) await this.cleanerOf(tenant).removeBin(tenant.binId);
-        else await removeTenant(this.target, tenant.slug, access.adminToken ?? '');
+        else await removeTenant(this.target, tenant.slug, adminToken);
+        this.made.delete(tenant);
       } catch (error) {
+        unreachable ||= error instanceof Refused && error.status === 0;
         left.push(`${tenant.slug ?? tenant.binId}: ${asError(error).message}`);
       }
     });

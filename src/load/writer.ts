@@ -9,12 +9,13 @@ import { delay, systemClock } from '../protocol/clock.js';
 import { count, nonEmpty, object, record, string } from '../sdk/reader.js';
 import { ulid } from '../sdk/ulid.js';
 import { readItem, writeBody } from '../sdk/wire.js';
+import { cappedBody } from '../terminal/capped-body.js';
 import type { FleetTenant } from './fleet.js';
 import { nowUs, type Entry, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
 import { KINDS, type Kind, type Plan } from './plan.js';
 import type { SealedPool } from './pool.js';
-import { Refused, type Answer, type Ask, type Target } from './target.js';
+import { ANSWER_MAX, askUntil, Refused, TIMEOUT_MS, type Answer, type Ask, type Target } from './target.js';
 
 /** What the writer works with. */
 export interface WriterOptions {
@@ -32,9 +33,6 @@ export interface WriterOptions {
 
 /** Attempts of one request; each is the same request. */
 const ATTEMPTS = 6;
-const BACKOFF_MS = 250;
-/** The longest wait that a server may ask for here, ms. */
-const WAIT_MAX_MS = 30_000;
 /** A list goes so many versions back, in a page of so many. */
 const LIST_BACK = 60;
 const LIST_PAGE = 20;
@@ -46,8 +44,7 @@ const download = object({ url: string });
 /** Does one operation after the other, as many at once as are due. */
 export class Writer {
   /** Under way. */
-  private running = 0;
-  private idle: (() => void) | undefined;
+  private readonly running = new Set<Promise<void>>();
   private readonly kinds: readonly (readonly [kind: Kind, upTo: number])[];
   private readonly total: number;
 
@@ -63,20 +60,15 @@ export class Writer {
     meter.time('lag', nowUs() - at, measured(at));
     const dice = Math.random() * this.total;
     const kind = this.kinds.find(([, upTo]) => dice < upTo)?.[0] ?? 'insert';
-    this.running++;
-    this.run(kind, at)
+    const one = this.run(kind, at)
       .catch((error: unknown) => meter.error(error instanceof Refused ? error.code : 'client_fault'))
-      .finally(() => {
-        if (--this.running === 0) this.idle?.();
-      });
+      .finally(() => this.running.delete(one));
+    this.running.add(one);
   }
 
   /** Resolves when nothing is under way any more. */
   async done(): Promise<void> {
-    if (this.running === 0) return;
-    await new Promise<void>((resolve) => {
-      this.idle = resolve;
-    });
+    while (this.running.size > 0) await Promise.all(this.running);
   }
 
   private async run(kind: Kind, at: number): Promise<void> {
@@ -120,7 +112,12 @@ export class Writer {
       case 'blob-get': {
         const entry = ledger.take(({ blob }) => blob !== undefined);
         if (entry === undefined) break;
-        await this.getBlob(call, entry).finally(() => ledger.giveBack(entry));
+        await this.getBlob(call, entry)
+          .catch((error: unknown) => {
+            if (error instanceof Refused && error.status === 404) ledger.faults.add(`the blob of ${entry.id} is gone`);
+            throw error;
+          })
+          .finally(() => ledger.giveBack(entry));
         return kind;
       }
       case 'insert':
@@ -131,7 +128,8 @@ export class Writer {
 
   private async insert(call: Call): Promise<void> {
     let sealed = this.options.pool.insert(call.place);
-    // The thread that seals is behind: the pool has counted it, and the delay is this machine's.
+    // The thread that seals is behind: the delay is this machine's.
+    if (sealed === undefined) this.options.pool.starved++;
     while (sealed === undefined) {
       await delay(systemClock, 5, this.options.stopped);
       sealed = this.options.pool.insert(call.place);
@@ -181,15 +179,16 @@ export class Writer {
     await this.transfer(room.url, { method: 'PUT', body: sealed, headers });
     const id = ulid(ts, (length) => sodium.random(length));
     const entry = call.ledger.begin(id, ts, at);
+    // Before it is acknowledged: from then on it may be taken for another operation.
+    entry.blob = { ref: room.blobRef, hash: hashOf([plain]) };
     const metadata = { name: 'load', size: plain.length, mime: contentType };
     const item = { id, binId: tenant.binId, draft, ref: room.blobRef, metadata };
     const write = { id, binId: tenant.binId, type: 'file', ts, ifVersion: 0 } as const;
     const body = JSON.stringify(writeBody({ ...write, ...sealBlobItem(sodium, item, tenant) }));
     await this.change(call, entry, { method: 'POST', path: '/api/items', body });
-    entry.blob = { ref: room.blobRef, hash: hashOf([plain]) };
   }
 
-  /** Downloads, decrypts and compares. Throws `Refused` `blob_differs`. */
+  /** Downloads, decrypts and compares: what differs is a fault of the audit. */
   private async getBlob(call: Call, entry: Entry): Promise<void> {
     const { sodium } = this.options;
     const { masterKey } = call.tenant;
@@ -202,48 +201,58 @@ export class Writer {
     const row: unknown = Array.isArray(page['items']) ? page['items'][0] : undefined;
     const item = readItem(row, 'type');
     if (item.id !== entry.id || item.deletedAt !== null) return;
-    const decryptor = blobDecryptor(sodium, item, { masterKey, device: null });
-    const plain = [...decryptor.push(bytes)].map((part) => new Uint8Array(part));
-    plain.push(new Uint8Array(decryptor.finish()));
-    if (hashOf(plain) !== blob.hash) throw new Refused('blob_differs', 0);
+    const opened = (): string => {
+      const decryptor = blobDecryptor(sodium, item, { masterKey, device: null });
+      const plain = [...decryptor.push(bytes)].map((part) => new Uint8Array(part));
+      return hashOf([...plain, new Uint8Array(decryptor.finish())]);
+    };
+    let same = false;
+    try {
+      same = opened() === blob.hash;
+    } finally {
+      if (!same) call.ledger.faults.add(`the blob of ${entry.id} is not what was uploaded`);
+    }
   }
 
-  /** A signed URL: of this server, or of a bucket elsewhere. */
+  /** A signed URL: of this server, whose name may not lead to it here, or of a bucket elsewhere. */
   private async transfer(url: string, ask: Omit<Ask, 'path'>): Promise<Answer> {
     const { target } = this.options;
-    const { host, pathname, search } = new URL(url);
+    const { host, pathname, search, searchParams } = new URL(url);
     const path = `${pathname}${search}`;
-    if (pathname.startsWith('/blobs/')) return target.ask({ ...ask, path, host });
+    // A bucket may be named `blobs`, with its name in the path: its signatures have other parameters.
+    if (pathname.startsWith('/blobs/') && searchParams.has('sig') && searchParams.has('exp'))
+      return target.ask({ ...ask, path, host });
     const bytes = ask.body === undefined || typeof ask.body === 'string' ? undefined : new Uint8Array(ask.body);
-    const reply = await fetch(url, {
-      ...{ method: ask.method, redirect: 'error' },
-      ...(ask.headers === undefined ? {} : { headers: { ...ask.headers } }),
-      ...(bytes === undefined ? {} : { body: bytes }),
-    });
-    if (!reply.ok) throw new Refused(`store_${reply.status}`, reply.status);
-    return { status: reply.status, body: undefined, bytes: Buffer.from(await reply.arrayBuffer()) };
+    try {
+      const reply = await fetch(url, {
+        ...{ method: ask.method, redirect: 'error', signal: AbortSignal.timeout(TIMEOUT_MS) },
+        ...(ask.headers === undefined ? {} : { headers: { ...ask.headers } }),
+        ...(bytes === undefined ? {} : { body: bytes }),
+      });
+      if (!reply.ok) throw new Refused(`store_${reply.status}`, reply.status);
+      return { status: reply.status, body: undefined, bytes: await cappedBody(reply, ANSWER_MAX) };
+    } catch (error) {
+      throw error instanceof Refused ? error : new Refused('store_0', 0);
+    }
   }
 
   /**
    * Sends a request until it is answered for good. Every refusal is counted by its code. `onDoubt` is called where an
    * attempt may have been executed without an answer. Throws the last `Refused`.
    */
-  private async send(call: Call, ask: Ask, onDoubt: () => void = () => undefined): Promise<Answer> {
+  private send(call: Call, ask: Ask, onDoubt: () => void = () => undefined): Promise<Answer> {
     const { target, meter, stopped } = this.options;
     const { tenant, device } = call;
     const token = tenant.devices[device]?.token ?? '';
-    for (let attempt = 1; ; attempt++) {
-      try {
-        return await target.ask({ ...ask, host: tenant.host, token });
-      } catch (error) {
-        if (!(error instanceof Refused)) throw error;
-        if (error.status === 0 || error.status >= 500) onDoubt();
-        if (!error.passing || attempt >= ATTEMPTS || stopped.aborted) throw error;
-        meter.error(error.code);
-        const wait = Math.max(error.waitMs ?? 0, BACKOFF_MS * 2 ** (attempt - 1) * (0.5 + Math.random()));
-        await delay(systemClock, Math.min(WAIT_MAX_MS, wait), stopped).catch(() => undefined);
-      }
-    }
+    const once = (): Promise<Answer> => {
+      // The tenant, or its bin, is about to be removed: what is written after that would stay.
+      if (stopped.aborted) return Promise.reject(new Refused('stopped', 0));
+      return target.ask({ ...ask, host: tenant.host, token }).catch((error: unknown) => {
+        if (error instanceof Refused && (error.status === 0 || error.status >= 500)) onDoubt();
+        throw error;
+      });
+    };
+    return askUntil(once, { attempts: ATTEMPTS, signal: stopped, onAgain: ({ code }) => meter.error(code) });
   }
 }
 

@@ -116,5 +116,5 @@ export const UNSENT_MAX = 128 * 1024 * 1024;
 /** Unsent bytes of one socket; more than a page of a replay or a commit leaves unsent. */
 export const SOCKET_UNSENT_MAX = 2 * 1024 * 1024;
 
-/** Interval at which every instance compares heads with the database: the most that a lost notification costs. */
+/** The most that a lost notification delays a change, ms: within it an instance notices, and compares heads. */
 export const HEAD_COMPARE_MS = 5_000;

@@ -10,6 +10,10 @@ const UNSAFE =
 const escaped = (character: string): string =>
   `<U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}>`;
 
+/** Text in HTML, also in an attribute with quotes. */
+export const escapeHtml = (text: string): string =>
+  text.replace(/[&<>"']/g, (character) => `&#${character.codePointAt(0) ?? 0};`);
+
 /** One line: white space is folded into single spaces, unsafe characters are written as `<U+XXXX>`. */
 export const sanitizeText = (text: string): string => text.replace(/\s+/gu, ' ').trim().replace(UNSAFE, escaped);
 

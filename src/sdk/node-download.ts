@@ -9,14 +9,15 @@ import { constants } from 'node:fs';
 import { lstat, open, rm, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { BLOB_CHUNK_BYTES } from '../crypto/blob-stream.js';
-import { FILE_MODE, isOpenToOthers, placeFile, POSIX, syncFolder, tempSibling } from '../files/durable.js';
+import { expectFree, FILE_MODE, isOpenToOthers, placeFile, POSIX, syncFolder, tempSibling } from '../files/durable.js';
 import { tryLock, type FileLock } from '../files/lock.js';
 import { errorCode } from '../protocol/error-code.js';
-import { AEAD_TAG_BYTES } from '../protocol/limits.js';
+import { isUlid } from '../protocol/ids.js';
+import { AEAD_TAG_BYTES, UPLOAD_PART_BYTES } from '../protocol/limits.js';
 import type { ChunkPlace, KeptChunk } from './blobs/chunk-place.js';
 import type { TransferOptions } from './blobs/source.js';
 import type { Device } from './device.js';
-import { ClientError, isPassing } from './errors.js';
+import { ClientError, isUndecided } from './errors.js';
 
 /** Options of `saveBlob`. */
 export interface SaveOptions extends TransferOptions {
@@ -24,13 +25,10 @@ export interface SaveOptions extends TransferOptions {
   readonly replace?: boolean;
 }
 
-/** What is interrupted below this size begins anew: no file is left behind for it. */
-const KEPT_MIN = 5 * 1024 * 1024;
-
 /**
  * Saves the decrypted blob of an item as a file, mode 0600, and resolves with its size. What was had before an interruption
  * stays beside it for the next call with the same item and path, where it is 5 MiB or more and a repeat may succeed (no
- * answer, a busy server, `cancelled`). Two calls at once do not mix: the second one begins anew, for itself. Throws as
+ * answer, one that is none, a busy server, `cancelled`, `closed`). Two calls at once do not mix: the second one begins anew, for itself. Throws as
  * `Device.blob`, and the system's errors.
  */
 export async function saveBlob(
@@ -38,6 +36,8 @@ export async function saveBlob(
   { id, path }: { readonly id: string; readonly path: string },
   options: SaveOptions = {},
 ): Promise<number> {
+  // It becomes part of names of files.
+  if (!isUlid(id)) throw new ClientError('unknown_item', 'this is the id of no item');
   const target = resolve(path);
   const existing = options.replace === true ? 'replace' : 'keep';
   if (existing === 'keep') await expectFree(target);
@@ -45,27 +45,21 @@ export async function saveBlob(
   try {
     await device.blobInto(id, part, options);
   } catch (error) {
-    await part.leave(!(isPassing(error) || error instanceof ClientError));
+    await part.leave(!mayGoOn(error));
     throw error;
   }
   return part.finish(target, existing);
 }
 
-async function expectFree(path: string): Promise<void> {
-  try {
-    await lstat(path);
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return;
-    throw error;
-  }
-  throw Object.assign(new Error(`EEXIST: ${path} exists already`), { code: 'EEXIST' });
-}
+/** Whether the same call may succeed later; after others what is there is of no use. */
+const mayGoOn = (error: unknown): boolean =>
+  isUndecided(error) || (error instanceof ClientError && ['cancelled', 'closed', 'reset'].includes(error.code));
 
 /** Never a link, and nothing that opening could hang on. */
 const FLAGS = constants.O_RDWR | constants.O_CREAT | (POSIX ? constants.O_NOFOLLOW | constants.O_NONBLOCK : 0);
 
 /** A file of this name that only this user can have written; undefined where it may be another's. */
-async function ownFile(path: string): Promise<FileHandle | undefined> {
+async function ownFile(path: string): Promise<{ readonly handle: FileHandle; readonly size: number } | undefined> {
   let handle: FileHandle;
   try {
     handle = await open(path, FLAGS, FILE_MODE);
@@ -74,67 +68,69 @@ async function ownFile(path: string): Promise<FileHandle | undefined> {
     if (['ELOOP', 'ENXIO', 'EISDIR', 'EACCES', 'EPERM'].includes(errorCode(error))) return undefined;
     throw error;
   }
-  const stat = await handle.stat();
-  const own = stat.isFile() && stat.nlink === 1 && !isOpenToOthers(stat.mode);
-  if (own && (!POSIX || stat.uid === process.getuid?.())) return handle;
-  await handle.close();
-  return undefined;
+  let size: number | undefined;
+  try {
+    const stat = await handle.stat();
+    const own = stat.isFile() && stat.nlink === 1 && !isOpenToOthers(stat.mode);
+    if (own && (!POSIX || stat.uid === process.getuid?.())) size = stat.size;
+  } finally {
+    if (size === undefined) await handle.close();
+  }
+  return size === undefined ? undefined : { handle, size };
 }
 
 interface Files {
   readonly path: string;
   readonly part: FileHandle;
   /** Absent: nothing of it is to be continued. */
-  readonly tags?: { readonly path: string; readonly handle: FileHandle };
-  readonly lock?: FileLock;
+  readonly kept?: { readonly tags: FileHandle; readonly tagsPath: string; readonly lock: FileLock };
+  /** Aborted: this process was stopped for long, and another one has taken the files over. */
+  readonly lost: AbortSignal;
 }
 
 /** The two files of a download. */
 class PartFile implements ChunkPlace {
   private chunks = 0;
-  private size = 0;
 
-  private constructor(private readonly files: Files) {}
+  private constructor(
+    private readonly files: Files,
+    /** Bytes of plaintext; at first those of the earlier run. */
+    private size: number,
+  ) {}
 
   /** The files beside `target`, of an item; what is in them may be of another content that it had. */
   static async open(target: string, id: string): Promise<PartFile> {
     const path = join(dirname(target), `.${basename(target)}.${id}`);
-    const attempt = tryLock(`${path}.lock`);
-    if ('lock' in attempt) {
-      const { lock } = attempt;
-      const part = await ownFile(`${path}.part`);
-      const tags = part === undefined ? undefined : await ownFile(`${path}.tags`);
-      if (part !== undefined && tags !== undefined) {
-        const kept = { path: `${path}.tags`, handle: tags };
-        return new PartFile({ path: `${path}.part`, part, tags: kept, lock });
-      }
-      await part?.close();
-      lock.remove();
-    }
+    const lost = new AbortController();
+    const lock = lockOf(`${path}.lock`, lost);
+    const kept = lock === undefined ? undefined : await filesOf(path, lock);
+    if (kept !== undefined) return new PartFile({ ...kept.files, lost: lost.signal }, kept.size);
     // Another program is at work on it, or the name is taken: a name of its own, which nobody knows.
     const own = tempSibling(target, '.part');
-    return new PartFile({ path: own, part: await open(own, 'wx+', FILE_MODE) });
+    return new PartFile({ path: own, part: await open(own, 'wx+', FILE_MODE), lost: lost.signal }, 0);
   }
 
   async kept(at: number): Promise<KeptChunk | undefined> {
-    const { part, tags } = this.files;
-    if (tags === undefined) return undefined;
+    const { part, kept } = this.files;
+    if (kept === undefined) return undefined;
     const plain = await read(part, at * BLOB_CHUNK_BYTES, BLOB_CHUNK_BYTES);
-    const tag = await read(tags.handle, at * AEAD_TAG_BYTES, AEAD_TAG_BYTES);
+    const tag = await read(kept.tags, at * AEAD_TAG_BYTES, AEAD_TAG_BYTES);
     return plain === undefined || tag === undefined ? undefined : { plain, tag };
   }
 
   async begin(chunks: number): Promise<void> {
+    this.expectOwn();
     this.chunks = chunks;
     this.size = chunks * BLOB_CHUNK_BYTES;
     await this.files.part.truncate(this.size);
-    await this.files.tags?.handle.truncate(chunks * AEAD_TAG_BYTES);
+    await this.files.kept?.tags.truncate(chunks * AEAD_TAG_BYTES);
   }
 
   async add(plain: Uint8Array, tag: Uint8Array): Promise<void> {
-    const { part, tags } = this.files;
+    this.expectOwn();
+    const { part, kept } = this.files;
     await write(part, plain, this.size);
-    if (tags !== undefined) await write(tags.handle, tag, this.chunks * AEAD_TAG_BYTES);
+    if (kept !== undefined) await write(kept.tags, tag, this.chunks * AEAD_TAG_BYTES);
     this.size += plain.length;
     this.chunks++;
   }
@@ -146,6 +142,7 @@ class PartFile implements ChunkPlace {
       await part.sync();
       const [mine, there] = [await part.stat(), await lstat(path)];
       if (mine.ino !== there.ino || mine.dev !== there.dev) throw new Error(`${path} was exchanged meanwhile`);
+      this.expectOwn();
       await placeFile(path, target, existing);
       await syncFolder(dirname(target));
       return this.size;
@@ -156,14 +153,57 @@ class PartFile implements ChunkPlace {
 
   /** Closes the files. `all`: removes them too, as where nothing can be continued. */
   async leave(all: boolean): Promise<void> {
-    const { part, path, tags, lock } = this.files;
-    await part.close();
-    await tags?.handle.close();
-    if (all || tags === undefined || this.size < KEPT_MIN) {
-      await rm(path, { force: true });
-      if (tags !== undefined) await rm(tags.path, { force: true });
+    const { part, path, kept, lost } = this.files;
+    try {
+      const closed = await Promise.allSettled([part.close(), kept?.tags.close()]);
+      if (!lost.aborted && (all || kept === undefined || this.size < UPLOAD_PART_BYTES)) {
+        await rm(path, { force: true });
+        if (kept !== undefined) await rm(kept.tagsPath, { force: true });
+      }
+      for (const one of closed) if (one.status === 'rejected') throw one.reason;
+    } finally {
+      kept?.lock.remove();
     }
-    lock?.remove();
+  }
+
+  private expectOwn(): void {
+    if (this.files.lost.aborted) throw new Error(`${this.files.path} was taken over by another program`);
+  }
+}
+
+/** The files of an earlier run, or empty ones; undefined where they may be another's, and the lock is released. */
+async function filesOf(
+  path: string,
+  lock: FileLock,
+): Promise<{ readonly files: Omit<Files, 'lost'>; readonly size: number } | undefined> {
+  const tagsPath = `${path}.tags`;
+  let part: Awaited<ReturnType<typeof ownFile>>;
+  let tags: typeof part;
+  try {
+    part = await ownFile(`${path}.part`);
+    if (part === undefined) return undefined;
+    tags = await ownFile(tagsPath);
+    if (tags === undefined) return undefined;
+    return {
+      files: { path: `${path}.part`, part: part.handle, kept: { tags: tags.handle, tagsPath, lock } },
+      size: part.size,
+    };
+  } finally {
+    if (tags === undefined) {
+      lock.remove();
+      await part?.handle.close();
+    }
+  }
+}
+
+/** The lock of the files; undefined where another program has it, or nothing can be locked there. */
+function lockOf(path: string, lost: AbortController): FileLock | undefined {
+  try {
+    const attempt = tryLock(path, { onLost: () => lost.abort() });
+    return 'lock' in attempt ? attempt.lock : undefined;
+  } catch {
+    // The folder is missing, say: what is opened next fails for that, too, where it matters.
+    return undefined;
   }
 }
 

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { newFolder, type WithTeardown } from './postgres.js';
-import { freePort } from './proxies.js';
+import { freePort } from './free-port.js';
 
 const run = promisify(execFile);
 

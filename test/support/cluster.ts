@@ -9,7 +9,7 @@ import { Load } from './load.js';
 import { NamedProxy } from './named-proxy.js';
 import { OwnPostgres } from './own-postgres.js';
 import { until } from './events.js';
-import { freePort } from './proxies.js';
+import { freePort } from './free-port.js';
 import { Recorder, type Address } from './recorder.js';
 import { spawnServer, type Child } from './server.js';
 import { difference, Mirror, notRising, range } from './stream.js';

@@ -7,6 +7,7 @@ import type { Test } from 'tap';
 import { spawnCli, type Ended, type Process } from './cli.js';
 import { CuttingProxy } from './cutting-proxy.js';
 import { peakOf } from './memory.js';
+import type { BucketUnderTest } from './object-stores.js';
 import { temporaryFolder } from './postgres.js';
 import { spawnServer } from './server.js';
 
@@ -26,10 +27,22 @@ async function randomFile(path: string, size: number): Promise<void> {
   await file.close();
 }
 
+/** A bucket, and where it listens. */
+export interface RemoteStore {
+  readonly bucket: BucketUnderTest;
+  readonly url: string;
+  /** The variable that tells a server where that is, and those of its credentials. */
+  readonly endpoint: 'S3_ENDPOINT' | 'GCS_ENDPOINT';
+  readonly credentials: Readonly<Record<string, string>>;
+}
+
 interface Scene {
   readonly t: Test;
   readonly home: string;
+  /** Before what the bytes of files go to: the bucket, or the server. */
   readonly proxy: CuttingProxy;
+  /** Before the server, where that is another one. */
+  readonly other: CuttingProxy | undefined;
   readonly size: number;
   /** Highest resident set that any of the programs had. */
   peak: number;
@@ -37,10 +50,12 @@ interface Scene {
 
 /** Runs a command again and again until it succeeds: a cut ends it for good now and then, and every third one kills it. */
 async function persistent(scene: Scene, argv: readonly string[]): Promise<Ended & { readonly runs: number }> {
-  const { t, home, proxy, size } = scene;
+  const { t, home, proxy, other, size } = scene;
   let current: Process | undefined;
   const marks = Array.from({ length: 10 }, (_, at) => Math.floor(((at + 0.7) * size) / 10));
+  other?.count([]);
   proxy.count(marks, (cut) => {
+    other?.cut();
     if (cut % 3 === 0) current?.kill('SIGKILL');
   });
   for (let runs = 1; runs < 20; runs++) {
@@ -58,33 +73,59 @@ async function persistent(scene: Scene, argv: readonly string[]): Promise<Ended 
   throw new Error('it never ended');
 }
 
-/** See above. The programs' peak stays under `mostMib`. */
-export async function cutTransfers(t: Test, size: number, mostMib: number): Promise<void> {
-  const server = await spawnServer(t, { env: { MAX_BLOB_SIZE_MB: '2048', LOG_LEVEL: 'info' } });
-  const proxy = await CuttingProxy.before(t, server.port);
+/** Where the server is, and the proxies of the scene. */
+async function served(t: Test, remote: RemoteStore | undefined): Promise<Pick<Scene, 'proxy' | 'other'>> {
+  const before = (url: string): Promise<CuttingProxy> => CuttingProxy.before(t, Number(new URL(url).port));
+  const bucket = remote === undefined ? undefined : await before(remote.url);
+  const store =
+    remote === undefined || bucket === undefined
+      ? {}
+      : { ...remote.bucket.env, ...remote.credentials, [remote.endpoint]: bucket.url };
+  const server = await spawnServer(t, { env: { MAX_BLOB_SIZE_MB: '2048', LOG_LEVEL: 'info', ...store } });
+  const api = await before(`http://127.0.0.1:${server.port}`);
+  return bucket === undefined ? { proxy: api, other: undefined } : { proxy: bucket, other: api };
+}
+
+/** What the bucket has in the end. */
+async function expectOne(t: Test, { bucket }: RemoteStore): Promise<void> {
+  const found = [];
+  for await (const page of bucket.store.list()) found.push(...page);
+  t.equal(found.length, 1, 'one object in the bucket');
+  t.equal(await bucket.openUploads(), 0, 'no upload that has not ended');
+}
+
+/** See above. The programs' peak stays under `mostMib`. Without `remote` the server keeps the files itself. */
+export async function cutTransfers(
+  t: Test,
+  { size, mostMib, remote }: { readonly size: number; readonly mostMib: number; readonly remote?: RemoteStore },
+): Promise<void> {
+  const { proxy, other } = await served(t, remote);
   const home = await temporaryFolder(t);
   const run = async (...argv: string[]): Promise<Record<string, unknown>> => {
     const { code, stdout, stderr } = await spawnCli(t, [...argv, '--json'], { home }).ended;
     t.equal(code, 0, stderr);
     return JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as Record<string, unknown>;
   };
-  await run('claim', proxy.url, '--show-phrase');
+  await run('claim', (other ?? proxy).url, '--show-phrase');
   const path = join(home, 'large.bin');
   await randomFile(path, size);
-  const scene: Scene = { t, home, proxy, size, peak: 0 };
+  const scene: Scene = { t, home, proxy, other, size, peak: 0 };
+  const bounded = (way: 'up' | 'down', { runs }: { readonly runs: number }): void => {
+    t.ok(proxy.cuts.length === 10 && runs > 3, `${proxy.cuts.length} cuts, ${runs} programs`);
+    const passed = proxy[way] + (other?.[way] ?? 0);
+    t.ok(passed < most(size), `${way}: ${(passed / size).toFixed(4)} of its bytes`);
+    proxy.count([]);
+  };
 
   const put = await persistent(scene, ['put', '--json', '--file', path]);
   const { id } = JSON.parse(put.stdout) as { readonly id: string };
-  t.ok(proxy.cuts.length === 10 && put.runs > 3, `${proxy.cuts.length} cuts, ${put.runs} programs`);
-  t.ok(proxy.up < most(size), `up: ${(proxy.up / size).toFixed(4)} of its bytes`);
-  proxy.count([]);
+  bounded('up', put);
   t.match(await run('list'), { items: { length: 1 } }, 'it is there once');
   t.match(await run('uploads'), { uploads: { length: 0 } });
+  if (remote !== undefined) await expectOne(t, remote);
 
   const copy = join(home, 'copy.bin');
-  const got = await persistent(scene, ['get', id, '--json', '-o', copy]);
-  t.ok(proxy.cuts.length === 10 && got.runs > 3, `${proxy.cuts.length} cuts, ${got.runs} programs`);
-  t.ok(proxy.down < most(size), `down: ${(proxy.down / size).toFixed(4)} of its bytes`);
+  bounded('down', await persistent(scene, ['get', id, '--json', '-o', copy]));
   t.equal((await stat(copy)).mode & 0o777, 0o600);
   t.equal(await hashOf(copy), await hashOf(path));
   t.same(

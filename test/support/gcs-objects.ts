@@ -42,19 +42,32 @@ export const json = (value: unknown): GcsAnswer => ({
 /** CRC-32C (RFC 3720, appendix B.4), base64 of its four bytes: the library that reads checks it. */
 function crc32c(body: Buffer): string {
   let crc = 0xffffffff;
-  for (const byte of body) crc = (CRC_TABLE[(crc ^ byte) & 0xff] ?? 0) ^ (crc >>> 8);
+  // By number: an iterator takes seconds for a large body.
+  for (let at = 0; at < body.length; at++) crc = (CRC_TABLE[(crc ^ (body[at] ?? 0)) & 0xff] ?? 0) ^ (crc >>> 8);
   const bytes = Buffer.alloc(4);
   bytes.writeUInt32BE((crc ^ 0xffffffff) >>> 0);
   return bytes.toString('base64');
 }
 
-const CRC_TABLE = Array.from({ length: 256 }, (_, index) => {
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, index) => {
   let value = index;
   for (let bit = 0; bit < 8; bit++) value = (value & 1) === 1 ? 0x82f63b78 ^ (value >>> 1) : value >>> 1;
   return value;
 });
 
-const md5 = (body: Buffer): string => createHash('md5').update(body).digest('base64');
+interface Sums {
+  readonly crc32c: string;
+  readonly md5: Buffer;
+}
+
+const known = new WeakMap<Buffer, Sums>();
+
+/** Checksums of a body, which never changes: they are taken once. */
+function sumsOf(body: Buffer): Sums {
+  const sums = known.get(body) ?? { crc32c: crc32c(body), md5: createHash('md5').update(body).digest() };
+  known.set(body, sums);
+  return sums;
+}
 
 /** Metadata as the JSON interface gives it: 64-bit numbers are text. */
 export const metadataOf = ({ name, body, contentType, generation, updated }: GcsObject, bucket: string): object => ({
@@ -65,8 +78,8 @@ export const metadataOf = ({ name, body, contentType, generation, updated }: Gcs
   generation: String(generation),
   size: String(body.length),
   contentType,
-  md5Hash: md5(body),
-  crc32c: crc32c(body),
+  md5Hash: sumsOf(body).md5.toString('base64'),
+  crc32c: sumsOf(body).crc32c,
   timeCreated: new Date(updated).toISOString(),
   updated: new Date(updated).toISOString(),
 });
@@ -74,13 +87,14 @@ export const metadataOf = ({ name, body, contentType, generation, updated }: Gcs
 /** The object, or the part of it that `Range` names (RFC 9110, 14). */
 export function contentOf(object: GcsObject, range: string | undefined, disposition: string | undefined): GcsAnswer {
   const { body, contentType, generation, updated } = object;
+  const { crc32c, md5 } = sumsOf(body);
   const headers = {
     'content-type': contentType,
     'accept-ranges': 'bytes',
-    etag: `"${createHash('md5').update(body).digest('hex')}"`,
+    etag: `"${md5.toString('hex')}"`,
     'last-modified': new Date(updated).toUTCString(),
     'x-goog-generation': String(generation),
-    'x-goog-hash': `crc32c=${crc32c(body)},md5=${md5(body)}`,
+    'x-goog-hash': `crc32c=${crc32c},md5=${md5.toString('base64')}`,
     'x-goog-stored-content-length': String(body.length),
     'x-goog-stored-content-encoding': 'identity',
     ...(disposition === undefined ? {} : { 'content-disposition': disposition }),

@@ -174,7 +174,8 @@ export class GcsStandIn extends LoopbackServer {
     if (path !== `/upload/storage/v1/b/${this.bucket}/o`) return jsonError(404, 'notFound');
     if (method !== 'POST' || query.get('uploadType') !== 'resumable') return jsonError(400, 'invalid');
     call.request.resume();
-    return this.sessions.begin(call, this.url + path);
+    // Under the name that it was asked by, as Google does.
+    return this.sessions.begin(call, `http://${call.request.headers.host}${path}`);
   }
 
   private authorized(headers: GcsCall['headers']): boolean {

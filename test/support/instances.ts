@@ -3,7 +3,7 @@ import type { Clock } from '../../src/protocol/clock.js';
 import type { Shape } from '../../src/protocol/shape.js';
 import { PostgresTenantLoader } from '../../src/server/storage/tenant-loader.js';
 import type { Actor } from '../../src/server/tenant/actor.js';
-import type { SocketPort } from '../../src/server/tenant/ports.js';
+import type { Heard, SocketPort } from '../../src/server/tenant/ports.js';
 import { TenantRegistry } from '../../src/server/tenant/registry.js';
 import type { Session } from '../../src/server/tenant/session.js';
 import { BIN, bytes, deviceId, OTHER_BIN } from './changes.js';
@@ -13,6 +13,9 @@ export const EPOCH = 'epoch';
 
 /** What one instance tells another. It may deliver now, later, twice or never. */
 export type Post = (deliver: () => void) => void;
+
+/** Of an instance that hears nothing: each state is as old as its last comparison. */
+export const NOTHING_HEARD: Heard = { since: Infinity, until: -Infinity };
 
 export interface Instance {
   readonly registry: TenantRegistry;
@@ -29,6 +32,7 @@ export function instances(logs: PostgresLogs, options: { count: number; clock: C
       log: logs.log,
       loader: new PostgresTenantLoader(logs.pool, options.clock),
       announcer: {
+        heard: NOTHING_HEARD,
         announce: (tenantId, head, generation) => {
           for (const other of all) {
             if (other.registry !== registry) options.post(() => other.registry.headHint(tenantId, head, generation));

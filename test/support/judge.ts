@@ -9,7 +9,7 @@ import { claim, newItem, writeBody, type TestDevice } from './devices.js';
 import { until } from './events.js';
 import { BASE, signUp } from './hosted.js';
 import type { WithTeardown } from './postgres.js';
-import { freePort } from './proxies.js';
+import { freePort } from './free-port.js';
 import { spawnServer, type Child } from './server.js';
 import { residentBytes } from './slow.js';
 import { named, Wire, type Reply } from './wire.js';

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { WithTeardown } from './postgres.js';
-import { freePort } from './proxies.js';
+import { freePort } from './free-port.js';
 
 export abstract class LoopbackServer {
   /** Without a trailing slash. */

@@ -13,7 +13,7 @@ import {
 import { databaseUser } from '../../src/server/storage/embedded/user.js';
 import { errorCode } from '../../src/protocol/error-code.js';
 import { until } from './events.js';
-import { freePort } from './proxies.js';
+import { freePort } from './free-port.js';
 import { databasePassword, preparedFolder, type WithTeardown } from './postgres.js';
 import { runSql } from './server.js';
 

@@ -8,7 +8,8 @@ import { openClient, unfitSettings } from '../../src/server/storage/database.js'
 import { databaseUser } from '../../src/server/storage/embedded/user.js';
 import { until } from './events.js';
 import { PATIENT, temporaryFolder, type WithTeardown } from './postgres.js';
-import { DEPLOY, freePort } from './proxies.js';
+import { freePort } from './free-port.js';
+import { DEPLOY } from './proxies.js';
 
 const SESSIONS = 4;
 

@@ -1,17 +1,15 @@
 /** The proxies of deploy/ as real processes in front of a real server: Debian's Caddy and nginx, on loopback ports. */
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
-import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { cp, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { connect, type PeerCertificate } from 'node:tls';
 import { WebSocket } from 'ws';
-import { errorCode } from '../../src/protocol/error-code.js';
 import { PROJECT_ROOT } from '../../src/root.js';
 import { Events, soon, until } from './events.js';
+import { freePort } from './free-port.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { Reply, type Ask, type Json } from './wire.js';
 
@@ -22,29 +20,6 @@ export const DEPLOY = join(PROJECT_ROOT, 'deploy');
 export function missing(program: string, itsPackage = program): string | false {
   const found = spawnSync('sh', ['-c', `command -v ${program}`]).status === 0;
   return found ? false : `${program} is not here: apt-get install ${itsPackage}`;
-}
-
-/** Below the ports that the system hands out by itself (ip_local_port_range, from 32768), above the well-known ones. */
-const OWN_PORTS = [15_000, 32_000] as const;
-
-/**
- * A port that nothing listens on and that the system gives to nobody: a free one of those would go to whichever
- * process asks next, before the test's own program binds it, or while that is down.
- */
-export async function freePort(): Promise<number> {
-  for (;;) {
-    const port = randomInt(...OWN_PORTS);
-    const probe = createServer().listen(port, '127.0.0.1');
-    try {
-      await once(probe, 'listening');
-    } catch (error) {
-      if (errorCode(error) === 'EADDRINUSE') continue;
-      throw error;
-    }
-    probe.close();
-    await once(probe, 'close');
-    return port;
-  }
 }
 
 /** A proxy that runs. */

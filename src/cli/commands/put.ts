@@ -214,25 +214,34 @@ async function sent(
     })
     .finally(bar.ended)
     .catch(async (error: unknown) => {
-      await noteLeft(terminal, open, found);
+      await noteLeft(terminal, { open, found, id: target.id });
       throw error;
     });
   return { ...outcome, type, binId: target.binId, size: content?.size };
 }
 
-/** The upload of this file that an earlier command began; the item may be another's to be. */
-async function begunOf({ device }: OpenDevice, { type, content }: Found): Promise<BegunUpload | undefined> {
+/** The upload of this file that an earlier command began: for an item, else for one that is not there yet. */
+async function begunOf(
+  { device }: OpenDevice,
+  { type, content }: Found,
+  id: string | undefined,
+): Promise<BegunUpload | undefined> {
   const { identity } = content ?? {};
   if (identity === undefined) return undefined;
-  return (await device.uploads()).find(
-    (one) => one.type === type && one.source.name === identity.name && one.source.state === identity.state,
-  );
+  for (const one of await device.uploads()) {
+    const same = one.type === type && one.source.name === identity.name && one.source.state === identity.state;
+    if (same && (id === undefined ? (await device.get(one.id)) === undefined : one.id === id)) return one;
+  }
+  return undefined;
 }
 
 /** Says how to go on, where something of the file is with the server. */
-async function noteLeft(terminal: Terminal, open: OpenDevice, found: Found): Promise<void> {
+async function noteLeft(
+  terminal: Terminal,
+  { open, found, id }: { readonly open: OpenDevice; readonly found: Found; readonly id: string | undefined },
+): Promise<void> {
   // The device may be revoked, or its store be what failed: the error tells.
-  const begun = await begunOf(open, found).catch(() => undefined);
+  const begun = await begunOf(open, found, id).catch(() => undefined);
   if (begun !== undefined)
     terminal.note(
       `${percentOf(begun)} % is with the server. The same command goes on from there; see also \`uploads\`.`,
@@ -250,9 +259,8 @@ async function targetOf(
 ): Promise<Pick<PutRequest, 'id' | 'binId'>> {
   const binId = bin === undefined || bin === DEFAULT_BIN ? bin : await binIdOf(context, open, bin);
   if (id === undefined) {
-    const begun = await begunOf(open, found);
-    const fresh = begun !== undefined && (await open.device.get(begun.id)) === undefined;
-    return { id: fresh ? begun.id : undefined, binId: binId ?? DEFAULT_BIN };
+    const begun = await begunOf(open, found, undefined);
+    return { id: begun?.id, binId: binId ?? DEFAULT_BIN };
   }
   const { items, listed } = await typable(context, open);
   // An unknown complete id is a new item: scripts choose ids so that a repeated call does not create a second item.

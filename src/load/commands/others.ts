@@ -9,7 +9,7 @@ import { nodePlatform } from '../../sdk/node-platform.js';
 import type { Platform } from '../../sdk/platform.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 import { Cleaner } from '../cleaning.js';
 import { PREFIX, readDeviceList, removeTenant, testTenants, type DeviceListJson } from '../fleet.js';
 import { confirmedUrl, endOf, nameOf, numberOf, secretOf, sharedSecret } from '../options.js';
@@ -93,10 +93,11 @@ async function devices({ terminal }: LoadContext, options: DevicesOptions): Prom
     if (phrase === '') {
       await requireUnclaimed(platform, serverUrl);
       const claim = await prepareClaim({ ...newcomer(platform, serverUrl, 1), ...claimTokenOf(terminal.env) });
-      made.push(await claim.register());
       phrase = claim.phrase;
+      // Before they are the server's: after a crash in between nobody would have them.
       terminal.print(phrase);
-      terminal.note('These twelve words own the server now. Write them down.');
+      terminal.note('These twelve words own the server from now on. Write them down.');
+      made.push(await claim.register());
     }
     while (made.length < wanted && !terminal.interrupted.aborted) {
       terminal.progress(
@@ -165,10 +166,10 @@ export function registerClean(program: LoadCommand): void {
   program
     .command('clean')
     .summary('remove what a run that was killed has left')
-    .description('Remove test tenants (with ADMIN_TOKEN), or bins of runs and their items (with --device-list)')
+    .description('Remove test tenants (with ADMIN_TOKEN), or the bin of a run and its items (with --device-list)')
     .requiredOption('--url <url>', 'the server')
     .option('--confirm <host>', 'its host name once more, where it is not this machine')
-    .option('--name <name>', 'of this run only; default: of all')
+    .option('--name <name>', 'of this run only; with --device-list required, else default: of all')
     .option('--device-list <file>', 'the devices of the run')
     .option('--admin-token-file <file>', 'instead of ADMIN_TOKEN in the environment')
     .examples('clean --url http://localhost:8080')
@@ -177,37 +178,42 @@ export function registerClean(program: LoadCommand): void {
 
 async function clean({ terminal }: LoadContext, options: CleanOptions): Promise<void> {
   const url = await confirmedUrl(terminal, options.url, options.confirm);
-  const prefix = options.name === undefined ? PREFIX : nameOf(options.name);
   const target = new Target(url, { connections: 8, from: [] });
-  let removed = 0;
+  const ofTenants = options.deviceList === undefined;
+  let removed: number;
   try {
-    if (options.deviceList === undefined) {
-      const adminToken = (await secretOf(terminal, { file: options.adminTokenFile, variable: 'ADMIN_TOKEN' })) ?? '';
-      const slugs = await testTenants(target, adminToken, prefix);
-      for (const slug of slugs) {
-        if (options.name !== undefined && !slug.startsWith(`${prefix}-`)) continue;
-        terminal.progress(`Removing ${slug}`);
-        await removeTenant(target, slug, adminToken);
-        removed++;
-      }
-    } else {
-      const { deviceList = '' } = await accessOf(terminal, options);
-      const { sodium } = await nodePlatform();
-      for (const tenant of readDeviceList(sodium, deviceList, {
-        plan: { name: prefix },
-        share: { part: 0, parts: 1 },
-      })) {
-        const cleaner = new Cleaner({ sodium, target, tenant });
-        for (const bin of await cleaner.bins(prefix)) {
-          await cleaner.removeBin(bin);
-          removed++;
-        }
-      }
-    }
+    removed = await (ofTenants ? cleanTenants : cleanBins)(terminal, options, target);
   } finally {
     target.close();
     terminal.progress('');
   }
   if (terminal.json) terminal.data({ removed });
-  else terminal.print(`Removed ${counted(removed, options.deviceList === undefined ? 'tenant' : 'bin')}.`);
+  else terminal.print(`Removed ${counted(removed, ofTenants ? 'tenant' : 'bin')}.`);
+}
+
+async function cleanTenants(terminal: Terminal, options: CleanOptions, target: Target): Promise<number> {
+  const adminToken = (await secretOf(terminal, { file: options.adminTokenFile, variable: 'ADMIN_TOKEN' })) ?? '';
+  const slugs = await testTenants(target, adminToken, options.name === undefined ? PREFIX : `${nameOf(options.name)}-`);
+  for (const slug of slugs) {
+    terminal.progress(`Removing ${slug}`);
+    await removeTenant(target, slug, adminToken);
+  }
+  return slugs.length;
+}
+
+/** The tenants are their users': another bin whose name begins as one of a run may be theirs. */
+async function cleanBins(terminal: Terminal, options: CleanOptions, target: Target): Promise<number> {
+  if (options.name === undefined)
+    throw new CommandError(EXIT.usage, '--device-list takes --name too: only the bin of that run is removed.');
+  const name = nameOf(options.name);
+  const { deviceList = '' } = await accessOf(terminal, options);
+  const { sodium } = await nodePlatform();
+  let removed = 0;
+  for (const tenant of readDeviceList(sodium, deviceList, { plan: { name }, share: { part: 0, parts: 1 } }).own) {
+    const cleaner = new Cleaner({ sodium, target, tenant });
+    if (!(await cleaner.has(name))) continue;
+    await cleaner.removeBin(name);
+    removed++;
+  }
+  return removed;
 }

@@ -1,6 +1,6 @@
 /** `service-load run`. */
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
-import { counted } from '../../terminal/output.js';
+import { counted, sanitizeText } from '../../terminal/output.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { readPrivate } from '../../files/private.js';
 import { Coordinator } from '../coordinator.js';
@@ -173,13 +173,11 @@ async function run({ terminal, release }: LoadContext, options: RunOptions): Pro
     terminal.progress('');
     await save(report, outs, options.force === true);
     show(terminal, report, outs);
-    return report.audit.faults > 0 ||
-      report.doubts.some((doubt) => doubt.startsWith('A part')) ||
-      report.left.length > 0
-      ? EXIT.failure
-      : EXIT.ok;
+    const held = report.audit.faults === 0 && report.lostParts.length === 0 && report.left.length === 0;
+    return held ? EXIT.ok : EXIT.failure;
   } finally {
     clearInterval(live);
+    for (const text of coordinator.left) terminal.note(sanitizeText(`Not removed: ${text}. Run service-load clean.`));
     close();
   }
 }
@@ -234,13 +232,14 @@ const PHASE_TEXT: Readonly<Record<Phase, string>> = {
   prepare: 'Making tenants and sealing items',
   connect: 'Connecting',
   write: 'Writing',
-  finish: 'Auditing and removing',
+  finish: 'Auditing',
   remove: 'Removing',
 };
 
 function liveLine(phase: Phase, coordinator: Coordinator, crews: readonly Crew[]): string {
   const second = coordinator.latest(crews);
-  if (second === undefined || phase === 'prepare' || phase === 'finish') return `${PHASE_TEXT[phase]} ...`;
+  if (second === undefined || phase === 'prepare' || phase === 'finish' || phase === 'remove')
+    return `${PHASE_TEXT[phase]} ...`;
   const errors = Object.values(second.errors).reduce((sum, count) => sum + count, 0);
   const push = second.push === null ? '' : `, push p50 ${second.push.p50} p99 ${second.push.p99} ms`;
   return (
@@ -282,13 +281,12 @@ function show(terminal: Terminal, report: Report, files: readonly string[]): voi
   line('send to push', latency.push);
   for (const storm of report.storms)
     terminal.print(`storm at ${storm.at} s: ${storm.cut} cut, ${storm.back} back within ${storm.seconds} s`);
-  for (const [code, count] of Object.entries(report.errors)) terminal.print(`error ${code}: ${count}`);
+  for (const [code, count] of Object.entries(report.errors)) terminal.print(`error ${sanitizeText(code)}: ${count}`);
   terminal.print(
     `audit: ${audit.acknowledged} acknowledged, ${audit.stored} items read back, ${audit.received} received, ` +
       `${audit.unanswered} unanswered, ${audit.faults} differences`,
   );
-  for (const text of audit.examples) terminal.print(`  ${text}`);
-  for (const text of report.doubts) terminal.note(`Do not trust these figures. ${text}`);
-  for (const text of report.left) terminal.note(`Not removed: ${text}. Run service-load clean.`);
+  for (const text of audit.examples) terminal.print(`  ${sanitizeText(text)}`);
+  for (const text of report.doubts) terminal.note(sanitizeText(`Do not trust these figures. ${text}`));
   terminal.note(`The report is in ${files.join(' and ')}.`);
 }

@@ -5,13 +5,13 @@
 import { openBegun, sealBegun } from '../../crypto/begun-upload.js';
 import type { BlobDraft } from '../../crypto/item.js';
 import { CONTENT_TYPES } from '../../protocol/item.js';
+import { UPLOAD_LIFE_MS } from '../../protocol/limits.js';
+import { erasing } from '../../crypto/sodium.js';
 import type { Core } from '../core.js';
 import { RecordReader, RecordWriter } from '../store/records.js';
 import { StoreError } from '../store/error.js';
 import type { SourceIdentity } from './source.js';
 
-/** A server keeps an upload for 7 days (reference, Blobs). */
-const LIFE_MS = 7 * 86_400_000;
 /** Form of a record; another one is an upload of another program, and begins anew. */
 const FORM = 1;
 
@@ -72,22 +72,28 @@ export class BegunUploads {
     return kept === undefined ? undefined : this.opened(kept.id, kept.sealed);
   }
 
-  /** All that can go on; the others are forgotten. */
+  /** All that can go on; the others are forgotten: too old, of another program, or of an item that was deleted. */
   async list(): Promise<readonly BegunUpload[]> {
     const found: BegunUpload[] = [];
     const gone: string[] = [];
     for (const kept of await this.options.store.uploads()) {
       const begun = this.opened(kept.id, kept.sealed);
-      if (begun === undefined) gone.push(kept.id);
+      if (begun !== undefined) this.options.sodium.memzero(begun.draft.key);
+      if (begun === undefined || (await this.isDeleted(kept.id))) gone.push(kept.id);
       else {
         const { id, draft, size, source, sent, begunAt } = begun;
-        this.options.sodium.memzero(draft.key);
-        found.push({ id, type: draft.type, size, source, sent, begunAt, expiresAt: begunAt + LIFE_MS });
+        found.push({ id, type: draft.type, size, source, sent, begunAt, expiresAt: begunAt + UPLOAD_LIFE_MS });
       }
     }
     const idle = gone.filter((id) => !this.running.has(id));
     if (idle.length > 0) await this.options.store.apply({ uploaded: idle });
     return found.sort((one, other) => one.begunAt - other.begunAt);
+  }
+
+  /** A deleted item is not written again: what is sent for it could be named by none. */
+  private async isDeleted(id: string): Promise<boolean> {
+    const entry = await this.options.store.get(id);
+    return entry?.state === 'deleted' && entry.version > 0;
   }
 
   /** Durable when it resolves: nothing of a block may be sent before its hash is kept. */
@@ -98,9 +104,9 @@ export class BegunUploads {
     out.blob(draft.key).blob(draft.nonce).int(begun.size).int(begun.sent).int(begun.begunAt);
     out.text(source.name).text(source.state).int(begun.hashes.length);
     for (const hash of begun.hashes) out.blob(hash);
-    const record = out.sealed(0);
-    const sealed = sealBegun(sodium, record, { masterKey: reader.masterKey, id });
-    sodium.memzero(record);
+    const seal = (record: Uint8Array): Uint8Array => sealBegun(sodium, record, { masterKey: reader.masterKey, id });
+    const sealed = erasing(sodium, out.sealed(0), seal);
+    out.erase();
     await store.apply({ uploads: [{ id, sealed }] });
   }
 
@@ -115,7 +121,9 @@ export class BegunUploads {
     if (record === undefined) return undefined;
     try {
       const begun = decoded(id, record);
-      return begun === undefined || Math.abs(clock.now() - begun.begunAt) > LIFE_MS ? undefined : begun;
+      if (begun === undefined || Math.abs(clock.now() - begun.begunAt) <= UPLOAD_LIFE_MS) return begun;
+      sodium.memzero(begun.draft.key);
+      return undefined;
     } catch (error) {
       if (error instanceof StoreError) return undefined;
       throw error;
@@ -132,14 +140,14 @@ function decoded(id: string, record: Uint8Array): Begun | undefined {
   const typed = read.text();
   const type = CONTENT_TYPES.find((one) => one === typed);
   const ts = read.int();
-  // Copied: the record is erased.
-  const [key, nonce] = [new Uint8Array(read.blob()), new Uint8Array(read.blob())];
+  const [key, nonce] = [read.blob(), read.blob()];
   const [size, sent, begunAt] = [read.int(), read.int(), read.int()];
   const source = { name: read.text(), state: read.text() };
   const hashes: Uint8Array[] = [];
   for (let left = read.int(); left > 0; left--) hashes.push(new Uint8Array(read.blob()));
   read.done();
-  return type === undefined
-    ? undefined
-    : { id, ref, draft: { type, ts, key, nonce }, size, source, hashes, sent, begunAt };
+  if (type === undefined) return undefined;
+  // Copied, when nothing can fail any more: the record is erased.
+  const draft = { type, ts, key: new Uint8Array(key), nonce: new Uint8Array(nonce) };
+  return { id, ref, draft, size, source, hashes, sent, begunAt };
 }

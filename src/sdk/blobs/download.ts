@@ -11,7 +11,7 @@ import type { Core } from '../core.js';
 import { ApiError, NetworkError, ProtocolError, ClientError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import type { DownloadUrl } from '../replies.js';
-import { blobAddress, Exchange, type ExchangePorts, expectNoRedirect, Retries, UNNAMED } from './exchange.js';
+import { blobAddress, endOf, Exchange, type ExchangePorts, expectNoRedirect, Retries, UNNAMED } from './exchange.js';
 import type { BlobProgress, BlobReadOptions, TransferOptions } from './source.js';
 import { blobDecryptor } from '../../crypto/item.js';
 import { payloadObject, type JsonObject } from '../../crypto/payload.js';
@@ -20,7 +20,7 @@ import { concat } from '../../protocol/bytes.js';
 import type { Blob, LiveItem } from '../../protocol/item.js';
 import { PAYLOAD_MAX, holdsFile } from '../payloads/shapes.js';
 import type { ChunkPlace } from './chunk-place.js';
-import { uploadBlob, type UploadedBlob, type Uploading, type UploadPorts } from './upload.js';
+import { endWithServer, uploadBlob, type UploadedBlob, type Uploading, type UploadPorts } from './upload.js';
 
 /** What a download uses of its device. */
 export type DownloadPorts = ExchangePorts &
@@ -224,12 +224,12 @@ export class Blobs {
 
   /** Ends the begun upload of an item, here and with the server. Throws `ApiError`, `NetworkError`. */
   async giveUp(id: string): Promise<void> {
-    const { begun, api, sodium } = this.options;
+    const { begun, sodium } = this.options;
     await begun.ended(id);
     const found = await begun.find(id);
     if (found !== undefined) {
       sodium.memzero(found.draft.key);
-      await api.endUpload(found.ref);
+      await endWithServer(this.options, found.ref);
     }
     await begun.forget(id);
   }
@@ -255,6 +255,8 @@ export class Blobs {
     try {
       let kept = 0;
       for (;;) {
+        const ended = endOf(options?.signal, this.options.lifetime);
+        if (ended !== undefined) throw ended;
         const chunk = await place.kept(kept);
         if (chunk === undefined || !decryptor.takes(chunk.plain, chunk.tag)) break;
         kept++;

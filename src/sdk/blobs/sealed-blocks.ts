@@ -17,6 +17,8 @@ const SEALED_BLOCK_BYTES = BLOCK_CHUNKS * SEALED_CHUNK_BYTES;
 interface Blocks {
   readonly draft: BlobDraft;
   readonly source: BlobSource;
+  /** Bytes of plaintext. Not asked of the source again: it may say something else each time. */
+  readonly plainSize: number;
   /** Hashes of the blocks that were encrypted before. */
   readonly hashes: readonly Uint8Array[];
   /** Makes the hashes durable. Nothing of a block is given out before. */
@@ -44,8 +46,8 @@ export class SealedBlocks {
     private readonly sodium: Sodium,
     private readonly of: Blocks,
   ) {
-    this.size = sealedBlobSize(of.source.size);
-    this.count = Math.max(1, Math.ceil(of.source.size / BLOCK_BYTES));
+    this.size = sealedBlobSize(of.plainSize);
+    this.count = Math.max(1, Math.ceil(of.plainSize / BLOCK_BYTES));
     this.hashes = of.hashes.slice(0, this.count);
   }
 
@@ -84,10 +86,11 @@ export class SealedBlocks {
   }
 
   /**
-   * Reads what this object has not read yet, and compares it: a source whose beginning changed between two runs would
-   * arrive half old and half new otherwise. Throws as `range`.
+   * Reads what this object has not read yet, and compares it; all of it where the source may have changed meanwhile. It
+   * would arrive half old and half new otherwise. Throws as `range`.
    */
   async verify(): Promise<void> {
+    if ((await this.of.source.isTouched?.()) === true) this.seen = 0;
     while (this.seen < this.count) await this.read(this.seen);
   }
 
@@ -121,7 +124,7 @@ export class SealedBlocks {
     let plain: Uint8Array = this.plain;
     while (this.reading.next <= block) {
       const at = this.reading.next;
-      plain = await this.filled(this.reading, Math.min(BLOCK_BYTES, this.of.source.size - at * BLOCK_BYTES));
+      plain = await this.filled(this.reading, Math.min(BLOCK_BYTES, this.of.plainSize - at * BLOCK_BYTES));
       if (at === this.count - 1 && !(await isOver(this.reading))) throw sourceChanged();
       this.reading.next++;
       this.compare(at, plain);

@@ -6,6 +6,8 @@ export interface BlobSource {
   readonly size: number;
   /** Starts at the first byte at each call: what was sent is read again, and compared, where an upload goes on. */
   open(): AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>;
+  /** True where its bytes may have changed since it was made: they are then read again, and compared, before its item is written. */
+  isTouched?(): Promise<boolean>;
   /** Absent: an upload of it goes on within this program only. */
   readonly identity?: SourceIdentity;
 }

@@ -1,6 +1,6 @@
 /** Uploads: a source is encrypted and sent in parts, and goes on where the store has it, in a later run too. */
 import { asError } from '../../protocol/error-code.js';
-import { AEAD_TAG_BYTES } from '../../protocol/limits.js';
+import { AEAD_TAG_BYTES, UPLOAD_PART_BYTES } from '../../protocol/limits.js';
 import { SEALED_CHUNK_BYTES, sealedBlobSize } from '../../crypto/blob-stream.js';
 import { draftBlob, type BlobDraft } from '../../crypto/item.js';
 import type { Core } from '../core.js';
@@ -49,8 +49,6 @@ export interface Uploading extends Pick<BlobDraft, 'type' | 'ts'> {
 const CONTENT_TYPE = 'application/octet-stream';
 /** Largest part that is sent: it is held. A server asks for 5 MiB, and for more above 50 GB. */
 const PART_MAX = 16 * 1024 * 1024;
-/** A blob of this size or smaller is one part: there is nothing to be continued, and nothing is kept of it. */
-const ONE_PART_MAX = 5 * 1024 * 1024;
 /** Time for the store to make a part durable, ms. */
 const ANSWER_MS = 120_000;
 /** Nothing is heard while a part is sent: ms for each KiB. */
@@ -61,6 +59,8 @@ const REFRESH_BEFORE_MS = 60_000;
 const BEGINNINGS_MAX = 3;
 /** Less than this is no progress: a server that takes a byte a part, or goes back again and again, is given up. */
 const PROGRESS_MIN = 256 * 1024;
+/** Times that a server may have less than it took. With progress each time it would make a device send for ever. */
+const LOSSES_MAX = 10;
 
 /**
  * Uploads a source, or goes on with the upload of an earlier run: the same source, type and item, by the same bytes.
@@ -69,15 +69,18 @@ const PROGRESS_MIN = 256 * 1024;
  * the source has an identity, unless it changed.
  */
 export const uploadBlob = (ports: UploadPorts, blob: Uploading, options: TransferOptions = {}): Promise<UploadedBlob> =>
-  ports.begun.run(blob.id, (alone) => uploaded(ports, { ...blob, alone }, options));
+  ports.begun.run(blob.id, (alone) => uploaded(ports, { ...blob, size: blob.source.size, alone }, options));
 
 interface Alone extends Uploading {
+  /** Bytes of plaintext. */
+  readonly size: number;
   readonly alone: boolean;
 }
 
 async function uploaded(ports: UploadPorts, blob: Alone, options: TransferOptions): Promise<UploadedBlob> {
   const { identity } = blob.source;
-  const keepable = blob.alone && identity !== undefined && sealedBlobSize(blob.source.size) > ONE_PART_MAX;
+  // What fits into one part is never continued: nothing is kept of it.
+  const keepable = blob.alone && identity !== undefined && sealedBlobSize(blob.size) > UPLOAD_PART_BYTES;
   const kept = keepable ? await resumable(ports, blob, identity) : undefined;
   let transfer = kept === undefined ? undefined : new Transfer(ports, { begun: kept, blob, keepable }, options);
   for (let beginnings = 0; ; beginnings++) {
@@ -97,7 +100,7 @@ async function resumable(ports: UploadPorts, blob: Alone, identity: SourceIdenti
   const begun = await ports.begun.find(blob.id);
   if (begun === undefined) return undefined;
   const { draft, source, size } = begun;
-  const same = source.name === identity.name && source.state === identity.state && size === blob.source.size;
+  const same = source.name === identity.name && source.state === identity.state && size === blob.size;
   if (same && draft.type === blob.type && blob.fits?.(draft.ts) === true) return begun;
   ports.sodium.memzero(draft.key);
   await giveUp(ports, { begun, keepable: true });
@@ -110,9 +113,17 @@ async function giveUp(
   { begun, keepable }: Pick<Transferring, 'begun' | 'keepable'>,
 ): Promise<void> {
   if (keepable) await ports.begun.forget(begun.id);
-  await ports.api.endUpload(begun.ref).catch((error: unknown) => {
-    const gone = error instanceof ApiError && error.status === 404;
-    if (!gone && !isPassing(error)) throw error;
+  await endWithServer(ports, begun.ref).catch((error: unknown) => {
+    if (!isPassing(error)) throw error;
+  });
+}
+
+const isGone = (error: unknown): error is ApiError => error instanceof ApiError && error.status === 404;
+
+/** Ends an upload with the server, where it has not ended there already. Throws `ApiError`, `NetworkError`. */
+export async function endWithServer({ api }: Pick<UploadPorts, 'api'>, ref: string): Promise<void> {
+  await api.endUpload(ref).catch((error: unknown) => {
+    if (!isGone(error)) throw error;
   });
 }
 
@@ -141,6 +152,9 @@ class Transfer {
   /** Bytes that the server has, and those it had at the last progress. */
   private offset = 0;
   private highest = 0;
+  /** Bytes that a store said to have at best, by its answers to parts. */
+  private reached = 0;
+  private losses = 0;
   /** Whether parts were taken since the server was asked, none of them refused or cut. */
   private taken = false;
 
@@ -156,6 +170,7 @@ class Transfer {
     this.blocks = new SealedBlocks(ports.sodium, {
       draft: begun.draft,
       source: blob.source,
+      plainSize: begun.size,
       hashes: begun.hashes,
       keep,
     });
@@ -167,13 +182,13 @@ class Transfer {
     { blob, keepable }: Pick<Transferring, 'blob' | 'keepable'>,
     options: TransferOptions,
   ): Promise<Transfer> {
-    const { id, source } = blob;
+    const { id, source, size } = blob;
     expectWanted(ports, options);
-    const contentLength = sealedBlobSize(source.size);
+    const contentLength = sealedBlobSize(size);
     const first = await ports.api.beginUpload({ contentLength, contentType: CONTENT_TYPE });
     const begunAt = ports.clock.now();
     const begun: Begun = {
-      ...{ id, ref: first.blobRef, draft: draftBlob(ports.sodium, blob), size: source.size },
+      ...{ id, ref: first.blobRef, draft: draftBlob(ports.sodium, blob), size },
       ...{ source: source.identity ?? { name: '', state: '' }, hashes: [], sent: 0, begunAt },
     };
     return new Transfer(ports, { begun, blob, keepable, first }, options);
@@ -211,7 +226,7 @@ class Transfer {
       try {
         return await this.ports.api.continueUpload(this.of.begun.ref);
       } catch (error) {
-        if (error instanceof ApiError && error.status === 404) throw new Gone(error);
+        if (isGone(error)) throw new Gone(error);
         if (!isPassing(error)) throw error;
         await this.retries.waitAfter(error);
       }
@@ -237,6 +252,7 @@ class Transfer {
   private async expectProgress({ offset }: UploadState): Promise<void> {
     const { taken } = this;
     this.taken = false;
+    if (offset < this.offset && ++this.losses > LOSSES_MAX) throw badUpload('less than it took, again and again');
     if (offset >= this.highest + PROGRESS_MIN) {
       this.retries.reset();
       this.highest = offset;
@@ -259,6 +275,11 @@ class Transfer {
       }
       this.taken = true;
       this.offset = part.from + part.size;
+      // A failure further on is none of those before; each byte counts as reached once, whatever is lost again.
+      if (this.offset >= this.reached + PROGRESS_MIN) {
+        this.retries.reset();
+        this.reached = this.offset;
+      }
       this.tell();
     }
     return this.offset === this.blocks.size;

@@ -407,7 +407,14 @@ export class RecordWriter {
     if (this.at + more <= this.bytes.length) return;
     const wider = new Uint8Array(Math.max(this.bytes.length * 2, this.at + more));
     wider.set(this.bytes);
+    this.bytes.fill(0);
     this.bytes = wider;
+  }
+
+  /** Erases what was written, where it holds a secret. */
+  erase(): void {
+    this.bytes.fill(0);
+    this.at = 0;
   }
 }
 

@@ -138,7 +138,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
       notify(tenant);
     },
     tenants: () => registry.tenantsWithSockets(),
-    onConnected: () => void registry.compareHeads(),
+    onGap: () => void registry.compareHeads(),
     onOthers: () => presence.announceAll(),
     standing: () => standingOf(hooks),
     onDrain: (order) => hooks.onDrain(order),

@@ -53,7 +53,7 @@ type Columns = readonly [
 ];
 
 const rowOf = ([method, path, auth, limit, state, body, run, more]: Columns): Row<App> => {
-  return { method, path, auth, limit, state, body, run, ...more };
+  return { method, path, auth, limit, state, body, run, reply: LONG_REPLIES.get(run), ...more };
 };
 
 /**
@@ -106,11 +106,15 @@ const ROUTES: readonly Columns[] = [
   ['GET',    '/service/status',              'none',   'none',      'any',   0,                 devices.serviceStatus],
 ];
 
-/** Routes that read many rows, and the size of their largest reply: a thousand bins have 4 KiB of meta each. */
+/**
+ * Routes that read many rows, and the size of their largest reply: a thousand bins have 4 KiB of meta each, ten thousand
+ * test tenants about a hundred bytes.
+ */
 const LONG_REPLIES: ReadonlyMap<Handler<App>, number> = new Map<Handler<App>, number>([
   [items.listItems, PAGE_REPLY_MAX],
   [bins.listBins, PAGE_REPLY_MAX],
   [devices.listDevices, PAGE_REPLY_MAX / 4],
+  [hosting.listTestTenants, PAGE_REPLY_MAX / 4],
 ]);
 
 const TENANTLESS = { tenantless: true } as const;
@@ -174,10 +178,7 @@ export const WEB_ROWS: readonly Row<App>[] = WEB.map(rowOf);
 
 /** The rows of every server. */
 export const ROWS: readonly Row<App>[] = [
-  ...ROUTES.map((columns): Row<App> => {
-    const row = rowOf(columns);
-    return { ...row, path: `/api${row.path}`, reply: LONG_REPLIES.get(row.run) };
-  }),
+  ...ROUTES.map(rowOf).map((row) => ({ ...row, path: `/api${row.path}` })),
   ...PROCESS.map(rowOf),
 ];
 

@@ -1,11 +1,9 @@
 /** The apex's plain pages: no script, no cookie, no foreign resource; the style sheet is the web app's. Values from outside are escaped. */
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { SignedUp } from '../../protocol/replies.js';
+import { escapeHtml } from '../../protocol/sanitize.js';
 import { Text } from '../http/reply.js';
 import { claimLinkOf } from './signup.js';
-
-const escaped = (text: string): string =>
-  text.replace(/[&<>"']/g, (character) => `&#${character.codePointAt(0) ?? 0};`);
 
 /** Path of the web app's style sheet; undefined where the web app is off. */
 export type Style = string | undefined;
@@ -26,7 +24,7 @@ const page = ({ title, style, body, head = '' }: PageParts): Text =>
 <meta name="viewport" content="width=device-width">
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">
-${style === undefined ? '' : `<link rel="stylesheet" href="${escaped(style)}">\n`}${head}<title>${escaped(`${SERVICE_NAME}: ${title}`)}</title>
+${style === undefined ? '' : `<link rel="stylesheet" href="${escapeHtml(style)}">\n`}${head}<title>${escapeHtml(`${SERVICE_NAME}: ${title}`)}</title>
 <main class="screen">
 <div class="step">
 ${body}
@@ -42,7 +40,7 @@ export const signupPage = (style: Style): Text =>
   page({
     title: 'sign up',
     style,
-    body: `<h1>${escaped(SERVICE_NAME)}</h1>
+    body: `<h1>${escapeHtml(SERVICE_NAME)}</h1>
 <p>Encrypted sync between your devices. The server holds ciphertext only.</p>
 <form method="post" action="/signup">
 <div class="stack">
@@ -58,12 +56,12 @@ export const signupPage = (style: Style): Text =>
 
 /** Shows the new owner the claim link; where the web app is on, also as a button. */
 export const signedUpPage = (tenant: Pick<SignedUp, 'url' | 'claimToken'>, style: Style): Text => {
-  const claimLink = escaped(claimLinkOf(tenant));
+  const claimLink = escapeHtml(claimLinkOf(tenant));
   const button = `<p><a class="button primary wide" href="${claimLink}">Claim it in this browser</a></p>\n`;
   return page({
     title: 'it is yours',
     style,
-    body: `<h1>${escaped(tenant.url)} is yours</h1>
+    body: `<h1>${escapeHtml(tenant.url)} is yours</h1>
 <p>Claim it with your first device, within 24 hours. This link is shown once, and whoever has it can claim:</p>
 <p><code>${claimLink}</code></p>
 ${style === undefined ? '' : button}<p>In a terminal: <code>service-device claim '${claimLink}'</code></p>`,
@@ -76,8 +74,8 @@ export const payPage = (checkoutUrl: string, style: Style): Text =>
     title: 'payment',
     style,
     body: `<h1>On to the payment</h1>
-<p><a href="${escaped(checkoutUrl)}">Continue to the checkout</a></p>`,
-    head: `<meta http-equiv="refresh" content="0; url=${escaped(checkoutUrl)}">\n`,
+<p><a href="${escapeHtml(checkoutUrl)}">Continue to the checkout</a></p>`,
+    head: `<meta http-equiv="refresh" content="0; url=${escapeHtml(checkoutUrl)}">\n`,
   });
 
 /** Not paid, or not confirmed yet; the page reloads itself. */
@@ -89,9 +87,9 @@ export const unpaidPage = (
     title: 'payment',
     style,
     body: `<h1>Waiting for the payment</h1>
-<p>As soon as it is confirmed, this page shows how to claim ${escaped(url)}. It looks again every ten seconds.</p>
+<p>As soon as it is confirmed, this page shows how to claim ${escapeHtml(url)}. It looks again every ten seconds.</p>
 <form method="post" action="/signup/pay">
-<input type="hidden" name="return" value="${escaped(returnToken)}">
+<input type="hidden" name="return" value="${escapeHtml(returnToken)}">
 <p>Not paid yet? The name is kept for 24 hours.</p>
 <p><button class="button wide">Go to the payment</button></p>
 </form>`,
@@ -103,7 +101,7 @@ export const claimedPage = (url: string, style: Style): Text =>
   page({
     title: 'claimed',
     style,
-    body: `<h1>${escaped(url)} is claimed</h1>
+    body: `<h1>${escapeHtml(url)} is claimed</h1>
 <p>Add further devices from the one that claimed it. Was that not you? Tell the operator.</p>`,
   });
 
@@ -113,7 +111,7 @@ export const renewedPage = (url: string, style: Style): Text =>
     title: 'another link',
     style,
     body: `<h1>Another claim link was issued</h1>
-<p>The link for ${escaped(url)} that stood here is no longer good. Use the one that the operator has sent.</p>`,
+<p>The link for ${escapeHtml(url)} that stood here is no longer good. Use the one that the operator has sent.</p>`,
   });
 
 /** An address that is not, or no longer, valid. */

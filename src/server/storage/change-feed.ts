@@ -1,7 +1,13 @@
 /**
- * Notifies the other instances of changes by LISTEN/NOTIFY. A notification is only a hint. It is sent outside the
- * write's transaction, since NOTIFY holds a database-wide lock until after the commit; coalesced over a few
- * milliseconds; and not at all while no other instance is up. Lost notifications are found by comparing heads.
+ * Notifies the other instances of changes by LISTEN/NOTIFY. A notification of a head is only a hint. It is sent outside
+ * the write's transaction, since NOTIFY holds a database-wide lock until after the commit; coalesced over a few
+ * milliseconds; and not at all while no other instance is up. Generations are notified by the database itself, in the
+ * transaction that raises them (sql/0016_generation_notices.sql).
+ *
+ * PostgreSQL delivers notifications in the order of commits. So an instance that receives its own heartbeat has received
+ * whatever was notified before it (`heard`), and nothing has to be compared with the database. What may be missing in
+ * spite of that is told by its sender with its next heartbeat (`untold`), or was not announced by one that died: `onGap`
+ * is called then, as after every break of the listening connection, and heads have to be compared.
  *
  * Each instance subscribes to the tenants of its sockets. A subscriber gets the change itself, on a channel of its own,
  * where it fits into a notification. All others get the head alone, and so do subscribers where the change does not fit
@@ -12,6 +18,7 @@
  * subscriber when it does not receive it. Nor does pg-listen stop reconnecting when it is closed meanwhile: a
  * subscriber that was replaced ends itself.
  */
+import { Socket } from 'node:net';
 import type pg from 'pg';
 import pgListen, { type Subscriber } from 'pg-listen';
 import type { Clock, Timer } from '../../protocol/clock.js';
@@ -19,17 +26,18 @@ import type { Meter } from '../../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import type { ItemRow, Position } from '../tenant/change.js';
-import type { ChangeAnnouncer, HintedGeneration } from '../tenant/ports.js';
+import type { ChangeAnnouncer, Heard } from '../tenant/ports.js';
+import { noticeOf, payloadsOf, type Hint, type Notice, type TenantNotice } from './notice.js';
 import { encodeRows, decodeRows, type NotifiedRows, type NotificationPart } from './notification.js';
 import { Peers, TenantSet } from './peers.js';
 
 /** The channel of all instances; each has another one with its id behind this prefix. */
 const CHANNEL = 'service';
+/** Notified by a trigger: a tenant's id and generation. */
+const GENERATIONS = 'service_generations';
 const channelOf = (instanceId: string): string => `${CHANNEL}_${instanceId}`;
 /** Between two NOTIFY statements, ms. The first one is sent at once. */
 const COALESCE_MS = 5;
-/** PostgreSQL takes payloads under 8,000 bytes. */
-const PAYLOAD_BYTES = 7_999;
 /** Carried changes queued for the next statement, characters; beyond it hints are sent. */
 const CARRIED_WAITING_MAX = 4 * 1024 * 1024;
 /**
@@ -41,7 +49,12 @@ const SUBSCRIBE_MS = 50;
 const ATTEND_AGAIN_MS = 2_000;
 /** Tenants waiting to be announced; beyond it further tenants are left to the comparison of heads. */
 const WAITING_MAX = 50_000;
-/** An instance without a heartbeat for this time, ms, counts as gone, and so do its sockets. */
+/** Between two heartbeats, ms; and how long one may be under way until notifications count as lost. */
+const BEAT_MS = HEAD_COMPARE_MS - 1_000;
+const BACK_MS = 750;
+/** An instance without a heartbeat for this time, ms, may have died without announcing its last changes. */
+const SILENT_MS = 9_000;
+/** After this time, ms, it counts as gone, and so do its sockets. */
 export const SEEN_MS = 15_000;
 /** Own heartbeats that may be missed before this instance makes a new subscriber. */
 const UNHEARD_MAX = 3;
@@ -49,17 +62,6 @@ const UNHEARD_MAX = 3;
 const RETRIES_MAX = 4;
 const FORGET_MS = 10 * 60_000;
 const PARANOID_MS = 10_000;
-
-type Hint = readonly [tenantId: string, head: number, generation: HintedGeneration];
-/** An older instance ignores fields that it does not know: to it a carried change is a hint. */
-type TenantNotice = readonly [...Hint, carried?: string];
-/** The payload of a notification. */
-interface Notice {
-  readonly from: string;
-  readonly changes?: readonly TenantNotice[];
-  /** The tenants that it subscribes to, as a `TenantSet`. */
-  readonly wants?: string;
-}
 
 /** What an instance says of itself, for the operator. */
 export interface Standing {
@@ -83,9 +85,18 @@ export interface DrainOrder {
 interface Registered {
   readonly fresh: boolean;
   readonly others: number;
+  /** The last heartbeat of one that may be dead, by the database's clock. */
+  readonly silent: number | null;
   readonly asked_at: number | null;
   readonly ms: number;
   readonly alone: boolean;
+}
+
+/** A listening connection that is kept up. */
+interface Listening {
+  readonly subscriber: Subscriber;
+  /** Ends it without waiting for the other side: over a half-open connection that would never answer. */
+  readonly end: () => Promise<void>;
 }
 
 /** What the feed is made of. */
@@ -102,8 +113,8 @@ export interface ChangeFeedOptions {
   readonly onChange: (tenantId: string, generation: number, carried: NotifiedRows) => void;
   /** Tenants with a socket here. */
   readonly tenants: () => readonly string[];
-  /** The listening connection was opened, or opened again: notifications in between are lost. */
-  readonly onConnected: () => void;
+  /** Notifications may be missing: heads have to be compared. */
+  readonly onGap: () => void;
   /** The first other instance appeared, or this one's registration was lost: everything has to be announced again. */
   readonly onOthers: () => void;
   /** This instance, as it is now. */
@@ -116,8 +127,8 @@ export interface ChangeFeedOptions {
 
 /** Sends and receives the notifications of this instance. One in each process. */
 export class ChangeFeed implements ChangeAnnouncer {
-  private subscriber: Subscriber | undefined;
-  private readonly waiting = new Map<string, [head: number, generation: HintedGeneration]>();
+  private current: Listening | undefined;
+  private readonly waiting = new Map<string, [head: number, generation: number]>();
   /** Queued carried changes, as JSON, by receiving instance. */
   private carried = new Map<string, string[]>();
   private carriedChars = 0;
@@ -133,12 +144,22 @@ export class ChangeFeed implements ChangeAnnouncer {
   private reported = false;
   private flushTimer: Timer | undefined;
   private beatTimer: Timer | undefined;
+  private backTimer: Timer | undefined;
   private readonly flushing = new SingleFlight(() => this.flush());
   private readonly beating = new SingleFlight(() => this.beat());
   /** Pending attempts to replace the subscriber; `close` waits for them. */
   private readonly listening = new Set<Promise<void>>();
   private unheard = 0;
+  /** The last heartbeat. */
+  private sent = { beat: 0, at: -Infinity };
+  private heardBetween: Heard = { since: Infinity, until: -Infinity };
+  /** Instances that were heard for the first time since the last statement. */
+  private readonly newcomers: string[] = [];
+  /** True where an announcement was dropped or may have failed since the last heartbeat. */
+  private untold = false;
   private others = 0;
+  /** As the database told of it last; see `Registered`. */
+  private silent: number | null = null;
   /** When the last order to drain was given, by the database's clock. */
   private drainAskedAt: number | null = null;
   private closed = false;
@@ -148,6 +169,11 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** True while another instance is known to be up. */
   get othersUp(): boolean {
     return this.others > 0;
+  }
+
+  /** What is notified between these times is here; see `Heard`. */
+  get heard(): Heard {
+    return this.heardBetween;
   }
 
   /** Starts listening and registers this instance. */
@@ -163,14 +189,17 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /**
-   * Queues a notification of the tenant's head and generation, to be sent within a few milliseconds with others. It may
-   * be lost.
+   * Queues a notification of the tenant's head and generation, to be sent within a few milliseconds with others. Where
+   * that fails, the other instances compare heads after the next heartbeat.
    */
-  announce(tenantId: string, head: number, generation: HintedGeneration): void {
+  announce(tenantId: string, head: number, generation: number): void {
     if (this.others === 0 || this.closed) return;
     const before = this.waiting.get(tenantId);
-    if (before === undefined && this.waiting.size >= WAITING_MAX) return;
-    this.waiting.set(tenantId, [Math.max(head, before?.[0] ?? 0), later(generation, before?.[1] ?? 0)]);
+    if (before === undefined && this.waiting.size >= WAITING_MAX) {
+      this.untold = true;
+      return;
+    }
+    this.waiting.set(tenantId, [Math.max(head, before?.[0] ?? 0), Math.max(generation, before?.[1] ?? 0)]);
     this.flushSoon();
   }
 
@@ -241,16 +270,17 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.subscriptionsPending = false;
     this.flushTimer?.cancel();
     this.beatTimer?.cancel();
+    this.backTimer?.cancel();
     this.attendTimer?.cancel();
-    const { subscriber } = this;
+    const { current } = this;
     // Before the first await: a pending attempt ends itself once it is not the current one.
-    this.subscriber = undefined;
+    this.current = undefined;
     await this.beating.idle();
     await this.flushing.fresh();
-    await this.options.pool
-      .query('DELETE FROM instances WHERE id = $1', [this.options.instanceId])
-      .catch(this.options.onFault);
-    await subscriber?.close().catch(this.options.onFault);
+    const { instanceId, pool, onFault } = this.options;
+    // Its silence makes the others compare heads.
+    if (!this.untold) await pool.query('DELETE FROM instances WHERE id = $1', [instanceId]).catch(onFault);
+    await current?.end();
     await Promise.all(this.listening);
   }
 
@@ -260,6 +290,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     try {
       await this.options.pool.query({ name: 'notify', text: NOTIFY, values: [lines.join('\n')] });
     } catch (error) {
+      this.untold = true;
       this.options.onFault(error);
     }
   }
@@ -271,6 +302,11 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.options.meter?.notified('sent', changes.length);
       lines.push(...payloadsOf(this.options.instanceId, changes).map((payload) => `${channel}\t${payload}`));
     };
+    // Announcements that were made before this instance knew of them.
+    for (const id of this.newcomers.splice(0)) {
+      const notice: Notice = { from: this.options.instanceId, untold: true };
+      lines.push(`${channelOf(id)}\t${JSON.stringify(notice)}`);
+    }
     if (this.subscriptionsPending) {
       const notice: Notice = { from: this.options.instanceId, wants: this.wanted.text };
       lines.push(`${CHANNEL}\t${JSON.stringify(notice)}`);
@@ -287,30 +323,52 @@ export class ChangeFeed implements ChangeAnnouncer {
     return lines;
   }
 
+  /** A subscriber of pg-listen, not connected yet. */
+  private newListening(connection: pg.ClientConfig): Listening {
+    const sockets = new Set<Socket>();
+    const stream = (): Socket => {
+      const socket = new Socket();
+      sockets.add(socket);
+      return socket.once('close', () => sockets.delete(socket));
+    };
+    const subscriber: Subscriber = pgListen.default(
+      { ...connection, stream },
+      {
+        retryTimeout: Infinity,
+        retryLimit: Infinity,
+        retryInterval: (attempt) => {
+          if (this.current?.subscriber !== subscriber) throw new Error('replaced or closed');
+          // It knows one server; another one may have taken over.
+          if (attempt >= RETRIES_MAX) throw new Error('tried often enough');
+          return 100 * 2 ** attempt;
+        },
+        paranoidChecking: PARANOID_MS,
+        // Parsed by us: pg-listen would put the text of an unreadable payload into its error.
+        parse: (payload) => payload,
+      },
+    );
+    const end = async (): Promise<void> => {
+      const ended = subscriber.close().catch(this.options.onFault);
+      for (const socket of sockets) socket.destroy();
+      await ended;
+    };
+    return { subscriber, end };
+  }
+
   private async listen(): Promise<void> {
-    const { onFault, onConnected } = this.options;
+    const { onFault } = this.options;
     const connection = await this.options.connection();
     if (this.closed) return;
-    const subscriber: Subscriber = pgListen.default(connection, {
-      retryTimeout: Infinity,
-      retryLimit: Infinity,
-      retryInterval: (attempt) => {
-        if (this.subscriber !== subscriber) throw new Error('replaced or closed');
-        // It knows one server; another one may have taken over.
-        if (attempt >= RETRIES_MAX) throw new Error('tried often enough');
-        return 100 * 2 ** attempt;
-      },
-      paranoidChecking: PARANOID_MS,
-      // Parsed by us: pg-listen would put the text of an unreadable payload into its error.
-      parse: (payload) => payload,
-    });
-    this.subscriber = subscriber;
+    const listening = this.newListening(connection);
+    const { subscriber, end } = listening;
+    this.current = listening;
     const own = channelOf(this.options.instanceId);
     for (const channel of [CHANNEL, own]) {
       subscriber.notifications.on(channel, (payload: unknown) => this.onPayload(payload));
     }
+    subscriber.notifications.on(GENERATIONS, (payload: unknown) => this.onGeneration(payload));
     subscriber.events.on('error', (error) => {
-      if (this.subscriber !== subscriber) return;
+      if (this.current !== listening) return;
       // It has given up.
       onFault(error);
       this.listenAnew();
@@ -319,19 +377,34 @@ export class ChangeFeed implements ChangeAnnouncer {
       await subscriber.connect();
     } catch (error) {
       // pg-listen keeps trying in the background; the channels below are subscribed when it succeeds.
-      if (this.subscriber === subscriber) onFault(error);
+      if (this.current === listening) onFault(error);
     }
-    if (this.subscriber !== subscriber) {
+    if (this.current !== listening) {
       // Replaced or closed while it connected: `close` was called before there was a connection.
-      await subscriber.close().catch(onFault);
+      await end();
       return;
     }
     // Only now: the first `connected` event comes before LISTEN, and notifications in between would be missed.
-    await Promise.all([subscriber.listenTo(CHANNEL), subscriber.listenTo(own)]).then(onConnected, onFault);
+    await Promise.all([subscriber.listenTo(CHANNEL), subscriber.listenTo(own), subscriber.listenTo(GENERATIONS)]).then(
+      () => this.onConnected(),
+      onFault,
+    );
     subscriber.events.on('connected', () => {
-      if (this.subscriber === subscriber) onConnected();
-      else void subscriber.close().catch(onFault);
+      if (this.current === listening) this.onConnected();
+      else void end();
     });
+  }
+
+  /** The listening connection was opened, or opened again: notifications in between are lost. */
+  private onConnected(): void {
+    this.heardBetween = { ...this.heardBetween, since: this.options.clock.now() };
+    this.options.onGap();
+  }
+
+  private onGeneration(payload: unknown): void {
+    const [, tenantId, generation] = /^(\S{1,64}) (\d{1,15})$/.exec(String(payload)) ?? [];
+    if (tenantId === undefined) this.report(new Error('a notification came that is none of ours'));
+    else this.options.onHint(tenantId, 0, Number(generation));
   }
 
   private onPayload(payload: unknown): void {
@@ -340,25 +413,37 @@ export class ChangeFeed implements ChangeAnnouncer {
     else this.onNotice(notice);
   }
 
-  private onNotice({ from, changes = [], wants }: Notice): void {
-    if (from === this.options.instanceId) {
-      if (changes.length === 0 && wants === undefined) this.unheard = 0;
-      return;
-    }
+  private onNotice(notice: Notice): void {
+    if (notice.from === this.options.instanceId) this.onOwn(notice);
+    else this.onOther(notice);
+  }
+
+  private onOwn({ beat }: Notice): void {
+    if (beat === undefined) return;
+    this.unheard = 0;
+    if (beat === this.sent.beat) this.heardBetween = { ...this.heardBetween, until: this.sent.at };
+  }
+
+  private onOther({ from, untold, changes = [], wants }: Notice): void {
     if (this.others === 0) {
       this.others = 1;
       this.options.onOthers();
     }
-    if (this.peers.seen(from, this.options.clock.now())) this.tellWanted();
+    if (this.peers.seen(from, this.options.clock.now())) {
+      this.others = Math.max(this.others, this.peers.size);
+      this.newcomers.push(from);
+      this.tellWanted();
+    }
     if (wants !== undefined) this.peers.wants(from, wants);
     if (changes.length > 0) this.options.meter?.notified('received', changes.length);
     for (const told of changes) this.onTenantNotice(told);
+    if (untold === true) this.options.onGap();
   }
 
   private onTenantNotice([tenantId, head, generation, text]: TenantNotice): void {
-    const carried = text === undefined || generation === 'newer' ? undefined : this.read(text, head);
+    const carried = text === undefined ? undefined : this.read(text, head);
     if (carried === undefined) this.options.onHint(tenantId, head, generation);
-    else this.options.onChange(tenantId, Number(generation), carried);
+    else this.options.onChange(tenantId, generation, carried);
   }
 
   private read(text: string, head: number): NotifiedRows | undefined {
@@ -377,7 +462,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private setBeatTimer(): void {
-    this.beatTimer = this.options.clock.setTimer(HEAD_COMPARE_MS, () => {
+    this.beatTimer = this.options.clock.setTimer(BEAT_MS, () => {
       this.setBeatTimer();
       // One at a time, and at most one more after it: while the database is slow they must not pile up.
       void this.beating.fresh();
@@ -387,6 +472,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private async beat(): Promise<void> {
     if (this.closed) return;
     this.reported = false;
+    this.sent = { beat: this.sent.beat + 1, at: this.options.clock.now() };
+    this.expectBack();
     try {
       await this.registerNow();
       this.renewSubscriptions();
@@ -397,18 +484,43 @@ export class ChangeFeed implements ChangeAnnouncer {
     }
   }
 
+  /** A heartbeat that does not come back: until the next one what is known is compared with the database. */
+  private expectBack(): void {
+    const { clock, onGap } = this.options;
+    const { at } = this.sent;
+    this.backTimer?.cancel();
+    this.backTimer = clock.setTimer(BACK_MS, () => {
+      if (this.heardBetween.until < at) onGap();
+    });
+  }
+
   /** By the database's clock: instances' clocks may differ. */
   private async registerNow(): Promise<void> {
     const { host, pid, port, version, sockets, draining } = this.options.standing();
-    const beat = JSON.stringify({ from: this.options.instanceId } satisfies Notice);
-    const { rows } = await this.options.pool.query<Registered>(REGISTER, [
-      ...[this.options.instanceId, beat],
-      ...[host, pid, port, version, sockets, draining],
-    ]);
+    const { untold } = this;
+    this.untold = false;
+    const beat = {
+      from: this.options.instanceId,
+      beat: this.sent.beat,
+      ...(untold ? { untold } : {}),
+    } satisfies Notice;
+    const { rows } = await this.options.pool
+      .query<Registered>(REGISTER, [
+        ...[this.options.instanceId, JSON.stringify(beat)],
+        ...[host, pid, port, version, sockets, draining],
+      ])
+      .catch((error: unknown) => {
+        this.untold ||= untold;
+        throw error;
+      });
     const found = rows[0];
     if (found === undefined) return;
     const appeared = this.others === 0 && found.others > 0;
+    // One that was not heard of: since the last heartbeat nothing may have been announced to it.
+    if (found.others > this.others && this.sent.beat > 1) this.untold = true;
     this.others = found.others;
+    if (found.silent !== null && found.silent !== this.silent) this.options.onGap();
+    this.silent = found.silent;
     if (appeared || (found.fresh && found.others > 0)) this.options.onOthers();
     const { asked_at: askedAt, ms, alone } = found;
     // A row that was lost with the database tells of no order: the one that was followed stands.
@@ -430,11 +542,10 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private listenAnew(): void {
-    const deaf = this.subscriber;
+    const deaf = this.current;
     this.unheard = 0;
     const attempt = this.listen()
-      // Its end is not awaited: a half-open connection never confirms it.
-      .then(() => void deaf?.close().catch(this.options.onFault), this.options.onFault)
+      .then(() => deaf?.end(), this.options.onFault)
       .finally(() => this.listening.delete(attempt));
     this.listening.add(attempt);
   }
@@ -454,51 +565,11 @@ const REGISTER = `
   ),
   told AS (SELECT pg_notify('${CHANNEL}', $2))
   SELECT mine.fresh, mine.drain_asked_at AS asked_at, coalesce(mine.drain_ms, 0) AS ms,
-    coalesce(mine.drain_alone, false) AS alone, (
-      SELECT count(*)::integer FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
-    ) AS others FROM mine, told`;
-
-const later = (one: HintedGeneration, other: HintedGeneration): HintedGeneration =>
-  one === 'newer' || other === 'newer' ? 'newer' : Math.max(one, other);
+    coalesce(mine.drain_alone, false) AS alone, o.others, o.silent
+  FROM mine, told, (
+    SELECT count(*)::integer AS others, min(i.seen_at) FILTER (WHERE i.seen_at < now.ms - ${SILENT_MS}) AS silent
+    FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
+  ) AS o`;
 
 /** One statement for all payloads: each commit with NOTIFY takes a database-wide lock. */
 const NOTIFY = `SELECT pg_notify(split_part(line, E'\\t', 1), split_part(line, E'\\t', 2)) FROM string_to_table($1, E'\\n') line`;
-
-/** Notices with as many changes in each as fit. */
-function payloadsOf(from: string, changes: readonly string[]): string[] {
-  const head = `{"from":${JSON.stringify(from)},"changes":[`;
-  const payloads: string[] = [];
-  let payload = head;
-  for (const change of changes) {
-    if (payload.length + change.length + 2 > PAYLOAD_BYTES && payload.length > head.length) {
-      payloads.push(`${payload}]}`);
-      payload = head;
-    }
-    payload += payload.length > head.length ? `,${change}` : change;
-  }
-  return payload.length > head.length ? [...payloads, `${payload}]}`] : payloads;
-}
-
-function noticeOf(payload: unknown): Notice | undefined {
-  if (typeof payload !== 'string') return undefined;
-  try {
-    const notice: unknown = JSON.parse(payload);
-    return isNotice(notice) ? notice : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function isNotice(value: unknown): value is Notice {
-  if (typeof value !== 'object' || value === null || !('from' in value) || typeof value.from !== 'string') return false;
-  if ('wants' in value && typeof value.wants !== 'string') return false;
-  if (!('changes' in value) || value.changes === undefined) return true;
-  return Array.isArray(value.changes) && value.changes.every(isTold);
-}
-
-const isTold = (told: unknown): boolean =>
-  Array.isArray(told) &&
-  typeof told[0] === 'string' &&
-  Number.isInteger(told[1]) &&
-  (told[2] === 'newer' || Number.isInteger(told[2])) &&
-  (told[3] === undefined || typeof told[3] === 'string');

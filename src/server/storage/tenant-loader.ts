@@ -73,10 +73,14 @@ const LOAD = `
   FROM unnest($1::text[], $3::bigint[]) AS k(id, known) JOIN tenants t ON t.id = k.id`;
 
 const HEADS = 'SELECT id, head, item_count, version_sum FROM tenants WHERE id = ANY ($1)';
-/** Returns differences only: most tenants have not changed between two comparisons. */
+/**
+ * Returns differences only: most tenants have not changed between two comparisons. OFFSET keeps it a lookup for each: many
+ * instances ask, each for a few thousand, and a hash of the whole table costs them the database.
+ */
 const POSITIONS = `
   SELECT k.id AS "tenantId", t.head, coalesce(t.generation, 0) AS generation
-  FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS k(id, head, generation) LEFT JOIN tenants t ON t.id = k.id
+  FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS k(id, head, generation)
+    LEFT JOIN LATERAL (SELECT id, head, generation FROM tenants WHERE id = k.id OFFSET 0) t ON true
   WHERE t.id IS NULL OR t.head > k.head OR t.generation > k.generation`;
 
 /** In place of a known generation: the tenant is not loaded, or only its head is wanted. */

@@ -16,7 +16,6 @@ import type {
   ChangeAnnouncer,
   CommitLanes,
   DeviceState,
-  HintedGeneration,
   ItemLog,
   KeyPurger,
   LogPage,
@@ -83,14 +82,16 @@ export class Actor implements CommitSink {
   private telling = false;
   private owed: Answer[] | undefined;
   /** True while a replay may be stalled until the database is reachable. */
-  private heldUp = false;
+  heldUp = false;
+  /** A generation that was told at a time, ms, and is not read yet; the state is the database's of `asOf`. */
+  private behind: { readonly generation: number; readonly at: number; readonly asOf: number } | undefined;
   private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
   /** Where the bytes of this tenant's changes are to be put. */
   readonly arena: Arena;
   /** When a request or socket last came, ms: idle actors are dropped by the registry. */
   usedAt: number;
-  /** Devices, bins and state were the database's at that time, ms; set by the registry too, where it compares. */
-  comparedAt: number;
+  /** Devices, bins and state were the database's at that time, ms. */
+  private comparedAt: number;
 
   constructor(
     snapshot: TenantSnapshot,
@@ -152,12 +153,30 @@ export class Actor implements CommitSink {
   }
 
   /**
-   * Compared with the database within 5 s: requests may be judged by this state. After a suspension (laptop lid,
+   * Known to be the database's state of the last 5 s: requests may be judged by it. After a suspension (laptop lid,
    * SIGSTOP) the event loop handles waiting requests before overdue timers, so that the state may be from before a
    * revocation. The clock may also have been set back.
    */
   isCurrent(now: number): boolean {
-    return !this.retired && Math.abs(now - this.comparedAt) <= HEAD_COMPARE_MS;
+    return !this.retired && Math.abs(now - this.asOf) <= HEAD_COMPARE_MS;
+  }
+
+  /** The state is at least as new as the database's at this time, ms. */
+  private get asOf(): number {
+    const { since, until } = this.ports.announcer.heard;
+    const heard = this.comparedAt < since ? this.comparedAt : Math.max(this.comparedAt, until);
+    return Math.min(heard, this.behind?.asOf ?? Infinity);
+  }
+
+  /** Whether the next tick is to compare it with the database: what was not compared since `before` is too. */
+  toCompare(before: number): boolean {
+    return this.heldUp || this.behind !== undefined || this.comparedAt < before;
+  }
+
+  /** The database was asked at this time, ms, and had no newer generation: one that was told before it there is not. */
+  compared(at: number): void {
+    this.comparedAt = at;
+    if (this.behind !== undefined && this.behind.at < at) this.behind = undefined;
   }
 
   /** The same object for as long as nothing about the device changes. */
@@ -219,7 +238,8 @@ export class Actor implements CommitSink {
   }
 
   /** A hint, from another instance or from the comparison of heads, that the tenant's history reached this head. */
-  headHint(head: number, generation: HintedGeneration): void {
+  headHint(head: number, generation: number): void {
+    this.noteGeneration(generation);
     this.post({ kind: 'head_hint', head, generation });
   }
 
@@ -232,7 +252,14 @@ export class Actor implements CommitSink {
 
   /** Rows that another instance committed: versions in order, without a gap. */
   published(rows: readonly ItemRow[], generation: number, summary: Summary | null): void {
+    this.noteGeneration(generation);
     this.post({ kind: 'published', rows, generation, summary });
+  }
+
+  /** Until it is read, the state grows older whatever is heard: reading it may fail. */
+  private noteGeneration(generation: number): void {
+    if (generation <= Math.max(this.generation, this.behind?.generation ?? 0)) return;
+    this.behind = { generation, at: this.ports.clock.now(), asOf: this.asOf };
   }
 
   /**
@@ -243,7 +270,7 @@ export class Actor implements CommitSink {
     return new Promise((resolve, reject) => {
       this.reloads.push({ resolve, reject });
       // A read under way may have seen the older state.
-      this.post({ kind: 'head_hint', head: 0, generation: 'newer' });
+      this.post({ kind: 'head_hint', head: 0, generation: Infinity });
     });
   }
 
@@ -396,9 +423,10 @@ export class Actor implements CommitSink {
     const begun = this.ports.clock.now();
     this.ports.loader.load(this.tenantId, this.tenant.generation).then(
       (snapshot) => {
-        this.comparedAt = begun;
         if (snapshot === undefined) this.vanish();
         else this.post({ kind: 'snapshot', snapshot });
+        this.comparedAt = begun;
+        if (this.generation >= (this.behind?.generation ?? 0)) this.behind = undefined;
         for (const waiter of waiters) waiter.resolve();
       },
       (error: unknown) => {

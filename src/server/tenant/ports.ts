@@ -131,13 +131,20 @@ export interface SocketPort {
   close(code: number, reason: string): void;
 }
 
-/** The generation in a hint. `newer`: not known by the sender, but above any that was read before. */
-export type HintedGeneration = number | 'newer';
+/**
+ * Between these times, ms, whatever another instance notified was received here, in order: what was read from the
+ * database after `since` and is not told to be older is the state of `until`. Empty while nothing was heard yet.
+ */
+export interface Heard {
+  readonly since: number;
+  readonly until: number;
+}
 
-/** Notifies other instances of a tenant's changes. A hint only: it may be lost. */
+/** Notifies other instances of a tenant's changes, and says how far their notifications were received. */
 export interface ChangeAnnouncer {
-  /** The tenant's head or generation rose. */
-  announce(tenantId: string, head: number, generation: HintedGeneration): void;
+  readonly heard: Heard;
+  /** The tenant's head or generation is at least this; or something of it has changed that has no number (0). */
+  announce(tenantId: string, head: number, generation: number): void;
   /** The same, with the rows of one transaction in version order. Their bytes are copied where they are kept. */
   publish(tenantId: string, rows: readonly ItemRow[], position: Position): void;
   /** The tenant's first socket on this instance was opened: from now on other instances send its changes here. */

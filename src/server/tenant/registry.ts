@@ -1,4 +1,7 @@
-/** Which tenants are loaded on this instance. Loads on first use, compares heads on a slow tick, drops what is idle. */
+/**
+ * Which tenants are loaded on this instance. Loads on first use, compares with the database where a notification may have
+ * been lost, drops what is idle.
+ */
 import { Batcher } from '../../protocol/batcher.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
@@ -9,7 +12,6 @@ import { retryAfterReason, TAKEN_PER_S } from '../../protocol/retry-after.js';
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { ItemRow } from './change.js';
-import type { HintedGeneration } from './ports.js';
 import { PendingReads } from './pending-reads.js';
 import { FrameRing } from './deliver.js';
 import { ReplayQueue } from './replay-queue.js';
@@ -21,9 +23,11 @@ const RECENT_BYTES_ALL = 64 * 1024 * 1024;
 /** Replay pages read concurrently; the other connections of the pool are for everything else. */
 const REPLAY_PAGES = 8;
 /** Tenants compared in one statement. */
-const COMPARE_BATCH = 10_000;
-/** Between two comparisons, ms. The second that is left until a state counts as old is for the comparison itself. */
-const COMPARE_EVERY_MS = HEAD_COMPARE_MS - 1_000;
+const COMPARE_BATCH = 2_000;
+/** Between two looks at idle actors and at those that wait for a comparison, ms. */
+const TICK_MS = HEAD_COMPARE_MS - 1_000;
+/** Each actor is compared this often, ms, also where nothing is known to be lost. */
+const COMPARE_ALL_MS = 5 * 60_000;
 
 export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'replays'> {
   readonly clock: Clock;
@@ -35,7 +39,11 @@ export class TenantRegistry {
   /** The loaded actors. Requests may be judged by one only while it `isCurrent`. */
   readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
-  private readonly comparing = new SingleFlight(() => this.compareAll());
+  private readonly comparing = new SingleFlight(() => this.compareThose([...this.actors.values()]));
+  private readonly ticking = new SingleFlight(() => {
+    const before = this.options.clock.now() - COMPARE_ALL_MS;
+    return this.compareThose([...this.actors.values()].filter((actor) => actor.toCompare(before)));
+  });
   /** Comparisons that requests wait for: true where the tenant's actor is up to date. */
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
@@ -71,14 +79,15 @@ export class TenantRegistry {
     };
   }
 
-  /** Starts the periodic comparison of heads and the eviction of idle actors. */
+  /** Starts the eviction of idle actors, and the comparison of those that wait for one. */
   start(): void {
+    const { clock } = this.options;
     const tick = (): void => {
-      this.timer = this.options.clock.setTimer(COMPARE_EVERY_MS, tick);
+      this.timer = clock.setTimer(TICK_MS, tick);
       this.dropIdle();
-      void this.compareHeads();
+      void this.ticking.join();
     };
-    this.timer = this.options.clock.setTimer(COMPARE_EVERY_MS, tick);
+    this.timer = clock.setTimer(TICK_MS, tick);
   }
 
   /**
@@ -125,7 +134,7 @@ export class TenantRegistry {
     // The database changed under the read: what was read may belong to the other history.
     if (epoch !== this.options.epoch()) return this.load(tenantId);
     const actor = new Actor(snapshot, epoch, this.ports);
-    actor.comparedAt = begun;
+    actor.compared(begun);
     this.actors.set(tenantId, actor);
     return actor;
   }
@@ -137,8 +146,8 @@ export class TenantRegistry {
   async changed(tenantId: string): Promise<void> {
     const actor = this.actors.get(tenantId) ?? (await this.loading.underWay(tenantId));
     if (actor === undefined) {
-      // Not loaded here, so nothing here can be stale. Other instances compare their state.
-      this.options.announcer.announce(tenantId, 0, 'newer');
+      // Not loaded here, so nothing here can be stale.
+      this.options.announcer.announce(tenantId, 0, 0);
       return;
     }
     await actor.reload();
@@ -146,7 +155,7 @@ export class TenantRegistry {
   }
 
   /** Another instance says that the tenant got this far. */
-  headHint(tenantId: string, head: number, generation: HintedGeneration): void {
+  headHint(tenantId: string, head: number, generation: number): void {
     if (this.closed) return;
     this.actors.get(tenantId)?.headHint(head, generation);
   }
@@ -196,16 +205,15 @@ export class TenantRegistry {
   }
 
   /**
-   * A notification may be lost; versions are gapless, so that comparing heads finds what it announced.
+   * Notifications may have been lost; versions are gapless, so that comparing heads finds what they announced.
    * Resolves when everything that changed before this call is known here, or the database could not be reached.
    */
   async compareHeads(): Promise<void> {
     if (!this.closed) await this.comparing.fresh();
   }
 
-  private async compareAll(): Promise<void> {
+  private async compareThose(actors: readonly Actor[]): Promise<void> {
     try {
-      const actors = [...this.actors.values()];
       for (let at = 0; at < actors.length && !this.closed; at += COMPARE_BATCH)
         await this.compare(actors.slice(at, at + COMPARE_BATCH));
     } catch (error) {
@@ -237,7 +245,7 @@ export class TenantRegistry {
     for (const actor of actors) {
       const position = moved.get(actor.tenantId);
       if (position === undefined) {
-        actor.comparedAt = begun;
+        actor.compared(begun);
         actor.heard();
         continue;
       }
@@ -245,7 +253,7 @@ export class TenantRegistry {
       if (this.actors.get(actor.tenantId) !== actor) continue;
       if (position.head === null) this.forget(actor.tenantId);
       else if (position.generation <= actor.generation) {
-        actor.comparedAt = begun;
+        actor.compared(begun);
         actor.headHint(position.head, position.generation);
       } else {
         unknown.add(actor);

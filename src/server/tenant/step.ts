@@ -10,7 +10,7 @@ import { invalid, ServiceError, unavailable, type ErrorName } from '../../protoc
 import { ENTRY_HEAD, HAS, ULID_CHARS, type Change, type ItemRow, type Verdict } from './change.js';
 import { noticeHead, onGap, onRows, recentFramesOf } from './deliver.js';
 import type { Effect, Message } from './messages.js';
-import type { DeviceState, HintedGeneration, SocketPort } from './ports.js';
+import type { DeviceState, SocketPort } from './ports.js';
 import { resume, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
 import { onSnapshot, requestReload } from './snapshot.js';
@@ -61,9 +61,9 @@ export function step(state: TenantState, message: Message, now: number): Effect[
   }
 }
 
-function onNudge(state: TenantState, head: number, generation: HintedGeneration): Effect[] {
-  const behind = generation === 'newer' || generation > state.generation;
-  return [...noticeHead(state, head), ...resume(state), ...(behind ? requestReload(state) : [])];
+function onNudge(state: TenantState, head: number, generation: number): Effect[] {
+  const reload = generation > state.generation ? requestReload(state) : [];
+  return [...noticeHead(state, head), ...resume(state), ...reload];
 }
 
 /**

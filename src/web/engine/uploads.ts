@@ -84,6 +84,8 @@ export class Uploads {
   private closed = false;
   private toldAt = 0;
   private again: Timer | undefined;
+  /** Begun uploads without a file: cancelled while the server was away, say. Their room there is not free yet. */
+  private readonly unwanted = new Set<string>();
 
   /** `written`: the item of a file is stored or waits in the outbox. */
   constructor(
@@ -102,8 +104,10 @@ export class Uploads {
     // Shown before the server is asked: it may be away.
     for (const { id, sent } of await this.ports.device.uploads()) {
       const transfer = this.all.get(id);
-      if (transfer !== undefined) transfer.done = sent;
+      if (transfer === undefined) this.unwanted.add(id);
+      else transfer.done = sent;
     }
+    this.giveUpUnwanted();
     this.run();
   }
 
@@ -132,12 +136,7 @@ export class Uploads {
   async cancel(id: string): Promise<void> {
     this.all.get(id)?.stop.abort();
     await this.drop(id);
-    try {
-      await this.ports.device.giveUpUpload(id);
-    } catch (error) {
-      // A server that is away frees the room by itself.
-      if (!isPassing(error)) throw error;
-    }
+    await this.giveUp(id);
   }
 
   retry(id: string): void {
@@ -164,6 +163,7 @@ export class Uploads {
 
   /** The connection is back. */
   resume(): void {
+    this.giveUpUnwanted();
     for (const { id, problem } of this.all.values()) if (problem !== null && isPassingCode(problem)) this.retry(id);
   }
 
@@ -184,6 +184,24 @@ export class Uploads {
       stop: new AbortController(),
     };
     this.all.set(waiting.id, { ...waiting, ...fresh, stop });
+  }
+
+  /** Where the server is away, when it is back. */
+  private async giveUp(id: string): Promise<void> {
+    this.unwanted.delete(id);
+    try {
+      await this.ports.device.giveUpUpload(id);
+    } catch (error) {
+      if (this.closed) return;
+      if (!isPassing(error)) throw error;
+      this.unwanted.add(id);
+      this.later();
+    }
+  }
+
+  private giveUpUnwanted(): void {
+    for (const id of [...this.unwanted])
+      this.giveUp(id).catch((error: unknown) => this.ports.onProblem(asError(error)));
   }
 
   private async drop(id: string): Promise<void> {

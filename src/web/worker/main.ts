@@ -14,6 +14,9 @@ const CONTENT = '/web/content/';
 /** A browser ends a service worker after half a minute without events, and with it the streams. */
 const STAY_MS = 15_000;
 
+/** Several times a part of an upload (5 MiB): a collection comes after so many parts less. */
+const COUNTED_BYTES = 32 * 1024 * 1024;
+
 let link: Link | undefined;
 const content = new Content(() => (link ??= new Link()));
 let streams = 0;
@@ -37,9 +40,19 @@ async function lasting({ over }: Answer): Promise<void> {
   asking = undefined;
 }
 
+/**
+ * Chromium keeps the body of each request that an event told of until this worker's garbage is collected; it does not
+ * count as garbage, so that would be never, and a large file that is uploaded in parts would be in memory whole. What
+ * is allocated here is counted, and never touched: it takes no memory.
+ */
+function urgeCollection(): void {
+  new ArrayBuffer(COUNTED_BYTES);
+}
+
 /** The answer; undefined: the browser asks the server, as if there were no service worker. */
 function answered(event: FetchEvent): Promise<Response> | undefined {
   const { request } = event;
+  if (request.method === 'PUT') urgeCollection();
   const { origin, pathname } = new URL(request.url);
   if (origin !== scope.location.origin) return undefined;
   if (request.method === 'POST') return pathname === SHARE ? takeShare(request, origin) : undefined;

@@ -1,0 +1,61 @@
+/** What instances tell each other in a notification, as JSON. */
+
+/** PostgreSQL takes payloads under 8,000 bytes. */
+const PAYLOAD_BYTES = 7_999;
+
+/** A tenant, and what its head and generation are at least. */
+export type Hint = readonly [tenantId: string, head: number, generation: number];
+/** An older instance ignores fields that it does not know: to it a carried change is a hint. */
+export type TenantNotice = readonly [...Hint, carried?: string];
+/** The payload of a notification. */
+export interface Notice {
+  readonly from: string;
+  /** The number of a heartbeat. */
+  readonly beat?: number;
+  /** It may have failed to announce something: heads have to be compared. */
+  readonly untold?: boolean;
+  readonly changes?: readonly TenantNotice[];
+  /** The tenants that it subscribes to, as a `TenantSet`. */
+  readonly wants?: string;
+}
+
+/** Notices with as many changes in each as fit. */
+export function payloadsOf(from: string, changes: readonly string[]): string[] {
+  const head = `{"from":${JSON.stringify(from)},"changes":[`;
+  const payloads: string[] = [];
+  let payload = head;
+  for (const change of changes) {
+    if (payload.length + change.length + 2 > PAYLOAD_BYTES && payload.length > head.length) {
+      payloads.push(`${payload}]}`);
+      payload = head;
+    }
+    payload += payload.length > head.length ? `,${change}` : change;
+  }
+  return payload.length > head.length ? [...payloads, `${payload}]}`] : payloads;
+}
+
+/** The notice; undefined where it is malformed. */
+export function noticeOf(payload: unknown): Notice | undefined {
+  if (typeof payload !== 'string') return undefined;
+  try {
+    const notice: unknown = JSON.parse(payload);
+    return isNotice(notice) ? notice : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isNotice(value: unknown): value is Notice {
+  if (typeof value !== 'object' || value === null || !('from' in value) || typeof value.from !== 'string') return false;
+  if ('wants' in value && typeof value.wants !== 'string') return false;
+  if ('beat' in value && !Number.isInteger(value.beat)) return false;
+  if (!('changes' in value) || value.changes === undefined) return true;
+  return Array.isArray(value.changes) && value.changes.every(isTold);
+}
+
+const isTold = (told: unknown): boolean =>
+  Array.isArray(told) &&
+  typeof told[0] === 'string' &&
+  Number.isInteger(told[1]) &&
+  Number.isInteger(told[2]) &&
+  (told[3] === undefined || typeof told[3] === 'string');

@@ -1,0 +1,471 @@
+/** What `service-load` must not do, whatever is there before it, and whatever servers, agents and coordinators say. */
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { createServer as createHttp, type RequestListener } from 'node:http';
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { setImmediate as turn } from 'node:timers/promises';
+import t from 'tap';
+import { certifyDevice } from '../src/crypto/device.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { TenantAudit, sumOf } from '../src/load/audit.js';
+import { Channel } from '../src/load/channel.js';
+import { Coordinator } from '../src/load/coordinator.js';
+import { forEach, removeTenant, type FleetTenant } from '../src/load/fleet.js';
+import { Ledger, nowUs } from '../src/load/ledger.js';
+import { Meter } from '../src/load/meter.js';
+import { Peer, type Crew, type CrewEvents, type Order } from '../src/load/orders.js';
+import { SealedPool } from '../src/load/pool.js';
+import { AgentDoor } from '../src/load/remote-crew.js';
+import { reportOf, Timeline } from '../src/load/report.js';
+import { askUntil, Refused, Target } from '../src/load/target.js';
+import { LoadWorker } from '../src/load/worker.js';
+import { Writer } from '../src/load/writer.js';
+import { RELEASE } from '../src/root.js';
+import { TestClock } from './support/clock.js';
+import { load, hosted, SECRET } from './support/load-program.js';
+import { listOfDevices, newId, PLAN, testTenant, urlOf } from './support/load-plan.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { ADMIN_TOKEN, runServer } from './support/server.js';
+
+const NOTHING = (): undefined => undefined;
+const SHARE = { part: 0, parts: 1 };
+
+async function opened(t: WithTeardown, server: Server): Promise<number> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+/** A server of HTTP on this machine, and a target that asks it. */
+async function answering(t: WithTeardown, listener: RequestListener): Promise<{ url: string; target: Target }> {
+  const url = `http://127.0.0.1:${await opened(t, createHttp(listener))}`;
+  const target = new Target(url, { connections: 4, from: [] });
+  t.teardown(() => target.close());
+  return { url, target };
+}
+
+t.test('LOAD-11: a bin of the name that was there before stays', async (t) => {
+  const server = await runServer(t);
+  const program = await load(t);
+  const { list, token } = await listOfDevices(program, server);
+  await server.wire.post('/bins', { id: 'load-mine', slug: 'load-mine' }, { token });
+  const args = ['run', '--url', urlOf(server), '--device-list', list, '--out', join(program.folder, 'mine')];
+  const { code, stderr } = await program.call(...args, '--name', 'mine', '--processes', '1', '--seconds', '1');
+  t.equal(code, 4, stderr);
+  t.match(stderr, /conflict/);
+  const { bins } = (await server.wire.get('/bins', { token })).body as { bins: { id: string }[] };
+  t.same(bins.map(({ id }) => id).sort(), ['inbox', 'load-mine']);
+});
+
+t.test('LOAD-11: tenants of a run of the same name stay', async (t) => {
+  const server = await hosted(t);
+  const program = await load(t);
+  await testTenant(server, 'load-twin-0-1');
+  const args = ['run', '--url', urlOf(server), '--name', 'twin', '--out', join(program.folder, 'twin')];
+  const { code, stderr } = await program.call(...args, '--tenants', '2', '--seconds', '1');
+  t.match({ code, stderr }, { code: 2, stderr: /there are tenants of a run load-twin/ });
+  t.same(await server.sql('SELECT slug FROM tenants'), [{ slug: 'load-twin-0-1' }]);
+});
+
+/** A listener on this machine; gives its port and the first connection. */
+async function listening(t: WithTeardown): Promise<{ port: number; first: Promise<Socket> }> {
+  const server = createServer();
+  const first = new Promise<Socket>((resolve) => server.once('connection', resolve));
+  return { port: await opened(t, server), first };
+}
+
+t.test('LOAD-12: an agent obeys plans within the bounds, and no other', async (t) => {
+  const server = await hosted(t);
+  const program = await load(t);
+  await testTenant(server, 'mine-0-0');
+  const url = urlOf(server);
+  const plan = { ...PLAN, url };
+  const prepare = (more: object): object => ({
+    phase: 'prepare',
+    share: { part: 0, parts: 1 },
+    plan: { ...plan, ...more },
+  });
+  const orders: unknown[] = [
+    ...[
+      null,
+      { phase: 'burn' },
+      { phase: 'prepare', plan: null },
+      { phase: 'prepare', plan, share: { part: -1, parts: 0 } },
+    ],
+    ...[
+      prepare({ name: 'mine' }),
+      prepare({ name: 'load-../mine' }),
+      prepare({ tenants: 10_001 }),
+      prepare({ rate: 1e9 }),
+    ],
+    ...[prepare({ size: '768' }), prepare({ storms: [{ at: 1, share: 2 }] })],
+  ];
+  for (const order of orders) {
+    const { port, first } = await listening(t);
+    const args = ['--join', `127.0.0.1:${port}`, '--url', url, '--processes', '1'];
+    const ended = program.call('agent', ...args);
+    const heard: unknown[] = [];
+    const onMessage = (message: unknown): undefined => void heard.push(message);
+    new Channel(await first, { role: 'c', secret: SECRET, onMessage, onEnd: () => undefined }).send(order);
+    const { code, stderr } = await ended;
+    t.match({ code, stderr }, { code: 4, stderr: /it ordered what is no run/ }, JSON.stringify(order).slice(-90));
+    t.same(heard, [{ joins: 1 }], 'nothing was begun');
+  }
+  t.same(await server.sql('SELECT slug FROM tenants'), [{ slug: 'mine-0-0' }]);
+});
+
+t.test('LOAD-12: what is no news of a run ends the agent’s connection', async (t) => {
+  const ticks: unknown[] = [];
+  const events = {
+    onTick: (...of: unknown[]) => void ticks.push(of),
+    onResult: () => undefined,
+    onLeft: () => undefined,
+  };
+  const door = new AgentDoor({ secret: SECRET, wanted: 5, events, onNote: () => undefined });
+  const port = await door.listen({ host: '127.0.0.1', port: 0 });
+  t.teardown(() => door.close());
+  const counts = { second: 0, sockets: 1, opened: 1, lost: 0, done: 0, pushed: 0, errors: {} };
+  const news: unknown[] = [
+    ...[null, { news: 'other' }, { news: 'tick', part: 0, tick: null }, { news: 'failed', phase: 'write', text: 5 }],
+    { news: 'tick', part: 0, tick: { ...counts, errors: { '429': '<img>' }, timed: { connect: [], push: [] } } },
+    { news: 'result', result: { part: 0 } },
+  ];
+  for (const [at, one] of news.entries()) {
+    const socket = connect({ host: '127.0.0.1', port });
+    const ended = new Promise<void>((resolve) => socket.once('close', () => resolve()));
+    const agent = new Channel(socket, {
+      role: 'a',
+      secret: SECRET,
+      onMessage: () => undefined,
+      onEnd: () => undefined,
+    });
+    // One that says what is no number of processes does not join.
+    agent.send({ joins: at === 0 ? 257 : 1 });
+    agent.send(one);
+    await ended;
+  }
+  t.same(ticks, []);
+  t.equal(door.crews.length, 5);
+  for (const crew of door.crews) await t.rejects(crew.perform({ phase: 'connect' }), /what is no news of a run/);
+});
+
+t.test('LOAD-13: who has the secret is lost after 20 s of silence, another one 20 s after it came', async (t) => {
+  const clock = new TestClock();
+  const agentOf = async (): Promise<{ theirs: Socket; ours: Socket; messages: unknown[]; end: Promise<string> }> => {
+    const { port, first } = await listening(t);
+    const theirs = connect({ host: '127.0.0.1', port });
+    theirs.on('error', NOTHING);
+    const ours = await first;
+    const messages: unknown[] = [];
+    const onMessage = (message: unknown): undefined => void messages.push(message);
+    const end = new Promise<string>((onEnd) => {
+      new Channel(ours, { role: 'c', secret: SECRET, onMessage, onEnd }, clock);
+    });
+    return { theirs, ours, messages, end };
+  };
+  const unknown = await agentOf();
+  unknown.theirs.write(`${'0'.repeat(32)}\nx`);
+  while (unknown.ours.bytesRead < 34) await turn();
+  clock.advance(19_999);
+  t.notOk(unknown.ours.destroyed);
+  unknown.theirs.write('x');
+  while (unknown.ours.bytesRead < 35) await turn();
+  clock.advance(1);
+  t.ok(unknown.ours.destroyed);
+  unknown.ours.destroy();
+  t.equal(await unknown.end, 'nothing was heard for 20 s');
+  const known = await agentOf();
+  const ends = { onMessage: NOTHING, onEnd: NOTHING };
+  const channel = new Channel(known.theirs, { role: 'a', secret: SECRET, ...ends }, new TestClock());
+  for (const wanted of [1, 2]) {
+    channel.send({ wanted });
+    while (known.messages.length < wanted) await turn();
+    clock.advance(15_000);
+    t.notOk(known.ours.destroyed);
+  }
+  clock.advance(5_000);
+  t.ok(known.ours.destroyed);
+  known.ours.destroy();
+  t.equal(await known.end, 'nothing was heard for 20 s', 'its own pings have not renewed it');
+});
+
+t.test('LOAD-12: the first order may be long, as with many addresses', async (t) => {
+  const { port, first } = await listening(t);
+  const from = Array.from({ length: 20_000 }, (_, at) => `10.0.${at >> 8}.${at & 255}`);
+  const got = new Promise<unknown>((resolve, reject) => {
+    const onMessage = (message: unknown): undefined => {
+      resolve(message);
+      return undefined;
+    };
+    const onEnd = (text: string): void => reject(new Error(text));
+    new Channel(connect({ host: '127.0.0.1', port }), { role: 'a', secret: SECRET, onMessage, onEnd });
+  });
+  const channel = new Channel(await first, { role: 'c', secret: SECRET, onMessage: NOTHING, onEnd: NOTHING });
+  channel.send({ from });
+  t.same(await got, { from });
+  channel.end();
+});
+
+t.test('LOAD-14: a blob that is not what was uploaded is a difference', async (t) => {
+  const folder = await temporaryFolder(t);
+  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test', DATA_DIR: folder } });
+  const plan = { ...PLAN, url: urlOf(server), rate: 30, mix: { 'blob-put': 1, 'blob-get': 1 } };
+  const access = { adminToken: ADMIN_TOKEN };
+  const worker = await LoadWorker.open({ plan, share: SHARE, access, onTick: NOTHING });
+  await worker.prepare();
+  await worker.connect();
+  await worker.write();
+  const blobs = (await readdir(folder, { recursive: true })).filter((name) => name.endsWith('.bin'));
+  t.ok(blobs.length > 0);
+  for (const name of blobs) {
+    const bytes = await readFile(join(folder, name));
+    bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 1;
+    await writeFile(join(folder, name), bytes);
+  }
+  await worker.write();
+  const { audit } = await worker.finish();
+  t.match(audit.examples.join('\n'), /the blob of \S+ is not what was uploaded/);
+  t.same(await worker.remove(), []);
+});
+
+const reported = (results: Parameters<typeof reportOf>[0]['results']) =>
+  reportOf({
+    plan: PLAN,
+    at: 0,
+    load: RELEASE,
+    server: null,
+    results,
+    timeline: new Timeline(),
+    lostParts: [],
+    left: [],
+  });
+const PART = {
+  ...{ part: 0, tenants: 1, sockets: 1, totals: new Meter().totals, storms: [], audit: sumOf([]) },
+  client: { rate: PLAN.rate, cpu: 0, loopDelayP99Ms: 0, starved: 0 },
+};
+
+t.test('LOAD-15: a run that was due to do less than planned is not trusted', (t) => {
+  t.same(reported([PART]).doubts, []);
+  const { doubts, trusted } = reported([{ ...PART, client: { ...PART.client, rate: PLAN.rate / 2 } }]);
+  t.match({ doubts, trusted }, { doubts: [/^Of 60 operations\/s only 30.0 fell to/], trusted: false });
+  t.end();
+});
+
+t.test('LOAD-16: repeated as often as is sensible, and no longer', async (t) => {
+  let removals = 0;
+  const { target } = await answering(t, (request, reply) => {
+    if (request.method === 'DELETE') removals++;
+    reply.end('{"removed":false}');
+  });
+  await t.rejects(removeTenant(target, 'load-x-0-0', 'token'), { code: 'not_removed_yet' });
+  t.equal(removals, 1_000);
+  const asked: number[] = [];
+  const gone = askUntil(
+    () => {
+      asked.push(1);
+      return Promise.reject(new Refused('ECONNREFUSED', 0));
+    },
+    { attempts: 2 },
+  );
+  await t.rejects(gone, { code: 'ECONNREFUSED' });
+  t.equal(asked.length, 2);
+});
+
+const tenantOf = (): FleetTenant => {
+  const { publicKey } = nodeSodium.boxKeyPair();
+  const masterKey = nodeSodium.random(32);
+  const id = newId();
+  const device = { id, token: 'token', publicKey, cert: certifyDevice(nodeSodium, masterKey, { id, publicKey }) };
+  return { host: 'a.sync.test', slug: 'a', masterKey, devices: [device], binId: 'inbox' };
+};
+
+t.test('LOAD-16: an audit asks again, and does not count to the head one by one', async (t) => {
+  let asked = 0;
+  let headVersion = 0;
+  const { target } = await answering(t, (request, reply) => {
+    reply.statusCode = asked++ % 2 === 0 ? 503 : 200;
+    reply.end(
+      JSON.stringify(request.url === '/api/me' ? { headVersion } : { items: [], nextSince: 0, hasMore: false }),
+    );
+  });
+  const audited = () =>
+    new TenantAudit({ sodium: nodeSodium, target, tenant: tenantOf(), ledger: new Ledger(0), receivers: [] }).run();
+  t.equal((await audited()).faults, 0);
+  t.equal(asked, 4);
+  headVersion = Number.MAX_SAFE_INTEGER;
+  t.match((await audited()).examples, [/^a: 9007199254740991 versions are of no change, among them 1, 2, 3, 4, 5$/]);
+});
+
+t.test('LOAD-17: what could not be removed is named, and tried again', async (t) => {
+  const server = await hosted(t);
+  const plan = { ...PLAN, url: urlOf(server), rate: 0, tenants: 2 };
+  const access = { adminToken: ADMIN_TOKEN };
+  const worker = await LoadWorker.open({ plan, share: SHARE, access, onTick: NOTHING });
+  await worker.prepare();
+  access.adminToken = `${ADMIN_TOKEN}x`;
+  t.same((await worker.remove()).sort(), ['load-plan-0-0: forbidden', 'load-plan-0-1: forbidden']);
+  access.adminToken = ADMIN_TOKEN;
+  t.same(await worker.remove(), []);
+  t.same(await server.sql('SELECT slug FROM tenants'), []);
+  await testTenant(server, 'load-plan-0-0');
+  t.same(await worker.remove(), []);
+  t.same(
+    await server.sql('SELECT slug FROM tenants'),
+    [{ slug: 'load-plan-0-0' }],
+    'what is removed is not removed again',
+  );
+  const ran: string[] = [];
+  const crew: Crew = {
+    ...{ name: 'a crew', processes: 1, end: NOTHING },
+    perform: ({ phase }) => {
+      ran.push(phase);
+      if (phase === 'prepare') return Promise.reject(new Error('it cannot begin'));
+      coordinator.events.onLeft(['load-plan: conflict']);
+      return Promise.resolve();
+    },
+  };
+  const { signal } = new AbortController();
+  const coordinator = new Coordinator({ plan, load: RELEASE, adminToken: undefined, onPhase: NOTHING, signal });
+  await t.rejects(coordinator.run([crew]), /cannot begin/);
+  t.same([ran, coordinator.left], [['prepare', 'remove'], ['load-plan: conflict']]);
+});
+
+t.test('LOAD-17: writing ends before the removal begins', async (t) => {
+  const server = await runServer(t, { env: { RATE_WRITE_PER_S: '1000' } });
+  const program = await load(t);
+  const { list, token } = await listOfDevices(program, server);
+  const plan = { ...PLAN, url: urlOf(server), seconds: 10, rate: 400 };
+  const access = { deviceList: await readFile(list, 'utf8') };
+  const worker = await LoadWorker.open({ plan, share: SHARE, access, onTick: NOTHING });
+  await worker.prepare();
+  await worker.connect();
+  const writing = worker.write();
+  while ((await server.sql('SELECT 1 FROM items LIMIT 1')).length === 0);
+  t.same(await worker.remove(), []);
+  await writing;
+  const { bins } = (await server.wire.get('/bins', { token })).body as { bins: { id: string }[] };
+  t.same(
+    bins.map(({ id }) => id),
+    ['inbox'],
+  );
+  t.same(await server.sql('SELECT 1 FROM items WHERE deleted_at IS NULL'), []);
+});
+
+t.test(
+  'LOAD-17: the outcome of an order that was overtaken counts no more; work under way is waited for',
+  async (t) => {
+    const sent: Order[] = [];
+    const events: CrewEvents = { onTick: NOTHING, onResult: NOTHING, onLeft: NOTHING };
+    const peer = new Peer({ name: 'it', processes: 1, events, send: (order) => void sent.push(order), end: NOTHING });
+    const overtaken = t.rejects(peer.perform({ phase: 'write' }), /it: interrupted/);
+    let removed = false;
+    const removing = Promise.all([peer.perform({ phase: 'remove' }), peer.perform({ phase: 'remove' })]).then(() => {
+      removed = true;
+    });
+    await overtaken;
+    peer.heard({ news: 'done', phase: 'write' });
+    await turn();
+    t.notOk(removed);
+    peer.heard({ news: 'done', phase: 'remove' });
+    await removing;
+    t.same(sent, [{ phase: 'write' }, { phase: 'remove' }], 'nothing is ordered twice at once');
+    const done: number[] = [];
+    const work = async (at: number): Promise<void> => {
+      if (at === 0) throw new Error('the first');
+      await turn();
+      done.push(at);
+    };
+    await t.rejects(forEach(9, work, 3), /the first/);
+    t.same(done, [1, 2]);
+  },
+);
+
+t.test('LOAD-18: words are printed before they count, and no error quotes a list', async (t) => {
+  const program = await load(t, { BOOTSTRAP_TOKEN: 'not-the-one-of-the-server' });
+  const server = await runServer(t, { env: { BOOTSTRAP_TOKEN: 'the-token-of-the-server' } });
+  const out = join(program.folder, 'none.json');
+  const made = await program.call('devices', '--url', urlOf(server), '--out', out);
+  t.not(made.code, 0);
+  t.match(made.stdout, /^(?:[a-z]+ ){11}[a-z]+$/m);
+  const list = join(program.folder, 'list.json');
+  for (const text of ['KEYKEYKEY {', '{"format":"service-load-devices","tenants":[{KEYKEYKEY']) {
+    await writeFile(list, text, { mode: 0o600 });
+    const at = ['--url', urlOf(server), '--device-list', list];
+    const cleaned = await program.call('clean', ...at, '--name', 'x');
+    t.match(cleaned, { code: 2, stderr: /this is no list of `service-load devices`/ });
+    const ran = await program.call('run', ...at, '--out', join(program.folder, 'run'), '--processes', '1');
+    t.match(ran, { code: 4, stderr: /this is no list of `service-load devices`/ });
+    t.notMatch(cleaned.stderr + ran.stderr, /KEY/);
+  }
+});
+
+t.test('LOAD-19: what an agent says controls no terminal', async (t) => {
+  const program = await load(t, { ADMIN_TOKEN: '' });
+  const { url } = await answering(t, (_, reply) => void reply.end('{}'));
+  const reserved = createServer();
+  const port = await opened(t, reserved);
+  await new Promise<void>((resolve) => void reserved.close(() => resolve()));
+  const args = ['--url', url, '--agents', '1', '--listen', `127.0.0.1:${port}`, '--name', 'evil'];
+  const ended = program.run(...args);
+  const evil = '\u001b[2J\u202egone';
+  const dialled = async (): Promise<Socket> => {
+    for (;;) {
+      const socket = connect({ host: '127.0.0.1', port });
+      const there = await new Promise<boolean>((resolve) => {
+        socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
+      });
+      if (there) return socket;
+    }
+  };
+  const channel: Channel = new Channel(await dialled(), {
+    ...{ role: 'a', secret: SECRET, onEnd: NOTHING },
+    onMessage: (message) => {
+      const { phase } = message as Order;
+      const audit = { ...sumOf([]), faults: 1, examples: [evil] };
+      const totals = { ...PART.totals, errors: { [evil]: 2 } };
+      if (phase === 'finish') channel.send({ news: 'result', result: { ...PART, totals, audit } });
+      if (phase === 'remove') channel.send({ news: 'left', left: [evil] });
+      channel.send({ news: 'done', phase });
+      return undefined;
+    },
+  });
+  channel.send({ joins: 1 });
+  const { code, stdout, stderr, report } = await ended;
+  t.equal(code, 1);
+  t.same(report.left, [evil]);
+  t.match(stdout, /error <U\+001B>\[2J<U\+202E>gone: 2/);
+  t.match(stderr, /Not removed: <U\+001B>/);
+  t.notMatch(stdout + stderr, /[\u001b\u202e]/);
+});
+
+t.test('LOAD-20: a write that waits for its item is counted once; a bucket named blobs is reached', async (t) => {
+  const bucket: string[] = [];
+  const store = await answering(t, (request, reply) => {
+    bucket.push(`${request.method ?? ''} ${request.url ?? ''}`);
+    request.resume().on('end', () => reply.end());
+  });
+  let version = 0;
+  const asked: string[] = [];
+  const { target, url } = await answering(t, (request, reply) => {
+    asked.push(`${request.method ?? ''} ${request.url ?? ''}`);
+    const room = { blobRef: 'R.bin', url: `${store.url}/blobs/T/R.bin?X-Amz-Signature=0`, headers: {} };
+    reply.end(JSON.stringify(request.url === '/api/items' ? { version: ++version } : room));
+  });
+  const tenants = [tenantOf()];
+  const ledgers = [new Ledger(0)];
+  const pool = new SealedPool(tenants, PLAN, 1);
+  t.teardown(() => pool.end());
+  for (const mix of [{ insert: 1 }, { 'blob-put': 1 }]) {
+    const plan = { ...PLAN, url, mix };
+    const stopped = new AbortController().signal;
+    const meter = new Meter();
+    const options = { plan, sodium: nodeSodium, target, meter, tenants, ledgers, pool, measured: () => true, stopped };
+    const writer = new Writer(options);
+    writer.begin(nowUs());
+    await writer.done();
+    t.same(meter.totals.errors, {});
+  }
+  t.equal(pool.starved, 1);
+  t.same(bucket, ['PUT /blobs/T/R.bin?X-Amz-Signature=0']);
+  t.same(asked, ['POST /api/items', 'POST /api/blobs/upload-url', 'POST /api/items']);
+});

@@ -1,0 +1,97 @@
+/** Which devices hold a socket on any instance (src/server/storage/presence.ts). */
+import t from 'tap';
+import { createPool } from '../src/server/storage/database.js';
+import { Presence } from '../src/server/storage/presence.js';
+import { TestClock } from './support/clock.js';
+import { pair, watched, type Instance } from './support/feeds.js';
+
+t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
+  const { pool, a, b } = await pair(t);
+  const sockets = { a: new Map<string, Set<string>>(), b: new Map<string, Set<string>>() };
+  const made = (instance: Instance, here: Map<string, Set<string>>): Presence => {
+    const { id, clock, feed, faults, statements } = instance;
+    const presence = new Presence({
+      instanceId: id,
+      pool: watched(pool, statements),
+      clock,
+      local: (tenant) => here.get(tenant) ?? new Set(),
+      tenants: () => [...here.keys()],
+      othersUp: () => feed.othersUp,
+      onFault: faults.add,
+    });
+    t.teardown(async () => presence.close());
+    return presence;
+  };
+  const [onA, onB] = [made(a, sockets.a), made(b, sockets.b)];
+  const flush = async (instance: Instance): Promise<void> => {
+    const before = instance.statements.all.filter((text) => text.includes('WITH arrived')).length;
+    instance.clock.advance(2_000);
+    await instance.statements.until((all) => all.filter((text) => text.includes('WITH arrived')).length > before);
+  };
+  const online = async (): Promise<unknown> =>
+    Promise.all([onA, onB].map(async (presence) => [...(await presence.online('tenant'))].sort()));
+  sockets.a.set('tenant', new Set(['one', 'two']));
+  sockets.b.set('tenant', new Set(['two', 'three']));
+  onA.announceAll();
+  onB.announceAll();
+  await flush(a);
+  await flush(b);
+  t.strictSame(await online(), [
+    ['one', 'three', 'two'],
+    ['one', 'three', 'two'],
+  ]);
+  t.strictSame([...(await onA.online('another'))], [], 'TOKEN-26: of this tenant only');
+  sockets.b.set('tenant', new Set(['two']));
+  onB.touched('tenant', 'three');
+  await flush(b);
+  t.strictSame(await online(), [
+    ['one', 'two'],
+    ['one', 'two'],
+  ]);
+  await pool.query("UPDATE instances SET seen_at = seen_at - 16000 WHERE id = 'a'");
+  t.strictSame(
+    await online(),
+    [['one', 'two'], ['two']],
+    'of an instance that is not seen any more nothing is believed',
+  );
+
+  await b.beat();
+  t.notOk(b.feed.othersUp);
+  sockets.b.set('tenant', new Set());
+  onB.touched('tenant', 'two');
+  await a.beat();
+  await b.beat();
+  t.ok(b.feed.othersUp);
+  onB.announceAll();
+  await flush(b);
+  t.strictSame(await online(), [
+    ['one', 'two'],
+    ['one', 'two'],
+  ]);
+  sockets.a.set('tenant', new Set());
+  t.strictSame(await onA.online('tenant'), new Set(), 'a socket that closed while nobody else was up is gone');
+
+  await pool.query('ALTER TABLE presence RENAME TO hidden');
+  sockets.b.set('tenant', new Set(['four']));
+  onB.touched('tenant', 'four');
+  b.clock.advance(2_000);
+  await b.faults.until(1);
+  await pool.query('ALTER TABLE hidden RENAME TO presence');
+  await flush(b);
+  t.strictSame([...(await onA.online('tenant'))], ['four'], 'what could not be told is told later');
+  await onB.close();
+  t.strictSame([...(await onA.online('tenant'))], []);
+});
+
+t.test('ERR-14: while the database is away, who is online elsewhere is unavailable, not a fault', async (t) => {
+  const pool = createPool({ url: 'postgres://nobody@127.0.0.1:1/none', name: 'away', onIdleError: () => undefined });
+  t.teardown(() => pool.end());
+  const presence = new Presence({
+    ...{ instanceId: 'a', pool, clock: new TestClock() },
+    local: () => new Set(['here']),
+    tenants: () => ['tenant'],
+    othersUp: () => true,
+    onFault: () => undefined,
+  });
+  await t.rejects(presence.online('tenant'), { error: 'unavailable', cause: { code: 'ECONNREFUSED' } });
+});

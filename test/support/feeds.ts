@@ -1,0 +1,151 @@
+/** Feeds of instances on one database, each with a clock of its own, and what they told and heard. */
+import type pg from 'pg';
+import { ChangeFeed, type ChangeFeedOptions, type DrainOrder } from '../../src/server/storage/change-feed.js';
+import { clientConfig, createPool } from '../../src/server/storage/database.js';
+import { TestClock } from './clock.js';
+import { Events, until } from './events.js';
+import { testDatabase, type WithTeardown } from './postgres.js';
+
+const BEAT_MS = 4_000;
+export const COALESCE_MS = 5;
+export type Change = Parameters<ChangeFeedOptions['onChange']>;
+export type Hint = readonly [tenantId: string, head: number, generation: number];
+
+const STANDING = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false };
+
+export interface Instance {
+  readonly id: string;
+  readonly feed: ChangeFeed;
+  readonly clock: TestClock;
+  readonly hints: Events<Hint>;
+  readonly changes: Events<Change>;
+  /** With sockets there. */
+  readonly tenants: string[];
+  /** Where heads have to be compared. */
+  readonly gaps: Events<null>;
+  readonly others: Events<null>;
+  readonly faults: Events<unknown>;
+  /** Statements that came back, with their values. */
+  readonly statements: Events<string>;
+  readonly orders: Events<DrainOrder>;
+  /** Its statements fail with this error. */
+  readonly refuse: (error: Error | undefined) => void;
+  /** Turns the clock to the next heartbeat and waits until it is sent. */
+  readonly beat: () => Promise<void>;
+}
+
+/** A pool whose statements can be waited for. */
+export function watched(
+  pool: pg.Pool,
+  statements: Events<string>,
+  refusal: () => Error | undefined = () => undefined,
+): pg.Pool {
+  const query = async (statement: string | pg.QueryConfig, values?: unknown[]): Promise<unknown> => {
+    const error = refusal();
+    if (error !== undefined) throw error;
+    const answer = await pool.query(statement as string, values);
+    statements.add(typeof statement === 'string' ? statement : `${statement.text} ${String(statement.values)}`);
+    return answer;
+  };
+  return { query } as unknown as pg.Pool;
+}
+
+export const isBeat = (text: string): boolean => text.includes('INSERT INTO instances');
+
+export interface World {
+  readonly url: string;
+  readonly pool: pg.Pool;
+  readonly instance: (id: string, listenUrl?: string) => Instance;
+}
+
+export async function world(t: WithTeardown): Promise<World> {
+  const { url } = await testDatabase(t);
+  const pool = createPool({ url, name: 'feed test', onIdleError: () => undefined });
+  t.teardown(async () => pool.end());
+  const instance = (id: string, listenUrl = url): Instance => {
+    const clock = new TestClock();
+    let refusal: Error | undefined;
+    const refuse = (error: Error | undefined): void => void (refusal = error);
+    const made = {
+      hints: new Events<Hint>(),
+      gaps: new Events<null>(),
+      others: new Events<null>(),
+      faults: new Events<unknown>(),
+      changes: new Events<Change>(),
+      statements: new Events<string>(),
+      orders: new Events<DrainOrder>(),
+      tenants: [] as string[],
+    };
+    const feed = new ChangeFeed({
+      instanceId: id,
+      pool: watched(pool, made.statements, () => refusal),
+      connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
+      clock,
+      onHint: (...hint) => made.hints.add(hint),
+      onChange: (...change) => made.changes.add(change),
+      tenants: () => made.tenants,
+      onGap: () => made.gaps.add(null),
+      onOthers: () => made.others.add(null),
+      standing: () => ({ ...STANDING, sockets: made.tenants.length }),
+      onDrain: (order) => made.orders.add(order),
+      onFault: made.faults.add,
+    });
+    t.teardown(async () => feed.close());
+    const beat = async (): Promise<void> => {
+      const before = made.statements.all.filter(isBeat).length;
+      clock.advance(BEAT_MS);
+      await made.statements.until((all) => all.filter(isBeat).length > before);
+    };
+    return { id, feed, clock, beat, refuse, ...made };
+  };
+  return { url, pool, instance };
+}
+
+/** Two instances that know of each other. */
+export async function pair(
+  t: WithTeardown,
+  listenUrl?: (url: string) => string,
+): Promise<World & { a: Instance; b: Instance }> {
+  const made = await world(t);
+  const a = made.instance('a', listenUrl?.(made.url));
+  const b = made.instance('b');
+  await a.feed.start();
+  await b.feed.start();
+  await a.others.until(1);
+  await b.others.until(1);
+  // Each has told the other that it may have missed something before it was known.
+  for (const [from, to] of [
+    [a, b],
+    [b, a],
+  ] as const) {
+    from.clock.advance(COALESCE_MS);
+    await to.gaps.until(2);
+  }
+  return { ...made, a, b };
+}
+
+/** Beats, and waits until the instance has heard that. */
+export async function beatBack(of: Instance): Promise<void> {
+  await of.beat();
+  await until('the heartbeat is back', () => of.feed.heard.until === of.clock.now());
+}
+
+/** Beats, and waits until the beat was heard: the listening connection may be slower than the statement's answer. */
+export async function beatHeard(of: Instance, from: Instance, sync: number): Promise<void> {
+  await of.beat();
+  const before = of.hints.all.length;
+  tell(from, ['sync', sync, 1]);
+  await of.hints.until(before + 1);
+}
+
+export function tell(from: Instance, ...hints: readonly Hint[]): void {
+  for (const hint of hints) from.feed.announce(...hint);
+  from.clock.advance(COALESCE_MS);
+}
+
+export const listeners = async (pool: pg.Pool): Promise<number[]> =>
+  (
+    await pool.query<{ pid: number }>(
+      "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'listener%' AND datname = current_database() ORDER BY backend_start",
+    )
+  ).rows.map(({ pid }) => pid);
