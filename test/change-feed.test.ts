@@ -367,15 +367,23 @@ t.test('INST-45: what was notified before a heartbeat that came back is here, an
   t.equal(a.feed.heard.until, last);
 });
 
-t.test('INST-49: an instance whose link carries nothing ends nevertheless', async (t) => {
-  const { url, instance } = await world(t);
-  const proxy = await TcpProxy.before(t, url);
-  const a = instance('a', proxy.through(url));
-  await a.feed.start();
-  proxy.freeze();
-  await soon(a.feed.close(), 'the end');
-  t.same(a.faults.all, []);
-});
+for (const again of [false, true])
+  t.test(
+    `INST-49: an instance whose link carries nothing ends nevertheless${again ? ', nor does another link' : ''}`,
+    async (t) => {
+      const { url, instance } = await world(t);
+      const proxy = await TcpProxy.before(t, url);
+      const a = instance('a', proxy.through(url));
+      await a.feed.start();
+      proxy.swallow(true);
+      if (again) {
+        for (let beats = 0; beats < 4; beats++) await a.beat();
+        await until('it connects anew', () => proxy.swallowing > 0);
+      }
+      await soon(a.feed.close(), 'the end');
+      t.same(a.faults.all, []);
+    },
+  );
 
 t.test('INST-46: what could not be announced is told with the next heartbeat, once', async (t) => {
   const { a, b } = await pair(t);

@@ -34,7 +34,7 @@ interface Pair {
 
 /**
  * Two instances; with clocks that stand still, the first announces no writes to the second, and the second compares
- * nothing. `deaf`: the second hears nothing at all, on a link that is open.
+ * nothing. `deaf`: the second hears nothing at all, over links that are open.
  */
 async function pair(
   t: WithTeardown,
@@ -48,7 +48,7 @@ async function pair(
   const proxy = clocks.deaf && (await TcpProxy.before(t, database.url));
   const link = proxy && { LISTEN_DATABASE_URL: proxy.through(database.url) };
   const two = await runServer(t, { database, clock: clocks.two, env: { ...env, ...link } });
-  proxy?.freeze();
+  proxy?.swallow(true);
   return { one, two, wires: [one.wire, two.wire], first, second, all: [first.id, second.id] };
 }
 

@@ -6,7 +6,7 @@ import type { WithTeardown } from './postgres.js';
 export class TcpProxy {
   private readonly pairs = new Set<readonly [Socket, Socket]>();
   private refusing = false;
-  private swallowing = false;
+  private mute = false;
   private readonly swallowed = new Set<Socket>();
   private readonly server: Server;
 
@@ -40,7 +40,7 @@ export class TcpProxy {
       client.resetAndDestroy();
       return;
     }
-    if (this.swallowing) {
+    if (this.mute) {
       this.swallowed.add(
         client
           .on('error', () => undefined)
@@ -71,6 +71,11 @@ export class TcpProxy {
     return this.pairs.size;
   }
 
+  /** Connections that were made while it swallowed all. */
+  get swallowing(): number {
+    return this.swallowed.size;
+  }
+
   /** Connections that are open now stay open and carry nothing any more; new ones work. */
   freeze(): void {
     for (const pair of this.pairs) {
@@ -80,7 +85,7 @@ export class TcpProxy {
 
   /** From now on every connection, new ones too, is open and carries nothing; or all works again, for new ones. */
   swallow(swallowing: boolean): void {
-    this.swallowing = swallowing;
+    this.mute = swallowing;
     if (swallowing) this.freeze();
     else this.cut();
   }

@@ -95,6 +95,8 @@ interface Registered {
 /** A listening connection that is kept up. */
 interface Listening {
   readonly subscriber: Subscriber;
+  /** Resolves when it is connected; also when it was ended before, of which the driver says nothing. Rejects as `connect`. */
+  readonly connected: () => Promise<void>;
   /** Ends it without waiting for the other side: over a half-open connection that would never answer. */
   readonly end: () => Promise<void>;
 }
@@ -347,12 +349,15 @@ export class ChangeFeed implements ChangeAnnouncer {
         parse: (payload) => payload,
       },
     );
+    let noteEnd = (): void => undefined;
+    const ended = new Promise<void>((resolve) => (noteEnd = resolve));
     const end = async (): Promise<void> => {
-      const ended = subscriber.close().catch(this.options.onFault);
+      noteEnd();
+      const closed = subscriber.close().catch(this.options.onFault);
       for (const socket of sockets) socket.destroy();
-      await ended;
+      await closed;
     };
-    return { subscriber, end };
+    return { subscriber, connected: async () => Promise.race([subscriber.connect(), ended]), end };
   }
 
   private async listen(): Promise<void> {
@@ -360,7 +365,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     const connection = await this.options.connection();
     if (this.closed) return;
     const listening = this.newListening(connection);
-    const { subscriber, end } = listening;
+    const { subscriber, connected, end } = listening;
     this.current = listening;
     const own = channelOf(this.options.instanceId);
     for (const channel of [CHANNEL, own]) {
@@ -374,7 +379,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.listenAnew();
     });
     try {
-      await subscriber.connect();
+      await connected();
     } catch (error) {
       // pg-listen keeps trying in the background; the channels below are subscribed when it succeeds.
       if (this.current === listening) onFault(error);
