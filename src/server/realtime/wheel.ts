@@ -16,7 +16,11 @@ export interface TimerEntry {
 /** The slot of an entry that is in no wheel. */
 export const NO_SLOT = -1;
 
-const SLOTS_MAX = 300;
+/**
+ * Heartbeats of a whole second go out together, of 30 s: a peer or a process that is woken for a few costs as much as for
+ * many.
+ */
+const SLOTS_MAX = 30;
 const TICK_MIN_MS = 10;
 /** A tick this late, ms, is a stall: answers of peers may have arrived and not been read. */
 const STALL_MS = 1_000;

@@ -47,6 +47,8 @@ const CARRIED_WAITING_MAX = 4 * 1024 * 1024;
  */
 const SUBSCRIBE_MS = 50;
 const ATTEND_AGAIN_MS = 2_000;
+/** Unchanged subscriptions are sent this often, ms: an announcement may be lost. */
+const ATTEND_ANYWAY_MS = 60_000;
 /** Tenants waiting to be announced; beyond it further tenants are left to the comparison of heads. */
 const WAITING_MAX = 50_000;
 /** Between two heartbeats, ms; and how long one may be under way until notifications count as lost. */
@@ -138,6 +140,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private wanted = new TenantSet();
   /** True where the next statement has to carry this instance's subscriptions. */
   private subscriptionsPending = false;
+  /** The subscriptions as the others know them. */
+  private told = '';
   private flushedAt = 0;
   /** When the subscriptions were sent last, ms. */
   private subscriptionsSentAt = 0;
@@ -293,6 +297,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       await this.options.pool.query({ name: 'notify', text: NOTIFY, values: [lines.join('\n')] });
     } catch (error) {
       this.untold = true;
+      this.told = '';
       this.options.onFault(error);
     }
   }
@@ -310,7 +315,8 @@ export class ChangeFeed implements ChangeAnnouncer {
       lines.push(`${channelOf(id)}\t${JSON.stringify(notice)}`);
     }
     if (this.subscriptionsPending) {
-      const notice: Notice = { from: this.options.instanceId, wants: this.wanted.text };
+      this.told = this.wanted.text;
+      const notice: Notice = { from: this.options.instanceId, wants: this.told };
       lines.push(`${CHANNEL}\t${JSON.stringify(notice)}`);
       this.subscriptionsPending = false;
     }
@@ -537,13 +543,16 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /**
-   * Rebuilds the subscriptions without tenants whose sockets are gone. Sent with every heartbeat, since it may be lost.
+   * Rebuilds the subscriptions without tenants whose sockets are gone. They are sent where that changed them: each is
+   * received by all instances.
    */
   private renewSubscriptions(): void {
-    this.peers.forget(this.options.clock.now() - SEEN_MS);
+    const now = this.options.clock.now();
+    this.peers.forget(now - SEEN_MS);
     this.wanted = new TenantSet();
     for (const tenantId of this.options.tenants()) this.wanted.add(tenantId);
-    this.tellWanted();
+    const longAgo = Math.abs(now - this.subscriptionsSentAt) >= ATTEND_ANYWAY_MS;
+    if (longAgo || this.wanted.text !== this.told) this.tellWanted();
   }
 
   private listenAnew(): void {
