@@ -14,10 +14,10 @@ const PER_ADDRESS = 9_000;
 const OPEN_MS = 1_800_000;
 
 /**
- * New devices a second: twice as many as two cores take at their best (S6) are what a crowd of all at once is, and then
- * clients and servers do for the most part what is given up before it is done.
+ * New devices a second: half of what two cores take at their best (S6) where each instance has few tenants. What crowds come
+ * faster do for the most part what is given up before it is done.
  */
-const ARRIVALS_PER_S = 3_000;
+const ARRIVALS_PER_S = 1_500;
 
 /** Seconds over which so many sockets come. */
 export const spreadFor = (sockets: number): number => Math.max(10, sockets / ARRIVALS_PER_S);

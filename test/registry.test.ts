@@ -1,9 +1,10 @@
 /** The registry of actors with very many tenants (src/server/tenant/registry.ts), with ports in memory. */
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { TenantRegistry } from '../src/server/tenant/registry.js';
 import type { TenantSnapshot } from '../src/server/tenant/ports.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { listen, NOTHING_HEARD } from './support/instances.js';
 import { MemoryLog } from './support/memory-log.js';
 import { openBin } from './support/world.js';
@@ -24,9 +25,13 @@ function snapshotOf(log: MemoryLog, tenantId: string): TenantSnapshot {
   };
 }
 
-t.test('INST-02: the heads of all tenants are compared, however many are loaded', async (t) => {
+/** A registry on a log in memory. `asked` has the number of tenants of each comparison, which takes so many ms. */
+function registryOf(
+  t: Test,
+  clock: TestClock,
+  comparisonMs = 0,
+): { log: MemoryLog; asked: number[]; registry: TenantRegistry } {
   const log = new MemoryLog();
-  const clock = new TestClock();
   const asked: number[] = [];
   const registry = new TenantRegistry({
     lanes: log,
@@ -36,6 +41,7 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
       positions: (known) => {
         asked.push(known.length);
+        clock.advance(comparisonMs);
         return Promise.resolve(known.map(({ tenantId }) => ({ tenantId, ...log.tenant(tenantId) })));
       },
     },
@@ -50,6 +56,11 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
     clock,
     epoch: () => 'epoch',
   });
+  return { log, asked, registry };
+}
+
+t.test('INST-02: the heads of all tenants are compared, however many are loaded', async (t) => {
+  const { log, asked, registry } = registryOf(t, new TestClock());
   const names = Array.from({ length: TENANTS }, (_, n) => `tenant ${n}`);
   const ears = [];
   for (const name of names) {
@@ -74,3 +85,25 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
   );
   t.ok(Math.max(...asked) < TENANTS, 'in statements of a bounded size');
 });
+
+t.test(
+  'INST-50: after a comparison that took long, the next one waits nine times as long, and then comes',
+  async (t) => {
+    const clock = new TestClock();
+    const { log, asked, registry } = registryOf(t, clock, 2_000);
+    log.addTenant('tenant');
+    await registry.get('tenant');
+    await registry.compareHeads();
+    t.equal(asked.length, 1);
+    for (let times = 0; times < 3; times++) await registry.compareHeads();
+    t.equal(asked.length, 1, 'so soon after');
+    clock.advance(17_999);
+    t.equal(asked.length, 1);
+    clock.advance(1);
+    await until('the one that was put off', () => asked.length === 2);
+    await registry.close();
+    clock.advance(60_000);
+    await registry.compareHeads();
+    t.equal(asked.length, 2, 'not after the end');
+  },
+);

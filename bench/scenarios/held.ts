@@ -97,6 +97,7 @@ class Held {
       throw new AuditError(`sockets were closed while nothing happened: ${JSON.stringify(atLast.codes)}`);
     }
     const used = cpuOfAll(servers) - cpu;
+    context.tell(`  servers: ${(used / seconds).toFixed(3)} cores`);
     book.add('servers for a heartbeat', 'us', (used / pings) * 1e6);
     book.add('servers', 'cores', used / seconds);
     book.add('clients', 'cores', (cpuOfAll(crowd.pids) - clients) / seconds);

@@ -29,6 +29,11 @@ export class TestClock implements Clock {
     return this.pending.size;
   }
 
+  /** A timer waits that falls due in so many ms. */
+  hasTimer(ms: number): boolean {
+    return [...this.pending].some(({ at }) => at === this.time + ms);
+  }
+
   /** Moves time by `ms`. What falls due is called in order, each at its own time. */
   advance(ms: number): void {
     const until = this.time + ms;

@@ -51,7 +51,7 @@ const ATTEND_AGAIN_MS = 2_000;
 const ATTEND_ANYWAY_MS = 60_000;
 /** Tenants waiting to be announced; beyond it further tenants are left to the comparison of heads. */
 const WAITING_MAX = 50_000;
-/** Between two heartbeats, ms; and how long one may be under way until notifications count as lost. */
+/** Between two heartbeats, ms; and how long after its statement one may come until notifications count as lost. */
 const BEAT_MS = HEAD_COMPARE_MS - 1_000;
 const BACK_MS = 750;
 /** An instance without a heartbeat for this time, ms, may have died without announcing its last changes. */
@@ -484,9 +484,9 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.closed) return;
     this.reported = false;
     this.sent = { beat: this.sent.beat + 1, at: this.options.clock.now() };
-    this.expectBack();
     try {
       await this.registerNow();
+      this.expectBack();
       this.renewSubscriptions();
       // Not awaited: it may take until the network is back, and heartbeats have to continue.
       if (++this.unheard > UNHEARD_MAX && !this.closed) this.listenAnew();
@@ -495,11 +495,15 @@ export class ChangeFeed implements ChangeAnnouncer {
     }
   }
 
-  /** A heartbeat that does not come back: until the next one what is known is compared with the database. */
+  /**
+   * A heartbeat that does not come back: until the next one what is known is compared with the database. One whose
+   * statement takes long says nothing of that: a database that is busy would get still more to do.
+   */
   private expectBack(): void {
     const { clock, onGap } = this.options;
     const { at } = this.sent;
     this.backTimer?.cancel();
+    if (this.closed || this.heardBetween.until >= at) return;
     this.backTimer = clock.setTimer(BACK_MS, () => {
       if (this.heardBetween.until < at) onGap();
     });

@@ -28,6 +28,11 @@ const COMPARE_BATCH = 2_000;
 const TICK_MS = HEAD_COMPARE_MS - 1_000;
 /** Each actor is compared this often, ms, also where nothing is known to be lost. */
 const COMPARE_ALL_MS = 5 * 60_000;
+/**
+ * After a comparison of all, so many times as long as it took until the next one: a database that is too busy to notify in
+ * time would be asked to compare again and again, and be busier for it.
+ */
+const COMPARE_REST = 9;
 
 export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'replays'> {
   readonly clock: Clock;
@@ -39,7 +44,7 @@ export class TenantRegistry {
   /** The loaded actors. Requests may be judged by one only while it `isCurrent`. */
   readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
-  private readonly comparing = new SingleFlight(() => this.compareThose([...this.actors.values()]));
+  private readonly comparing = new SingleFlight(() => this.compareAll());
   private readonly ticking = new SingleFlight(() => {
     const before = this.options.clock.now() - COMPARE_ALL_MS;
     return this.compareThose([...this.actors.values()].filter((actor) => actor.toCompare(before)));
@@ -50,6 +55,9 @@ export class TenantRegistry {
   /** Reads of the actors and of this registry, so that `close` can wait for them. */
   private readonly reads = new PendingReads();
   private timer: Timer | undefined;
+  /** Until this time, ms, the database rests from comparisons of all. */
+  private restUntil = -Infinity;
+  private restTimer: Timer | undefined;
   private closed = false;
 
   constructor(private readonly options: RegistryOptions) {
@@ -97,6 +105,7 @@ export class TenantRegistry {
   async close(): Promise<void> {
     this.closed = true;
     this.timer?.cancel();
+    this.restTimer?.cancel();
     await this.reads.done();
   }
 
@@ -206,10 +215,26 @@ export class TenantRegistry {
 
   /**
    * Notifications may have been lost; versions are gapless, so that comparing heads finds what they announced.
-   * Resolves when everything that changed before this call is known here, or the database could not be reached.
+   * Resolves when everything that changed before this call is known here, or the database could not be reached; or, soon
+   * after a comparison that took long, at once: then it follows.
    */
   async compareHeads(): Promise<void> {
-    if (!this.closed) await this.comparing.fresh();
+    if (this.closed || this.restTimer !== undefined) return;
+    const rest = this.restUntil - this.options.clock.now();
+    if (rest <= 0) await this.comparing.fresh();
+    else this.restTimer = this.options.clock.setTimer(rest, () => this.compareRested());
+  }
+
+  private compareRested(): void {
+    this.restTimer = undefined;
+    void this.comparing.fresh();
+  }
+
+  private async compareAll(): Promise<void> {
+    const { clock } = this.options;
+    const begun = clock.now();
+    await this.compareThose([...this.actors.values()]);
+    this.restUntil = clock.now() + COMPARE_REST * (clock.now() - begun);
   }
 
   private async compareThose(actors: readonly Actor[]): Promise<void> {
