@@ -141,7 +141,7 @@ t.test('INST-40: who has a socket gets the change itself, who has none is told t
     rows.map(({ version, changedBy }) => [version, changedBy]),
   );
   b.tenants.length = 0;
-  await b.beat();
+  for (let beats = 0; beats < 15; beats++) await b.beat();
   b.clock.advance(COALESCE_MS);
   tell(b, ['sync', 2, 1]);
   await a.hints.until(2);
@@ -461,4 +461,24 @@ t.test('INST-48: generations are told by the transaction that raises them, whoev
   ]);
   await pool.query("SELECT pg_notify('service_generations', 'nonsense')");
   await a.faults.until(1);
+});
+
+t.test('INST-51: heartbeats of one that is known are received by itself alone, and it stays known', async (t) => {
+  const { a, b, pool } = await pair(t);
+  const heard = new Events<string>();
+  const client = await pool.connect();
+  client.on('notification', ({ payload }) => heard.add(payload ?? ''));
+  await client.query('LISTEN service; LISTEN marker');
+  t.teardown(() => client.release(true));
+  for (let beats = 0; beats < 5; beats++) {
+    await beatBack(a);
+    await beatBack(b);
+  }
+  await client.query("SELECT pg_notify('marker', 'after all')");
+  await heard.until((all) => all.includes('after all'));
+  t.same(
+    heard.all.filter((text) => text.includes('"beat"')),
+    [],
+  );
+  t.ok(a.feed.othersUp && b.feed.othersUp);
 });

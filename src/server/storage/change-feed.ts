@@ -47,8 +47,8 @@ const CARRIED_WAITING_MAX = 4 * 1024 * 1024;
  */
 const SUBSCRIBE_MS = 50;
 const ATTEND_AGAIN_MS = 2_000;
-/** Unchanged subscriptions are sent this often, ms: an announcement may be lost. */
-const ATTEND_ANYWAY_MS = 60_000;
+/** Subscriptions are made anew and sent this often, ms: sockets go, and an announcement may be lost. */
+const RENEW_MS = 60_000;
 /** Tenants waiting to be announced; beyond it further tenants are left to the comparison of heads. */
 const WAITING_MAX = 50_000;
 /** Between two heartbeats, ms; and how long after its statement one may come until notifications count as lost. */
@@ -86,7 +86,8 @@ export interface DrainOrder {
 
 interface Registered {
   readonly fresh: boolean;
-  readonly others: number;
+  /** The other instances that are up. */
+  readonly others: readonly string[];
   /** The last heartbeat of one that may be dead, by the database's clock. */
   readonly silent: number | null;
   readonly asked_at: number | null;
@@ -140,11 +141,10 @@ export class ChangeFeed implements ChangeAnnouncer {
   private wanted = new TenantSet();
   /** True where the next statement has to carry this instance's subscriptions. */
   private subscriptionsPending = false;
-  /** The subscriptions as the others know them. */
-  private told = '';
   private flushedAt = 0;
-  /** When the subscriptions were sent last, ms. */
+  /** When the subscriptions were sent last, and made anew, ms. */
   private subscriptionsSentAt = 0;
+  private renewedAt = -Infinity;
   private attendTimer: Timer | undefined;
   /** True where an unreadable notification was reported since the last heartbeat. */
   private reported = false;
@@ -297,7 +297,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       await this.options.pool.query({ name: 'notify', text: NOTIFY, values: [lines.join('\n')] });
     } catch (error) {
       this.untold = true;
-      this.told = '';
+      this.renewedAt = -Infinity;
       this.options.onFault(error);
     }
   }
@@ -315,8 +315,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       lines.push(`${channelOf(id)}\t${JSON.stringify(notice)}`);
     }
     if (this.subscriptionsPending) {
-      this.told = this.wanted.text;
-      const notice: Notice = { from: this.options.instanceId, wants: this.told };
+      const notice: Notice = { from: this.options.instanceId, wants: this.wanted.text };
       lines.push(`${CHANNEL}\t${JSON.stringify(notice)}`);
       this.subscriptionsPending = false;
     }
@@ -440,15 +439,18 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.others = 1;
       this.options.onOthers();
     }
-    if (this.peers.seen(from, this.options.clock.now())) {
-      this.others = Math.max(this.others, this.peers.size);
-      this.newcomers.push(from);
-      this.tellWanted();
-    }
+    this.noteOther(from);
     if (wants !== undefined) this.peers.wants(from, wants);
     if (changes.length > 0) this.options.meter?.notified('received', changes.length);
     for (const told of changes) this.onTenantNotice(told);
     if (untold === true) this.options.onGap();
+  }
+
+  private noteOther(id: string): void {
+    if (!this.peers.seen(id, this.options.clock.now())) return;
+    this.others = Math.max(this.others, this.peers.size);
+    this.newcomers.push(id);
+    this.tellWanted();
   }
 
   private onTenantNotice([tenantId, head, generation, text]: TenantNotice): void {
@@ -514,15 +516,17 @@ export class ChangeFeed implements ChangeAnnouncer {
     const { host, pid, port, version, sockets, draining } = this.options.standing();
     const { untold } = this;
     this.untold = false;
+    const { instanceId } = this.options;
     const beat = {
-      from: this.options.instanceId,
+      from: instanceId,
       beat: this.sent.beat,
       ...(untold ? { untold } : {}),
     } satisfies Notice;
     const { rows } = await this.options.pool
       .query<Registered>(REGISTER, [
-        ...[this.options.instanceId, JSON.stringify(beat)],
-        ...[host, pid, port, version, sockets, draining],
+        ...[instanceId, JSON.stringify(beat), host, pid, port, version, sockets, draining],
+        // The others read of it in the table, unless they have to know at once.
+        untold || beat.beat === 1 ? CHANNEL : channelOf(instanceId),
       ])
       .catch((error: unknown) => {
         this.untold ||= untold;
@@ -530,13 +534,15 @@ export class ChangeFeed implements ChangeAnnouncer {
       });
     const found = rows[0];
     if (found === undefined) return;
-    const appeared = this.others === 0 && found.others > 0;
+    const others = found.others.length;
+    const appeared = this.others === 0 && others > 0;
     // One that was not heard of: since the last heartbeat nothing may have been announced to it.
-    if (found.others > this.others && this.sent.beat > 1) this.untold = true;
-    this.others = found.others;
+    if (others > this.others && this.sent.beat > 1) this.untold = true;
+    this.others = others;
+    for (const id of found.others) this.noteOther(id);
     if (found.silent !== null && found.silent !== this.silent) this.options.onGap();
     this.silent = found.silent;
-    if (appeared || (found.fresh && found.others > 0)) this.options.onOthers();
+    if (appeared || (found.fresh && others > 0)) this.options.onOthers();
     const { asked_at: askedAt, ms, alone } = found;
     // A row that was lost with the database tells of no order: the one that was followed stands.
     if (askedAt === null || askedAt === this.drainAskedAt) return;
@@ -546,17 +552,15 @@ export class ChangeFeed implements ChangeAnnouncer {
     void this.beating.fresh();
   }
 
-  /**
-   * Rebuilds the subscriptions without tenants whose sockets are gone. They are sent where that changed them: each is
-   * received by all instances.
-   */
+  /** Now and then the subscriptions are rebuilt without tenants whose sockets are gone, and sent. */
   private renewSubscriptions(): void {
     const now = this.options.clock.now();
     this.peers.forget(now - SEEN_MS);
+    if (Math.abs(now - this.renewedAt) < RENEW_MS) return;
+    this.renewedAt = now;
     this.wanted = new TenantSet();
     for (const tenantId of this.options.tenants()) this.wanted.add(tenantId);
-    const longAgo = Math.abs(now - this.subscriptionsSentAt) >= ATTEND_ANYWAY_MS;
-    if (longAgo || this.wanted.text !== this.told) this.tellWanted();
+    this.tellWanted();
   }
 
   private listenAnew(): void {
@@ -581,11 +585,11 @@ const REGISTER = `
       port = excluded.port, version = excluded.version, sockets = excluded.sockets, draining = excluded.draining
     RETURNING xmax = 0 AS fresh, drain_asked_at, drain_ms, drain_alone
   ),
-  told AS (SELECT pg_notify('${CHANNEL}', $2))
+  told AS (SELECT pg_notify($9, $2))
   SELECT mine.fresh, mine.drain_asked_at AS asked_at, coalesce(mine.drain_ms, 0) AS ms,
     coalesce(mine.drain_alone, false) AS alone, o.others, o.silent
   FROM mine, told, (
-    SELECT count(*)::integer AS others, min(i.seen_at) FILTER (WHERE i.seen_at < now.ms - ${SILENT_MS}) AS silent
+    SELECT coalesce(array_agg(i.id), '{}') AS others, min(i.seen_at) FILTER (WHERE i.seen_at < now.ms - ${SILENT_MS}) AS silent
     FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
   ) AS o`;
 

@@ -47,7 +47,9 @@ export class TenantRegistry {
   private readonly comparing = new SingleFlight(() => this.compareAll());
   private readonly ticking = new SingleFlight(() => {
     const before = this.options.clock.now() - COMPARE_ALL_MS;
-    return this.compareThose([...this.actors.values()].filter((actor) => actor.toCompare(before)));
+    const waiting: Actor[] = [];
+    for (const actor of this.actors.values()) if (actor.toCompare(before)) waiting.push(actor);
+    return this.compareThose(waiting);
   });
   /** Comparisons that requests wait for: true where the tenant's actor is up to date. */
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
@@ -115,7 +117,9 @@ export class TenantRegistry {
 
   /** Tenants with a socket on this instance. */
   tenantsWithSockets(): string[] {
-    return [...this.actors.values()].filter((actor) => actor.sessionCount > 0).map((actor) => actor.tenantId);
+    const found: string[] = [];
+    for (const { sessionCount, tenantId } of this.actors.values()) if (sessionCount > 0) found.push(tenantId);
+    return found;
   }
 
   /**
