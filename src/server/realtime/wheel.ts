@@ -16,11 +16,9 @@ export interface TimerEntry {
 /** The slot of an entry that is in no wheel. */
 export const NO_SLOT = -1;
 
-/**
- * Heartbeats of a whole second go out together, of 30 s: a peer or a process that is woken for a few costs as much as for
- * many.
- */
-const SLOTS_MAX = 30;
+const SLOTS_MAX = 300;
+/** Visits of one interval come at this many times: a process or a machine that is woken for a few costs as much as for many. */
+const VISITS_MAX = 30;
 const TICK_MIN_MS = 10;
 /** A tick this late, ms, is a stall: answers of peers may have arrived and not been read. */
 const STALL_MS = 1_000;
@@ -33,6 +31,8 @@ export class TimerWheel<T extends TimerEntry> {
   /** Entries to check again in the tick of the slot: each is in one list at most; removed ones stay until then. */
   private readonly dues: T[][];
   private readonly tickMs: number;
+  /** Between two slots with entries. */
+  private readonly stride: number;
   private at = 0;
   private nextSlot = 0;
   private nextAt = 0;
@@ -59,12 +59,13 @@ export class TimerWheel<T extends TimerEntry> {
     this.slots = lists(slots);
     this.dues = lists(slots);
     this.tickMs = options.intervalMs / slots;
+    this.stride = Math.max(1, Math.floor(slots / VISITS_MAX));
   }
 
   /** Adds an entry; its first visit comes within one interval. */
   add(item: T): void {
     const now = this.options.clock.now();
-    this.nextSlot = (this.nextSlot + 1) % this.slots.length;
+    this.nextSlot = (this.nextSlot + this.stride) % this.slots.length;
     const slot = this.slots[this.nextSlot] ?? [];
     item.slot = this.nextSlot;
     item.index = slot.push(item) - 1;
