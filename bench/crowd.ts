@@ -14,8 +14,8 @@ const PER_ADDRESS = 9_000;
 const OPEN_MS = 1_800_000;
 
 /**
- * New devices a second: half of what two cores take at their best (S6) where each instance has few tenants. What crowds come
- * faster do for the most part what is given up before it is done.
+ * New devices a second: well below what two cores take at their best (S6). Of a crowd that comes faster most of the work is
+ * given up before it is done.
  */
 const ARRIVALS_PER_S = 1_500;
 

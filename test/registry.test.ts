@@ -1,5 +1,5 @@
 /** The registry of actors with very many tenants (src/server/tenant/registry.ts), with ports in memory. */
-import t, { type Test } from 'tap';
+import t from 'tap';
 import { TenantRegistry } from '../src/server/tenant/registry.js';
 import type { TenantSnapshot } from '../src/server/tenant/ports.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
@@ -25,23 +25,28 @@ function snapshotOf(log: MemoryLog, tenantId: string): TenantSnapshot {
   };
 }
 
-/** A registry on a log in memory. `asked` has the number of tenants of each comparison, which takes so many ms. */
-function registryOf(
-  t: Test,
-  clock: TestClock,
-  comparisonMs = 0,
-): { log: MemoryLog; asked: number[]; registry: TenantRegistry } {
+interface World {
+  readonly log: MemoryLog;
+  readonly registry: TenantRegistry;
+  /** The number of tenants of each comparison. */
+  readonly asked: number[];
+  readonly faults: unknown[];
+}
+
+/** A registry on a log in memory. `meanwhile` is called in each comparison, which fails where it throws. */
+function registryOf(clock: TestClock, meanwhile: () => void = () => undefined): World {
   const log = new MemoryLog();
   const asked: number[] = [];
+  const faults: unknown[] = [];
   const registry = new TenantRegistry({
     lanes: log,
     log,
     loader: {
       load: (tenantId) => Promise.resolve(snapshotOf(log, tenantId)),
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
-      positions: (known) => {
+      positions: async (known) => {
         asked.push(known.length);
-        clock.advance(comparisonMs);
+        meanwhile();
         return Promise.resolve(known.map(({ tenantId }) => ({ tenantId, ...log.tenant(tenantId) })));
       },
     },
@@ -52,15 +57,15 @@ function registryOf(
       subscribe: () => undefined,
     },
     purger: { purge: () => undefined },
-    onFault: (error) => t.fail(String(error)),
+    onFault: (error) => faults.push(error),
     clock,
     epoch: () => 'epoch',
   });
-  return { log, asked, registry };
+  return { log, asked, registry, faults };
 }
 
 t.test('INST-02: the heads of all tenants are compared, however many are loaded', async (t) => {
-  const { log, asked, registry } = registryOf(t, new TestClock());
+  const { log, asked, registry, faults } = registryOf(new TestClock());
   const names = Array.from({ length: TENANTS }, (_, n) => `tenant ${n}`);
   const ears = [];
   for (const name of names) {
@@ -84,13 +89,14 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
     TENANTS,
   );
   t.ok(Math.max(...asked) < TENANTS, 'in statements of a bounded size');
+  t.same(faults, []);
 });
 
 t.test(
   'INST-50: after a comparison that took long, the next one waits nine times as long, and then comes',
   async (t) => {
     const clock = new TestClock();
-    const { log, asked, registry } = registryOf(t, clock, 2_000);
+    const { log, asked, registry } = registryOf(clock, () => clock.advance(2_000));
     log.addTenant('tenant');
     await registry.get('tenant');
     await registry.compareHeads();
@@ -107,3 +113,24 @@ t.test(
     t.equal(asked.length, 2, 'not after the end');
   },
 );
+
+t.test('INST-50: it waits 30 s at most, and not at all after one that failed', async (t) => {
+  const clock = new TestClock();
+  let away = false;
+  const { log, asked, registry, faults } = registryOf(clock, () => {
+    clock.advance(20_000);
+    if (away) throw new Error('the database is away');
+  });
+  log.addTenant('tenant');
+  await registry.get('tenant');
+  await registry.compareHeads();
+  await registry.compareHeads();
+  t.equal(asked.length, 1);
+  away = true;
+  clock.advance(30_000);
+  await until('the one that was put off', () => faults.length === 1);
+  away = false;
+  await registry.compareHeads();
+  t.equal(asked.length, 3);
+  await registry.close();
+});

@@ -33,6 +33,8 @@ const COMPARE_ALL_MS = 5 * 60_000;
  * time would be asked to compare again and again, and be busier for it.
  */
 const COMPARE_REST = 9;
+/** The longest such rest, ms. */
+const COMPARE_REST_MAX_MS = 30_000;
 
 export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'replays'> {
   readonly clock: Clock;
@@ -237,16 +239,21 @@ export class TenantRegistry {
   private async compareAll(): Promise<void> {
     const { clock } = this.options;
     const begun = clock.now();
-    await this.compareThose([...this.actors.values()]);
-    this.restUntil = clock.now() + COMPARE_REST * (clock.now() - begun);
+    // One that failed found nothing, and says of the database that it was away: it is repeated once that is back.
+    if (!(await this.compareThose([...this.actors.values()]))) return;
+    const rest = Math.min(COMPARE_REST_MAX_MS, COMPARE_REST * (clock.now() - begun));
+    this.restUntil = clock.now() + rest;
   }
 
-  private async compareThose(actors: readonly Actor[]): Promise<void> {
+  /** False where the database could not be asked, which was reported. */
+  private async compareThose(actors: readonly Actor[]): Promise<boolean> {
     try {
       for (let at = 0; at < actors.length && !this.closed; at += COMPARE_BATCH)
         await this.compare(actors.slice(at, at + COMPARE_BATCH));
+      return true;
     } catch (error) {
       this.options.onFault(error, '');
+      return false;
     }
   }
 
