@@ -1,23 +1,9 @@
 /** Notifications between instances over real LISTEN/NOTIFY (src/server/storage/change-feed.ts). */
 import { mock } from 'node:test';
 import t from 'tap';
-import { deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { Events, soon, until } from './support/events.js';
-import type { ItemRow } from '../src/server/tenant/change.js';
-import { frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
 import { TcpProxy } from './support/tcp-proxy.js';
-import {
-  beatBack,
-  beatHeard,
-  COALESCE_MS,
-  isBeat,
-  listeners,
-  pair,
-  tell,
-  world,
-  type Hint,
-  type Instance,
-} from './support/feeds.js';
+import { beatBack, beatHeard, COALESCE_MS, isBeat, listeners, pair, tell, world, type Hint } from './support/feeds.js';
 
 t.test('instances find each other, and an instance alone notifies nobody', async (t) => {
   const { instance, pool } = await world(t);
@@ -90,116 +76,6 @@ t.test('hints are coalesced, and a crowd of them is split', async (t) => {
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-/** Rows of one transaction that ends at `head`, with ciphertexts of these lengths. */
-const rowsOf = (head: number, ...sizes: readonly number[]): ItemRow[] =>
-  sizes.map((size, n) => {
-    const change = writeChange(writeOf({ inline: inline(`text ${n}`, [deviceId(1)], size) }), { tenantId: 'tenant' });
-    return Object.assign(change, { version: head - sizes.length + 1 + n });
-  });
-
-function publish(from: Instance, head: number, ...sizes: readonly number[]): readonly ItemRow[] {
-  const rows = rowsOf(head, ...sizes);
-  from.feed.publish('tenant', rows, { summary: { version: head, itemCount: 3, versionSum: 9 }, generation: 1 });
-  from.clock.advance(COALESCE_MS);
-  return rows;
-}
-
-/** Statements that told the others something. */
-const notified = (of: Instance): number => of.statements.all.filter((text) => text.includes('string_to_table')).length;
-
-/** An instance with a socket of the tenant, which the others know of. */
-async function attends(of: Instance): Promise<void> {
-  of.tenants.push('tenant');
-  of.feed.subscribe('tenant');
-  const before = notified(of);
-  of.clock.advance(2_000);
-  await of.statements.until(() => notified(of) > before);
-}
-
-const frames = (rows: readonly ItemRow[]): string[] =>
-  rows.map((row) => frameBytes(new JsonWriter(), 'a', row).toString());
-
-t.test('INST-40: who has a socket gets the change itself, who has none is told the head', async (t) => {
-  const { a, b, instance } = await pair(t);
-  const c = instance('c');
-  await c.feed.start();
-  await a.beat();
-  await attends(b);
-  tell(b, ['sync', 1, 1]);
-  await a.hints.until(1);
-  await c.hints.until(1);
-  const rows = publish(a, 3, 40, 700, 40);
-  await c.hints.until(2);
-  await b.changes.until(1);
-  t.strictSame(c.hints.all.at(-1), ['tenant', 3, 1]);
-  t.strictSame(c.changes.all, []);
-  const [tenantId, generation, carried] = b.changes.all[0] ?? [];
-  t.strictSame([tenantId, generation, carried?.summary], ['tenant', 1, { version: 3, itemCount: 3, versionSum: 9 }]);
-  t.strictSame(frames(carried?.rows ?? []), frames(rows), 'as it was made');
-  t.strictSame(
-    carried?.rows.map(({ version, changedBy }) => [version, changedBy]),
-    rows.map(({ version, changedBy }) => [version, changedBy]),
-  );
-  b.tenants.length = 0;
-  for (let beats = 0; beats < 15; beats++) await b.beat();
-  b.clock.advance(COALESCE_MS);
-  tell(b, ['sync', 2, 1]);
-  await a.hints.until(2);
-  publish(a, 4, 40);
-  await b.hints.until((all) => all.some(([id, head]) => id === 'tenant' && head === 4));
-  t.equal(b.changes.all.length, 1, 'a socket that is gone wants nothing');
-  t.strictSame([...a.faults.all, ...b.faults.all, ...c.faults.all], []);
-});
-
-t.test('INST-40: whose sockets come while a crowd does, is told of every two seconds', async (t) => {
-  const { a, b } = await pair(t);
-  await attends(b);
-  const before = notified(b);
-  b.feed.subscribe('second');
-  b.clock.advance(1_900);
-  b.feed.subscribe('third');
-  const told = async (sync: number): Promise<void> => {
-    tell(b, ['sync', sync, 1]);
-    await b.statements.until((all) => all.some((text) => text.includes(`["sync",${sync},`)));
-  };
-  await told(1);
-  t.equal(notified(b), before + 1, 'the hint alone');
-  b.clock.advance(100);
-  await b.statements.until(() => notified(b) > before + 1);
-  b.clock.advance(100);
-  await told(2);
-  t.equal(notified(b), before + 3, 'both in one statement');
-  t.strictSame([...a.faults.all, ...b.faults.all], []);
-});
-
-t.test('INST-41: up to the size of a notification the change is carried, beyond it the head is told', async (t) => {
-  const { a, b } = await pair(t);
-  await attends(b);
-  tell(b, ['sync', 1, 1]);
-  await a.hints.until(1);
-  let head = 0;
-  const carriedSizes: number[] = [];
-  for (let size = 5_300; size < 5_900; size += 7) {
-    publish(a, ++head, size);
-    const [version] = [head];
-    await until('told', () => b.changes.all.length + b.hints.all.length >= version);
-    if (b.changes.all.at(-1)?.[2].summary?.version === head) carriedSizes.push(size);
-    else t.strictSame(b.hints.all.at(-1), ['tenant', head, 1]);
-  }
-  t.ok(carriedSizes.length > 5 && b.hints.all.length > 5, 'both sides of the boundary were met');
-  t.equal(carriedSizes.length + b.hints.all.length, head);
-  const before = b.changes.all.length;
-  publish(a, head + 40, ...Array.from({ length: 40 }, (_, n) => 300 + n * 60));
-  await b.changes.until((all) => all.at(-1)?.[2].summary?.version === head + 40);
-  const versions = b.changes.all.slice(before).flatMap(([, , { rows }]) => rows.map(({ version }) => version));
-  t.strictSame(
-    versions,
-    Array.from({ length: 40 }, (_, n) => head + 1 + n),
-    'a transaction that needs several comes whole and in order',
-  );
-  t.strictSame([...a.faults.all, ...b.faults.all], []);
-});
-
 t.test('INST-42: what cannot be read is a hint or nothing, and is reported once, without its text', async (t) => {
   const { a, pool } = await pair(t);
   const row = Buffer.alloc(400, 7);
@@ -208,9 +84,19 @@ t.test('INST-42: what cannot be read is a hint or nothing, and is reported once,
     const payload = JSON.stringify({ from: 'x', changes: [['tenant', n + 1, 1, text]] });
     await pool.query('SELECT pg_notify($1, $2)', ['service_a', payload]);
   }
-  for (const payload of ['secret', '{"from":"x","wants":7}', '{"from":"x","changes":[["t",1,1,7]]}', ''])
+  for (const payload of [
+    'secret',
+    '{"from":"x","parts":7}',
+    '{"from":"x","added":["7"]}',
+    '{"from":"x","added":[7],"late":"7"}',
+    '{"from":"x","changes":[["t",1,1,7]]}',
+    '',
+  ])
     await pool.query('SELECT pg_notify($1, $2)', ['service_a', payload]);
-  await pool.query('SELECT pg_notify($1, $2)', ['service', '{"from":"x","wants":"secret","changes":[["last",1,1]]}']);
+  await pool.query('SELECT pg_notify($1, $2)', [
+    'service',
+    '{"from":"x","parts":[[0,"secret"],[-1,""],[9,"AA=="]],"added":[-1,9e15],"changes":[["last",1,1]]}',
+  ]);
   await a.hints.until(texts.length + 1);
   t.strictSame(a.hints.all, [...texts.map((_, n): Hint => ['tenant', n + 1, 1]), ['last', 1, 1]]);
   t.strictSame(a.changes.all, []);

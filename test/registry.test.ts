@@ -33,8 +33,13 @@ interface World {
   readonly faults: unknown[];
 }
 
-/** A registry on a log in memory. `meanwhile` is called in each comparison, which fails where it throws. */
-function registryOf(clock: TestClock, meanwhile: () => void = () => undefined): World {
+const nothing = (): void => undefined;
+
+/**
+ * A registry on a log in memory. `meanwhile` is called in each comparison, which fails where it throws; `afterRead` when a
+ * tenant was read, and that is not known yet.
+ */
+function registryOf(clock: TestClock, meanwhile: () => void = nothing, afterRead: () => void = nothing): World {
   const log = new MemoryLog();
   const asked: number[] = [];
   const faults: unknown[] = [];
@@ -42,7 +47,11 @@ function registryOf(clock: TestClock, meanwhile: () => void = () => undefined): 
     lanes: log,
     log,
     loader: {
-      load: (tenantId) => Promise.resolve(snapshotOf(log, tenantId)),
+      load: (tenantId) => {
+        const read = snapshotOf(log, tenantId);
+        afterRead();
+        return Promise.resolve(read);
+      },
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
       positions: async (known) => {
         asked.push(known.length);
@@ -132,5 +141,23 @@ t.test('INST-50: it waits 30 s at most, and not at all after one that failed', a
   away = false;
   await registry.compareHeads();
   t.equal(asked.length, 3);
+  await registry.close();
+});
+
+t.test('INST-52: a change that is told while its tenant is being read is not missed', async (t) => {
+  const changed = (): void => {
+    log.apply([
+      writeChange(writeOf({ inline: inline('one', DEVICES) }), { tenantId: 'tenant', deviceId: deviceId(2) }),
+    ]);
+    registry.headHint('tenant', 1, 1);
+  };
+  const { log, asked, registry, faults } = registryOf(new TestClock(), nothing, changed);
+  log.addTenant('tenant');
+  const actor = await registry.get('tenant');
+  if (actor === undefined) throw new Error('no such tenant');
+  const ear = await listen(actor, 1);
+  await ear.until(() => ear.versions.length > 0);
+  t.strictSame(ear.versions, [1]);
+  t.same([asked, faults], [[], []]);
   await registry.close();
 });

@@ -9,27 +9,26 @@
  * spite of that is told by its sender with its next heartbeat (`untold`), or was not announced by one that died: `onGap`
  * is called then, as after every break of the listening connection, and heads have to be compared.
  *
- * Each instance subscribes to the tenants of its sockets. A subscriber gets the change itself, on a channel of its own,
- * where it fits into a notification. All others get the head alone, and so do subscribers where the change does not fit
- * or their subscription is not known yet.
- *
- * pg-listen keeps the listening connection. By default it gives up after 3 s, and it may stop receiving when the
- * connection breaks again while it re-subscribes: so each instance also listens for its own heartbeat, and makes a new
- * subscriber when it does not receive it. Nor does pg-listen stop reconnecting when it is closed meanwhile: a
- * subscriber that was replaced ends itself.
+ * Each instance subscribes to the tenants that are loaded there, and what is written of a tenant goes to its subscribers
+ * alone, on a channel of their own: the change itself where it fits into a notification, else its head. A subscription
+ * arrives a little after the tenant was read. So whoever receives one sends the heads that it has published of these
+ * tenants in the last seconds (`recent`). Where it may have missed some itself, it tells its recent heads to everybody, and
+ * goes on doing so until it has heard its heartbeat again.
  */
-import { Socket } from 'node:net';
 import type pg from 'pg';
-import pgListen, { type Subscriber } from 'pg-listen';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import type { Meter } from '../../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import type { ItemRow, Position } from '../tenant/change.js';
 import type { ChangeAnnouncer, Heard } from '../tenant/ports.js';
-import { noticeOf, payloadsOf, type Hint, type Notice, type TenantNotice } from './notice.js';
-import { encodeRows, decodeRows, type NotifiedRows, type NotificationPart } from './notification.js';
-import { Peers, TenantSet } from './peers.js';
+import { Listener } from './listener.js';
+import { NoticeQueue } from './notice-queue.js';
+import { noticeOf, type Hint, type Notice, type TenantNotice } from './notice.js';
+import { encodeRows, decodeRows, type NotifiedRows } from './notification.js';
+import { Peers } from './peers.js';
+import { RecentHeads } from './recent-heads.js';
+import { Subscriptions } from './subscriptions.js';
 
 /** The channel of all instances; each has another one with its id behind this prefix. */
 const CHANNEL = 'service';
@@ -38,19 +37,16 @@ const GENERATIONS = 'service_generations';
 const channelOf = (instanceId: string): string => `${CHANNEL}_${instanceId}`;
 /** Between two NOTIFY statements, ms. The first one is sent at once. */
 const COALESCE_MS = 5;
-/** Carried changes queued for the next statement, characters; beyond it hints are sent. */
-const CARRIED_WAITING_MAX = 4 * 1024 * 1024;
 /**
- * Delay of a subscription after a tenant's first socket, ms, so that those of many tenants are sent together. In a
- * reconnect storm the interval between two grows: until an instance knows the subscription it sends the head, which
- * costs a read, not a change.
+ * Delay of a subscription after its tenant was loaded, ms, so that those of many are sent together. Where many come, the
+ * interval between two grows with the number of instances: each of them receives what any of them sends.
  */
 const SUBSCRIBE_MS = 50;
-const ATTEND_AGAIN_MS = 2_000;
-/** Subscriptions are made anew and sent this often, ms: sockets go, and an announcement may be lost. */
+const SUBSCRIBE_MAX_MS = 3_000;
+/** Subscriptions are made anew and sent this often, ms: tenants go. */
 const RENEW_MS = 60_000;
-/** Tenants waiting to be announced; beyond it further tenants are left to the comparison of heads. */
-const WAITING_MAX = 50_000;
+/** The time a notification takes at most, ms, where the own heartbeat comes back. */
+const TRANSIT_MS = HEAD_COMPARE_MS;
 /** Between two heartbeats, ms; and how long after its statement one may come until notifications count as lost. */
 const BEAT_MS = HEAD_COMPARE_MS - 1_000;
 const BACK_MS = 750;
@@ -60,10 +56,7 @@ const SILENT_MS = 9_000;
 export const SEEN_MS = 15_000;
 /** Own heartbeats that may be missed before this instance makes a new subscriber. */
 const UNHEARD_MAX = 3;
-/** Attempts of one subscriber to connect again, three seconds in all; then another one is made. */
-const RETRIES_MAX = 4;
 const FORGET_MS = 10 * 60_000;
-const PARANOID_MS = 10_000;
 
 /** What an instance says of itself, for the operator. */
 export interface Standing {
@@ -95,15 +88,6 @@ interface Registered {
   readonly alone: boolean;
 }
 
-/** A listening connection that is kept up. */
-interface Listening {
-  readonly subscriber: Subscriber;
-  /** Resolves when it is connected; also when it was ended before, of which the driver says nothing. Rejects as `connect`. */
-  readonly connected: () => Promise<void>;
-  /** Ends it without waiting for the other side: over a half-open connection that would never answer. */
-  readonly end: () => Promise<void>;
-}
-
 /** What the feed is made of. */
 export interface ChangeFeedOptions {
   readonly instanceId: string;
@@ -116,8 +100,8 @@ export interface ChangeFeedOptions {
   readonly onHint: (...hint: Hint) => void;
   /** Another instance changed a tenant; `carried` has the rows. */
   readonly onChange: (tenantId: string, generation: number, carried: NotifiedRows) => void;
-  /** Tenants with a socket here. */
-  readonly tenants: () => readonly string[];
+  /** Tenants that are loaded here. */
+  readonly tenants: () => Iterable<string>;
   /** Notifications may be missing: heads have to be compared. */
   readonly onGap: () => void;
   /** The first other instance appeared, or this one's registration was lost: everything has to be announced again. */
@@ -132,20 +116,16 @@ export interface ChangeFeedOptions {
 
 /** Sends and receives the notifications of this instance. One in each process. */
 export class ChangeFeed implements ChangeAnnouncer {
-  private current: Listening | undefined;
-  private readonly waiting = new Map<string, [head: number, generation: number]>();
-  /** Queued carried changes, as JSON, by receiving instance. */
-  private carried = new Map<string, string[]>();
-  private carriedChars = 0;
+  private readonly listener: Listener;
+  private readonly queue: NoticeQueue;
   private readonly peers = new Peers();
-  private wanted = new TenantSet();
-  /** True where the next statement has to carry this instance's subscriptions. */
-  private subscriptionsPending = false;
+  private readonly recent = new RecentHeads();
+  private readonly subscriptions = new Subscriptions();
   private flushedAt = 0;
   /** When the subscriptions were sent last, and made anew, ms. */
   private subscriptionsSentAt = 0;
   private renewedAt = -Infinity;
-  private attendTimer: Timer | undefined;
+  private subscribeTimer: Timer | undefined;
   /** True where an unreadable notification was reported since the last heartbeat. */
   private reported = false;
   private flushTimer: Timer | undefined;
@@ -153,14 +133,12 @@ export class ChangeFeed implements ChangeAnnouncer {
   private backTimer: Timer | undefined;
   private readonly flushing = new SingleFlight(() => this.flush());
   private readonly beating = new SingleFlight(() => this.beat());
-  /** Pending attempts to replace the subscriber; `close` waits for them. */
-  private readonly listening = new Set<Promise<void>>();
   private unheard = 0;
   /** The last heartbeat. */
   private sent = { beat: 0, at: -Infinity };
   private heardBetween: Heard = { since: Infinity, until: -Infinity };
-  /** Instances that were heard for the first time since the last statement. */
-  private readonly newcomers: string[] = [];
+  /** True while the last heartbeat is overdue: subscriptions may not arrive here. */
+  private overdue = false;
   /** True where an announcement was dropped or may have failed since the last heartbeat. */
   private untold = false;
   private others = 0;
@@ -170,7 +148,21 @@ export class ChangeFeed implements ChangeAnnouncer {
   private drainAskedAt: number | null = null;
   private closed = false;
 
-  constructor(private readonly options: ChangeFeedOptions) {}
+  constructor(private readonly options: ChangeFeedOptions) {
+    const { instanceId, connection, onFault, meter } = options;
+    const onPayload = (payload: unknown): void => this.onPayload(payload);
+    this.listener = new Listener({
+      connection,
+      channels: {
+        [CHANNEL]: onPayload,
+        [channelOf(instanceId)]: onPayload,
+        [GENERATIONS]: (payload) => this.onGeneration(payload),
+      },
+      onConnected: () => this.onConnected(),
+      onFault,
+    });
+    this.queue = new NoticeQueue(instanceId, (count) => meter?.notified('sent', count));
+  }
 
   /** True while another instance is known to be up. */
   get othersUp(): boolean {
@@ -184,7 +176,7 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   /** Starts listening and registers this instance. */
   async start(): Promise<void> {
-    await this.listen();
+    await this.listener.start();
     this.setBeatTimer();
     await this.beating.join();
   }
@@ -199,63 +191,49 @@ export class ChangeFeed implements ChangeAnnouncer {
    * that fails, the other instances compare heads after the next heartbeat.
    */
   announce(tenantId: string, head: number, generation: number): void {
-    if (this.others === 0 || this.closed) return;
-    const before = this.waiting.get(tenantId);
-    if (before === undefined && this.waiting.size >= WAITING_MAX) {
-      this.untold = true;
-      return;
-    }
-    this.waiting.set(tenantId, [Math.max(head, before?.[0] ?? 0), Math.max(generation, before?.[1] ?? 0)]);
-    this.flushSoon();
+    if (this.others > 0) this.hint(CHANNEL, [tenantId, head, generation]);
   }
 
-  /** As `announce`, with the rows themselves to subscribers. */
+  /** Tells the subscribers of the tenant, with the rows themselves where they fit. */
   publish(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): void {
     if (this.others === 0 || this.closed) return;
-    const wanting = this.peers.subscribers(tenantId);
-    const pieces = wanting.length > 0 ? encodeRows(rows, summary) : undefined;
-    let carried = 0;
-    for (const id of pieces === undefined ? [] : wanting) {
-      if (this.carriedChars >= CARRIED_WAITING_MAX) break;
-      this.carryTo(id, tenantId, { pieces: pieces ?? [], generation });
-      carried++;
+    const hint: Hint = [tenantId, summary.version, generation];
+    const subscribers = this.peers.subscribers(this.recent.note(hint, this.options.clock.now()));
+    const pieces = subscribers.length > 0 ? encodeRows(rows, summary) : undefined;
+    for (const id of subscribers) {
+      const channel = channelOf(id);
+      if (pieces === undefined || !this.queue.carry(channel, tenantId, generation, pieces)) this.hint(channel, hint);
     }
-    // To instances that do not subscribe, are not known yet (just started, or an older version), or whose queue is
-    // full.
-    const all = carried >= Math.max(this.others, this.peers.size);
-    if (all) this.flushSoon();
-    else this.announce(tenantId, summary.version, generation);
+    // There are more instances than are known here, or this one does not know what they subscribe to.
+    if (this.overdue || this.others > this.peers.size) this.hint(CHANNEL, hint);
+    if (subscribers.length > 0) this.flushSoon();
   }
 
-  private carryTo(
-    id: string,
-    tenantId: string,
-    { pieces, generation }: { readonly pieces: readonly NotificationPart[]; readonly generation: number },
-  ): void {
-    const waiting = this.carried.get(id) ?? [];
-    for (const { head, text } of pieces) {
-      const notice = JSON.stringify([tenantId, head, generation, text] satisfies TenantNotice);
-      waiting.push(notice);
-      this.carriedChars += notice.length;
-    }
-    this.carried.set(id, waiting);
-  }
-
-  /** Subscribes to the tenant's changes. */
-  subscribe(tenantId: string): void {
-    if (!this.wanted.add(tenantId)) return;
-    const { clock } = this.options;
-    const since = Math.abs(clock.now() - this.subscriptionsSentAt);
-    this.attendTimer ??= clock.setTimer(Math.max(SUBSCRIBE_MS, ATTEND_AGAIN_MS - since), () => this.tellWanted());
-  }
-
-  private tellWanted(): void {
-    this.attendTimer?.cancel();
-    this.attendTimer = undefined;
-    if (this.others === 0 || this.closed) return;
-    this.subscriptionsPending = true;
-    this.subscriptionsSentAt = this.options.clock.now();
+  private hint(channel: string, hint: Hint): void {
+    if (this.closed) return;
+    if (!this.queue.hint(channel, hint)) this.untold = true;
     this.flushSoon();
+  }
+
+  /** Changes may not have been told to all who subscribe: their heads are told to everybody. */
+  private hintRecent(): void {
+    if (this.others === 0) return;
+    if (!this.recent.reaches(this.heardBetween.until)) this.untold = true;
+    for (const { hint } of this.recent.all()) this.hint(CHANNEL, hint);
+  }
+
+  /** Subscribes to the changes of a tenant that was loaded, and read after `since`, ms. */
+  subscribe(tenantId: string, since: number): void {
+    // Whoever appears asks for all of them.
+    if (!this.subscriptions.add(tenantId) || this.others === 0 || this.closed) return;
+    this.subscriptions.tell(tenantId, since);
+    const { clock } = this.options;
+    const interval = Math.min(SUBSCRIBE_MS * this.others, SUBSCRIBE_MAX_MS);
+    const passed = Math.abs(clock.now() - this.subscriptionsSentAt);
+    this.subscribeTimer ??= clock.setTimer(Math.max(SUBSCRIBE_MS, interval - passed), () => {
+      this.subscribeTimer = undefined;
+      this.flushSoon();
+    });
   }
 
   private flushSoon(): void {
@@ -272,142 +250,46 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** Sends what is queued, removes the registration and stops listening. Resolves when all is done. */
   async close(): Promise<void> {
     this.closed = true;
-    // No further subscriptions: received after the deregistration, they would make this instance count as up again.
-    this.subscriptionsPending = false;
     this.flushTimer?.cancel();
     this.beatTimer?.cancel();
     this.backTimer?.cancel();
-    this.attendTimer?.cancel();
-    const { current } = this;
-    // Before the first await: a pending attempt ends itself once it is not the current one.
-    this.current = undefined;
+    this.subscribeTimer?.cancel();
     await this.beating.idle();
     await this.flushing.fresh();
     const { instanceId, pool, onFault } = this.options;
     // Its silence makes the others compare heads.
     if (!this.untold) await pool.query('DELETE FROM instances WHERE id = $1', [instanceId]).catch(onFault);
-    await current?.end();
-    await Promise.all(this.listening);
+    await this.listener.close();
   }
 
   private async flush(): Promise<void> {
-    const lines = this.takeLines();
+    // No subscriptions of one that ends: received after the deregistration, they would make it count as up again.
+    const subscribing =
+      this.others > 0 && !this.closed && this.subscriptions.waiting && this.subscribeTimer === undefined;
+    if (subscribing) {
+      this.subscriptionsSentAt = this.options.clock.now();
+      this.subscriptions.queue(this.queue, CHANNEL, this.subscriptionsSentAt);
+    }
+    const lines = this.queue.take();
     if (lines.length === 0) return;
     try {
       await this.options.pool.query({ name: 'notify', text: NOTIFY, values: [lines.join('\n')] });
+      if (subscribing) this.subscriptions.sent();
     } catch (error) {
       this.untold = true;
-      this.renewedAt = -Infinity;
+      if (subscribing) this.subscriptions.failed();
       this.options.onFault(error);
     }
   }
 
-  /** Lines of a channel and a payload. Carried changes come first: the hints of the same changes are then no news. */
-  private takeLines(): string[] {
-    const lines: string[] = [];
-    const add = (channel: string, changes: readonly string[]): void => {
-      this.options.meter?.notified('sent', changes.length);
-      lines.push(...payloadsOf(this.options.instanceId, changes).map((payload) => `${channel}\t${payload}`));
-    };
-    // Announcements that were made before this instance knew of them.
-    for (const id of this.newcomers.splice(0)) {
-      const notice: Notice = { from: this.options.instanceId, untold: true };
-      lines.push(`${channelOf(id)}\t${JSON.stringify(notice)}`);
-    }
-    if (this.subscriptionsPending) {
-      const notice: Notice = { from: this.options.instanceId, wants: this.wanted.text };
-      lines.push(`${CHANNEL}\t${JSON.stringify(notice)}`);
-      this.subscriptionsPending = false;
-    }
-    for (const [id, changes] of this.carried) add(channelOf(id), changes);
-    this.carried = new Map();
-    this.carriedChars = 0;
-    if (this.waiting.size > 0) {
-      const hints = [...this.waiting].map(([tenantId, hint]) => JSON.stringify([tenantId, ...hint] satisfies Hint));
-      add(CHANNEL, hints);
-      this.waiting.clear();
-    }
-    return lines;
-  }
-
-  /** A subscriber of pg-listen, not connected yet. */
-  private newListening(connection: pg.ClientConfig): Listening {
-    const sockets = new Set<Socket>();
-    const stream = (): Socket => {
-      const socket = new Socket();
-      sockets.add(socket);
-      return socket.once('close', () => sockets.delete(socket));
-    };
-    const subscriber: Subscriber = pgListen.default(
-      { ...connection, stream },
-      {
-        retryTimeout: Infinity,
-        retryLimit: Infinity,
-        retryInterval: (attempt) => {
-          if (this.current?.subscriber !== subscriber) throw new Error('replaced or closed');
-          // It knows one server; another one may have taken over.
-          if (attempt >= RETRIES_MAX) throw new Error('tried often enough');
-          return 100 * 2 ** attempt;
-        },
-        paranoidChecking: PARANOID_MS,
-        // Parsed by us: pg-listen would put the text of an unreadable payload into its error.
-        parse: (payload) => payload,
-      },
-    );
-    let noteEnd = (): void => undefined;
-    const ended = new Promise<void>((resolve) => (noteEnd = resolve));
-    const end = async (): Promise<void> => {
-      noteEnd();
-      const closed = subscriber.close().catch(this.options.onFault);
-      for (const socket of sockets) socket.destroy();
-      await closed;
-    };
-    return { subscriber, connected: async () => Promise.race([subscriber.connect(), ended]), end };
-  }
-
-  private async listen(): Promise<void> {
-    const { onFault } = this.options;
-    const connection = await this.options.connection();
-    if (this.closed) return;
-    const listening = this.newListening(connection);
-    const { subscriber, connected, end } = listening;
-    this.current = listening;
-    const own = channelOf(this.options.instanceId);
-    for (const channel of [CHANNEL, own]) {
-      subscriber.notifications.on(channel, (payload: unknown) => this.onPayload(payload));
-    }
-    subscriber.notifications.on(GENERATIONS, (payload: unknown) => this.onGeneration(payload));
-    subscriber.events.on('error', (error) => {
-      if (this.current !== listening) return;
-      // It has given up.
-      onFault(error);
-      this.listenAnew();
-    });
-    try {
-      await connected();
-    } catch (error) {
-      // pg-listen keeps trying in the background; the channels below are subscribed when it succeeds.
-      if (this.current === listening) onFault(error);
-    }
-    if (this.current !== listening) {
-      // Replaced or closed while it connected: `close` was called before there was a connection.
-      await end();
-      return;
-    }
-    // Only now: the first `connected` event comes before LISTEN, and notifications in between would be missed.
-    await Promise.all([subscriber.listenTo(CHANNEL), subscriber.listenTo(own), subscriber.listenTo(GENERATIONS)]).then(
-      () => this.onConnected(),
-      onFault,
-    );
-    subscriber.events.on('connected', () => {
-      if (this.current === listening) this.onConnected();
-      else void end();
-    });
-  }
-
   /** The listening connection was opened, or opened again: notifications in between are lost. */
   private onConnected(): void {
+    if (this.closed) return;
     this.heardBetween = { ...this.heardBetween, since: this.options.clock.now() };
+    this.hintRecent();
+    this.peers.doubt();
+    if (this.others > 0) this.queue.notice(CHANNEL, { asks: true });
+    this.flushSoon();
     this.options.onGap();
   }
 
@@ -431,16 +313,23 @@ export class ChangeFeed implements ChangeAnnouncer {
   private onOwn({ beat }: Notice): void {
     if (beat === undefined) return;
     this.unheard = 0;
-    if (beat === this.sent.beat) this.heardBetween = { ...this.heardBetween, until: this.sent.at };
+    if (beat !== this.sent.beat) return;
+    this.heardBetween = { ...this.heardBetween, until: this.sent.at };
+    this.overdue = false;
   }
 
-  private onOther({ from, untold, changes = [], wants }: Notice): void {
+  private onOther(notice: Notice): void {
+    const { from, untold, changes = [], asks } = notice;
     if (this.others === 0) {
       this.others = 1;
       this.options.onOthers();
     }
     this.noteOther(from);
-    if (wants !== undefined) this.peers.wants(from, wants);
+    this.noteSubscriptions(notice);
+    if (asks === true) {
+      this.subscriptions.answer(channelOf(from));
+      this.flushSoon();
+    }
     if (changes.length > 0) this.options.meter?.notified('received', changes.length);
     for (const told of changes) this.onTenantNotice(told);
     if (untold === true) this.options.onGap();
@@ -449,8 +338,20 @@ export class ChangeFeed implements ChangeAnnouncer {
   private noteOther(id: string): void {
     if (!this.peers.seen(id, this.options.clock.now())) return;
     this.others = Math.max(this.others, this.peers.size);
-    this.newcomers.push(id);
-    this.tellWanted();
+    // Announcements that were made before this instance knew of it.
+    this.queue.notice(channelOf(id), { untold: true, asks: true });
+    this.flushSoon();
+  }
+
+  /** What this instance published since the tenants were read there, and before this arrived, did not go there. */
+  private noteSubscriptions({ from, parts, added, late }: Notice): void {
+    if (parts === undefined && added === undefined) return;
+    const missed = [...this.recent.all()].filter(({ bucket }) => !this.peers.subscribes(from, bucket));
+    this.peers.subscribe(from, { parts, added });
+    for (const { hint, bucket } of missed) if (this.peers.subscribes(from, bucket)) this.hint(channelOf(from), hint);
+    if (late === undefined || this.recent.reaches(this.options.clock.now() - late - TRANSIT_MS)) return;
+    this.queue.notice(channelOf(from), { untold: true });
+    this.flushSoon();
   }
 
   private onTenantNotice([tenantId, head, generation, text]: TenantNotice): void {
@@ -491,7 +392,9 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.expectBack();
       this.renewSubscriptions();
       // Not awaited: it may take until the network is back, and heartbeats have to continue.
-      if (++this.unheard > UNHEARD_MAX && !this.closed) this.listenAnew();
+      if (++this.unheard <= UNHEARD_MAX || this.closed) return;
+      this.unheard = 0;
+      this.listener.anew();
     } catch (error) {
       this.options.onFault(error);
     }
@@ -507,7 +410,10 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.backTimer?.cancel();
     if (this.closed || this.heardBetween.until >= at) return;
     this.backTimer = clock.setTimer(BACK_MS, () => {
-      if (this.heardBetween.until < at) onGap();
+      if (this.heardBetween.until >= at) return;
+      if (!this.overdue) this.hintRecent();
+      this.overdue = true;
+      onGap();
     });
   }
 
@@ -552,24 +458,16 @@ export class ChangeFeed implements ChangeAnnouncer {
     void this.beating.fresh();
   }
 
-  /** Now and then the subscriptions are rebuilt without tenants whose sockets are gone, and sent. */
+  /** Now and then the subscriptions are rebuilt without tenants that are not loaded any more, and sent. */
   private renewSubscriptions(): void {
     const now = this.options.clock.now();
     this.peers.forget(now - SEEN_MS);
-    if (Math.abs(now - this.renewedAt) < RENEW_MS) return;
-    this.renewedAt = now;
-    this.wanted = new TenantSet();
-    for (const tenantId of this.options.tenants()) this.wanted.add(tenantId);
-    this.tellWanted();
-  }
-
-  private listenAnew(): void {
-    const deaf = this.current;
-    this.unheard = 0;
-    const attempt = this.listen()
-      .then(() => deaf?.end(), this.options.onFault)
-      .finally(() => this.listening.delete(attempt));
-    this.listening.add(attempt);
+    if (Math.abs(now - this.renewedAt) >= RENEW_MS) {
+      this.renewedAt = now;
+      this.subscriptions.renew(this.options.tenants());
+    }
+    // Also what a statement that failed has left over.
+    if (this.subscriptions.waiting) this.flushSoon();
   }
 }
 

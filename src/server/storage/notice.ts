@@ -2,6 +2,8 @@
 
 /** PostgreSQL takes payloads under 8,000 bytes. */
 const PAYLOAD_BYTES = 7_999;
+/** Of these, for subscriptions; the rest is for the names of the fields. */
+const PARTS_CHARS = 7_000;
 
 /** A tenant, and what its head and generation are at least. */
 export type Hint = readonly [tenantId: string, head: number, generation: number];
@@ -15,8 +17,29 @@ export interface Notice {
   /** It may have failed to announce something: heads have to be compared. */
   readonly untold?: boolean;
   readonly changes?: readonly TenantNotice[];
-  /** The tenants that it subscribes to, as a `TenantSet`. */
-  readonly wants?: string;
+  /** Its subscriptions, as parts of a `TenantSet`. */
+  readonly parts?: readonly (readonly [n: number, bits: string])[];
+  /** Buckets that were added to them. */
+  readonly added?: readonly number[];
+  /** With either: for how long, ms, these tenants may have been loaded there before this was sent. */
+  readonly late?: number;
+  /** It does not know the subscriptions of the receiver. */
+  readonly asks?: boolean;
+}
+
+/** The parts of a set of subscriptions in as few notices as they fit into; `rest` is said with each. */
+export function partsNotices(parts: readonly string[], rest: Pick<Notice, 'late'>): Omit<Notice, 'from'>[] {
+  const notices: Omit<Notice, 'from'>[] = [];
+  let [taken, chars]: [[number, string][], number] = [[], 0];
+  for (const [n, bits] of parts.entries()) {
+    if (chars + bits.length > PARTS_CHARS && taken.length > 0) {
+      notices.push({ ...rest, parts: taken });
+      [taken, chars] = [[], 0];
+    }
+    taken.push([n, bits]);
+    chars += bits.length;
+  }
+  return taken.length > 0 ? [...notices, { ...rest, parts: taken }] : notices;
 }
 
 /** Notices with as many changes in each as fit. */
@@ -47,11 +70,16 @@ export function noticeOf(payload: unknown): Notice | undefined {
 
 function isNotice(value: unknown): value is Notice {
   if (typeof value !== 'object' || value === null || !('from' in value) || typeof value.from !== 'string') return false;
-  if ('wants' in value && typeof value.wants !== 'string') return false;
+  if ('parts' in value && !(Array.isArray(value.parts) && value.parts.every(isPart))) return false;
+  if ('added' in value && !(Array.isArray(value.added) && value.added.every(Number.isInteger))) return false;
+  if ('late' in value && !Number.isInteger(value.late)) return false;
   if ('beat' in value && !Number.isInteger(value.beat)) return false;
   if (!('changes' in value) || value.changes === undefined) return true;
   return Array.isArray(value.changes) && value.changes.every(isTold);
 }
+
+const isPart = (part: unknown): boolean =>
+  Array.isArray(part) && Number.isInteger(part[0]) && typeof part[1] === 'string';
 
 const isTold = (told: unknown): boolean =>
   Array.isArray(told) &&

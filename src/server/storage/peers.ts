@@ -1,57 +1,73 @@
 /**
- * Which instances are up, and the tenants that each of them subscribes to: those with a socket there. A subscription is
- * a set of hashes; where two tenants share one, an instance is sent changes that it ignores.
+ * The other instances, and the tenants that each of them subscribes to: those that are loaded there. A subscription is a set
+ * of hashes; where two tenants share one, an instance is sent changes that it ignores.
  */
+import { deflateRawSync, inflateRawSync } from 'node:zlib';
 
-const BUCKETS = 32_768;
+/** With 20,000 tenants loaded on an instance one change in fourteen is sent there in vain. */
+const BUCKETS = 262_144;
 const SET_BYTES = BUCKETS / 8;
+/** A set is sent in parts, so that each fits into a notification however full it is. */
+export const SET_PARTS = 8;
+const PART_BYTES = SET_BYTES / SET_PARTS;
 /** Instances whose subscriptions are kept; further ones get hints. */
 const PEERS_MAX = 512;
 
 /** FNV-1a, 32 bits, folded. */
-function bucketOf(tenantId: string): number {
+export function bucketOf(tenantId: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < tenantId.length; i++) hash = Math.imul(hash ^ tenantId.charCodeAt(i), 0x01000193);
-  return ((hash >>> 16) ^ hash) & (BUCKETS - 1);
+  return ((hash >>> 14) ^ hash) & (BUCKETS - 1);
 }
 
 /** A set of tenants with false positives. */
 export class TenantSet {
-  private readonly bits: Buffer;
+  private readonly bits = Buffer.alloc(SET_BYTES);
 
-  /** From the result of `text`; empty where it is malformed. */
-  constructor(text = '') {
-    const bits = Buffer.from(text, 'base64');
-    this.bits = bits.length === SET_BYTES ? bits : Buffer.alloc(SET_BYTES);
+  /** Adds a bucket; numbers that are none change nothing. True where it was not there yet. */
+  add(bucket: number): boolean {
+    if (!Number.isInteger(bucket) || bucket < 0 || bucket >= BUCKETS || this.has(bucket)) return false;
+    this.bits[bucket >> 3] = (this.bits[bucket >> 3] ?? 0) | (1 << (bucket & 7));
+    return true;
   }
 
-  /** True where it was not there yet. */
-  add(tenantId: string): boolean {
-    const bucket = bucketOf(tenantId);
-    const before = this.bits[bucket >> 3] ?? 0;
-    const after = before | (1 << (bucket & 7));
-    this.bits[bucket >> 3] = after;
-    return after !== before;
-  }
-
-  has(tenantId: string): boolean {
-    const bucket = bucketOf(tenantId);
+  has(bucket: number): boolean {
     return ((this.bits[bucket >> 3] ?? 0) & (1 << (bucket & 7))) !== 0;
   }
 
-  get text(): string {
-    return this.bits.toString('base64');
+  /** A part of the set, compressed: empty ones take nearly nothing. */
+  part(n: number): string {
+    return deflateRawSync(this.bits.subarray(n * PART_BYTES, (n + 1) * PART_BYTES)).toString('base64');
+  }
+
+  /** Replaces a part by what `part` gave. False, and nothing is changed, where that cannot be read. */
+  setPart(n: number, text: string): boolean {
+    if (!Number.isInteger(n) || n < 0 || n >= SET_PARTS) return false;
+    try {
+      const bytes = inflateRawSync(Buffer.from(text, 'base64'), { maxOutputLength: PART_BYTES });
+      if (bytes.length !== PART_BYTES) return false;
+      bytes.copy(this.bits, n * PART_BYTES);
+      return true;
+    } catch {
+      // Not from an instance of this version.
+      return false;
+    }
   }
 }
 
-const NONE = new TenantSet();
-
 interface Peer {
-  setSubscriptions: TenantSet;
   heardAt: number;
+  readonly subscriptions: TenantSet;
+  /** The parts that it has told. Until it has told all of them it is taken to subscribe to every tenant. */
+  readonly told: Set<number>;
 }
 
-/** The other instances. */
+/** What an instance says of its subscriptions; see `Notice`. */
+export interface Told {
+  readonly parts?: readonly (readonly [n: number, bits: string])[];
+  readonly added?: readonly number[];
+}
+
 export class Peers {
   private readonly peers = new Map<string, Peer>();
 
@@ -59,29 +75,46 @@ export class Peers {
     return this.peers.size;
   }
 
-  /** Notes a heartbeat. True where the instance was not known. */
+  /** Notes a sign of life. True where the instance was not known. */
   seen(id: string, now: number): boolean {
     const peer = this.peers.get(id);
     if (peer !== undefined) peer.heardAt = now;
-    else if (this.peers.size < PEERS_MAX) this.peers.set(id, { setSubscriptions: NONE, heardAt: now });
+    else if (this.peers.size < PEERS_MAX)
+      this.peers.set(id, { heardAt: now, subscriptions: new TenantSet(), told: new Set() });
     return peer === undefined && this.peers.has(id);
   }
 
-  /** Sets the subscriptions of a known instance. */
-  wants(id: string, text: string): void {
+  /** Notes subscriptions of a known instance. */
+  subscribe(id: string, { parts = [], added = [] }: Told): void {
     const peer = this.peers.get(id);
-    if (peer !== undefined) peer.setSubscriptions = new TenantSet(text);
+    if (peer === undefined) return;
+    for (const [n, bits] of parts) if (peer.subscriptions.setPart(n, bits)) peer.told.add(n);
+    for (const bucket of added) peer.subscriptions.add(bucket);
   }
 
-  /** Removes instances without a heartbeat since `before`. */
+  /** What the instances have told may be out of date: until they tell all of it again each gets every change. */
+  doubt(): void {
+    for (const { told } of this.peers.values()) told.clear();
+  }
+
+  /** Removes instances without a sign of life since `before`. */
   forget(before: number): void {
     for (const [id, { heardAt }] of this.peers) if (heardAt < before) this.peers.delete(id);
   }
 
-  /** The instances that subscribe to the tenant. */
-  subscribers(tenantId: string): string[] {
+  /** The instances that may subscribe to a tenant of this bucket. */
+  subscribers(bucket: number): string[] {
     const found: string[] = [];
-    for (const [id, { setSubscriptions: wants }] of this.peers) if (wants.has(tenantId)) found.push(id);
+    for (const [id, peer] of this.peers) if (subscribes(peer, bucket)) found.push(id);
     return found;
   }
+
+  /** Whether this instance is among them. */
+  subscribes(id: string, bucket: number): boolean {
+    const peer = this.peers.get(id);
+    return peer !== undefined && subscribes(peer, bucket);
+  }
 }
+
+const subscribes = ({ told, subscriptions }: Peer, bucket: number): boolean =>
+  told.size < SET_PARTS || subscriptions.has(bucket);

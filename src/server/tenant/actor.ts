@@ -218,9 +218,7 @@ export class Actor implements CommitSink {
   open(socket: SocketPort): Session | ErrorName {
     if (this.retired) return 'unavailable';
     this.usedAt = this.ports.clock.now();
-    const session = admit(this.tenant, socket);
-    if (this.sessionCount === 1) this.ports.announcer.subscribe(this.tenantId);
-    return session;
+    return admit(this.tenant, socket);
   }
 
   hello(session: Session, frame: { since: number; epoch: string | null; acks: boolean }): void {

@@ -133,7 +133,8 @@ export interface SocketPort {
 
 /**
  * Between these times, ms, whatever another instance notified was received here, in order: what was read from the
- * database after `since` and is not told to be older is the state of `until`. Empty while nothing was heard yet.
+ * database after `since` and is not told to be older is the state of `until`. For a tenant that was just loaded what was written meanwhile may come
+ * some seconds later. Empty while nothing was heard yet.
  */
 export interface Heard {
   readonly since: number;
@@ -145,10 +146,10 @@ export interface ChangeAnnouncer {
   readonly heard: Heard;
   /** The tenant's head or generation is at least this; or something of it has changed that has no number (0). */
   announce(tenantId: string, head: number, generation: number): void;
-  /** The same, with the rows of one transaction in version order. Their bytes are copied where they are kept. */
+  /** Rows of one transaction in version order, for whoever subscribes. Their bytes are copied where they are kept. */
   publish(tenantId: string, rows: readonly ItemRow[], position: Position): void;
-  /** The tenant's first socket on this instance was opened: from now on other instances send its changes here. */
-  subscribe(tenantId: string): void;
+  /** The tenant is loaded, and was read after `since`, ms: other instances are to send here what they wrote since then. */
+  subscribe(tenantId: string, since: number): void;
 }
 
 /** Removes a revoked device's entries from the stored keys, in the background (reference, HTTP, Writing an item). */

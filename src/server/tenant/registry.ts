@@ -151,6 +151,7 @@ export class TenantRegistry {
     const actor = new Actor(snapshot, epoch, this.ports);
     actor.compared(begun);
     this.actors.set(tenantId, actor);
+    this.options.announcer.subscribe(tenantId, begun);
     return actor;
   }
 
@@ -172,7 +173,18 @@ export class TenantRegistry {
   /** Another instance says that the tenant got this far. */
   headHint(tenantId: string, head: number, generation: number): void {
     if (this.closed) return;
-    this.actors.get(tenantId)?.headHint(head, generation);
+    const actor = this.actors.get(tenantId);
+    if (actor !== undefined) actor.headHint(head, generation);
+    else this.hintLoading(tenantId, head, generation);
+  }
+
+  /** What is being read may be older than the hint, and the next one may be far. */
+  private hintLoading(tenantId: string, head: number, generation: number): void {
+    this.loading.underWay(tenantId)?.then(
+      (actor) => actor?.headHint(head, generation),
+      // Whoever loads it is told.
+      () => undefined,
+    );
   }
 
   /** Rows that another instance committed. */
@@ -182,7 +194,9 @@ export class TenantRegistry {
     { rows, summary }: { readonly rows: readonly ItemRow[]; readonly summary: Summary | null },
   ): void {
     if (this.closed) return;
-    this.actors.get(tenantId)?.published(rows, generation, summary);
+    const actor = this.actors.get(tenantId);
+    if (actor !== undefined) actor.published(rows, generation, summary);
+    else this.hintLoading(tenantId, rows.at(-1)?.version ?? 0, generation);
   }
 
   /** Forgets a tenant whose devices are all gone; its sockets close. */

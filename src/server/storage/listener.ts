@@ -1,0 +1,129 @@
+/**
+ * The listening connection of an instance, kept up by pg-listen. By default that gives up after 3 s, it may stop receiving
+ * when the connection breaks again while it re-subscribes, and it does not stop reconnecting when it is closed meanwhile.
+ * So `anew` makes another subscriber, and one that was replaced ends itself.
+ */
+import { Socket } from 'node:net';
+import type pg from 'pg';
+import pgListen, { type Subscriber } from 'pg-listen';
+
+/** Attempts of one subscriber to connect again, three seconds in all; then another one is made. */
+const RETRIES_MAX = 4;
+const PARANOID_MS = 10_000;
+
+interface Listening {
+  readonly subscriber: Subscriber;
+  /** Resolves when it is connected; also when it was ended before, of which the driver says nothing. Rejects as `connect`. */
+  readonly connected: () => Promise<void>;
+  /** Ends it without waiting for the other side: over a half-open connection that would never answer. */
+  readonly end: () => Promise<void>;
+}
+
+export interface ListenerOptions {
+  /** Settings of the connection, asked again when it could not be opened for some seconds. */
+  readonly connection: () => Promise<pg.ClientConfig>;
+  /** Where the notifications of each channel go. */
+  readonly channels: Readonly<Record<string, (payload: unknown) => void>>;
+  /** It was opened, or opened again: what was notified in between is lost. */
+  readonly onConnected: () => void;
+  readonly onFault: (error: unknown) => void;
+}
+
+export class Listener {
+  private current: Listening | undefined;
+  /** Pending attempts to replace the subscriber; `close` waits for them. */
+  private readonly attempts = new Set<Promise<void>>();
+  private closed = false;
+
+  constructor(private readonly options: ListenerOptions) {}
+
+  /** Resolves when it listens, or could not connect at first: then it goes on trying. */
+  async start(): Promise<void> {
+    const { onFault, channels } = this.options;
+    const connection = await this.options.connection();
+    if (this.closed) return;
+    const listening = this.subscriberOf(connection);
+    const { subscriber, connected, end } = listening;
+    this.current = listening;
+    for (const [channel, onPayload] of Object.entries(channels)) subscriber.notifications.on(channel, onPayload);
+    subscriber.events.on('error', (error) => {
+      if (this.current !== listening) return;
+      // It has given up.
+      onFault(error);
+      this.anew();
+    });
+    try {
+      await connected();
+    } catch (error) {
+      // pg-listen keeps trying in the background; the channels below are subscribed when it succeeds.
+      if (this.current === listening) onFault(error);
+    }
+    if (this.current !== listening) {
+      // Replaced or closed while it connected: `close` was called before there was a connection.
+      await end();
+      return;
+    }
+    // Only now: the first `connected` event comes before LISTEN, and notifications in between would be missed.
+    await Promise.all(Object.keys(channels).map(async (channel) => subscriber.listenTo(channel))).then(
+      () => this.options.onConnected(),
+      onFault,
+    );
+    subscriber.events.on('connected', () => {
+      if (this.current === listening) this.options.onConnected();
+      else void end();
+    });
+  }
+
+  /** Makes another connection in place of this one, which carries nothing. */
+  anew(): void {
+    const deaf = this.current;
+    const attempt = this.start()
+      .then(() => deaf?.end(), this.options.onFault)
+      .finally(() => this.attempts.delete(attempt));
+    this.attempts.add(attempt);
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    const { current } = this;
+    // Before the first await: a pending attempt ends itself once it is not the current one.
+    this.current = undefined;
+    await current?.end();
+    await Promise.all(this.attempts);
+  }
+
+  /** A subscriber of pg-listen, not connected yet. */
+  private subscriberOf(connection: pg.ClientConfig): Listening {
+    const sockets = new Set<Socket>();
+    const stream = (): Socket => {
+      const socket = new Socket();
+      sockets.add(socket);
+      return socket.once('close', () => sockets.delete(socket));
+    };
+    const subscriber: Subscriber = pgListen.default(
+      { ...connection, stream },
+      {
+        retryTimeout: Infinity,
+        retryLimit: Infinity,
+        retryInterval: (attempt) => {
+          if (this.current?.subscriber !== subscriber) throw new Error('replaced or closed');
+          // It knows one server; another one may have taken over.
+          if (attempt >= RETRIES_MAX) throw new Error('tried often enough');
+          return 100 * 2 ** attempt;
+        },
+        paranoidChecking: PARANOID_MS,
+        // Parsed by us: pg-listen would put the text of an unreadable payload into its error.
+        parse: (payload) => payload,
+      },
+    );
+    let noteEnd = (): void => undefined;
+    const ended = new Promise<void>((resolve) => (noteEnd = resolve));
+    const end = async (): Promise<void> => {
+      noteEnd();
+      const closed = subscriber.close().catch(this.options.onFault);
+      for (const socket of sockets) socket.destroy();
+      await closed;
+    };
+    return { subscriber, connected: async () => Promise.race([subscriber.connect(), ended]), end };
+  }
+}

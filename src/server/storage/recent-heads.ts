@@ -1,0 +1,45 @@
+/**
+ * The heads that this instance published in the last seconds. Another instance's subscription arrives a little after it has
+ * loaded the tenant, and what was published in between did not go there: it is told these heads then.
+ */
+import type { Hint } from './notice.js';
+import { bucketOf } from './peers.js';
+
+const KEPT_MS = 20_000;
+const TENANTS_MAX = 50_000;
+
+interface RecentHead {
+  readonly hint: Hint;
+  readonly bucket: number;
+  readonly at: number;
+}
+
+export class RecentHeads {
+  /** In the order of their last change. */
+  private readonly heads = new Map<string, RecentHead>();
+  /** Whatever was published after this time, ms, is here. */
+  private completeSince = -Infinity;
+
+  /** Notes a head. Returns the bucket of its tenant. */
+  note(hint: Hint, now: number): number {
+    const [tenantId] = hint;
+    const bucket = this.heads.get(tenantId)?.bucket ?? bucketOf(tenantId);
+    this.heads.delete(tenantId);
+    this.heads.set(tenantId, { hint, bucket, at: now });
+    for (const [id, { at }] of this.heads) {
+      if (at > now - KEPT_MS && this.heads.size <= TENANTS_MAX) break;
+      this.heads.delete(id);
+      this.completeSince = Math.max(this.completeSince, at);
+    }
+    return bucket;
+  }
+
+  /** Whether all that was published after this time, ms, is here. */
+  reaches(since: number): boolean {
+    return since >= this.completeSince;
+  }
+
+  all(): Iterable<{ readonly hint: Hint; readonly bucket: number }> {
+    return this.heads.values();
+  }
+}

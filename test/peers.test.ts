@@ -1,0 +1,75 @@
+/** What instances know of each other's subscriptions (src/server/storage/peers.ts, recent-heads.ts). */
+import { randomBytes } from 'node:crypto';
+import { deflateRawSync } from 'node:zlib';
+import t from 'tap';
+import { bucketOf, Peers, SET_PARTS, TenantSet } from '../src/server/storage/peers.js';
+import { partsNotices } from '../src/server/storage/notice.js';
+import { RecentHeads } from '../src/server/storage/recent-heads.js';
+
+const TENANTS = Array.from({ length: 20_000 }, (_, n) => `01ARZ3NDEKTSV4RRFFQ${String(n).padStart(7, '0')}`);
+const partsOf = (set: TenantSet): string[] => Array.from({ length: SET_PARTS }, (_, n) => set.part(n));
+
+t.test('INST-40: a set of subscriptions comes whole, and few that are not in it are taken for it', async (t) => {
+  const set = new TenantSet();
+  for (const id of TENANTS) set.add(bucketOf(id));
+  const notices = partsNotices(partsOf(set), { late: 7 });
+  for (const notice of notices) t.ok(Buffer.byteLength(JSON.stringify({ from: TENANTS[0], ...notice })) < 8_000);
+  t.ok(notices.length <= 4, `${notices.length} notifications`);
+  const peers = new Peers();
+  peers.seen('a', 0);
+  for (const [n, { parts }] of notices.entries()) {
+    t.ok(n === 0 || peers.subscribes('a', bucketOf('whatever')), 'until all is told it subscribes to everything');
+    peers.subscribe('a', { parts });
+  }
+  t.ok(TENANTS.every((id) => peers.subscribes('a', bucketOf(id))));
+  const strangers = TENANTS.filter((id) => peers.subscribes('a', bucketOf(`${id}x`))).length;
+  t.ok(strangers < TENANTS.length / 10, `${strangers} false of ${TENANTS.length}`);
+  peers.doubt();
+  t.strictSame(peers.subscribers(bucketOf('whatever')), ['a']);
+});
+
+t.test('INST-40: the fullest set fits into notifications as well', async (t) => {
+  const bytes = partsOf(new TenantSet()).map(() => deflateRawSync(randomBytes(4_096)).toString('base64'));
+  const set = new TenantSet();
+  for (const [n, part] of bytes.entries()) t.ok(set.setPart(n, part));
+  for (const notice of partsNotices(partsOf(set), { late: 1e9 }))
+    t.ok(Buffer.byteLength(JSON.stringify({ from: TENANTS[0], ...notice })) < 8_000);
+});
+
+t.test('INST-42: a part that cannot be read changes nothing', async (t) => {
+  const set = new TenantSet();
+  set.add(5);
+  const before = partsOf(set);
+  const bomb = deflateRawSync(Buffer.alloc(10_000_000)).toString('base64');
+  const good = set.part(1);
+  for (const [n, text] of [
+    [0, ''],
+    [0, 'secret'],
+    [0, deflateRawSync(Buffer.alloc(7)).toString('base64')],
+    [0, bomb],
+    [-1, good],
+    [SET_PARTS, good],
+    [0.5, good],
+  ] as const)
+    t.notOk(set.setPart(n, text), `${n} ${text.slice(0, 10)}`);
+  for (const bucket of [-1, 0.5, 2 ** 31, 2 ** 40, NaN]) t.notOk(set.add(bucket));
+  t.strictSame(partsOf(set), before);
+});
+
+t.test('INST-52: recent heads are kept for 20 s, and for so many tenants', async (t) => {
+  const recent = new RecentHeads();
+  const kept = (): string[] => [...recent.all()].map(({ hint }) => hint[0]);
+  recent.note(['a', 1, 1], 0);
+  recent.note(['b', 1, 1], 1_000);
+  recent.note(['a', 2, 1], 2_000);
+  recent.note(['c', 1, 1], 20_999);
+  t.strictSame(kept(), ['b', 'a', 'c']);
+  t.ok(recent.reaches(-1e9));
+  recent.note(['c', 2, 1], 21_000);
+  t.strictSame(kept(), ['a', 'c']);
+  t.notOk(recent.reaches(999));
+  t.ok(recent.reaches(1_000));
+  for (let n = 0; n < 50_001; n++) recent.note([`tenant ${n}`, 1, 1], 21_001);
+  t.equal(kept().length, 50_000);
+  t.notOk(recent.reaches(21_000));
+});

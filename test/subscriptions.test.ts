@@ -1,0 +1,250 @@
+/** Changes go to the instances that subscribe to their tenants (src/server/storage/change-feed.ts). */
+import t from 'tap';
+import type { ItemRow } from '../src/server/tenant/change.js';
+import { frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
+import { deviceId, inline, writeChange, writeOf } from './support/changes.js';
+import { until } from './support/events.js';
+import { beatBack, COALESCE_MS, listeners, pair, tell, world, type Instance } from './support/feeds.js';
+import { TcpProxy } from './support/tcp-proxy.js';
+
+/** Rows of one transaction that ends at `head`, with ciphertexts of these lengths. */
+const rowsOf = (head: number, ...sizes: readonly number[]): ItemRow[] =>
+  sizes.map((size, n) => {
+    const change = writeChange(writeOf({ inline: inline(`text ${n}`, [deviceId(1)], size) }), { tenantId: 'tenant' });
+    return Object.assign(change, { version: head - sizes.length + 1 + n });
+  });
+
+function publish(from: Instance, head: number, ...sizes: readonly number[]): readonly ItemRow[] {
+  const rows = rowsOf(head, ...sizes);
+  from.feed.publish('tenant', rows, { summary: { version: head, itemCount: 3, versionSum: 9 }, generation: 1 });
+  from.clock.advance(COALESCE_MS);
+  return rows;
+}
+
+/** Statements that told the others something. */
+const notified = (of: Instance): number => of.statements.all.filter((text) => text.includes('string_to_table')).length;
+
+/** An instance where the tenant is loaded, which the others know of. */
+async function subscribes(of: Instance, tenant = 'tenant'): Promise<void> {
+  of.tenants.push(tenant);
+  of.feed.subscribe(tenant, of.clock.now());
+  const before = notified(of);
+  of.clock.advance(2_000);
+  of.clock.advance(COALESCE_MS);
+  await of.statements.until(() => notified(of) > before);
+}
+
+/** Both have told each other which tenants are loaded there, and have nothing more to say. */
+async function acquainted(...all: readonly Instance[]): Promise<void> {
+  for (const one of all) {
+    const told = (): boolean => one.statements.all.some((text) => text.includes('"parts"'));
+    await until('it is asked and answers', () => {
+      one.clock.advance(COALESCE_MS);
+      return told();
+    });
+  }
+  for (const one of all) {
+    tell(one, [`word of ${one.id}`, 1, 1]);
+    for (const other of all)
+      if (other !== one) await other.hints.until((heard) => heard.some(([tenant]) => tenant === `word of ${one.id}`));
+  }
+  for (const { hints } of all) hints.all.length = 0;
+}
+
+const frames = (rows: readonly ItemRow[]): string[] =>
+  rows.map((row) => frameBytes(new JsonWriter(), 'a', row).toString());
+
+t.test('INST-40: where the tenant is loaded the change itself is received, elsewhere nothing', async (t) => {
+  const { a, b, instance } = await pair(t);
+  const c = instance('c');
+  await c.feed.start();
+  await a.beat();
+  await acquainted(a, b, c);
+  await subscribes(b);
+  tell(b, ['sync', 1, 1]);
+  await a.hints.until(1);
+  const rows = publish(a, 3, 40, 700, 40);
+  await b.changes.until(1);
+  const [tenantId, generation, carried] = b.changes.all[0] ?? [];
+  t.strictSame([tenantId, generation, carried?.summary], ['tenant', 1, { version: 3, itemCount: 3, versionSum: 9 }]);
+  t.strictSame(frames(carried?.rows ?? []), frames(rows), 'as it was made');
+  t.strictSame(
+    carried?.rows.map(({ version, changedBy }) => [version, changedBy]),
+    rows.map(({ version, changedBy }) => [version, changedBy]),
+  );
+  b.tenants.length = 0;
+  for (let beats = 0; beats < 15; beats++) await b.beat();
+  b.clock.advance(COALESCE_MS);
+  tell(b, ['sync', 2, 1]);
+  await a.hints.until(2);
+  publish(a, 4, 40);
+  tell(a, ['after', 1, 1]);
+  await b.hints.until((all) => all.some(([tenant]) => tenant === 'after'));
+  await c.hints.until((all) => all.some(([tenant]) => tenant === 'after'));
+  t.equal(b.changes.all.length, 1, 'a tenant that is not loaded any more is not told of');
+  for (const { hints, changes } of [b, c])
+    t.notOk([...hints.all, ...changes.all.slice(1)].some(([id]) => id === 'tenant'));
+  t.strictSame([...a.faults.all, ...b.faults.all, ...c.faults.all], []);
+});
+
+t.test('INST-40: tenants that are loaded together are told of together, at once where it was quiet', async (t) => {
+  const { a, b, instance } = await pair(t);
+  const c = instance('c');
+  await c.feed.start();
+  await b.beat();
+  await acquainted(a, b, c);
+  await subscribes(b, 'first');
+  const told = (): string[] => b.statements.all.filter((text) => text.includes('"added"'));
+  const before = told().length;
+  b.clock.advance(60_000);
+  b.feed.subscribe('second', b.clock.now());
+  b.feed.subscribe('third', b.clock.now());
+  b.clock.advance(50);
+  b.clock.advance(COALESCE_MS);
+  await b.statements.until(() => told().length === before + 1);
+  t.match(told().at(-1), /"added":\[\d+,\d+\]/);
+  b.feed.subscribe('fourth', b.clock.now());
+  b.clock.advance(90);
+  tell(b, ['sync', 1, 1]);
+  await b.statements.until((all) => all.some((text) => text.includes('["sync",1,')));
+  t.equal(told().length, before + 1, '50 ms for each other instance');
+  b.clock.advance(COALESCE_MS);
+  b.clock.advance(COALESCE_MS);
+  await b.statements.until(() => told().length === before + 2);
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
+
+t.test('INST-52: what is published before a subscription arrives is told as a head, once', async (t) => {
+  const { a, b } = await pair(t);
+  await acquainted(a, b);
+  publish(a, 3, 40, 40, 40);
+  publish(a, 4, 40);
+  await subscribes(b);
+  await until('a answers', () => {
+    a.clock.advance(COALESCE_MS);
+    return b.hints.all.length > 0;
+  });
+  t.strictSame(b.hints.all, [['tenant', 4, 1]]);
+  t.strictSame(b.changes.all, []);
+  publish(a, 5, 40);
+  await b.changes.until(1);
+  await subscribes(b, 'another');
+  tell(b, ['sync', 1, 1]);
+  await a.hints.until(1);
+  tell(a, ['after', 1, 1]);
+  await b.hints.until(2);
+  t.strictSame(b.hints.all, [
+    ['tenant', 4, 1],
+    ['after', 1, 1],
+  ]);
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
+
+t.test('INST-52: where the reading is too long ago for that, heads are compared', async (t) => {
+  const { a, b } = await pair(t);
+  await acquainted(a, b);
+  publish(a, 3, 40);
+  a.clock.advance(20_000);
+  a.feed.publish('other', rowsOf(1, 40), { summary: { version: 1, itemCount: 1, versionSum: 1 }, generation: 1 });
+  a.clock.advance(COALESCE_MS);
+  const before = b.gaps.all.length;
+  b.feed.subscribe('tenant', b.clock.now() - 16_000);
+  b.clock.advance(50);
+  b.clock.advance(COALESCE_MS);
+  await until('a answers', () => {
+    a.clock.advance(COALESCE_MS);
+    return b.gaps.all.length > before;
+  });
+  t.notOk(b.hints.all.some(([tenant]) => tenant === 'tenant'));
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
+
+t.test('INST-52: a subscription whose statement failed is sent again', async (t) => {
+  const { a, b } = await pair(t);
+  await acquainted(a, b);
+  b.refuse(new Error('the database is away'));
+  b.feed.subscribe('tenant', b.clock.now());
+  b.clock.advance(50);
+  b.clock.advance(COALESCE_MS);
+  await b.faults.until(1);
+  publish(a, 3, 40);
+  b.refuse(undefined);
+  await b.beat();
+  await until('it is sent, and a answers', () => {
+    b.clock.advance(COALESCE_MS);
+    a.clock.advance(COALESCE_MS);
+    return b.hints.all.length > 0;
+  });
+  t.strictSame(b.hints.all, [['tenant', 3, 1]]);
+});
+
+t.test('INST-53: an instance whose heartbeat is overdue tells everybody; one that connects anew asks', async (t) => {
+  const { url, pool, instance } = await world(t);
+  const proxy = await TcpProxy.before(t, url);
+  const [a, b] = [instance('a', proxy.through(url)), instance('b')];
+  await a.feed.start();
+  await b.feed.start();
+  await a.others.until(1);
+  await acquainted(a, b);
+  await beatBack(a);
+  proxy.freeze();
+  await subscribes(b);
+  publish(a, 3, 40);
+  await a.beat();
+  t.same([...b.hints.all, ...b.changes.all], [], 'a does not know of it');
+  a.clock.advance(750);
+  a.clock.advance(COALESCE_MS);
+  await b.hints.until(1);
+  publish(a, 4, 40);
+  await b.hints.until(2);
+  t.strictSame(b.hints.all, [
+    ['tenant', 3, 1],
+    ['tenant', 4, 1],
+  ]);
+  const { since } = a.feed.heard;
+  for (let beats = 0; beats < 3; beats++) await a.beat();
+  await until('another connection', () => a.feed.heard.since > since);
+  const answers = (): number => b.statements.all.filter((text) => text.includes('"parts"')).length;
+  const before = answers();
+  await until('b answers', () => {
+    a.clock.advance(COALESCE_MS);
+    b.clock.advance(COALESCE_MS);
+    return answers() > before;
+  });
+  await beatBack(a);
+  tell(b, ['sync', 1, 1]);
+  await a.hints.until((all) => all.some(([tenant]) => tenant === 'sync'));
+  const heard = b.hints.all.length;
+  publish(a, 5, 40);
+  await b.changes.until((all) => all.at(-1)?.[2].summary?.version === 5);
+  t.equal(b.hints.all.length, heard, 'b alone is told, with the rows');
+  t.ok((await listeners(pool)).length >= 2);
+});
+
+t.test('INST-41: up to the size of a notification the change is carried, beyond it the head is told', async (t) => {
+  const { a, b } = await pair(t);
+  await subscribes(b);
+  tell(b, ['sync', 1, 1]);
+  await a.hints.until(1);
+  let head = 0;
+  const carriedSizes: number[] = [];
+  for (let size = 5_300; size < 5_900; size += 7) {
+    publish(a, ++head, size);
+    const [version] = [head];
+    await until('told', () => b.changes.all.length + b.hints.all.length >= version);
+    if (b.changes.all.at(-1)?.[2].summary?.version === head) carriedSizes.push(size);
+    else t.strictSame(b.hints.all.at(-1), ['tenant', head, 1]);
+  }
+  t.ok(carriedSizes.length > 5 && b.hints.all.length > 5, 'both sides of the boundary were met');
+  t.equal(carriedSizes.length + b.hints.all.length, head);
+  const before = b.changes.all.length;
+  publish(a, head + 40, ...Array.from({ length: 40 }, (_, n) => 300 + n * 60));
+  await b.changes.until((all) => all.at(-1)?.[2].summary?.version === head + 40);
+  const versions = b.changes.all.slice(before).flatMap(([, , { rows }]) => rows.map(({ version }) => version));
+  t.strictSame(
+    versions,
+    Array.from({ length: 40 }, (_, n) => head + 1 + n),
+    'a transaction that needs several comes whole and in order',
+  );
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
