@@ -137,7 +137,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
       registry.published(tenant, generation, carried);
       notify(tenant);
     },
-    tenants: () => registry.actors.keys(),
+    tenants: () => registry.tenantsWithSockets(),
     onGap: () => void registry.compareHeads(),
     onOthers: () => presence.announceAll(),
     standing: () => standingOf(hooks),

@@ -9,9 +9,9 @@
  * spite of that is told by its sender with its next heartbeat (`untold`), or was not announced by one that died: `onGap`
  * is called then, as after every break of the listening connection, and heads have to be compared.
  *
- * Each instance subscribes to the tenants that are loaded there, and what is written of a tenant goes to its subscribers
- * alone, on a channel of their own: the change itself where it fits into a notification, else its head. A subscription
- * arrives a little after the tenant was read. So whoever receives one sends the heads that it has published of these
+ * Each instance subscribes to the tenants that have a socket there, and what is written of a tenant goes to its
+ * subscribers alone, on a channel of their own: the change itself where it fits into a notification, else its head. A
+ * subscription arrives a little after the socket was opened. So whoever receives one sends the heads that it has published of these
  * tenants in the last seconds (`recent`). Where it may have missed some itself, it tells its recent heads to everybody, and
  * goes on doing so until it has heard its heartbeat again.
  */
@@ -38,15 +38,15 @@ const channelOf = (instanceId: string): string => `${CHANNEL}_${instanceId}`;
 /** Between two NOTIFY statements, ms. The first one is sent at once. */
 const COALESCE_MS = 5;
 /**
- * Delay of a subscription after its tenant was loaded, ms, so that those of many are sent together. Where many come, the
+ * Delay of a subscription after the tenant's first socket, ms, so that those of many are sent together. Where many come, the
  * interval between two grows with the number of instances: each of them receives what any of them sends.
  */
 const SUBSCRIBE_MS = 50;
 const SUBSCRIBE_MAX_MS = 3_000;
-/** Subscriptions are made anew and sent this often, ms: tenants go. */
+/** Subscriptions are made anew and sent this often, ms: sockets go. */
 const RENEW_MS = 60_000;
-/** The time a notification takes at most, ms, where the own heartbeat comes back. */
-const TRANSIT_MS = HEAD_COMPARE_MS;
+/** A statement that took longer, ms, may have told of subscriptions too late for what others keep of their changes. */
+const SLOW_MS = HEAD_COMPARE_MS;
 /** Between two heartbeats, ms; and how long after its statement one may come until notifications count as lost. */
 const BEAT_MS = HEAD_COMPARE_MS - 1_000;
 const BACK_MS = 750;
@@ -100,8 +100,8 @@ export interface ChangeFeedOptions {
   readonly onHint: (...hint: Hint) => void;
   /** Another instance changed a tenant; `carried` has the rows. */
   readonly onChange: (tenantId: string, generation: number, carried: NotifiedRows) => void;
-  /** Tenants that are loaded here. */
-  readonly tenants: () => Iterable<string>;
+  /** Tenants with a socket here. */
+  readonly tenants: () => readonly string[];
   /** Notifications may be missing: heads have to be compared. */
   readonly onGap: () => void;
   /** The first other instance appeared, or this one's registration was lost: everything has to be announced again. */
@@ -222,7 +222,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     for (const { hint } of this.recent.all()) this.hint(CHANNEL, hint);
   }
 
-  /** Subscribes to the changes of a tenant that was loaded, and read after `since`, ms. */
+  /** Subscribes to what other instances write of a tenant from `since` on, ms. */
   subscribe(tenantId: string, since: number): void {
     // Whoever appears asks for all of them.
     if (!this.subscriptions.add(tenantId) || this.others === 0 || this.closed) return;
@@ -274,7 +274,9 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (lines.length === 0) return;
     try {
       await this.options.pool.query({ name: 'notify', text: NOTIFY, values: [lines.join('\n')] });
-      if (subscribing) this.subscriptions.sent();
+      if (!subscribing) return;
+      this.subscriptions.sent();
+      if (Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS) this.options.onGap();
     } catch (error) {
       this.untold = true;
       if (subscribing) this.subscriptions.failed();
@@ -343,13 +345,14 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.flushSoon();
   }
 
-  /** What this instance published since the tenants were read there, and before this arrived, did not go there. */
+  /** What this instance published after the sockets were opened, and before this arrived, did not go there. */
   private noteSubscriptions({ from, parts, added, late }: Notice): void {
     if (parts === undefined && added === undefined) return;
     const missed = [...this.recent.all()].filter(({ bucket }) => !this.peers.subscribes(from, bucket));
     this.peers.subscribe(from, { parts, added });
     for (const { hint, bucket } of missed) if (this.peers.subscribes(from, bucket)) this.hint(channelOf(from), hint);
-    if (late === undefined || this.recent.reaches(this.options.clock.now() - late - TRANSIT_MS)) return;
+    // Notified after the last own heartbeat that was heard.
+    if (late === undefined || this.recent.reaches(this.heardBetween.until - late)) return;
     this.queue.notice(channelOf(from), { untold: true });
     this.flushSoon();
   }
@@ -458,7 +461,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     void this.beating.fresh();
   }
 
-  /** Now and then the subscriptions are rebuilt without tenants that are not loaded any more, and sent. */
+  /** Now and then the subscriptions are rebuilt without tenants whose sockets are gone, and sent. */
   private renewSubscriptions(): void {
     const now = this.options.clock.now();
     this.peers.forget(now - SEEN_MS);

@@ -21,7 +21,7 @@ export interface Notice {
   readonly parts?: readonly (readonly [n: number, bits: string])[];
   /** Buckets that were added to them. */
   readonly added?: readonly number[];
-  /** With either: for how long, ms, these tenants may have been loaded there before this was sent. */
+  /** With either: for how long, ms, these tenants may have had sockets there before this was sent. */
   readonly late?: number;
   /** It does not know the subscriptions of the receiver. */
   readonly asks?: boolean;

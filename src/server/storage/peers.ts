@@ -1,10 +1,10 @@
 /**
- * The other instances, and the tenants that each of them subscribes to: those that are loaded there. A subscription is a set
- * of hashes; where two tenants share one, an instance is sent changes that it ignores.
+ * The other instances, and the tenants that each of them subscribes to: those with a socket there. A subscription is a
+ * set of hashes; where two tenants share one, an instance is sent changes that it ignores.
  */
 import { deflateRawSync, inflateRawSync } from 'node:zlib';
 
-/** With 20,000 tenants loaded on an instance one change in fourteen is sent there in vain. */
+/** With the sockets of 20,000 tenants on an instance one change in fourteen is sent there in vain. */
 const BUCKETS = 262_144;
 const SET_BYTES = BUCKETS / 8;
 /** A set is sent in parts, so that each fits into a notification however full it is. */

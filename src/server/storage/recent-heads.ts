@@ -1,6 +1,6 @@
 /**
- * The heads that this instance published in the last seconds. Another instance's subscription arrives a little after it has
- * loaded the tenant, and what was published in between did not go there: it is told these heads then.
+ * The heads that this instance published in the last seconds. Another instance's subscription arrives a little after the
+ * tenant's first socket was opened, and what was published in between did not go there: it is told these heads then.
  */
 import type { Hint } from './notice.js';
 import { bucketOf } from './peers.js';

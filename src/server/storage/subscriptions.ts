@@ -1,4 +1,4 @@
-/** The tenants whose changes other instances send here: those that are loaded. */
+/** The tenants whose changes other instances send here: those with a socket. */
 import type { NoticeQueue } from './notice-queue.js';
 import { partsNotices } from './notice.js';
 import { bucketOf, SET_PARTS, TenantSet } from './peers.js';
@@ -12,7 +12,7 @@ interface Pending {
   /** Everybody gets the whole set. */
   renewed: boolean;
   added: number[];
-  /** Since when, ms, a tenant may have been loaded of which the others do not know. */
+  /** Since when, ms, changes count of a tenant of which the others do not know. */
   since: number;
   /** Channels of instances that get the whole set. */
   readonly askers: Set<string>;
@@ -25,18 +25,18 @@ export class Subscriptions {
   private pending = nothing();
   private sending = nothing();
 
-  /** A tenant was loaded. True where it was not there yet. */
+  /** Adds a tenant. True where it was not there yet. */
   add(tenantId: string): boolean {
     return this.set.add(bucketOf(tenantId));
   }
 
-  /** The others are to be told of this tenant, which was read after `since`, ms. */
+  /** The others are to be told of this tenant, whose changes count from `since` on, ms. */
   tell(tenantId: string, since: number): void {
     this.pending.added.push(bucketOf(tenantId));
     this.pending.since = Math.min(this.pending.since, since);
   }
 
-  /** Begins anew, without those that are not loaded any more. */
+  /** Begins anew, without those whose sockets are gone. */
   renew(tenants: Iterable<string>): void {
     this.set = new TenantSet();
     for (const tenantId of tenants) this.set.add(bucketOf(tenantId));

@@ -218,7 +218,10 @@ export class Actor implements CommitSink {
   open(socket: SocketPort): Session | ErrorName {
     if (this.retired) return 'unavailable';
     this.usedAt = this.ports.clock.now();
-    return admit(this.tenant, socket);
+    const session = admit(this.tenant, socket);
+    // Its hello asks for the head: what was written until now comes with that.
+    if (this.sessionCount === 1) this.ports.announcer.subscribe(this.tenantId, this.usedAt);
+    return session;
   }
 
   hello(session: Session, frame: { since: number; epoch: string | null; acks: boolean }): void {

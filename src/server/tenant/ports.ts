@@ -133,8 +133,8 @@ export interface SocketPort {
 
 /**
  * Between these times, ms, whatever another instance notified was received here, in order: what was read from the
- * database after `since` and is not told to be older is the state of `until`. For a tenant that was just loaded what was written meanwhile may come
- * some seconds later. Empty while nothing was heard yet.
+ * database after `since` and is not told to be older is the state of `until`. That is so of its devices, bins and
+ * state, and where it has a socket here of its items. Empty while nothing was heard yet.
  */
 export interface Heard {
   readonly since: number;
@@ -148,7 +148,7 @@ export interface ChangeAnnouncer {
   announce(tenantId: string, head: number, generation: number): void;
   /** Rows of one transaction in version order, for whoever subscribes. Their bytes are copied where they are kept. */
   publish(tenantId: string, rows: readonly ItemRow[], position: Position): void;
-  /** The tenant is loaded, and was read after `since`, ms: other instances are to send here what they wrote since then. */
+  /** The tenant's first socket was opened: other instances are to send here what they write from `since` on, ms. */
   subscribe(tenantId: string, since: number): void;
 }
 

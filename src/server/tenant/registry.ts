@@ -151,7 +151,6 @@ export class TenantRegistry {
     const actor = new Actor(snapshot, epoch, this.ports);
     actor.compared(begun);
     this.actors.set(tenantId, actor);
-    this.options.announcer.subscribe(tenantId, begun);
     return actor;
   }
 
@@ -178,7 +177,7 @@ export class TenantRegistry {
     else this.hintLoading(tenantId, head, generation);
   }
 
-  /** What is being read may be older than the hint, and the next one may be far. */
+  /** What is being read may be older than this: a device that was revoked would be let in until the next comparison. */
   private hintLoading(tenantId: string, head: number, generation: number): void {
     this.loading.underWay(tenantId)?.then(
       (actor) => actor?.headHint(head, generation),
