@@ -148,7 +148,7 @@ t.test('INST-52: where the socket came too long ago for that, heads are compared
   a.feed.publish('other', rowsOf(1, 40), { summary: { version: 1, itemCount: 1, versionSum: 1 }, generation: 1 });
   a.clock.advance(COALESCE_MS);
   const before = b.gaps.all.length;
-  b.feed.subscribe('tenant', b.clock.now() - 16_000);
+  b.feed.subscribe('tenant', b.clock.now() - 21_000);
   b.clock.advance(50);
   b.clock.advance(COALESCE_MS);
   await until('a answers', () => {
