@@ -253,6 +253,34 @@ t.test('INST-45: what was notified before a heartbeat that came back is here, an
   t.equal(a.feed.heard.until, last);
 });
 
+t.test('INST-45: where heartbeats come late, they are overdue four times as late as the last one came', async (t) => {
+  const { url, instance } = await world(t);
+  const proxy = await TcpProxy.before(t, url);
+  const a = instance('a', proxy.through(url));
+  await a.feed.start();
+  await until('the heartbeat is back', () => a.feed.heard.until === a.clock.now());
+  const begun = a.gaps.all.length;
+  const late = async (ms: number): Promise<void> => {
+    proxy.freeze();
+    await a.beat();
+    const sent = a.clock.now();
+    a.clock.advance(ms);
+    proxy.thaw();
+    await until('it is back', () => a.feed.heard.until === sent);
+  };
+  await late(740);
+  await late(2_900);
+  t.equal(a.gaps.all.length, begun, 'later by and by is no gap');
+  proxy.freeze();
+  await a.beat();
+  a.clock.advance(3_999);
+  t.equal(a.gaps.all.length, begun);
+  a.clock.advance(4_000);
+  t.equal(a.gaps.all.length, begun, 'the next heartbeat changes nothing');
+  a.clock.advance(1);
+  t.equal(a.gaps.all.length, begun + 1, 'eight seconds are the most');
+});
+
 for (const again of [false, true])
   t.test(
     `INST-49: an instance whose link carries nothing ends nevertheless${again ? ', nor does another link' : ''}`,

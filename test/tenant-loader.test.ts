@@ -53,6 +53,38 @@ t.test('the directory reads many tenants at once', async (t) => {
   t.equal((snapshot?.bins[1]?.view?.['meta'] as Uint8Array).length, 4_096);
 });
 
+t.test(
+  'devices that come one by one share statements where they come fast, and a single one does not wait',
+  async (t) => {
+    const { a, clock } = await newWorld(t);
+    const id = ulid();
+    await a.pool.query('INSERT INTO tenants (id, created_at, head) VALUES ($1, 1, 3)', [id]);
+    let statements = 0;
+    const query = a.pool.query.bind(a.pool) as (...args: unknown[]) => unknown;
+    Object.assign(a.pool, { query: (...args: unknown[]) => (statements++, query(...args)) });
+    for (let n = 0; n < 40; n++) await a.directory.head(id);
+    t.equal(statements, 40, 'forty at once');
+    await a.directory.head(id);
+    await nextTurn();
+    const late = Promise.all([a.directory.head(id), nextTurn().then(async () => a.directory.head(id))]);
+    await nextTurn();
+    await nextTurn();
+    t.equal(statements, 41);
+    clock.advance(25);
+    await late;
+    t.equal(statements, 42, 'those of 25 ms share one');
+    await nextTurn();
+    clock.advance(1_000);
+    clock.advance(-3_600_000);
+    await a.directory.head(id);
+    await nextTurn();
+    const next = a.directory.head(id);
+    clock.advance(25);
+    await next;
+    t.equal(statements, 44, 'where the clock was set back no longer');
+  },
+);
+
 t.test('INST-02: a comparison is answered with what is news, and with who is gone', async (t) => {
   const { a } = await newWorld(t);
   const [behind = '', old = '', same = '', ahead = '', gone = ''] = Array.from({ length: 5 }, () => ulid());

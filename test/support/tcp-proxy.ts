@@ -83,6 +83,14 @@ export class TcpProxy {
     }
   }
 
+  /** Frozen connections carry again, also what was sent meanwhile. */
+  thaw(): void {
+    for (const [client, server] of this.pairs) {
+      client.pipe(server);
+      server.pipe(client);
+    }
+  }
+
   /** From now on every connection, new ones too, is open and carries nothing; or all works again, for new ones. */
   swallow(swallowing: boolean): void {
     this.mute = swallowing;

@@ -50,6 +50,11 @@ const SLOW_MS = HEAD_COMPARE_MS;
 /** Between two heartbeats, ms; and how long after its statement one may come until notifications count as lost. */
 const BEAT_MS = HEAD_COMPARE_MS - 1_000;
 const BACK_MS = 750;
+/** Where heartbeats come late, so many times as late as the last one; and the longest that is waited for one, ms. */
+const BACK_TIMES = 4;
+const BACK_MAX_MS = 8_000;
+/** Own heartbeats that are recognized when they come back. */
+const AWAITED_MAX = 8;
 /** An instance without a heartbeat for this time, ms, may have died without announcing its last changes. */
 const SILENT_MS = 9_000;
 /** After this time, ms, it counts as gone, and so do its sockets. */
@@ -86,6 +91,14 @@ interface Registered {
   readonly asked_at: number | null;
   readonly ms: number;
   readonly alone: boolean;
+}
+
+/** An own heartbeat. */
+interface Beat {
+  readonly number: number;
+  readonly at: number;
+  /** When its statement was answered. */
+  answeredAt?: number;
 }
 
 /** What the feed is made of. */
@@ -134,8 +147,12 @@ export class ChangeFeed implements ChangeAnnouncer {
   private readonly flushing = new SingleFlight(() => this.flush());
   private readonly beating = new SingleFlight(() => this.beat());
   private unheard = 0;
-  /** The last heartbeat. */
-  private sent = { beat: 0, at: -Infinity };
+  /** Heartbeats so far. */
+  private beats = 0;
+  /** The last ones, as far as they did not come back. */
+  private readonly awaited: Beat[] = [];
+  /** How long after its statement the last one came that came back, ms. */
+  private returnMs = 0;
   private heardBetween: Heard = { since: Infinity, until: -Infinity };
   /** True while the last heartbeat is overdue: subscriptions may not arrive here. */
   private overdue = false;
@@ -237,7 +254,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private flushSoon(): void {
-    if (this.flushTimer !== undefined) return;
+    if (this.flushTimer !== undefined || this.closed) return;
     const { clock } = this.options;
     const since = Math.abs(clock.now() - this.flushedAt);
     this.flushTimer = clock.setTimer(Math.max(0, COALESCE_MS - since), () => {
@@ -315,9 +332,15 @@ export class ChangeFeed implements ChangeAnnouncer {
   private onOwn({ beat }: Notice): void {
     if (beat === undefined) return;
     this.unheard = 0;
-    if (beat !== this.sent.beat) return;
-    this.heardBetween = { ...this.heardBetween, until: this.sent.at };
+    const sent = this.awaited.findIndex(({ number }) => number === beat);
+    const [found] = this.awaited.splice(0, sent + 1).slice(-1);
+    if (found === undefined) return;
+    this.backTimer?.cancel();
+    this.backTimer = undefined;
+    this.returnMs = Math.max(0, this.options.clock.now() - (found.answeredAt ?? Infinity));
+    this.heardBetween = { ...this.heardBetween, until: found.at };
     this.overdue = false;
+    this.expectBack();
   }
 
   private onOther(notice: Notice): void {
@@ -389,9 +412,11 @@ export class ChangeFeed implements ChangeAnnouncer {
   private async beat(): Promise<void> {
     if (this.closed) return;
     this.reported = false;
-    this.sent = { beat: this.sent.beat + 1, at: this.options.clock.now() };
+    const beat: Beat = { number: ++this.beats, at: this.options.clock.now() };
+    if (this.awaited.push(beat) > AWAITED_MAX) this.awaited.shift();
     try {
       await this.registerNow();
+      beat.answeredAt = this.options.clock.now();
       this.expectBack();
       this.renewSubscriptions();
       // Not awaited: it may take until the network is back, and heartbeats have to continue.
@@ -404,16 +429,16 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /**
-   * A heartbeat that does not come back: until the next one what is known is compared with the database. One whose
-   * statement takes long says nothing of that: a database that is busy would get still more to do.
+   * A heartbeat that does not come back: until the next one what is known is compared with the database. That its
+   * statement takes long says nothing of that, nor that it comes late where the one before did: a database or a machine
+   * that is busy would get still more to do.
    */
   private expectBack(): void {
     const { clock, onGap } = this.options;
-    const { at } = this.sent;
-    this.backTimer?.cancel();
-    if (this.closed || this.heardBetween.until >= at) return;
-    this.backTimer = clock.setTimer(BACK_MS, () => {
-      if (this.heardBetween.until >= at) return;
+    if (this.closed || !this.awaited.some(({ answeredAt }) => answeredAt !== undefined)) return;
+    const patience = Math.min(BACK_MAX_MS, Math.max(BACK_MS, BACK_TIMES * this.returnMs));
+    this.backTimer ??= clock.setTimer(patience, () => {
+      this.backTimer = undefined;
       if (!this.overdue) this.hintRecent();
       this.overdue = true;
       onGap();
@@ -428,7 +453,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     const { instanceId } = this.options;
     const beat = {
       from: instanceId,
-      beat: this.sent.beat,
+      beat: this.beats,
       ...(untold ? { untold } : {}),
     } satisfies Notice;
     const { rows } = await this.options.pool
@@ -446,7 +471,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     const others = found.others.length;
     const appeared = this.others === 0 && others > 0;
     // One that was not heard of: since the last heartbeat nothing may have been announced to it.
-    if (others > this.others && this.sent.beat > 1) this.untold = true;
+    if (others > this.others && this.beats > 1) this.untold = true;
     this.others = others;
     for (const id of found.others) this.noteOther(id);
     if (found.silent !== null && found.silent !== this.silent) this.options.onGap();

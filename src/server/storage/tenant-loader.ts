@@ -29,12 +29,32 @@ const STORM = 16;
 const STORM_GROWTH = 4;
 const STORM_PAUSE_MS = 55;
 const STORM_PAUSES = 2;
+/**
+ * Statements a second for devices that come one by one, after as many at once. A thousand that are sent here by an
+ * instance that is drained would cost one each; now those of a moment share one.
+ */
+const STATEMENTS_PER_S = 40;
+const SPACING_MS = 1_000 / STATEMENTS_PER_S;
+
+/** The pause after a statement, ms, where statements come faster than that (GCRA). */
+class Spacing {
+  /** The time, ms, up to which the statements so far were due. */
+  private dueAt = -Infinity;
+
+  pause(now: number): number {
+    this.dueAt = Math.max(this.dueAt, now - 1_000) + SPACING_MS;
+    // At most that, also where the clock was set back.
+    return Math.min(SPACING_MS, Math.max(0, this.dueAt - now));
+  }
+}
+
+const wait = (clock: Clock, ms: number): Promise<void> => new Promise((resolve) => void clock.setTimer(ms, resolve));
 
 async function waitForMore(waiting: () => number, clock: Clock): Promise<void> {
   let grown = STORM_GROWTH;
   for (let pause = 0; pause < STORM_PAUSES && grown >= STORM_GROWTH; pause++) {
     const before = waiting();
-    await new Promise<void>((resolve) => void clock.setTimer(STORM_PAUSE_MS, resolve));
+    await wait(clock, STORM_PAUSE_MS);
     // On a busy machine timers fire before pending input is read.
     await nextTurn();
     grown = waiting() - before;
@@ -162,8 +182,13 @@ export class PostgresTenantLoader implements TenantLoader {
     clock: Clock,
   ) {
     this.reloads = new Batcher(BATCH_MAX, (loads) => this.read(loads, clock.now()));
+    const spacing = new Spacing();
     this.arrivals = new Batcher(HEADS_MAX, (loads) => this.read(loads, clock.now()), {
-      pause: (asked, waiting) => (asked < STORM ? undefined : waitForMore(waiting, clock)),
+      pause: (asked, waiting) => {
+        const ms = spacing.pause(clock.now());
+        if (asked >= STORM) return waitForMore(waiting, clock);
+        return ms > 0 ? wait(clock, ms) : undefined;
+      },
     });
   }
 
