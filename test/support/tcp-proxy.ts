@@ -53,7 +53,7 @@ export class TcpProxy {
     const pair = [client, server] as const;
     this.pairs.add(pair);
     for (const [from, to] of [pair, [server, client] as const]) {
-      from.pipe(to);
+      from.setNoDelay().pipe(to);
       from.on('error', () => to.destroy());
       from.on('close', () => {
         to.destroy();
