@@ -39,7 +39,7 @@ t.test('METRIC-01 METRIC-02 METRIC-03: what is counted', async (t) => {
   for (const secret of [...ids, first.token, second.token, server.tenantId, '127.0.0.1'])
     t.notOk(text.includes(secret));
   const two = await runServer(t, { database: { url: server.databaseUrl } });
-  await server.wire.get('/me', { token: first.token });
+  await (await two.wire.connect({ token: second.token })).hello();
   await until('a notification', async () => {
     await mustWrite(server.wire, first, newItem(ids));
     return valueOf(await scrape(), 'service_notifications_total{direction="sent"}') >= 1;

@@ -3,11 +3,15 @@ import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import type { WithTeardown } from './postgres.js';
 
+/** Of what the servers say, so much is remembered. */
+const LAST_BYTES = 65_536;
+
 export class TcpProxy {
   private readonly pairs = new Set<readonly [Socket, Socket]>();
   private refusing = false;
   private mute = false;
   private readonly swallowed = new Set<Socket>();
+  private lastBytes = '';
   private readonly server: Server;
 
   private constructor(
@@ -50,6 +54,7 @@ export class TcpProxy {
       return;
     }
     const server = connect(this.targetPort, this.host);
+    server.on('data', (bytes) => (this.lastBytes = (this.lastBytes + bytes.toString('latin1')).slice(-LAST_BYTES)));
     const pair = [client, server] as const;
     this.pairs.add(pair);
     for (const [from, to] of [pair, [server, client] as const]) {
@@ -81,6 +86,11 @@ export class TcpProxy {
     for (const pair of this.pairs) {
       for (const socket of pair) socket.unpipe().pause();
     }
+  }
+
+  /** Whether the server has said this of late, in one or several pieces. */
+  carried(text: string): boolean {
+    return this.lastBytes.includes(text);
   }
 
   /** Frozen connections carry again, also what was sent meanwhile. */

@@ -99,6 +99,7 @@ interface Beat {
   readonly at: number;
   /** When its statement was answered. */
   answeredAt?: number;
+  overdue?: true;
 }
 
 /** What the feed is made of. */
@@ -335,12 +336,9 @@ export class ChangeFeed implements ChangeAnnouncer {
     const sent = this.awaited.findIndex(({ number }) => number === beat);
     const [found] = this.awaited.splice(0, sent + 1).slice(-1);
     if (found === undefined) return;
-    this.backTimer?.cancel();
-    this.backTimer = undefined;
     this.returnMs = Math.max(0, this.options.clock.now() - (found.answeredAt ?? Infinity));
     this.heardBetween = { ...this.heardBetween, until: found.at };
     this.overdue = false;
-    this.expectBack();
   }
 
   private onOther(notice: Notice): void {
@@ -435,13 +433,18 @@ export class ChangeFeed implements ChangeAnnouncer {
    */
   private expectBack(): void {
     const { clock, onGap } = this.options;
-    if (this.closed || !this.awaited.some(({ answeredAt }) => answeredAt !== undefined)) return;
+    const next = this.awaited.find(({ answeredAt, overdue }) => answeredAt !== undefined && !overdue);
+    if (this.closed || next?.answeredAt === undefined || this.backTimer !== undefined) return;
     const patience = Math.min(BACK_MAX_MS, Math.max(BACK_MS, BACK_TIMES * this.returnMs));
-    this.backTimer ??= clock.setTimer(patience, () => {
+    this.backTimer = clock.setTimer(next.answeredAt + patience - clock.now(), () => {
       this.backTimer = undefined;
-      if (!this.overdue) this.hintRecent();
-      this.overdue = true;
-      onGap();
+      if (this.awaited.includes(next)) {
+        next.overdue = true;
+        if (!this.overdue) this.hintRecent();
+        this.overdue = true;
+        onGap();
+      }
+      this.expectBack();
     });
   }
 
