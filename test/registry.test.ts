@@ -141,6 +141,13 @@ t.test('INST-50: it waits 30 s at most, and not at all after one that failed', a
   away = false;
   await registry.compareHeads();
   t.equal(asked.length, 3);
+  clock.advance(30_000);
+  away = true;
+  await registry.compareHeads();
+  t.equal(faults.length, 2);
+  away = false;
+  clock.advance(4_000);
+  await until('the one that failed is repeated', () => asked.length === 5);
   await registry.close();
 });
 

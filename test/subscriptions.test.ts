@@ -159,6 +159,28 @@ t.test('INST-52: where the socket came too long ago for that, heads are compared
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
+t.test(
+  'INST-52: a socket that comes while nobody else seems to be there is told of when it turns out otherwise',
+  async (t) => {
+    const { a, b, pool } = await pair(t);
+    await acquainted(a, b);
+    await pool.query("UPDATE instances SET seen_at = seen_at - 16000 WHERE id = 'a'");
+    await b.beat();
+    t.notOk(b.feed.othersUp);
+    b.feed.subscribe('tenant', b.clock.now());
+    publish(a, 3, 40);
+    await a.beat();
+    await b.beat();
+    t.ok(b.feed.othersUp);
+    await until('it is sent, and a answers', () => {
+      b.clock.advance(COALESCE_MS);
+      a.clock.advance(COALESCE_MS);
+      return b.hints.all.length > 0;
+    });
+    t.strictSame(b.hints.all, [['tenant', 3, 1]]);
+  },
+);
+
 t.test('INST-52: a subscription whose statement failed is sent again', async (t) => {
   const { a, b } = await pair(t);
   await acquainted(a, b);

@@ -176,6 +176,35 @@ t.test(
   },
 );
 
+t.test('INST-55: what a commit has done whose answer was lost is found, and told to all', async (t) => {
+  const lanes: CommitLanes = {
+    arenaOf: () => arena,
+    submit: (change, sink) => {
+      setting.log.apply([change]);
+      sink.failed([change], unavailable());
+      sink.settled();
+    },
+  };
+  const setting = new Setting({ lanes });
+  setting.devices = [1, 2];
+  setting.registry.start();
+  const actor = await setting.actor();
+  const ears = await listen(actor, 2);
+  const one = writeOf({ inline: inline('one', [deviceId(1), deviceId(2)]) });
+  t.equal(await refusal(write(actor, one, deviceId(1))), 'unavailable');
+  t.strictSame(ears.versions, []);
+  setting.clock.advance(4_000);
+  await ears.until(() => ears.versions.length > 0);
+  t.strictSame(ears.versions, [1]);
+  t.strictSame(setting.announced, [['tenant', 1, 1]]);
+  await until('nothing is news', () => {
+    setting.clock.advance(4_000);
+    return !actor.heldUp;
+  });
+  t.equal(setting.announced.length, 1);
+  await setting.registry.close();
+});
+
 t.test('a socket that throws takes nothing from the others', async (t) => {
   const setting = new Setting();
   setting.devices = [1, 2, 3];

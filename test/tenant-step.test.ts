@@ -73,6 +73,18 @@ t.test('pushes go out before the answer, and the answer only after the commit', 
   t.end();
 });
 
+t.test('INST-55: what is stored already when it is written again is told anew, as a head', (t) => {
+  const world = new World();
+  world.write(text(1));
+  world.commitAll();
+  const before = world.hints.length;
+  const again = world.write(text(1));
+  world.commitAll();
+  t.equal(again.replies, 1);
+  t.strictSame(world.hints.slice(before), [{ head: 1, generation: 1 }]);
+  t.end();
+});
+
 t.test('INST-04: hints that come twice, late or out of order read nothing twice', (t) => {
   const world = new World();
   const { witness } = world.connect(1);

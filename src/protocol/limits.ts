@@ -116,5 +116,8 @@ export const UNSENT_MAX = 128 * 1024 * 1024;
 /** Unsent bytes of one socket; more than a page of a replay or a commit leaves unsent. */
 export const SOCKET_UNSENT_MAX = 2 * 1024 * 1024;
 
-/** The most that a lost notification delays a change, ms: within it an instance notices, and compares heads. */
+/**
+ * The most that a lost notification delays a change, ms: within it an instance notices, and compares heads. On a machine or
+ * a database that is too busy for that it takes longer (rules INST-45, INST-50).
+ */
 export const HEAD_COMPARE_MS = 5_000;

@@ -62,6 +62,8 @@ export const SEEN_MS = 15_000;
 /** Own heartbeats that may be missed before this instance makes a new subscriber. */
 const UNHEARD_MAX = 3;
 const FORGET_MS = 10 * 60_000;
+/** Heads that are told to everybody; where there are more, heads are compared. */
+const RECENT_TOLD_MAX = 1_000;
 
 /** What an instance says of itself, for the operator. */
 export interface Standing {
@@ -99,7 +101,8 @@ interface Beat {
   readonly at: number;
   /** When its statement was answered. */
   answeredAt?: number;
-  overdue?: true;
+  /** It did not come back in time. */
+  missed?: true;
 }
 
 /** What the feed is made of. */
@@ -145,6 +148,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private flushTimer: Timer | undefined;
   private beatTimer: Timer | undefined;
   private backTimer: Timer | undefined;
+  /** The heartbeat for which that timer waits. */
+  private backOf: Beat | undefined;
   private readonly flushing = new SingleFlight(() => this.flush());
   private readonly beating = new SingleFlight(() => this.beat());
   private unheard = 0;
@@ -182,6 +187,11 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.queue = new NoticeQueue(instanceId, (count) => meter?.notified('sent', count));
   }
 
+  /** No other instance has been up of late. */
+  private get alone(): boolean {
+    return this.others === 0 && this.peers.size === 0;
+  }
+
   /** True while another instance is known to be up. */
   get othersUp(): boolean {
     return this.others > 0;
@@ -209,15 +219,15 @@ export class ChangeFeed implements ChangeAnnouncer {
    * that fails, the other instances compare heads after the next heartbeat.
    */
   announce(tenantId: string, head: number, generation: number): void {
-    if (this.others > 0) this.hint(CHANNEL, [tenantId, head, generation]);
+    if (!this.alone) this.hint(CHANNEL, [tenantId, head, generation]);
   }
 
-  /** Tells the subscribers of the tenant, with the rows themselves where they fit. */
+  /** Tells the subscribers of the tenant, with the rows themselves where there are any and they fit. */
   publish(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): void {
-    if (this.others === 0 || this.closed) return;
+    if (this.alone || this.closed) return;
     const hint: Hint = [tenantId, summary.version, generation];
     const subscribers = this.peers.subscribers(this.recent.note(hint, this.options.clock.now()));
-    const pieces = subscribers.length > 0 ? encodeRows(rows, summary) : undefined;
+    const pieces = subscribers.length > 0 && rows.length > 0 ? encodeRows(rows, summary) : undefined;
     for (const id of subscribers) {
       const channel = channelOf(id);
       if (pieces === undefined || !this.queue.carry(channel, tenantId, generation, pieces)) this.hint(channel, hint);
@@ -235,16 +245,19 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   /** Changes may not have been told to all who subscribe: their heads are told to everybody. */
   private hintRecent(): void {
-    if (this.others === 0) return;
-    if (!this.recent.reaches(this.heardBetween.until)) this.untold = true;
-    for (const { hint } of this.recent.all()) this.hint(CHANNEL, hint);
+    if (this.alone) return;
+    const now = this.options.clock.now();
+    const recent = [...this.recent.all(now)];
+    if (recent.length > RECENT_TOLD_MAX || !this.recent.reaches(this.heardBetween.until - SLOW_MS)) this.untold = true;
+    else for (const { hint } of recent) this.hint(CHANNEL, hint);
   }
 
   /** Subscribes to what other instances write of a tenant from `since` on, ms. */
   subscribe(tenantId: string, since: number): void {
-    // Whoever appears asks for all of them.
-    if (!this.subscriptions.add(tenantId) || this.others === 0 || this.closed) return;
+    if (!this.subscriptions.add(tenantId) || this.closed) return;
+    // Also where no other is known: one that has stood still knows this one, and does not ask.
     this.subscriptions.tell(tenantId, since);
+    if (this.others === 0) return;
     const { clock } = this.options;
     const interval = Math.min(SUBSCRIBE_MS * this.others, SUBSCRIBE_MAX_MS);
     const passed = Math.abs(clock.now() - this.subscriptionsSentAt);
@@ -369,11 +382,13 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** What this instance published after the sockets were opened, and before this arrived, did not go there. */
   private noteSubscriptions({ from, parts, added, late }: Notice): void {
     if (parts === undefined && added === undefined) return;
-    const missed = [...this.recent.all()].filter(({ bucket }) => !this.peers.subscribes(from, bucket));
+    const missed = [...this.recent.all(this.options.clock.now())].filter(
+      ({ bucket }) => !this.peers.subscribes(from, bucket),
+    );
     this.peers.subscribe(from, { parts, added });
     for (const { hint, bucket } of missed) if (this.peers.subscribes(from, bucket)) this.hint(channelOf(from), hint);
-    // Notified after the last own heartbeat that was heard.
-    if (late === undefined || this.recent.reaches(this.heardBetween.until - late)) return;
+    // It was sent after the last own heartbeat that came back, so its sockets were opened at most `late` before that.
+    if (late === undefined || this.recent.reaches(this.heardBetween.until - late - SLOW_MS)) return;
     this.queue.notice(channelOf(from), { untold: true });
     this.flushSoon();
   }
@@ -400,6 +415,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private setBeatTimer(): void {
+    if (this.closed) return;
     this.beatTimer = this.options.clock.setTimer(BEAT_MS, () => {
       this.setBeatTimer();
       // One at a time, and at most one more after it: while the database is slow they must not pile up.
@@ -433,19 +449,24 @@ export class ChangeFeed implements ChangeAnnouncer {
    */
   private expectBack(): void {
     const { clock, onGap } = this.options;
-    const next = this.awaited.find(({ answeredAt, overdue }) => answeredAt !== undefined && !overdue);
-    if (this.closed || next?.answeredAt === undefined || this.backTimer !== undefined) return;
+    const next = this.awaited.find(({ answeredAt, missed }) => answeredAt !== undefined && !missed);
+    if (this.closed || next?.answeredAt === undefined) return;
+    if (this.backTimer !== undefined && this.backOf === next) return;
+    this.backTimer?.cancel();
     const patience = Math.min(BACK_MAX_MS, Math.max(BACK_MS, BACK_TIMES * this.returnMs));
-    this.backTimer = clock.setTimer(next.answeredAt + patience - clock.now(), () => {
+    // Not longer, also where the clock was set back.
+    const left = Math.min(patience, next.answeredAt + patience - clock.now());
+    this.backTimer = clock.setTimer(left, () => {
       this.backTimer = undefined;
       if (this.awaited.includes(next)) {
-        next.overdue = true;
+        next.missed = true;
         if (!this.overdue) this.hintRecent();
         this.overdue = true;
         onGap();
       }
       this.expectBack();
     });
+    this.backOf = next;
   }
 
   /** By the database's clock: instances' clocks may differ. */
@@ -518,7 +539,7 @@ const REGISTER = `
   SELECT mine.fresh, mine.drain_asked_at AS asked_at, coalesce(mine.drain_ms, 0) AS ms,
     coalesce(mine.drain_alone, false) AS alone, o.others, o.silent
   FROM mine, told, (
-    SELECT coalesce(array_agg(i.id), '{}') AS others, min(i.seen_at) FILTER (WHERE i.seen_at < now.ms - ${SILENT_MS}) AS silent
+    SELECT coalesce(array_agg(i.id), '{}') AS others, max(i.seen_at) FILTER (WHERE i.seen_at < now.ms - ${SILENT_MS}) AS silent
     FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
   ) AS o`;
 

@@ -26,12 +26,16 @@ export class RecentHeads {
     const bucket = this.heads.get(tenantId)?.bucket ?? bucketOf(tenantId);
     this.heads.delete(tenantId);
     this.heads.set(tenantId, { hint, bucket, at: now });
+    this.evict(now);
+    return bucket;
+  }
+
+  private evict(now: number): void {
     for (const [id, { at }] of this.heads) {
       if (at > now - KEPT_MS && this.heads.size <= TENANTS_MAX) break;
       this.heads.delete(id);
       this.completeSince = Math.max(this.completeSince, at);
     }
-    return bucket;
   }
 
   /** Whether all that was published after this time, ms, is here. */
@@ -39,7 +43,8 @@ export class RecentHeads {
     return since >= this.completeSince;
   }
 
-  all(): Iterable<{ readonly hint: Hint; readonly bucket: number }> {
+  all(now: number): Iterable<{ readonly hint: Hint; readonly bucket: number }> {
+    this.evict(now);
     return this.heads.values();
   }
 }

@@ -60,6 +60,8 @@ export interface ActorPorts {
   readonly replays: ReplayQueue;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
+  /** An actor that was given up has committed: the one that was loaded since does not know of it. */
+  readonly onLate: (tenantId: string, position: Position) => void;
   /**
    * Undefined while the actor's last comparison with the database is fresh; else resolves with whether it is up to date
    * now.
@@ -81,7 +83,7 @@ export class Actor implements CommitSink {
   /** True while a lane reports a batch: replies wait until the pushes of every tenant are sent. */
   private telling = false;
   private owed: Answer[] | undefined;
-  /** True while a replay may be stalled until the database is reachable. */
+  /** True while a read has failed, or nobody knows what a commit has done: each tick compares it until nothing is news. */
   heldUp = false;
   /** A generation that was told at a time, ms, and is not read yet; the state is the database's of `asOf`. */
   private behind: { readonly generation: number; readonly at: number; readonly asOf: number } | undefined;
@@ -291,6 +293,7 @@ export class Actor implements CommitSink {
 
   failed(changes: readonly Change[], error: Error): void {
     this.telling = true;
+    this.heldUp = true;
     this.post({ kind: 'failed', changes, error });
   }
 
@@ -375,6 +378,7 @@ export class Actor implements CommitSink {
       case 'close':
         return effect.session.port.close(effect.code, effect.reason);
       case 'publish':
+        if (this.retired) this.ports.onLate(this.tenantId, effect.position);
         return this.ports.announcer.publish(this.tenantId, effect.rows, effect.position);
       case 'purge-keys':
         return this.ports.purger.purge(this.tenantId, effect.deviceId);
@@ -454,6 +458,7 @@ export class Actor implements CommitSink {
         this.post({ kind: 'gap', page });
       },
       (error: unknown) => {
+        this.heldUp = true;
         this.post({ kind: 'gap-failed' });
         this.ports.onFault(error, this.tenantId);
       },

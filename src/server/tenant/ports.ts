@@ -134,7 +134,7 @@ export interface SocketPort {
 /**
  * Between these times, ms, whatever another instance notified was received here, in order: what was read from the
  * database after `since` and is not told to be older is the state of `until`. That is so of its devices, bins and
- * state, and where it has a socket here of its items. Empty while nothing was heard yet.
+ * state; of its items a socket that was just opened may hear some seconds later. Empty while nothing was heard yet.
  */
 export interface Heard {
   readonly since: number;

@@ -36,7 +36,7 @@ const COMPARE_REST = 9;
 /** The longest such rest, ms. */
 const COMPARE_REST_MAX_MS = 30_000;
 
-export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'replays'> {
+export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'onLate' | 'ring' | 'replays'> {
   readonly clock: Clock;
   /** The epoch of the database as it is known now. */
   readonly epoch: () => string;
@@ -62,6 +62,8 @@ export class TenantRegistry {
   /** Until this time, ms, the database rests from comparisons of all. */
   private restUntil = -Infinity;
   private restTimer: Timer | undefined;
+  /** A comparison of all that failed has found nothing: it is repeated soon, and at once where the database is back. */
+  private retryTimer: Timer | undefined;
   private closed = false;
 
   constructor(private readonly options: RegistryOptions) {
@@ -83,6 +85,7 @@ export class TenantRegistry {
       purger,
       onFault,
       onBroken,
+      onLate: (tenantId, { summary, generation }) => this.headHint(tenantId, summary.version, generation),
       ring,
       replays: turns,
       clock,
@@ -110,6 +113,7 @@ export class TenantRegistry {
     this.closed = true;
     this.timer?.cancel();
     this.restTimer?.cancel();
+    this.retryTimer?.cancel();
     await this.reads.done();
   }
 
@@ -180,7 +184,7 @@ export class TenantRegistry {
   /** What is being read may be older than this: a device that was revoked would be let in until the next comparison. */
   private hintLoading(tenantId: string, head: number, generation: number): void {
     this.loading.underWay(tenantId)?.then(
-      (actor) => actor?.headHint(head, generation),
+      (actor) => (this.closed ? undefined : actor?.headHint(head, generation)),
       // Whoever loads it is told.
       () => undefined,
     );
@@ -252,8 +256,11 @@ export class TenantRegistry {
   private async compareAll(): Promise<void> {
     const { clock } = this.options;
     const begun = clock.now();
-    // One that failed found nothing, and says of the database that it was away: it is repeated once that is back.
-    if (!(await this.compareThose([...this.actors.values()]))) return;
+    this.retryTimer?.cancel();
+    if (!(await this.compareThose([...this.actors.values()]))) {
+      if (!this.closed) this.retryTimer = clock.setTimer(TICK_MS, () => void this.compareHeads());
+      return;
+    }
     const rest = Math.min(COMPARE_REST_MAX_MS, COMPARE_REST * (clock.now() - begun));
     this.restUntil = clock.now() + rest;
   }
@@ -304,6 +311,8 @@ export class TenantRegistry {
       else if (position.generation <= actor.generation) {
         actor.compared(begun);
         actor.headHint(position.head, position.generation);
+        // A commit of which this instance does not know what it has done was told to nobody.
+        if (actor.heldUp) this.options.announcer.announce(actor.tenantId, position.head, position.generation);
       } else {
         unknown.add(actor);
         // The actor reports a failure to `onFault`; until a reload succeeds no request is judged by its state.

@@ -37,7 +37,7 @@ export function step(state: TenantState, message: Message, now: number): Effect[
     case 'gap':
       return onGap(state, message.page);
     case 'gap-failed':
-      // The next head hint or comparison, at most 5 s away, tries again.
+      // The next head hint or comparison tries again.
       state.gapReading = false;
       return [];
     case 'hello':
@@ -227,8 +227,10 @@ export function onCommitted(state: TenantState, message: Extract<Message, { kind
   const rows = applied.map(rowOf);
   // An actor that was dropped since may have committed changes after these.
   const effects = [...onRows(state, rows, summary), ...noticeHead(state, summary.version)];
-  // Before the replies, which release the rows' bytes.
-  if (rows.length > 0) effects.push({ kind: 'publish', rows, position: { summary, generation: message.generation } });
+  // Before the replies, which release the rows' bytes. What was stored before may not have been told: its answer was lost.
+  const told = changes.some(({ verdict }) => verdict === 'same');
+  if (rows.length > 0 || told)
+    effects.push({ kind: 'publish', rows, position: { summary, generation: message.generation } });
   for (const change of changes) {
     if (change.verdict === 'stale') state.waiting.push(change);
     else effects.push(answer(change));
