@@ -165,6 +165,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** True where an announcement was dropped or may have failed since the last heartbeat. */
   private untold = false;
   private others = 0;
+  /** No other instance has been up of late. */
+  private alone = true;
   /** As the database told of it last; see `Registered`. */
   private silent: number | null = null;
   /** When the last order to drain was given, by the database's clock. */
@@ -185,11 +187,6 @@ export class ChangeFeed implements ChangeAnnouncer {
       onFault,
     });
     this.queue = new NoticeQueue(instanceId, (count) => meter?.notified('sent', count));
-  }
-
-  /** No other instance has been up of late. */
-  private get alone(): boolean {
-    return this.others === 0 && this.peers.size === 0;
   }
 
   /** True while another instance is known to be up. */
@@ -372,6 +369,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private noteOther(id: string): void {
+    this.alone = false;
     if (!this.peers.seen(id, this.options.clock.now())) return;
     this.others = Math.max(this.others, this.peers.size);
     // Announcements that were made before this instance knew of it.
@@ -514,6 +512,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   private renewSubscriptions(): void {
     const now = this.options.clock.now();
     this.peers.forget(now - SEEN_MS);
+    this.alone = this.others === 0 && this.peers.size === 0;
     if (Math.abs(now - this.renewedAt) >= RENEW_MS) {
       this.renewedAt = now;
       this.subscriptions.renew(this.options.tenants());
