@@ -11,9 +11,9 @@
  *
  * Each instance subscribes to the tenants that have a socket there, and what is written of a tenant goes to its
  * subscribers alone, on a channel of their own: the change itself where it fits into a notification, else its head. A
- * subscription arrives a little after the socket was opened. So whoever receives one sends the heads that it has published of these
- * tenants in the last seconds (`recent`). Where it may have missed some itself, it tells its recent heads to everybody, and
- * goes on doing so until it has heard its heartbeat again.
+ * subscription arrives a little after the socket was opened. So whoever receives one sends the heads that it has
+ * published of these tenants in the last seconds (`recent`). Where it may have missed some itself, it tells its recent
+ * heads to everybody, and goes on doing so until it has heard its heartbeat again.
  */
 import type pg from 'pg';
 import type { Clock, Timer } from '../../protocol/clock.js';

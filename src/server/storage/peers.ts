@@ -3,6 +3,7 @@
  * set of hashes; where two tenants share one, an instance is sent changes that it ignores.
  */
 import { deflateRawSync, inflateRawSync } from 'node:zlib';
+import type { Notice } from './notice.js';
 
 /** With the sockets of 20,000 tenants on an instance one change in fourteen is sent there in vain. */
 const BUCKETS = 262_144;
@@ -62,12 +63,6 @@ interface Peer {
   readonly told: Set<number>;
 }
 
-/** What an instance says of its subscriptions; see `Notice`. */
-export interface Told {
-  readonly parts?: readonly (readonly [n: number, bits: string])[];
-  readonly added?: readonly number[];
-}
-
 export class Peers {
   private readonly peers = new Map<string, Peer>();
 
@@ -85,7 +80,7 @@ export class Peers {
   }
 
   /** Notes subscriptions of a known instance. */
-  subscribe(id: string, { parts = [], added = [] }: Told): void {
+  subscribe(id: string, { parts = [], added = [] }: Pick<Notice, 'parts' | 'added'>): void {
     const peer = this.peers.get(id);
     if (peer === undefined) return;
     for (const [n, bits] of parts) if (peer.subscriptions.setPart(n, bits)) peer.told.add(n);

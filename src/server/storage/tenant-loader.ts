@@ -31,7 +31,7 @@ const STORM_PAUSE_MS = 55;
 const STORM_PAUSES = 2;
 /**
  * Statements a second for devices that come one by one, after as many at once. A thousand that are sent here by an
- * instance that is drained would cost one each; now those of a moment share one.
+ * instance that is drained would cost one each; so those of a moment share one.
  */
 const STATEMENTS_PER_S = 40;
 const SPACING_MS = 1_000 / STATEMENTS_PER_S;

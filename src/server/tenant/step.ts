@@ -228,8 +228,7 @@ export function onCommitted(state: TenantState, message: Extract<Message, { kind
   // An actor that was dropped since may have committed changes after these.
   const effects = [...onRows(state, rows, summary), ...noticeHead(state, summary.version)];
   // Before the replies, which release the rows' bytes. What was stored before may not have been told: its answer was lost.
-  const told = changes.some(({ verdict }) => verdict === 'same');
-  if (rows.length > 0 || told)
+  if (rows.length > 0 || changes.some(({ verdict }) => verdict === 'same'))
     effects.push({ kind: 'publish', rows, position: { summary, generation: message.generation } });
   for (const change of changes) {
     if (change.verdict === 'stale') state.waiting.push(change);
