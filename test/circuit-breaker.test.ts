@@ -1,5 +1,5 @@
 /** Whether the database answers at all (reference, Operating). */
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { createPool, isConnectionLoss } from '../src/server/storage/database.js';
 import { CircuitBreaker } from '../src/server/storage/circuit-breaker.js';
 import { TestClock } from './support/clock.js';
@@ -68,11 +68,43 @@ t.test('DUR-07: a link of its own that breaks, a slow statement or a refusal is 
   t.same(told.all, []);
 });
 
-t.test('DUR-07: while a connection receives something, nothing is asked', async (t) => {
+/** A circuit breaker that never opens, and its clock. */
+async function closedWorld(t: Test) {
   const { url } = await testDatabase(t, 'empty');
   const proxy = await NamedProxy.before(t, url);
   const clock = new TestClock();
-  const breaker = new CircuitBreaker({ url: proxy.url, onChange: (reachable) => t.fail(String(reachable)), clock });
+  const onChange = (reachable: boolean): void => void t.fail(String(reachable));
+  return { proxy, clock, breaker: new CircuitBreaker({ url: proxy.url, onChange, clock }) };
+}
+
+t.test('DUR-07: an answer that comes slowly is waited for, and one that lies unread has come', async (t) => {
+  const { proxy, clock, breaker } = await closedWorld(t);
+  t.teardown(() => breaker.close());
+  proxy.holdBack('service-pulse');
+  breaker.start();
+  clock.advance(1_000);
+  await until('the check', () => proxy.count('service-pulse') === 1);
+  // To the two halves of the authentication, its end, and the statement.
+  for (let answers = 0; answers < 4; answers++) {
+    // So the one before was received.
+    await proxy.held();
+    await until('the watch is set', () => clock.waiting === 1);
+    clock.advance(3_999);
+    proxy.pass();
+  }
+  const over = (): Promise<void> => until('the check is over', () => clock.hasTimer(1_000));
+  await over();
+  clock.advance(1_000);
+  await proxy.held();
+  proxy.pass();
+  // As in a process that was suspended, before it could read.
+  clock.advance(60_000);
+  await over();
+  t.equal(proxy.count('service-pulse'), 1, 'on the same connection');
+});
+
+t.test('DUR-07: while a connection receives something, nothing is asked', async (t) => {
+  const { proxy, clock, breaker } = await closedWorld(t);
   const pool = createPool({ url: proxy.url, link: breaker.link, name: 'pool', onIdleError: () => undefined });
   t.teardown(async () => {
     await breaker.close();

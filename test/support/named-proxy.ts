@@ -22,6 +22,7 @@ function nameIn(packet: Buffer): string {
 export class NamedProxy {
   private readonly pairs = new Set<Pair>();
   private swallowing = false;
+  private heldBack: string | undefined;
   private readonly server: Server;
 
   private constructor(private readonly target: URL) {
@@ -68,6 +69,29 @@ export class NamedProxy {
     this.swallowing = swallowing;
   }
 
+  /** What the server sends on new ones of this name waits for `pass`. */
+  holdBack(name: string): void {
+    this.heldBack = name;
+  }
+
+  /** Resolves when something is held back. */
+  async held(): Promise<void> {
+    const { server } = this.behind();
+    if (server.readableLength === 0) await once(server, 'readable');
+  }
+
+  /** Passes on what is held back: at once, and unread. */
+  pass(): void {
+    const { client, server } = this.behind();
+    client.write(server.read() as Buffer);
+  }
+
+  private behind(): Pair {
+    const [pair] = this.of(this.heldBack ?? '');
+    if (pair === undefined) throw new Error('there is no such connection');
+    return pair;
+  }
+
   /** Cuts them. Answers how many. */
   cut(name: string): number {
     const pairs = this.of(name);
@@ -93,7 +117,9 @@ export class NamedProxy {
       if (this.swallowing) return;
       server.write(packet);
       client.pipe(server);
-      server.pipe(client);
+      // Reading of zero bytes asks for more, and takes nothing.
+      if (pair.name === this.heldBack) server.once('connect', () => void server.read(0));
+      else server.pipe(client);
     });
   }
 }

@@ -5,6 +5,10 @@
  * anything. Where it gets no answer, nor does a second one on a fresh connection, the circuit opens: every connection
  * is cut, so that all callers fail at once, and no new one is tried until a health check succeeds. Time is the
  * machine's, as it is for the driver's own limits.
+ *
+ * Slow is not silent. On a machine that is busy a fresh connection may take seconds, and to cut those that work and make
+ * others would keep it busy. So a health check has failed when nothing has come for some time, on any connection; what
+ * comes slowly is waited for.
  */
 import { Socket } from 'node:net';
 import pg from 'pg';
@@ -16,11 +20,12 @@ import { hostsOf } from './database-hosts.js';
 const CHECK_MS = 1_000;
 /** Between two health checks while the circuit is open, ms. */
 const RETRY_MS = 500;
-/** A health check is answered within this time, ms, or has failed. */
+/** A health check for which nothing came in this time, ms, has failed; on a fresh connection the server starts a process. */
 const ANSWER_MS = 2_000;
-/** A fresh connection takes half a dozen round trips, and as many turns of an event loop that may be busy. */
 const OPEN_MS = 4_000;
-/** The last part of ANSWER_MS, ms: for the way back of a statement that the server itself has cancelled. */
+/** How long it may take where something comes, ms; a fresh connection takes half a dozen round trips. */
+const SLOW_MS = 15_000;
+/** The last part of it, ms: for the way back of a statement that the server itself has cancelled. */
 const GRACE_MS = 500;
 
 /** A socket whose connection attempt fails at once. */
@@ -40,18 +45,25 @@ export interface CircuitBreakerOptions {
   readonly clock?: Clock;
 }
 
+/** Bytes that were received on each link. */
+type Received = ReadonlyMap<Socket, number>;
+
 type Answer = { readonly kind: 'answered' | 'refused' } | { readonly kind: 'silence'; readonly cause: unknown };
 
 /** One in each process. Pass `link` to every connection that must fail at once while the database is away. */
 export class CircuitBreaker {
   private readonly links = new Set<Socket>();
-  /** Bytes that were received on each link by the last check. */
-  private received = new Map<Socket, number>();
+  /** That of the health check. */
+  private pulse: Socket | undefined;
+  /** What was received by the last check. */
+  private received: Received = new Map();
   private readonly clock: Clock;
   private client: pg.Client | undefined;
   private timer: Timer | undefined;
   private checking: Promise<void> | undefined;
   private away = false;
+  /** True while a health check is under way. */
+  private asking = false;
   private closed = false;
   private readonly endMoves: () => void;
 
@@ -92,6 +104,8 @@ export class CircuitBreaker {
     this.closed = true;
     this.endMoves();
     this.timer?.cancel();
+    // Whoever ends does not wait for an answer that comes slowly.
+    if (this.asking) this.pulse?.destroy();
     await this.checking;
     await this.client?.end();
   }
@@ -104,28 +118,24 @@ export class CircuitBreaker {
   }
 
   private async check(): Promise<void> {
+    const { pooled } = this.options;
     // A pooler answers connections of its own accord while the database behind it is away.
-    if (this.options.pooled !== true && this.receives() && !this.away) return;
+    const before = this.received;
+    this.received = receivedOn(this.links);
+    if (pooled !== true && !this.away && hasMore(this.received, before)) return;
     let answer = await this.ask();
-    // Once more, on a fresh connection: only the link may have failed, or this process was suspended and the answer
-    // lies unread.
+    // Once more, on a fresh connection: only the link may have failed.
     if (answer.kind === 'silence' && !this.closed) answer = await this.ask();
     if (this.closed) return;
     if (answer.kind === 'answered' && this.away) {
       this.away = false;
       this.options.onChange(true);
     } else if (answer.kind === 'silence' && !this.away) {
+      if (pooled !== true && hasMore(receivedOn(this.links), this.received)) return;
       this.away = true;
       this.options.onChange(false, answer.cause);
       this.cut();
     }
-  }
-
-  /** Whether any link received something since the last check. */
-  private receives(): boolean {
-    const before = this.received;
-    this.received = new Map([...this.links].map((link) => [link, link.bytesRead]));
-    return [...this.received].some(([link, bytes]) => bytes > (before.get(link) ?? 0));
   }
 
   /**
@@ -134,6 +144,8 @@ export class CircuitBreaker {
    */
   private async ask(): Promise<Answer> {
     let client = this.client;
+    this.asking = true;
+    const endWatch = this.watch(client === undefined ? OPEN_MS : ANSWER_MS);
     try {
       client ??= await this.open();
       await client.query('SELECT 1');
@@ -145,7 +157,36 @@ export class CircuitBreaker {
       void client?.end().catch(() => undefined);
       const refused = cause instanceof pg.DatabaseError && this.options.pooled !== true;
       return refused ? { kind: 'refused' } : { kind: 'silence', cause };
+    } finally {
+      this.asking = false;
+      endWatch();
     }
+  }
+
+  /** Ends the link of the health check when nothing has come for `ms`. Returns the end of the watch. */
+  private watch(ms: number): () => void {
+    const now = (): Received =>
+      receivedOn([
+        ...(this.pulse === undefined ? [] : [this.pulse]),
+        ...(this.options.pooled === true ? [] : this.links),
+      ]);
+    let before = now();
+    let ended = false;
+    const look = (): void => {
+      if (ended) return;
+      const after = now();
+      if (hasMore(after, before)) timer = this.clock.setTimer(ms, soon);
+      else this.pulse?.destroy(new Error(`the database sent nothing for ${ms} ms`));
+      before = after;
+    };
+    // Where this process was suspended, or got no processor for long, the answer lies unread: a whole turn of the event
+    // loop reads it first.
+    const soon = (): void => void setImmediate(() => setImmediate(look));
+    let timer = this.clock.setTimer(ms, soon);
+    return () => {
+      ended = true;
+      timer.cancel();
+    };
   }
 
   private open(): Promise<pg.Client> {
@@ -153,11 +194,18 @@ export class CircuitBreaker {
       url: this.options.url,
       pooled: this.options.pooled ?? false,
       name: 'service-pulse',
-      connectTimeoutMs: OPEN_MS,
-      statementTimeoutMs: ANSWER_MS - GRACE_MS,
+      connectTimeoutMs: SLOW_MS,
+      statementTimeoutMs: SLOW_MS - GRACE_MS,
       graceMs: GRACE_MS,
+      link: () => (this.pulse = new Socket()),
       // The next check finds out whether only this link failed.
       onLost: () => (this.client = undefined),
     });
   }
 }
+
+const receivedOn = (links: Iterable<Socket>): Received => new Map([...links].map((link) => [link, link.bytesRead]));
+
+/** Whether something came on a link since `before`. */
+const hasMore = (now: Received, before: Received): boolean =>
+  [...now].some(([link, bytes]) => bytes > (before.get(link) ?? 0));
