@@ -1,9 +1,20 @@
 /** Notifications between instances over real LISTEN/NOTIFY (src/server/storage/change-feed.ts). */
 import { mock } from 'node:test';
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { Events, soon, until } from './support/events.js';
 import { TcpProxy } from './support/tcp-proxy.js';
-import { beatBack, beatHeard, COALESCE_MS, isBeat, listeners, pair, tell, world, type Hint } from './support/feeds.js';
+import {
+  beatBack,
+  beatHeard,
+  COALESCE_MS,
+  isBeat,
+  listeners,
+  notifySigned,
+  pair,
+  tell,
+  world,
+  type Hint,
+} from './support/feeds.js';
 
 t.test('instances find each other, and an instance alone notifies nobody', async (t) => {
   const { instance, pool } = await world(t);
@@ -80,23 +91,24 @@ t.test('INST-42: what cannot be read is a hint or nothing, and is reported once,
   const { a, pool } = await pair(t);
   const row = Buffer.alloc(400, 7);
   const texts = ['', '1', '2abc', '1!!!!', `1${row.toString('base64')}`, `1${Buffer.alloc(300).toString('base64')}`];
-  for (const [n, text] of texts.entries()) {
-    const payload = JSON.stringify({ from: 'x', changes: [['tenant', n + 1, 1, text]] });
-    await pool.query('SELECT pg_notify($1, $2)', ['service_a', payload]);
-  }
+  for (const [n, text] of texts.entries())
+    await notifySigned(pool, 'service_a', { from: 'x', changes: [['tenant', n + 1, 1, text]] });
   for (const payload of [
     'secret',
     '{"from":"x","parts":7}',
     '{"from":"x","added":["7"]}',
     '{"from":"x","added":[7],"late":"7"}',
+    '{"from":"x","parts":[],"set":"7"}',
     '{"from":"x","changes":[["t",1,1,7]]}',
     '',
   ])
     await pool.query('SELECT pg_notify($1, $2)', ['service_a', payload]);
-  await pool.query('SELECT pg_notify($1, $2)', [
-    'service',
-    '{"from":"x","parts":[[0,"secret"],[-1,""],[9,"AA=="]],"added":[-1,9e15],"changes":[["last",1,1]]}',
-  ]);
+  const parts = [
+    [0, 'secret'],
+    [-1, ''],
+    [9, 'AA=='],
+  ] as const;
+  await notifySigned(pool, 'service', { from: 'x', parts, added: [-1, 9e15], changes: [['last', 1, 1]] });
   await a.hints.until(texts.length + 1);
   t.strictSame(a.hints.all, [...texts.map((_, n): Hint => ['tenant', n + 1, 1]), ['last', 1, 1]]);
   t.strictSame(a.changes.all, []);
@@ -256,25 +268,29 @@ t.test('INST-45: what was notified before a heartbeat that came back is here, an
   t.equal(a.feed.heard.until, last);
 });
 
-t.test('INST-45: where heartbeats come late, they are overdue four times as late as the last one came', async (t) => {
+/** An instance whose heartbeats come back later by and by, and the proxy before its listening connection. */
+async function late(t: Test) {
   const { url, instance } = await world(t);
   const proxy = await TcpProxy.before(t, url);
   const a = instance('a', proxy.through(url));
   await a.feed.start();
   await until('the heartbeat is back', () => a.feed.heard.until === a.clock.now());
   const begun = a.gaps.all.length;
-  const late = async (ms: number): Promise<void> => {
+  for (const ms of [740, 2_900]) {
     proxy.freeze();
     await a.beat();
     const sent = a.clock.now();
     a.clock.advance(ms);
     proxy.thaw();
     await until('it is back', () => a.feed.heard.until === sent);
-  };
-  await late(740);
-  await late(2_900);
+  }
   t.equal(a.gaps.all.length, begun, 'later by and by is no gap');
   proxy.freeze();
+  return { a, begun };
+}
+
+t.test('INST-45: where heartbeats come late, they are overdue four times as late as the last one came', async (t) => {
+  const { a, begun } = await late(t);
   await a.beat();
   a.clock.advance(3_999);
   t.equal(a.gaps.all.length, begun);
@@ -282,6 +298,17 @@ t.test('INST-45: where heartbeats come late, they are overdue four times as late
   t.equal(a.gaps.all.length, begun, 'the next heartbeat changes nothing');
   a.clock.advance(1);
   t.equal(a.gaps.all.length, begun + 1, 'eight seconds are the most');
+});
+
+t.test('INST-45: nor are they where the clock was set back', async (t) => {
+  const { a, begun } = await late(t);
+  await a.beat();
+  await a.beat();
+  a.clock.setBy(-3_600_000);
+  a.clock.advance(4_000);
+  t.equal(a.gaps.all.length, begun + 1);
+  a.clock.advance(8_000);
+  t.equal(a.gaps.all.length, begun + 2);
 });
 
 for (const again of [false, true])

@@ -3,23 +3,26 @@ import { randomBytes } from 'node:crypto';
 import { deflateRawSync } from 'node:zlib';
 import t from 'tap';
 import { bucketOf, Peers, SET_PARTS, TenantSet } from '../src/server/storage/peers.js';
+import { NoticeMac } from '../src/server/storage/notice-mac.js';
 import { partsNotices } from '../src/server/storage/notice.js';
 import { RecentHeads } from '../src/server/storage/recent-heads.js';
 
 const TENANTS = Array.from({ length: 20_000 }, (_, n) => `01ARZ3NDEKTSV4RRFFQ${String(n).padStart(7, '0')}`);
+const payloadOf = (notice: object): string =>
+  new NoticeMac(randomBytes(32)).signed('service', JSON.stringify({ from: TENANTS[0], ...notice }));
 const partsOf = (set: TenantSet): string[] => Array.from({ length: SET_PARTS }, (_, n) => set.part(n));
 
 t.test('INST-40: a set of subscriptions comes whole, and few that are not in it are taken for it', async (t) => {
   const set = new TenantSet();
   for (const id of TENANTS) set.add(bucketOf(id));
-  const notices = partsNotices(partsOf(set), { late: 7 });
-  for (const notice of notices) t.ok(Buffer.byteLength(JSON.stringify({ from: TENANTS[0], ...notice })) < 8_000);
+  const notices = partsNotices(partsOf(set), { set: 1, late: 7 });
+  for (const notice of notices) t.ok(payloadOf(notice).length < 8_000);
   t.ok(notices.length <= 4, `${notices.length} notifications`);
   const peers = new Peers();
   peers.seen('a', 0);
-  for (const [n, { parts }] of notices.entries()) {
+  for (const [n, { parts, set }] of notices.entries()) {
     t.ok(n === 0 || peers.subscribes('a', bucketOf('whatever')), 'until all is told it subscribes to everything');
-    peers.subscribe('a', { parts });
+    peers.subscribe('a', { parts, set });
   }
   t.ok(TENANTS.every((id) => peers.subscribes('a', bucketOf(id))));
   const strangers = TENANTS.filter((id) => peers.subscribes('a', bucketOf(`${id}x`))).length;
@@ -32,8 +35,33 @@ t.test('INST-40: the fullest set fits into notifications as well', async (t) => 
   const bytes = partsOf(new TenantSet()).map(() => deflateRawSync(randomBytes(4_096)).toString('base64'));
   const set = new TenantSet();
   for (const [n, part] of bytes.entries()) t.ok(set.setPart(n, part));
-  for (const notice of partsNotices(partsOf(set), { late: 1e9 }))
-    t.ok(Buffer.byteLength(JSON.stringify({ from: TENANTS[0], ...notice })) < 8_000);
+  for (const notice of partsNotices(partsOf(set), { set: 1e9, late: 1e9 })) t.ok(payloadOf(notice).length < 8_000);
+});
+
+t.test('INST-57: parts of an earlier set than the last one change nothing', async (t) => {
+  const [before, after] = [new TenantSet(), new TenantSet()];
+  for (const set of [before, after]) set.add(5);
+  after.add(7);
+  const peers = new Peers();
+  peers.seen('a', 0);
+  const tell = (of: TenantSet, set: number): void =>
+    peers.subscribe('a', { parts: partsOf(of).map((bits, n) => [n, bits]), set });
+  const known = (): boolean[] => [5, 7, 9].map((bucket) => peers.subscribes('a', bucket));
+  tell(after, 2);
+  peers.subscribe('a', { added: [9] });
+  t.strictSame(known(), [true, true, true]);
+  tell(before, 1);
+  t.strictSame(known(), [true, true, true]);
+  peers.doubt();
+  tell(before, 1);
+  t.strictSame(peers.subscribers(1_000), ['a'], 'nor does it end a doubt');
+  tell(after, 2);
+  t.strictSame(peers.subscribers(1_000), ['a'], 'nor one that was told already');
+  t.strictSame(known(), [true, true, true], 'to which others were added since');
+  tell(after, 3);
+  t.strictSame([...known(), peers.subscribes('a', 1_000)], [true, true, false, false]);
+  tell(before, 4);
+  t.strictSame(known(), [true, false, false]);
 });
 
 t.test('INST-42: a part that cannot be read changes nothing', async (t) => {

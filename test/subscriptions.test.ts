@@ -1,10 +1,24 @@
 /** Changes go to the instances that subscribe to their tenants (src/server/storage/change-feed.ts). */
 import t from 'tap';
+import { encodeRows } from '../src/server/storage/notification.js';
+import { NoticeMac } from '../src/server/storage/notice-mac.js';
+import { partsNotices, type Notice } from '../src/server/storage/notice.js';
+import { SET_PARTS, TenantSet } from '../src/server/storage/peers.js';
 import type { ItemRow } from '../src/server/tenant/change.js';
 import { frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
 import { deviceId, inline, writeChange, writeOf } from './support/changes.js';
-import { until } from './support/events.js';
-import { beatBack, COALESCE_MS, listeners, pair, tell, world, type Instance } from './support/feeds.js';
+import { Events, until } from './support/events.js';
+import {
+  beatBack,
+  COALESCE_MS,
+  listeners,
+  NOTICE_KEY,
+  notifySigned,
+  pair,
+  tell,
+  world,
+  type Instance,
+} from './support/feeds.js';
 import { TcpProxy } from './support/tcp-proxy.js';
 
 /** Rows of one transaction that ends at `head`, with ciphertexts of these lengths. */
@@ -202,6 +216,61 @@ t.test('INST-52: a subscription whose statement failed is sent again', async (t)
   t.strictSame(b.hints.all, [['tenant', 3, 1]]);
 });
 
+t.test('INST-56: what no instance has signed is a hint at most, and what is sent again changes nothing', async (t) => {
+  const { pool, instance } = await world(t);
+  const [a, b] = [instance('a'), instance('b')];
+  const overheard = new Events<readonly [channel: string, payload: string]>();
+  const client = await pool.connect();
+  t.teardown(() => client.release(true));
+  client.on('notification', ({ channel, payload }) => overheard.add([channel, payload ?? '']));
+  await client.query('LISTEN service; LISTEN service_a');
+  await a.feed.start();
+  await b.feed.start();
+  await a.others.until(1);
+  await acquainted(a, b);
+  const told = ([, text]: readonly [string, string]): boolean => /"from":"b".*"parts"/.test(text);
+  await overheard.until((all) => all.some(told));
+  await subscribes(b);
+  tell(b, ['subscribed', 1, 1]);
+  await a.hints.until(1);
+  publish(a, 7, 400);
+  await b.changes.until(1);
+
+  const nobody = Array.from({ length: SET_PARTS }, (_, n) => new TenantSet().part(n));
+  const forged: Notice[] = partsNotices(nobody, { set: 1_000_000 }).map((notice) => ({ from: 'b', ...notice }));
+  const [row] = rowsOf(9, 400);
+  const [piece] = encodeRows(row === undefined ? [] : [row], { version: 9, itemCount: 3, versionSum: 9 }) ?? [];
+  forged.push(
+    { from: 'b', changes: [['tenant', 9, 1, piece?.text ?? '']] },
+    { from: 'b', untold: true, asks: true },
+    { from: 'x', untold: true, asks: true, added: [1], late: 1 },
+  );
+  const again = overheard.all.filter(told);
+  const gaps = a.gaps.all.length;
+  const answered = a.statements.all.length;
+  for (const notice of forged) {
+    await pool.query('SELECT pg_notify($1, $2)', ['service_a', JSON.stringify(notice)]);
+    await notifySigned(pool, 'service_a', notice, Buffer.alloc(32, 8));
+    const elsewhere = new NoticeMac(NOTICE_KEY).signed('service_b', JSON.stringify(notice));
+    await pool.query('SELECT pg_notify($1, $2)', ['service_a', elsewhere]);
+  }
+  for (const heard of again) await pool.query('SELECT pg_notify($1, $2)', [...heard]);
+  await notifySigned(pool, 'service_a', { from: 'x', changes: [['last', 1, 1]] }, Buffer.alloc(32, 8));
+  await a.hints.until((all) => all.some(([tenant]) => tenant === 'last'));
+
+  t.strictSame(a.changes.all, []);
+  t.strictSame(a.hints.all.filter(([tenant]) => tenant === 'tenant').length, 3);
+  t.equal(a.gaps.all.length, gaps);
+  a.clock.advance(COALESCE_MS);
+  publish(a, 8, 400);
+  await b.changes.until(2);
+  t.notOk(
+    a.statements.all.slice(answered).some((text) => text.includes('service_x')),
+    'a stranger is told nothing',
+  );
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
+
 t.test('INST-53: an instance whose heartbeat is overdue tells everybody; one that connects anew asks', async (t) => {
   const { url, pool, instance } = await world(t);
   const proxy = await TcpProxy.before(t, url);
@@ -243,6 +312,37 @@ t.test('INST-53: an instance whose heartbeat is overdue tells everybody; one tha
   await b.changes.until((all) => all.at(-1)?.[2].summary?.version === 5);
   t.equal(b.hints.all.length, heard, 'b alone is told, with the rows');
   t.ok((await listeners(pool)).length >= 2);
+});
+
+t.test('INST-53: where more than a thousand heads would have to be told again, the others compare', async (t) => {
+  const { url, instance } = await world(t);
+  const proxy = await TcpProxy.before(t, url);
+  const [a, b] = [instance('a', proxy.through(url)), instance('b')];
+  await a.feed.start();
+  await b.feed.start();
+  await a.others.until(1);
+  await acquainted(a, b);
+  await beatBack(a);
+  const overdue = async (tenants: number): Promise<void> => {
+    for (let n = 0; n < tenants; n++)
+      a.feed.publish(`tenant ${n}`, [], { summary: { version: 1, itemCount: 1, versionSum: 1 }, generation: 1 });
+    proxy.freeze();
+    await a.beat();
+    a.clock.advance(1_000);
+    a.clock.advance(COALESCE_MS);
+    proxy.thaw();
+  };
+  const gaps = b.gaps.all.length;
+  await overdue(1_000);
+  await b.hints.until(1_000);
+  await beatBack(a);
+  tell(a, ['sync', 1, 1]);
+  await b.hints.until(1_001);
+  t.equal(b.gaps.all.length, gaps);
+  await overdue(1_001);
+  await beatBack(a);
+  await b.gaps.until(gaps + 1);
+  t.equal(b.hints.all.length, 1_001, 'none of them is told one by one');
 });
 
 t.test('INST-41: up to the size of a notification the change is carried, beyond it the head is told', async (t) => {

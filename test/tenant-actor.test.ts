@@ -449,6 +449,37 @@ t.test(
   },
 );
 
+t.test(
+  'INST-17: a commit that ends after its actor was given up reaches the sockets of the one in its place',
+  async (t) => {
+    const done: (() => void)[] = [];
+    const lanes: CommitLanes = {
+      arenaOf: () => arena,
+      submit: (change, sink) =>
+        void done.push(() => {
+          const { changes, ...standing } = setting.log.apply([change]);
+          sink.committed(changes, standing);
+          sink.settled();
+        }),
+    };
+    const setting = new Setting({ lanes });
+    setting.devices = [1, 2];
+    const writing = write(
+      await setting.actor(),
+      writeOf({ inline: inline('one', [deviceId(1), deviceId(2)]) }),
+      deviceId(1),
+    );
+    await until('the lane has it', () => done.length === 1);
+    setting.registry.restart();
+    const ears = await listen(await setting.actor(), 2);
+    t.strictSame(ears.versions, []);
+    done[0]?.();
+    t.equal((await writing).version, 1);
+    await ears.until(() => ears.versions.length > 0);
+    t.strictSame(ears.versions, [1]);
+  },
+);
+
 t.test('BOOT-11: a reset closes the sockets and tells the others', async (t) => {
   const setting = new Setting();
   const ears = await listen(await setting.actor(), 1);

@@ -2,7 +2,7 @@
 import type { Clock, Timer } from '../../src/protocol/clock.js';
 
 interface Pending {
-  readonly at: number;
+  at: number;
   readonly order: number;
   readonly fn: () => void;
 }
@@ -43,6 +43,12 @@ export class TestClock implements Clock {
       next.fn();
     }
     this.time = until;
+  }
+
+  /** Another time is set, as people and machines do; timers wait as long as they would have. */
+  setBy(ms: number): void {
+    this.time += ms;
+    for (const timer of this.pending) timer.at += ms;
   }
 
   private due(until: number): Pending | undefined {

@@ -2,6 +2,8 @@
 import type pg from 'pg';
 import { ChangeFeed, type ChangeFeedOptions, type DrainOrder } from '../../src/server/storage/change-feed.js';
 import { clientConfig, createPool } from '../../src/server/storage/database.js';
+import { NoticeMac } from '../../src/server/storage/notice-mac.js';
+import type { Notice } from '../../src/server/storage/notice.js';
 import { TestClock } from './clock.js';
 import { Events, until } from './events.js';
 import { testDatabase, type WithTeardown } from './postgres.js';
@@ -10,6 +12,14 @@ const BEAT_MS = 4_000;
 export const COALESCE_MS = 5;
 export type Change = Parameters<ChangeFeedOptions['onChange']>;
 export type Hint = readonly [tenantId: string, head: number, generation: number];
+
+export const NOTICE_KEY = Buffer.alloc(32, 7);
+
+/** Sends a notification as whoever has the key does. */
+export async function notifySigned(pool: pg.Pool, channel: string, notice: Notice, key = NOTICE_KEY): Promise<void> {
+  const payload = new NoticeMac(key).signed(channel, JSON.stringify(notice));
+  await pool.query('SELECT pg_notify($1, $2)', [channel, payload]);
+}
 
 const STANDING = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false };
 
@@ -77,7 +87,7 @@ export async function world(t: WithTeardown): Promise<World> {
       tenants: [] as string[],
     };
     const feed = new ChangeFeed({
-      instanceId: id,
+      ...{ instanceId: id, noticeKey: NOTICE_KEY },
       pool: watched(pool, made.statements, () => refusal),
       connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
       clock,

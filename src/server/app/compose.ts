@@ -104,7 +104,7 @@ export type Tenants = ReturnType<typeof composeTenants>;
 
 /** The tenants' actors, and what they write to and read from. `registry` and `feed` are to be started by the caller. */
 export function composeTenants({ config, clock, database, instanceId, stops, onFault, meter }: Parts) {
-  const { pool, history } = database;
+  const { pool, history, noticeKey } = database;
   const items = new PostgresItemLog(pool, meter);
   const lanes = new PostgresCommitLanes({
     connect: (onLost) => database.openLane(onLost),
@@ -125,8 +125,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
     hooks.onHint(tenantId);
   };
   const feed: ChangeFeed = new ChangeFeed({
-    instanceId,
-    pool,
+    ...{ instanceId, pool, noticeKey },
     connection: () => listenConfig(database),
     clock,
     onHint: (tenant, head, generation) => {

@@ -32,6 +32,8 @@ const LOOK_MS = 5_000;
 export interface Database {
   readonly pool: pg.Pool;
   readonly history: EpochGuard;
+  /** See `NoticeMac`. */
+  readonly noticeKey: Uint8Array;
   /** Past a pooler: for what needs a session. */
   readonly sessionUrl: string;
   /** Whether the pool's connections, and the lanes', go through a transaction pooler. */
@@ -87,7 +89,7 @@ export async function openDatabase(
     onConnect: (client) => history.check(client),
   });
   hooks.stops.push(() => endPool(pool));
-  await pool.query('SELECT 1');
+  const noticeKey = await noticeKeyOf(pool);
   breaker.start();
   hooks.stops.push(() => breaker.close());
   const { onFault } = hooks;
@@ -95,7 +97,7 @@ export async function openDatabase(
   if (pooled) hooks.stops.push(again(clock, () => compareHistory(pool, history).catch(onFault)));
   if (hosts.servers.length > 1) hooks.stops.push(again(clock, () => hosts.look().catch(onFault)));
   return {
-    ...{ pool, history, sessionUrl, pooled, link },
+    ...{ pool, history, noticeKey, sessionUrl, pooled, link },
     async openLane(onLost) {
       const client = await openClient({ url, link, pooled, name: 'service-commit', onLost });
       try {
@@ -107,6 +109,12 @@ export async function openDatabase(
       }
     },
   };
+}
+
+async function noticeKeyOf(pool: pg.Pool): Promise<Uint8Array> {
+  const { rows } = await pool.query<{ key: Buffer }>('SELECT key FROM notice_key');
+  if (rows[0] === undefined) throw new Error('the database has no key for notifications');
+  return rows[0].key;
 }
 
 /** Compares the history on a connection of the pool. */

@@ -14,6 +14,9 @@
  * subscription arrives a little after the socket was opened. So whoever receives one sends the heads that it has
  * published of these tenants in the last seconds (`recent`). Where it may have missed some itself, it tells its recent
  * heads to everybody, and goes on doing so until it has heard its heartbeat again.
+ *
+ * Whoever may connect to the database can send a notification in any name. What no instance has signed is a hint that
+ * leads to a read, or nothing.
  */
 import type pg from 'pg';
 import type { Clock, Timer } from '../../protocol/clock.js';
@@ -23,6 +26,7 @@ import { SingleFlight } from '../../protocol/single-flight.js';
 import type { ItemRow, Position } from '../tenant/change.js';
 import type { ChangeAnnouncer, Heard } from '../tenant/ports.js';
 import { Listener } from './listener.js';
+import { NoticeMac } from './notice-mac.js';
 import { NoticeQueue } from './notice-queue.js';
 import { noticeOf, type Hint, type Notice, type TenantNotice } from './notice.js';
 import { encodeRows, decodeRows, type NotifiedRows } from './notification.js';
@@ -110,6 +114,8 @@ export interface ChangeFeedOptions {
   readonly instanceId: string;
   /** For statements: heartbeats and notifications. */
   readonly pool: pg.Pool;
+  /** See `NoticeMac`. */
+  readonly noticeKey: Uint8Array;
   /** Settings of the listening connection, asked again when it could not be opened for some seconds. */
   readonly connection: () => Promise<pg.ClientConfig>;
   readonly clock: Clock;
@@ -134,6 +140,7 @@ export interface ChangeFeedOptions {
 /** Sends and receives the notifications of this instance. One in each process. */
 export class ChangeFeed implements ChangeAnnouncer {
   private readonly listener: Listener;
+  private readonly mac: NoticeMac;
   private readonly queue: NoticeQueue;
   private readonly peers = new Peers();
   private readonly recent = new RecentHeads();
@@ -174,19 +181,20 @@ export class ChangeFeed implements ChangeAnnouncer {
   private closed = false;
 
   constructor(private readonly options: ChangeFeedOptions) {
-    const { instanceId, connection, onFault, meter } = options;
-    const onPayload = (payload: unknown): void => this.onPayload(payload);
+    const { instanceId, connection, noticeKey, onFault, meter } = options;
+    const own = channelOf(instanceId);
     this.listener = new Listener({
       connection,
       channels: {
-        [CHANNEL]: onPayload,
-        [channelOf(instanceId)]: onPayload,
+        [CHANNEL]: (payload) => this.onPayload(CHANNEL, payload),
+        [own]: (payload) => this.onPayload(own, payload),
         [GENERATIONS]: (payload) => this.onGeneration(payload),
       },
       onConnected: () => this.onConnected(),
       onFault,
     });
-    this.queue = new NoticeQueue(instanceId, (count) => meter?.notified('sent', count));
+    this.mac = new NoticeMac(noticeKey);
+    this.queue = new NoticeQueue(instanceId, this.mac, (count) => meter?.notified('sent', count));
   }
 
   /** True while another instance is known to be up. */
@@ -329,10 +337,13 @@ export class ChangeFeed implements ChangeAnnouncer {
     else this.options.onHint(tenantId, 0, Number(generation));
   }
 
-  private onPayload(payload: unknown): void {
+  private onPayload(channel: string, payload: unknown): void {
     const notice = noticeOf(payload);
     if (notice === undefined) this.report(new Error('a notification came that is none of ours'));
-    else this.onNotice(notice);
+    else if (this.mac.isSigned(channel, String(payload))) this.onNotice(notice);
+    // Of an older instance, which signs nothing, or of anybody.
+    else
+      for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
   }
 
   private onNotice(notice: Notice): void {
@@ -378,12 +389,12 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /** What this instance published after the sockets were opened, and before this arrived, did not go there. */
-  private noteSubscriptions({ from, parts, added, late }: Notice): void {
+  private noteSubscriptions({ from, parts, set, added, late }: Notice): void {
     if (parts === undefined && added === undefined) return;
     const missed = [...this.recent.all(this.options.clock.now())].filter(
       ({ bucket }) => !this.peers.subscribes(from, bucket),
     );
-    this.peers.subscribe(from, { parts, added });
+    this.peers.subscribe(from, { parts, set, added });
     for (const { hint, bucket } of missed) if (this.peers.subscribes(from, bucket)) this.hint(channelOf(from), hint);
     // It was sent after the last own heartbeat that came back, so its sockets were opened at most `late` before that.
     if (late === undefined || this.recent.reaches(this.heardBetween.until - late - SLOW_MS)) return;
@@ -473,16 +484,13 @@ export class ChangeFeed implements ChangeAnnouncer {
     const { untold } = this;
     this.untold = false;
     const { instanceId } = this.options;
-    const beat = {
-      from: instanceId,
-      beat: this.beats,
-      ...(untold ? { untold } : {}),
-    } satisfies Notice;
+    // The others read of it in the table, unless they have to know at once.
+    const channel = untold || this.beats === 1 ? CHANNEL : channelOf(instanceId);
+    const beat = { from: instanceId, beat: this.beats, ...(untold ? { untold } : {}) } satisfies Notice;
     const { rows } = await this.options.pool
       .query<Registered>(REGISTER, [
-        ...[instanceId, JSON.stringify(beat), host, pid, port, version, sockets, draining],
-        // The others read of it in the table, unless they have to know at once.
-        untold || beat.beat === 1 ? CHANNEL : channelOf(instanceId),
+        ...[instanceId, this.mac.signed(channel, JSON.stringify(beat)), host, pid, port, version, sockets, draining],
+        channel,
       ])
       .catch((error: unknown) => {
         this.untold ||= untold;

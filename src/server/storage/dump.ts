@@ -11,7 +11,7 @@ import { withClient } from './database.js';
 /**
  * Tables of a backup, those first that others refer to. Left out: who is up (`instances`, `presence`), limits that run
  * out within the day (`rate_limits`), the history's names (`installation`, `epochs`: a restored database tells
- * another one), changes of host names (read from `tenants` at every start), and what the schema says of itself.
+ * another one), the instances' key (`notice_key`: each database has its own), changes of host names (read from `tenants` at every start), and what the schema says of itself.
  */
 export const DUMPED_TABLES = [
   'tenants',
@@ -33,6 +33,7 @@ export const LEFT_OUT_TABLES = [
   'epochs',
   'instances',
   'presence',
+  'notice_key',
   'rate_limits',
   'host_changes',
   'migrations',

@@ -1,4 +1,5 @@
 /** What waits to be notified, by channel, coalesced and in as few notifications as it fits into. */
+import type { NoticeMac } from './notice-mac.js';
 import { payloadsOf, type Hint, type Notice, type TenantNotice } from './notice.js';
 import type { NotificationPart } from './notification.js';
 
@@ -22,6 +23,7 @@ export class NoticeQueue {
   /** `onTenants` is told of so many changes and hints as they are taken. */
   constructor(
     private readonly instanceId: string,
+    private readonly mac: NoticeMac,
     private readonly onTenants: (count: number) => void,
   ) {}
 
@@ -70,7 +72,7 @@ export class NoticeQueue {
       const told = [...hints].map(([tenantId, hint]) => JSON.stringify([tenantId, ...hint] satisfies Hint));
       this.onTenants(carried.length + told.length);
       const payloads = [...notices, ...payloadsOf(this.instanceId, [...carried, ...told])];
-      lines.push(...payloads.map((payload) => `${channel}\t${payload}`));
+      lines.push(...payloads.map((payload) => `${channel}\t${this.mac.signed(channel, payload)}`));
     }
     this.channels = new Map();
     this.carriedChars = 0;

@@ -1,7 +1,8 @@
 /** What instances tell each other in a notification, as JSON. */
+import { MAC_CHARS } from './notice-mac.js';
 
-/** PostgreSQL takes payloads under 8,000 bytes. */
-const PAYLOAD_BYTES = 7_999;
+/** PostgreSQL takes payloads under 8,000 bytes, their MAC included. */
+const NOTICE_BYTES = 7_999 - MAC_CHARS;
 /** Of these, for subscriptions; the rest is for the names of the fields. */
 const PARTS_CHARS = 7_000;
 
@@ -19,6 +20,8 @@ export interface Notice {
   readonly changes?: readonly TenantNotice[];
   /** Its subscriptions, as parts of a `TenantSet`. */
   readonly parts?: readonly (readonly [n: number, bits: string])[];
+  /** With parts: the number of this set, which is later than those with lower ones. */
+  readonly set?: number;
   /** Buckets that were added to them. */
   readonly added?: readonly number[];
   /** With either: for how long, ms, these tenants may have had sockets there before this was sent. */
@@ -28,7 +31,7 @@ export interface Notice {
 }
 
 /** The parts of a set of subscriptions in as few notices as they fit into; `rest` is said with each. */
-export function partsNotices(parts: readonly string[], rest: Pick<Notice, 'late'>): Omit<Notice, 'from'>[] {
+export function partsNotices(parts: readonly string[], rest: Pick<Notice, 'set' | 'late'>): Omit<Notice, 'from'>[] {
   const notices: Omit<Notice, 'from'>[] = [];
   let [taken, chars]: [[number, string][], number] = [[], 0];
   for (const [n, bits] of parts.entries()) {
@@ -48,7 +51,7 @@ export function payloadsOf(from: string, changes: readonly string[]): string[] {
   const payloads: string[] = [];
   let payload = head;
   for (const change of changes) {
-    if (payload.length + change.length + 2 > PAYLOAD_BYTES && payload.length > head.length) {
+    if (payload.length + change.length + 2 > NOTICE_BYTES && payload.length > head.length) {
       payloads.push(`${payload}]}`);
       payload = head;
     }
@@ -72,6 +75,7 @@ function isNotice(value: unknown): value is Notice {
   if (typeof value !== 'object' || value === null || !('from' in value) || typeof value.from !== 'string') return false;
   if ('parts' in value && !(Array.isArray(value.parts) && value.parts.every(isPart))) return false;
   if ('added' in value && !(Array.isArray(value.added) && value.added.every(Number.isInteger))) return false;
+  if ('set' in value && !Number.isInteger(value.set)) return false;
   if ('late' in value && !Number.isInteger(value.late)) return false;
   if ('beat' in value && !Number.isInteger(value.beat)) return false;
   if (!('changes' in value) || value.changes === undefined) return true;

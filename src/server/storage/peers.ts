@@ -61,6 +61,8 @@ interface Peer {
   readonly subscriptions: TenantSet;
   /** The parts that it has told. Until it has told all of them it is taken to subscribe to every tenant. */
   readonly told: Set<number>;
+  /** Of each part, the number of the set it is of. */
+  readonly sets: number[];
 }
 
 export class Peers {
@@ -75,15 +77,19 @@ export class Peers {
     const peer = this.peers.get(id);
     if (peer !== undefined) peer.heardAt = now;
     else if (this.peers.size < PEERS_MAX)
-      this.peers.set(id, { heardAt: now, subscriptions: new TenantSet(), told: new Set() });
+      this.peers.set(id, { heardAt: now, subscriptions: new TenantSet(), told: new Set(), sets: [] });
     return peer === undefined && this.peers.has(id);
   }
 
-  /** Notes subscriptions of a known instance. */
-  subscribe(id: string, { parts = [], added = [] }: Pick<Notice, 'parts' | 'added'>): void {
+  /** Notes subscriptions of a known instance. Parts of earlier sets are too late, and those of the same have been added to. */
+  subscribe(id: string, { parts = [], set = 0, added = [] }: Pick<Notice, 'parts' | 'set' | 'added'>): void {
     const peer = this.peers.get(id);
     if (peer === undefined) return;
-    for (const [n, bits] of parts) if (peer.subscriptions.setPart(n, bits)) peer.told.add(n);
+    for (const [n, bits] of parts) {
+      if (set <= (peer.sets[n] ?? 0) || !peer.subscriptions.setPart(n, bits)) continue;
+      peer.sets[n] = set;
+      peer.told.add(n);
+    }
     for (const bucket of added) peer.subscriptions.add(bucket);
   }
 

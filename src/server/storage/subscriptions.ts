@@ -24,6 +24,8 @@ export class Subscriptions {
   private set = new TenantSet();
   private pending = nothing();
   private sending = nothing();
+  /** Whole sets so far: a statement that hung may tell an earlier one later. */
+  private sets = 0;
 
   /** Adds a tenant. True where it was not there yet. */
   add(tenantId: string): boolean {
@@ -62,13 +64,14 @@ export class Subscriptions {
     this.pending = nothing();
     const late = since === Infinity ? {} : { late: Math.max(0, Math.ceil(now - since)) };
     const whole = askers.size > 0 || renewed || added.length > ADDED_MAX ? this.parts() : [];
+    const set = ++this.sets;
     if (renewed || added.length > ADDED_MAX) {
-      for (const notice of partsNotices(whole, late)) notices.notice(channel, notice);
+      for (const notice of partsNotices(whole, { set, ...late })) notices.notice(channel, notice);
     } else {
       for (let at = 0; at < added.length; at += ADDED_EACH)
         notices.notice(channel, { added: added.slice(at, at + ADDED_EACH), ...late });
     }
-    for (const asker of askers) for (const notice of partsNotices(whole, {})) notices.notice(asker, notice);
+    for (const asker of askers) for (const notice of partsNotices(whole, { set })) notices.notice(asker, notice);
   }
 
   private parts(): string[] {
