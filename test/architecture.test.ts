@@ -297,6 +297,7 @@ t.test("ARCH-10: every table of a tenant's data has tenant_id", (t) => {
   const shared = new Set([
     'installation',
     'epochs',
+    'notice_key',
     'tenants',
     'spent_tickets',
     'rate_limits',
