@@ -17,6 +17,8 @@ const SESSIONS = 4;
 export async function fitForPooler(url: string): Promise<void> {
   const client = await openClient({ ...PATIENT, url, pooled: true, name: 'tests', onLost: () => undefined });
   try {
+    // Servers of one test start together, and PostgreSQL refuses two that set the same role's settings at once.
+    await client.query('SELECT pg_advisory_lock(1)');
     for (const statement of await unfitSettings(client)) await client.query(statement);
   } finally {
     await client.end();

@@ -49,7 +49,7 @@ export interface ConnectionSettings {
   readonly name: string;
   /** A statement that runs longer is cancelled by the server; 0: no limit. Default 15 s. */
   readonly statementTimeoutMs?: number;
-  /** How long a connection may take to open. Default 15 s. */
+  /** How long a connection may take to open. Default 5 s. */
   readonly connectTimeoutMs?: number;
   /** How long after the server's limit our own ends a statement. Default 5 s. */
   readonly graceMs?: number;
@@ -63,11 +63,7 @@ export interface ConnectionSettings {
 }
 
 const STATEMENT_TIMEOUT_MS = 15_000;
-/**
- * Half a dozen round trips, and a process that the server starts: on a machine that is busy that takes seconds, and whoever
- * gives up and begins again keeps it busy. A server that is silent is found by the circuit breaker.
- */
-const CONNECT_TIMEOUT_MS = 15_000;
+const CONNECT_TIMEOUT_MS = 5_000;
 /** A half-open link never answers: our own clock must end the wait, later than the server's, which says why. */
 const QUERY_GRACE_MS = 5_000;
 const KEEP_ALIVE_MS = 10_000;
