@@ -1,5 +1,5 @@
 /** Changes go to the instances that subscribe to their tenants (src/server/storage/change-feed.ts). */
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { encodeRows } from '../src/server/storage/notification.js';
 import { NoticeMac } from '../src/server/storage/notice-mac.js';
 import { partsNotices, type Notice } from '../src/server/storage/notice.js';
@@ -271,7 +271,8 @@ t.test('INST-56: what no instance has signed is a hint at most, and what is sent
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-t.test('INST-53: an instance whose heartbeat is overdue tells everybody; one that connects anew asks', async (t) => {
+/** Two that know each other; the first one listens through a proxy. */
+async function listensByProxy(t: Test) {
   const { url, pool, instance } = await world(t);
   const proxy = await TcpProxy.before(t, url);
   const [a, b] = [instance('a', proxy.through(url)), instance('b')];
@@ -280,6 +281,11 @@ t.test('INST-53: an instance whose heartbeat is overdue tells everybody; one tha
   await a.others.until(1);
   await acquainted(a, b);
   await beatBack(a);
+  return { a, b, proxy, pool };
+}
+
+t.test('INST-53: an instance whose heartbeat is overdue tells everybody; one that connects anew asks', async (t) => {
+  const { a, b, proxy, pool } = await listensByProxy(t);
   proxy.freeze();
   await subscribes(b);
   publish(a, 3, 40);
@@ -315,14 +321,7 @@ t.test('INST-53: an instance whose heartbeat is overdue tells everybody; one tha
 });
 
 t.test('INST-53: where more than a thousand heads would have to be told again, the others compare', async (t) => {
-  const { url, instance } = await world(t);
-  const proxy = await TcpProxy.before(t, url);
-  const [a, b] = [instance('a', proxy.through(url)), instance('b')];
-  await a.feed.start();
-  await b.feed.start();
-  await a.others.until(1);
-  await acquainted(a, b);
-  await beatBack(a);
+  const { a, b, proxy } = await listensByProxy(t);
   const overdue = async (tenants: number): Promise<void> => {
     for (let n = 0; n < tenants; n++)
       a.feed.publish(`tenant ${n}`, [], { summary: { version: 1, itemCount: 1, versionSum: 1 }, generation: 1 });

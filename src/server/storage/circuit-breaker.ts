@@ -175,9 +175,10 @@ export class CircuitBreaker {
     const look = (): void => {
       if (ended) return;
       const after = now();
-      if (hasMore(after, before)) timer = this.clock.setTimer(ms, soon);
-      else this.pulse?.destroy(new Error(`the database sent nothing for ${ms} ms`));
+      if (!hasMore(after, before)) this.pulse?.destroy(new Error(`the database sent nothing for ${ms} ms`));
       before = after;
+      // Also then: of several servers one may still be looked for, and the link be opened only afterwards.
+      timer = this.clock.setTimer(ms, soon);
     };
     // Where this process was suspended, or got no processor for long, the answer lies unread: a whole turn of the event
     // loop reads it first.

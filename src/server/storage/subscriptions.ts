@@ -24,7 +24,7 @@ export class Subscriptions {
   private set = new TenantSet();
   private pending = nothing();
   private sending = nothing();
-  /** Whole sets so far: a statement that hung may tell an earlier one later. */
+  /** Rises with all that is queued, and numbers whole sets: a statement that hung may tell an earlier one later. */
   private sets = 0;
 
   /** Adds a tenant. True where it was not there yet. */
