@@ -376,6 +376,35 @@ t.test('DUR-05: a lane whose backend is terminated goes on', async (t) => {
   t.equal((await allRows(log, tenantId)).length, 320);
 });
 
+t.test('a large batch is half of what is under way: PostgreSQL decides one while the other is answered', async (t) => {
+  const { moreLanes, newTenant } = await postgresLogs(t);
+  const tenantId = await newTenant();
+  const sizes: number[] = [];
+  const none = (): void => undefined;
+  const meter = { committed: (changes: number) => void sizes.push(changes) };
+  const lanes = moreLanes({
+    lanes: 1,
+    meter: { ...meter, pushed: none, read: none, notified: none, refused: none, turnedAway: none },
+  });
+  const expected = [
+    [64, [64]],
+    [100, [64, 36]],
+    [200, [100, 100]],
+    // The second has half of 150 that wait and 150 that are not answered yet.
+    [300, [150, 150]],
+    [700, [256, 256, 188]],
+  ] as const;
+  let made = 0;
+  for (const [count, batches] of expected) {
+    sizes.length = 0;
+    await together(
+      lanes,
+      Array.from({ length: count }, () => numbered(tenantId, made++)),
+    );
+    t.strictSame(sizes, batches);
+  }
+});
+
 t.test('a queue that is full sheds load', async (t) => {
   const { moreLanes, newTenant } = await postgresLogs(t);
   const tenantId = await newTenant();

@@ -9,7 +9,7 @@ import type { Clock } from '../../../protocol/clock.js';
 import { unavailable } from '../../../protocol/errors.js';
 import type { Summary } from '../../../protocol/item.js';
 import type { Meter } from '../../../protocol/meter.js';
-import { Arena, type Change, type CommitSink } from '../../tenant/change.js';
+import { Arena, type Change, type CommitSink, type Position } from '../../tenant/change.js';
 import type { CommitLanes } from '../../tenant/ports.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
 import {
@@ -30,6 +30,11 @@ import {
 
 /** Changes in one call, and their bytes. */
 const BATCH_CHANGES = 256;
+/**
+ * A batch above this size is at most half of the changes under way. Writers who wait for their answers would else all be
+ * in one batch, and PostgreSQL and this process would wait for each other in turns (bench S2).
+ */
+const BATCH_WHOLE = 64;
 const BATCH_BYTES = 8 * 1024 * 1024;
 /** Changes that may wait in a lane, and bytes of those that are not answered; beyond that the server sheds load. */
 const QUEUE_CHANGES = 20_000;
@@ -101,8 +106,7 @@ interface Statement {
 interface Outcomes {
   readonly sink: CommitSink;
   readonly changes: Change[];
-  readonly summary: Summary;
-  readonly generation: number;
+  readonly position: Position;
 }
 
 /** The outcome of a batch: one of the two for each change, except those put back into the queue. */
@@ -159,9 +163,12 @@ class Lane {
    */
   private async work(): Promise<void> {
     let last: Settled | undefined;
+    let untold = 0;
     while (this.queue.length > 0 || last !== undefined) {
       const begun = performance.now();
-      const batch = this.take();
+      const half = Math.ceil((this.queue.length + untold) / 2);
+      const batch = this.take(Math.min(BATCH_CHANGES, Math.max(BATCH_WHOLE, half)));
+      untold = batch.length;
       const call = batch.length === 0 ? undefined : this.commit(batch);
       if (last !== undefined) this.tell(last);
       last = await call;
@@ -178,17 +185,17 @@ class Lane {
   }
 
   /**
-   * The next batch: at most one change of an item and one write that names a blob, in the order they came. What is
+   * The next batch, of so many at most: at most one change of an item and one write that names a blob, in the order they came. What is
    * left waits for the next: `commit_changes` judges each change by what was stored before its batch.
    */
-  private take(): Change[] {
+  private take(most: number): Change[] {
     const batch: Change[] = [];
     const left: Change[] = [];
     const taken = new Set<string>();
     const tenants = new Map<string, boolean>();
     let bytes = 0;
     let at = 0;
-    for (; at < this.queue.length && batch.length < BATCH_CHANGES; at++) {
+    for (; at < this.queue.length && batch.length < most; at++) {
       const change = this.queue[at];
       if (change === undefined) break;
       const size = changeBytes(change);
@@ -383,7 +390,7 @@ class Lane {
         change.version = ++version;
         change.decidedAt = at;
       }
-      told.push({ sink, changes, summary, generation });
+      told.push({ sink, changes, position: { summary, generation } });
     }
     return left;
   }
@@ -411,7 +418,7 @@ class Lane {
     }
     this.putBack(back);
     for (const [sink, { changes, last }] of sinks) {
-      told.push({ sink, changes, summary: last.summary, generation: last.generation });
+      told.push({ sink, changes, position: { summary: last.summary, generation: last.generation } });
     }
   }
 
@@ -424,9 +431,9 @@ class Lane {
 
   private tell({ told, failed }: Settled): void {
     const sinks = new Set<CommitSink>();
-    for (const { sink, changes, summary, generation } of told) {
+    for (const { sink, changes, position } of told) {
       sinks.add(sink);
-      this.tellOne(sink, changes, () => sink.committed(changes, { summary, generation }));
+      this.tellOne(sink, changes, () => sink.committed(changes, position));
     }
     for (const { changes, error } of failed) {
       for (const [sink, theirs] of bySink(changes)) {
