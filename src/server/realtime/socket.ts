@@ -57,7 +57,7 @@ export class Sockets {
     this.wheel = new TimerWheel<DeviceSocket>({
       clock: options.clock,
       intervalMs: options.pingIntervalMs,
-      dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresAt, this.silentAt(socket)),
+      dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresS * 1_000, this.silentAt(socket)),
       due: (socket, now) => this.due(socket, now),
       beat: (socket) => void socket.send(PINGS),
       stalled: (now) => (this.stalledAt = now),
@@ -73,12 +73,17 @@ export class Sockets {
     return this.size >= this.options.most;
   }
 
+  /** A time, ms, as `lastSeen`: a difference of times is a heap object, whatever its value, until it is truncated. */
+  private seen(now: number): number {
+    return Math.trunc(now - this.since);
+  }
+
   private silentAt(socket: DeviceSocket): number {
     return Math.max(this.since + socket.lastSeen, this.stalledAt) + this.options.pongGraceMs;
   }
 
   private due(socket: DeviceSocket, now: number): void {
-    if (socket.expiresAt <= now) socket.close(CLOSE.expired, 'token expired');
+    if (socket.expiresS * 1_000 <= now) socket.close(CLOSE.expired, 'token expired');
     else if (socket.helloBy !== undefined && socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
     else socket.close(CLOSE.silent, 'no sign of life');
   }
@@ -95,7 +100,7 @@ export class Sockets {
 
   /** Adds a socket after its upgrade. */
   opened(socket: DeviceSocket): void {
-    socket.lastSeen = this.options.clock.now() - this.since;
+    socket.lastSeen = this.seen(this.options.clock.now());
     this.wheel.add(socket);
     this.guarded(socket, () => this.register(socket));
   }
@@ -139,7 +144,7 @@ export class Sockets {
   /** Counts a frame before anything else is done with it. False: a rate was exceeded, and the socket is closed. */
   private counted(socket: DeviceSocket, bytes: number): boolean {
     const now = this.options.clock.now();
-    const seen = now - this.since;
+    const seen = this.seen(now);
     const said = charge(socket.said, seen - socket.lastSeen, bytes);
     socket.lastSeen = seen;
     const { actor, deviceId } = socket;
