@@ -5,7 +5,7 @@
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { decodeWriteA, decodeWriteB, HASH_BYTES, type Change, type Verdict } from '../src/server/tenant/change.js';
-import { rowText } from '../src/server/tenant/codec.js';
+import { frameBytes, JsonWriter, rowText } from '../src/server/tenant/codec.js';
 import type { Item } from '../src/protocol/item.js';
 import {
   arena,
@@ -243,6 +243,37 @@ t.test('PostgreSQL', async (t) => {
     t.strictSame(told, counted, 'what the tenant says of itself is what its rows say');
   }
   t.strictSame(logs.faults, []);
+});
+
+t.test('SHAPE-21 SHAPE-23 SHAPE-24: a frame spells the ciphertext in one way, whichever its write had', (t) => {
+  const { id, binId, type, ts } = writeOf();
+  const url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');
+  const [out, envelope] = [new JsonWriter(), inline('one', [ONE])];
+  const ctOf = (shape: 'a' | 'b', change: Change): unknown => {
+    const frame = JSON.parse(frameBytes(out, shape, change).toString()) as Record<string, Record<string, unknown>>;
+    return shape === 'a' ? frame['payloadEnc']?.['ct'] : frame['item']?.['ct'];
+  };
+  for (const length of [...Array.from({ length: 60 }, (_, n) => 16 + n), 3_070, 3_071, 3_072, 3_073, 65_536]) {
+    const ct = bytes(`of ${length}`, length);
+    const text = url(ct);
+    const padded = Buffer.from(ct).toString('base64');
+    // The bits behind the last byte: a decoder ignores them, and the text is another one.
+    const stray =
+      text.length % 4 === 0 ? text : text.slice(0, -1) + String.fromCharCode(text.charCodeAt(text.length - 1) + 1);
+    for (const spelled of [text, padded, padded.replace(/=+$/, ''), text.padEnd(padded.length, '='), stray]) {
+      const payloadEnc = {
+        ct: spelled,
+        nonce: url(envelope.nonce),
+        keys: { [ONE]: url(envelope.keys.get(ONE) ?? ct) },
+      };
+      const change = decodeWriteA(arena, { id, binId, type, ts, payloadEnc }, 'never');
+      t.equal(ctOf('a', change), text, `${length} bytes as ${spelled.slice(-4)}`);
+      t.equal(ctOf('b', change), padded);
+      t.ok((change.ctText?.length ?? 0) <= 4_096, 'no more of it is kept until the commit');
+      arena.unpin(change.segment);
+    }
+  }
+  t.end();
 });
 
 t.test('RETRY-07: the same write in the other shape or another encoding is the same write', (t) => {

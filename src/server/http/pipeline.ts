@@ -5,9 +5,18 @@
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import type { TokenClaims } from './tokens.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
+import type { Shape } from '../../protocol/shape.js';
 import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, ownerOf, type Caller } from './authenticate.js';
-import { KeptBody, readBody, takeBody, takeForm, RequestContext, type RequestHooks } from './request.js';
+import {
+  KeptBody,
+  readBody,
+  takeBody,
+  takeForm,
+  RequestContext,
+  type BodyOptions,
+  type RequestHooks,
+} from './request.js';
 import { TrustedProxies } from './client-address.js';
 import { UploadStream } from './streams.js';
 import type { HttpParts } from './ports.js';
@@ -72,12 +81,14 @@ const SEEN_EVERY_MS = 60_000;
  * until it is answered and the work it waits for has ended, also where its client has disconnected.
  */
 export class Pipeline<P extends HttpParts> implements RequestHooks {
+  readonly wireShape: Shape;
   readonly writer: ResponseWriter;
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
   readonly budgets: RequestBudgets;
   private readonly router: Router<P>;
   private readonly now: () => number;
+  private readonly reading: BodyOptions;
   /** Requests that wait for their admission or for their handler's answer. */
   private readonly waiting = new Set<RequestContext>();
   private whenIdle: (() => void)[] = [];
@@ -88,10 +99,12 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     private readonly app: P,
   ) {
     const { config, clock, log } = app;
+    this.wireShape = config.wireShape;
     this.now = () => clock.now();
     this.router = new Router(rows);
     const proxies = new TrustedProxies(config.trustedProxies);
     this.budgets = new RequestBudgets(clock, proxies, app.bounds);
+    this.reading = { budgets: this.budgets, now: this.now };
     this.writer = new ResponseWriter({
       log,
       clock,
@@ -109,8 +122,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
    * a fault in its framing is refused here, and must not be processed further.
    */
   begin(res: HttpResponse, req: HttpRequest): RequestContext {
-    const { clock, config } = this.app;
-    const ctx = new RequestContext(res, req, { now: clock.now(), shape: config.wireShape }, this);
+    const { clock } = this.app;
+    const ctx = new RequestContext(res, req, clock.now(), this);
     res.onAborted(() => {
       ctx.aborted = true;
       ctx.end();
@@ -159,7 +172,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     else if (row.body === 0) this.run(ctx, row, NOTHING);
     else {
       const done = (bytes: Buffer, fault?: ServiceError): void => this.run(ctx, row, bytes, fault);
-      readBody(ctx, { cap: row.body, budgets: this.budgets, now: this.now, done });
+      readBody(ctx, row.body, done, this.reading);
     }
   }
 
@@ -188,7 +201,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       if (body !== undefined) this.run(ctx, row, body.bytes, body.fault);
     });
     if (row.body === 0) done(NOTHING);
-    else readBody(ctx, { cap: row.body, budgets: this.budgets, now: this.now, done });
+    else readBody(ctx, row.body, done, this.reading);
   }
 
   /** All checks before the body. Undefined when they passed synchronously; throws, or rejects, with the refusal. */

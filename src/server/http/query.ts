@@ -42,5 +42,9 @@ export function parseQuery(text: string): ParsedQuery {
 /** A name, or an address in brackets, with an optional port, which may be empty (RFC 9110, 7.2; RFC 3986, 3.2.3). */
 const HOST = /^(\[[0-9a-f:.]*\]|[^:[\]]*)(?::\d{0,5})?$/i;
 
+/** A name as most clients send it: nothing is to be taken from it. */
+const BARE_HOST = /^[a-z0-9.-]+$/;
+
 /** The host name of a Host header: lower case, without port. Empty for any other form, which a proxy may read otherwise. */
-export const hostName = (header: string): string => (HOST.exec(header)?.[1] ?? '').toLowerCase();
+export const hostName = (header: string): string =>
+  BARE_HOST.test(header) ? header : (HOST.exec(header)?.[1] ?? '').toLowerCase();

@@ -26,11 +26,14 @@ import { EMPTY_QUERY, parseQuery, QUERY_MAX, type Query } from './query.js';
 export type Closing = 'keep' | 'ask' | 'cut';
 
 const NOTHING = Buffer.alloc(0);
+const WHOLE_NUMBER = /^\d{1,15}$/;
 /** The body of a request that has none, or whose body the handler has taken. */
 export const NO_FIELDS: Readonly<Record<string, unknown>> = Object.freeze({});
 
 /** What a request notifies its pipeline of (src/server/http/pipeline.ts). */
 export interface RequestHooks {
+  /** The shape of requests that name and show none. */
+  readonly wireShape: Shape;
   /** The answer of a handler that returned `LATER`. */
   answerLater(ctx: RequestContext, answer: object): void;
   refuseLater(ctx: RequestContext, error: unknown): void;
@@ -43,7 +46,6 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   readonly method: string;
   readonly path: string;
   readonly query: Query;
-  readonly startedAt: number;
   /** The query or the shape it names does not parse; thrown after the body was read (reference, HTTP, Order of checks). */
   fault: ServiceError | undefined;
 
@@ -102,6 +104,8 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   aborted = false;
   /** Releases a long reply that is still being sent; called when the client disconnects before its end. */
   unsent: (() => void) | undefined;
+  /** Reads its body; stopped at the request's end. */
+  reading: { stop(): void } | undefined;
   private ended: (() => void) | undefined;
   /** Set at admission, where the row requires a device. */
   caller: Caller | undefined;
@@ -110,7 +114,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   constructor(
     readonly res: HttpResponse,
     req: HttpRequest,
-    context: { readonly now: number; readonly shape: Shape },
+    readonly startedAt: number,
     private readonly hooks: RequestHooks,
   ) {
     this.method = req.getCaseSensitiveMethod().toUpperCase();
@@ -121,8 +125,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
     this.query = values;
     if (query.length > QUERY_MAX) this.fault = invalid('query', `must be at most ${QUERY_MAX} characters`);
     else if (malformed) this.fault = invalid('query', 'malformed percent-encoding');
-    this.startedAt = context.now;
-    this.shape = context.shape;
+    this.shape = hooks.wireShape;
     this.copyHeaders(req);
     this.nameShape();
   }
@@ -143,7 +146,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
         case 'content-length':
           lengths++;
           this.lengthDeclared = true;
-          if (!/^\d{1,15}$/.test(value)) this.framing = 'content-length: must be a whole number';
+          if (!WHOLE_NUMBER.test(value)) this.framing = 'content-length: must be a whole number';
           else this.contentLength = Number(value);
           break;
         case 'transfer-encoding':
@@ -273,6 +276,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   end(): void {
     if (this.over) return;
     this.over = true;
+    this.reading?.stop();
     const ended = this.ended;
     this.ended = undefined;
     ended?.();
@@ -288,16 +292,15 @@ const BODY_MS = 30_000;
  */
 export const SWALLOW_MAX = 4 * 1024 * 1024;
 
-/** How a body is read. */
+/** What bodies are read with. */
 export interface BodyOptions {
-  /** The largest body that is taken, bytes. */
-  readonly cap: number;
   /** Charged for bodies that arrive in several pieces. */
   readonly budgets: RequestBudgets;
   readonly now: () => number;
-  /** Called once, unless the client disconnects first. The bytes are valid during the call only. */
-  readonly done: (bytes: Buffer, fault: ServiceError | undefined) => void;
 }
+
+/** Takes a body, or what is wrong with it. The bytes are valid during the call only. */
+type TakeBody = (bytes: Buffer, fault: ServiceError | undefined) => void;
 
 const tooLarge = (cap: number): ServiceError =>
   new ServiceError('payload_too_large', `the body is larger than ${cap} bytes`, { maxBytes: cap });
@@ -306,28 +309,30 @@ const noRoom = (verdict: 'share' | 'bound'): ServiceError => refusalOf(verdict, 
 
 /** Reads one body. */
 class BodyReader {
-  private pieces: Buffer[] = [];
   private size = 0;
-  /** Set once the body has come in more than one piece. */
+  /** Both set once the body has come in more than one piece. */
+  private pieces: Buffer[] | undefined;
   private held: Holding | undefined;
   private finished = false;
 
   constructor(
     private readonly ctx: RequestContext,
+    /** The largest body that is taken, bytes. */
+    private readonly cap: number,
+    private readonly done: TakeBody,
     private readonly options: BodyOptions,
   ) {}
 
   take(chunk: ArrayBuffer, isLast: boolean): void {
     if (this.finished) return;
-    const { cap } = this.options;
     const first = this.size === 0;
     this.size += chunk.byteLength;
-    if (this.size > cap) return this.swallow(isLast);
+    if (this.size > this.cap) return this.swallow(isLast);
     if (isLast && first) return this.finish(Buffer.from(chunk));
     // A partial body is charged before its sender is authenticated: else half-sent bodies could fill the memory.
     const verdict = this.hold(chunk);
     if (verdict !== 'held') this.finish(NOTHING, noRoom(verdict));
-    else if (isLast) this.finish(Buffer.concat(this.pieces, this.size));
+    else if (isLast) this.finish(Buffer.concat(this.pieces ?? [], this.size));
     else if (this.late) this.finish(NOTHING, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
   }
 
@@ -341,7 +346,7 @@ class BodyReader {
     this.held ??= budgets.holding(this.ctx, () => this.giveWay());
     const verdict = budgets.of(this.ctx).bodies.set(this.held, this.size);
     // A copy: the library reuses its memory when `take` returns.
-    if (verdict === 'held') this.pieces.push(Buffer.from(chunk.slice(0)));
+    if (verdict === 'held') (this.pieces ??= []).push(Buffer.from(chunk.slice(0)));
     return verdict;
   }
 
@@ -351,19 +356,20 @@ class BodyReader {
   }
 
   private swallow(isLast: boolean): void {
-    const { cap } = this.options;
+    const { cap } = this;
     this.release();
     if (isLast || this.late || this.size > cap + SWALLOW_MAX) this.finish(NOTHING, tooLarge(cap));
   }
 
   private release(): void {
     if (this.held !== undefined) this.options.budgets.of(this.ctx).bodies.release(this.held);
-    this.pieces = [];
+    this.pieces = undefined;
   }
 
   /** The body is complete or refused, or the request is over. */
   stop(): void {
     this.finished = true;
+    this.ctx.reading = undefined;
     this.release();
     // A request whose handler runs cannot be evicted.
     if (this.ctx.place !== undefined) this.ctx.place.giveWay = undefined;
@@ -372,7 +378,7 @@ class BodyReader {
   private finish(bytes: Buffer, fault?: ServiceError): void {
     if (fault !== undefined) this.ctx.closing = 'cut';
     this.stop();
-    this.options.done(bytes, fault);
+    this.done(bytes, fault);
   }
 }
 
@@ -414,17 +420,17 @@ export class KeptBody {
 }
 
 /**
- * Reads the body; a declared length over the cap is refused before anything is read. A request whose body is incomplete
+ * Reads a body of at most `cap` bytes, and calls `done` once, unless the client disconnects first. A declared length over the cap is refused before anything is read. A request whose body is incomplete
  * may be evicted from those under way (see `FairBudget`).
  */
-export function readBody(ctx: RequestContext, options: BodyOptions): void {
-  if (ctx.contentLength > options.cap) {
+export function readBody(ctx: RequestContext, cap: number, done: TakeBody, options: BodyOptions): void {
+  if (ctx.contentLength > cap) {
     ctx.closing = 'ask';
-    options.done(NOTHING, tooLarge(options.cap));
+    done(NOTHING, tooLarge(cap));
     return;
   }
-  const reader = new BodyReader(ctx, options);
-  ctx.onEnd(() => reader.stop());
+  const reader = new BodyReader(ctx, cap, done, options);
+  ctx.reading = reader;
   const { place } = ctx;
   if (place !== undefined) place.giveWay = () => reader.giveWay();
   ctx.res.onData((chunk, isLast) => reader.take(chunk, isLast));

@@ -5,7 +5,7 @@ import type { BatchReply, Changed } from '../../protocol/item-replies.js';
 import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX } from '../../protocol/limits.js';
 import type { ErrorFields } from '../../protocol/replies.js';
 import { camelKeys, shapeOfBody, type Shape } from '../../protocol/shape.js';
-import { type Change, type ChangeReply, decodeWriteA, decodeWriteB, pathInB, tagged } from '../tenant/change.js';
+import { type Change, type ChangeReply, decodeWriteA, decodeWriteB, tagged } from '../tenant/change.js';
 import { rowText } from '../tenant/codec.js';
 import type { ItemLog, LogPage } from '../tenant/ports.js';
 import {
@@ -54,6 +54,16 @@ function changeOf(ctx: RequestContext, body: Record<string, unknown>, { config }
   const { arena } = ctx.actor;
   if (ctx.shape === 'a') return decodeWriteA(arena, validateItemBodyA(body), config.requireSig);
   return decodeWriteB(arena, validateItemBodyB(camelItem(body)), config.requireSig);
+}
+
+/**
+ * A path of a refused write as shape B names it. The actor names fields as shape A does; B keeps the item's own
+ * keys in `wrapped`, and a blob's too where the write has no `blob_keys` (SHAPE-27).
+ * @param blobKeys the write has `blob_keys`.
+ */
+function pathInB(path: string, blobKeys: boolean): string {
+  const own = blobKeys ? /^payloadEnc\.keys(?=$|\.)/ : /^(payloadEnc\.keys|blobKeys)(?=$|\.)/;
+  return path.replace(own, 'wrapped');
 }
 
 /** The refusal of a write; in shape B its paths are spelled as B does. */

@@ -141,6 +141,8 @@ export class ItemRow {
   ctBytes = 0;
   keysBytes = 0;
   blobKeysBytes = 0;
+  /** The ciphertext as its request spelled it, where that is how a frame in shape A does; null: from the bytes. */
+  ctText: string | null = null;
   /** When its request came to this instance, ms of `performance.now()`; Infinity where it was made elsewhere. */
   since = Infinity;
 
@@ -297,66 +299,79 @@ export class Change extends ItemRow {
   hash(): void {
     const { bytes, end } = this;
     const type = CONTENT_TYPES.indexOf(this.type ?? 'text');
-    const head = `${this.blobRef ?? ''}\n${this.binId}\n${this.ctBytes}\n${this.keysBytes}\n${this.has}\n${type}\n${this.ts}\n${this.id}`;
+    let stop = end;
     // Read from its end every part has a known length or its line: no two writes give the same bytes.
-    const stop = end + bytes.write(head, end, 'latin1');
+    for (const line of [this.blobRef ?? '', this.binId, this.ctBytes, this.keysBytes, this.has, type, this.ts]) {
+      stop = putAscii(bytes, stop, String(line));
+      bytes[stop++] = NEW_LINE;
+    }
+    stop = putAscii(bytes, stop, this.id);
     bytes.write(hash('sha256', bytes.subarray(this.at + NONCE_AT, stop), 'binary'), this.at, 'latin1');
   }
+}
+
+/** Writes a short text, faster than a native call; returns where it ends. */
+export function putAscii(bytes: Buffer, at: number, text: string): number {
+  for (let i = 0; i < text.length; i++) bytes[at + i] = text.charCodeAt(i);
+  return at + text.length;
 }
 
 const NOBODY: ChangeReply = { stored: () => undefined, refused: () => undefined };
 
 const notBase64 = (path: string): ServiceError => invalid(path, 'must be base64 or base64url without white space');
-
 const EQUALS_SIGN = 61;
+const NEW_LINE = 10;
+/** No byte string is so long as a base64 text, or it is padded by half. */
+const NO_LENGTH = -1;
 
-/**
- * The number of bytes that a base64 text of either alphabet stands for, padded or not (SHAPE-05). Throws `validation`
- * where no byte string is so long, or is padded by half.
- */
-function lengthOf(path: string, text: string): number {
+/** The number of bytes that a base64 text of either alphabet stands for, padded or not (SHAPE-21), or `NO_LENGTH`. */
+function base64Length(text: string): number {
   const { length } = text;
   let chars = length;
   while (chars > 0 && length - chars < 2 && text.charCodeAt(chars - 1) === EQUALS_SIGN) chars--;
-  if (chars === length ? length % 4 === 1 : length % 4 !== 0) throw notBase64(path);
+  if (chars === length ? length % 4 === 1 : length % 4 !== 0) return NO_LENGTH;
   return Math.floor((chars * 3) / 4);
 }
 
-/** Decodes a text of known length to its place. Throws `validation` for white space and other characters. */
-function putBase64(bytes: Buffer, at: number, { path, text, length }: Base64Part): void {
+/** Decodes a text of that length to its place. False: it has none, or white space or other characters. */
+function putBase64(bytes: Buffer, at: number, text: string, length: number): boolean {
+  if (length === NO_LENGTH) return false;
   // Node takes either alphabet under either name, but the one that is named it decodes four times as fast.
   const alphabet = text.includes('+') || text.includes('/') ? 'base64' : 'base64url';
   // It skips what it does not know, so a wrong character shows as a missing byte; only characters past ASCII could be
   // folded into the alphabet, and those are longer as UTF-8 than as text.
-  const found = bytes.write(text, at, length, alphabet);
-  if (found !== length || Buffer.byteLength(text) !== text.length) throw notBase64(path);
-}
-
-interface Base64Part {
-  readonly path: string;
-  readonly text: string;
-  readonly length: number;
+  return bytes.write(text, at, length, alphabet) === length && Buffer.byteLength(text) === text.length;
 }
 
 /** Decodes a part to its place, or says which field is wrong. */
-function putFixed(
-  change: Change,
-  part: FixedPart,
-  { path, text }: { readonly path: string; readonly text: string },
-): void {
-  const length = lengthOf(path, text);
-  if (length !== part.bytes) throw invalid(path, `must be ${part.bytes} bytes, got ${length}`);
-  putBase64(change.bytes, change.at + part.at, { path, text, length });
+function putFixed(change: Change, part: FixedPart, path: string, text: string): void {
+  const length = base64Length(text);
+  if (length !== part.bytes && length !== NO_LENGTH) throw invalid(path, `must be ${part.bytes} bytes, got ${length}`);
+  if (!putBase64(change.bytes, change.at + part.at, text, length)) throw notBase64(path);
   change.has |= part.bit;
 }
 
+/** Longer texts are not kept until the commit: what waits for it is bounded by the arena. */
+const KEPT_TEXT_MAX = 4_096;
+/** The last characters of base64url, by how many there are in the last group: other bits of theirs would be lost. */
+const LAST_CHARACTERS = ['', '', 'AQgw', 'AEIMQUYcgkosw048'];
+
+/** Whether base64url of the bytes is the very text that stands for them (RFC 4648, 3.5). */
+function isBase64Url(text: string): boolean {
+  const [rest, last] = [text.length % 4, text.charAt(text.length - 1)];
+  if (rest === 0 ? last === '=' : LAST_CHARACTERS[rest]?.includes(last) !== true) return false;
+  return !text.includes('+') && !text.includes('/');
+}
+
 function putCiphertext(change: Change, path: string, text: string): void {
-  const length = lengthOf(path, text);
+  const length = base64Length(text);
   if (length > INLINE_CIPHERTEXT_MAX) throw new ServiceError('item_too_large', undefined, { path });
-  if (length < AEAD_TAG_BYTES) throw invalid(path, `must be at least ${AEAD_TAG_BYTES} bytes, got ${length}`);
-  putBase64(change.bytes, change.at + FIXED_BYTES, { path, text, length });
+  if (length < AEAD_TAG_BYTES && length !== NO_LENGTH)
+    throw invalid(path, `must be at least ${AEAD_TAG_BYTES} bytes, got ${length}`);
+  if (!putBase64(change.bytes, change.at + FIXED_BYTES, text, length)) throw notBase64(path);
   change.has |= HAS.inline;
   change.ctBytes = length;
+  if (text.length <= KEPT_TEXT_MAX && isBase64Url(text)) change.ctText = text;
 }
 
 /** Puts lists of keys behind one another: `begin`, then `add` for each, then `end`. One list at a time. */
@@ -380,16 +395,15 @@ class KeyList {
   add(device: string, text: string): void {
     const { bytes, at } = this;
     if (!ULID.test(device)) throw invalid(this.path, `a device id must match ${ULID.source}`);
-    const path = `${this.path}.${device}`;
-    const length = lengthOf(path, text);
-    if (length < SEALED_KEY_MIN || length > SEALED_KEY_MAX) {
-      throw invalid(path, `must be ${SEALED_KEY_MIN} to ${SEALED_KEY_MAX} bytes, got ${length}`);
+    const length = base64Length(text);
+    if ((length < SEALED_KEY_MIN && length !== NO_LENGTH) || length > SEALED_KEY_MAX) {
+      throw invalid(`${this.path}.${device}`, `must be ${SEALED_KEY_MIN} to ${SEALED_KEY_MAX} bytes, got ${length}`);
     }
     if (device <= this.last) this.sorted = false;
     this.last = device;
     bytes.write(device, at, 'latin1');
     bytes.writeUInt16BE(length, at + ULID_CHARS);
-    putBase64(bytes, at + ENTRY_HEAD, { path, text, length });
+    if (!putBase64(bytes, at + ENTRY_HEAD, text, length)) throw notBase64(`${this.path}.${device}`);
     this.at = at + ENTRY_HEAD + length;
   }
 
@@ -401,19 +415,16 @@ class KeyList {
 
   private sort(): void {
     const { bytes, from, at: to } = this;
-    const entries: { readonly device: string; readonly entry: Buffer }[] = [];
+    const entries: Buffer[] = [];
     for (let at = from; at < to;) {
       const next = at + ENTRY_HEAD + bytes.readUInt16BE(at + ULID_CHARS);
-      entries.push({
-        device: bytes.toString('latin1', at, at + ULID_CHARS),
-        entry: Buffer.from(bytes.subarray(at, next)),
-      });
+      entries.push(Buffer.from(bytes.subarray(at, next)));
       at = next;
     }
-    entries.sort((one, other) => (one.device < other.device ? -1 : 1));
     let at = from;
     let before = '';
-    for (const { device, entry } of entries) {
+    for (const entry of entries.sort((one, other) => one.compare(other))) {
+      const device = entry.toString('latin1', 0, ULID_CHARS);
       if (device === before) throw invalid(`${this.path}.${device}`, 'given twice');
       before = device;
       at += entry.copy(bytes, at);
@@ -423,7 +434,7 @@ class KeyList {
 
 const keyList = new KeyList();
 
-function putKeyMap(change: Change, from: number, { path, map }: { path: string; map: Record<string, string> }): number {
+function putKeyMap(change: Change, from: number, path: string, map: Record<string, string>): number {
   let count = 0;
   keyList.begin(change.bytes, from, path);
   for (const device in map) {
@@ -433,11 +444,7 @@ function putKeyMap(change: Change, from: number, { path, map }: { path: string; 
   return keyList.end();
 }
 
-function putKeyArray(
-  change: Change,
-  from: number,
-  { path, array }: { path: string; array: readonly WrappedKeyBody[] },
-): number {
+function putKeyArray(change: Change, from: number, path: string, array: readonly WrappedKeyBody[]): number {
   if (array.length > SEALED_KEYS_PER_ITEM) throw invalid(path, `at most ${SEALED_KEYS_PER_ITEM} keys`);
   keyList.begin(change.bytes, from, path);
   for (const { deviceId, key } of array) keyList.add(deviceId, key);
@@ -446,8 +453,8 @@ function putKeyArray(
 
 function putMaster(change: Change, path: string, master: MasterBody | null | undefined): void {
   if (master === null || master === undefined) return;
-  putFixed(change, MASTER_NONCE, { path: `${path}.nonce`, text: master.nonce });
-  putFixed(change, MASTER_CT, { path: `${path}.ct`, text: master.ct });
+  putFixed(change, MASTER_NONCE, `${path}.nonce`, master.nonce);
+  putFixed(change, MASTER_CT, `${path}.ct`, master.ct);
 }
 
 function putBlobRef(change: Change, ref: string): void {
@@ -481,11 +488,8 @@ function roomForMap(map: Record<string, string> | null | undefined): number {
   return room;
 }
 
-function roomForArray(array: readonly WrappedKeyBody[] | null | undefined): number {
-  let room = 0;
-  if (array) for (const { key } of array) room += ENTRY_HEAD + key.length;
-  return room;
-}
+const roomForArray = (array: readonly WrappedKeyBody[] | null | undefined): number =>
+  array?.reduce((room, { key }) => room + ENTRY_HEAD + key.length, 0) ?? 0;
 
 /** A change whose bytes begin where the arena has room for them, the fixed ones all zero. Not taken yet. */
 function begin(arena: Arena, kind: Change['kind'], room: number): Change {
@@ -519,7 +523,7 @@ export function decodeWriteA(arena: Arena, body: ItemBodyA, requireSig: RequireS
   }
   const path = envelope === null ? '' : 'payloadEnc.';
   const { sig, master } = envelope ?? body;
-  if (sig !== null && sig !== undefined) putFixed(change, SIG, { path: `${path}sig`, text: sig });
+  if (sig !== null && sig !== undefined) putFixed(change, SIG, `${path}sig`, sig);
   else if (requireSig === 'always' || (requireSig === 'a' && envelope !== null)) {
     throw invalid(`${path}sig`, `required, ${SIG_BYTES} bytes`);
   }
@@ -532,9 +536,9 @@ export function decodeWriteA(arena: Arena, body: ItemBodyA, requireSig: RequireS
 /** An envelope. Beside a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata. */
 function putEnvelope(change: Change, { ct, nonce, keys }: EnvelopeBody, mayBeEmpty: boolean): void {
   const empty = mayBeEmpty && ct === '';
-  putFixed(change, NONCE, { path: 'payloadEnc.nonce', text: nonce });
+  putFixed(change, NONCE, 'payloadEnc.nonce', nonce);
   if (!empty) putCiphertext(change, 'payloadEnc.ct', ct);
-  change.keysBytes = putKeyMap(change, change.keysAt, { path: 'payloadEnc.keys', map: keys });
+  change.keysBytes = putKeyMap(change, change.keysAt, 'payloadEnc.keys', keys);
   if (empty) forgetInline(change);
 }
 
@@ -542,8 +546,8 @@ function putBlobA(change: Change, ref: string, { blobNonce, blobKeys }: ItemBody
   if (typeof blobNonce !== 'string') throw invalid('blobNonce', 'required beside blobRef');
   if (!blobKeys) throw invalid('blobKeys', 'required beside blobRef');
   putBlobRef(change, ref);
-  putFixed(change, BLOB_NONCE, { path: 'blobNonce', text: blobNonce });
-  change.blobKeysBytes = putKeyMap(change, change.blobKeysAt, { path: 'blobKeys', map: blobKeys });
+  putFixed(change, BLOB_NONCE, 'blobNonce', blobNonce);
+  change.blobKeysBytes = putKeyMap(change, change.blobKeysAt, 'blobKeys', blobKeys);
 }
 
 /** A shape B body that fits its schema (keys camelCase) as a change; see `decodeWriteA`. */
@@ -556,12 +560,12 @@ export function decodeWriteB(arena: Arena, body: ItemBodyB, requireSig: RequireS
     throw invalid('blob_ref', 'required beside blob_nonce or blob_keys');
   }
   const { sig } = body;
-  if (sig !== null && sig !== undefined) putFixed(change, SIG, { path: 'sig', text: sig });
+  if (sig !== null && sig !== undefined) putFixed(change, SIG, 'sig', sig);
   else if (requireSig === 'always') throw invalid('sig', `required, ${SIG_BYTES} bytes`);
   const empty = ref !== null && body.ct === '';
-  putFixed(change, NONCE, { path: 'nonce', text: body.nonce });
+  putFixed(change, NONCE, 'nonce', body.nonce);
   if (!empty) putCiphertext(change, 'ct', body.ct);
-  change.keysBytes = putKeyArray(change, change.keysAt, { path: 'wrapped', array: body.wrapped });
+  change.keysBytes = putKeyArray(change, change.keysAt, 'wrapped', body.wrapped);
   if (empty) forgetInline(change);
   if (ref !== null) putBlobB(change, ref, body);
   putMaster(change, 'master', body.master);
@@ -575,25 +579,15 @@ function putBlobB(change: Change, ref: string, body: ItemBodyB): void {
   if (!named && !blobOnly) throw invalid('blob_nonce', 'required beside blob_ref and ct');
   if (named && !blobOnly && !body.blobKeys) throw invalid('blob_keys', 'required beside blob_nonce');
   putBlobRef(change, ref);
-  putFixed(change, BLOB_NONCE, { path: named ? 'blob_nonce' : 'nonce', text: body.blobNonce ?? body.nonce });
-  const keys = body.blobKeys ? { path: 'blob_keys', array: body.blobKeys } : { path: 'wrapped', array: body.wrapped };
-  change.blobKeysBytes = putKeyArray(change, change.blobKeysAt, keys);
+  putFixed(change, BLOB_NONCE, named ? 'blob_nonce' : 'nonce', body.blobNonce ?? body.nonce);
+  const [path, keys] = body.blobKeys ? ['blob_keys', body.blobKeys] : ['wrapped', body.wrapped];
+  change.blobKeysBytes = putKeyArray(change, change.blobKeysAt, path, keys);
 }
 
 /** A delete, or a move: nothing but its tag. `sig` has 32 bytes where it is given. Pinned as a write is. */
 export function tagged(arena: Arena, kind: 'delete' | 'move', sig: string | null | undefined): Change {
   const change = begin(arena, kind, 0);
-  if (sig !== null && sig !== undefined) putFixed(change, SIG, { path: 'sig', text: sig });
+  if (sig !== null && sig !== undefined) putFixed(change, SIG, 'sig', sig);
   arena.pin(change.segment, change.end);
   return change;
-}
-
-/**
- * A path of a refused write as shape B names it. The actor names fields as shape A does; B keeps the item's own
- * keys in `wrapped`, and a blob's too where the write has no `blob_keys` (SHAPE-27).
- * @param blobKeys the write has `blob_keys`.
- */
-export function pathInB(path: string, blobKeys: boolean): string {
-  const own = blobKeys ? /^payloadEnc\.keys(?=$|\.)/ : /^(payloadEnc\.keys|blobKeys)(?=$|\.)/;
-  return path.replace(own, 'wrapped');
 }

@@ -23,6 +23,7 @@ import {
   MASTER_CT,
   MASTER_NONCE,
   NONCE,
+  putAscii,
   SIG,
   ULID_CHARS,
   type FixedPart,
@@ -83,11 +84,7 @@ export class JsonWriter {
   text(value: string): void {
     const { bytes } = this;
     if (value.length > LOOP_MAX) this.at += bytes.write(value, this.at, 'latin1');
-    else {
-      let { at } = this;
-      for (let i = 0; i < value.length; i++) bytes[at++] = value.charCodeAt(i);
-      this.at = at;
-    }
+    else this.at = putAscii(bytes, this.at, value);
   }
 
   /** Characters as they lie there. */
@@ -98,7 +95,7 @@ export class JsonWriter {
   }
 
   /** Padded under the name of `base64`, as Node does it. */
-  encoded(alphabet: Alphabet, from: Buffer, { start, end }: { readonly start: number; readonly end: number }): void {
+  encoded(alphabet: Alphabet, from: Buffer, start: number, end: number): void {
     if (end - start > TABLE_MAX) {
       this.at += this.bytes.write(from.toString(alphabet, start, end), this.at, 'latin1');
       return;
@@ -117,11 +114,11 @@ export class JsonWriter {
       at += 4;
     }
     this.at = at;
-    if (i < end) this.lastOf(alphabet, from, { start: i, end });
+    if (i < end) this.lastOf(alphabet, from, i, end);
   }
 
   /** One or two bytes that are left over. */
-  private lastOf(alphabet: Alphabet, from: Buffer, { start, end }: { start: number; end: number }): void {
+  private lastOf(alphabet: Alphabet, from: Buffer, start: number, end: number): void {
     const { bytes } = this;
     const pairs = PAIRS[alphabet];
     const two = end - start === 2;
@@ -162,13 +159,14 @@ function quoted(out: JsonWriter, value: string | null): void {
 /** A part of fixed length as a text in quotes. */
 function fixed(out: JsonWriter, { bytes, at }: ItemRow, part: FixedPart, alphabet: Alphabet): void {
   out.text('"');
-  out.encoded(alphabet, bytes, { start: at + part.at, end: at + part.at + part.bytes });
+  out.encoded(alphabet, bytes, at + part.at, at + part.at + part.bytes);
   out.text('"');
 }
 
 function ciphertext(out: JsonWriter, row: ItemRow, alphabet: Alphabet): void {
   out.text('"');
-  out.encoded(alphabet, row.bytes, { start: row.at + FIXED_BYTES, end: row.keysAt });
+  if (row.ctText !== null && alphabet === 'base64url') out.text(row.ctText);
+  else out.encoded(alphabet, row.bytes, row.at + FIXED_BYTES, row.keysAt);
   out.text('"');
 }
 
@@ -189,7 +187,7 @@ function keysA(out: JsonWriter, { bytes }: ItemRow, { from, length }: Keys): voi
     out.text(at === from ? '"' : ',"');
     out.copy(bytes, at, at + ULID_CHARS);
     out.text('":"');
-    out.encoded('base64url', bytes, { start, end });
+    out.encoded('base64url', bytes, start, end);
     out.text('"');
     at = end;
   }
@@ -205,7 +203,7 @@ function keysB(out: JsonWriter, { bytes }: ItemRow, { from, length }: Keys): voi
     out.text(wrappedPiece('{"device_id":"'));
     out.copy(bytes, at, at + ULID_CHARS);
     out.text(wrappedPiece('","key":"'));
-    out.encoded('base64', bytes, { start, end });
+    out.encoded('base64', bytes, start, end);
     out.text('"}');
     at = end;
   }
@@ -265,7 +263,13 @@ function fieldsA(out: JsonWriter, row: ItemRow, type: string): void {
   quoted(out, row.type);
   out.text(fieldsPiece(',"senderDevice":'));
   quoted(out, row.senderDevice);
-  out.text(fieldsPiece(`,"ts":${row.ts},"version":${row.version},"deletedAt":${row.deletedAt},`));
+  out.text(fieldsPiece(',"ts":'));
+  out.text(String(row.ts));
+  out.text(fieldsPiece(',"version":'));
+  out.text(String(row.version));
+  out.text(fieldsPiece(',"deletedAt":'));
+  out.text(String(row.deletedAt));
+  out.text(',');
   if (row.deletedAt === null) return payloadA(out, row);
   out.text(fieldsPiece('"payloadEnc":null,"blobRef":null,"blobNonce":null,"blobKeys":null'));
   if ((row.has & HAS.sig) === 0) return;

@@ -126,25 +126,16 @@ export class RecentFrames {
 
   /** Adds delivered changes in version order. They stay, whatever the bounds, until `trim`. */
   add(rows: readonly ItemRow[]): readonly Frame[] {
-    const added: Frame[] = [];
-    for (const row of rows) {
+    return rows.map((row) => {
       written.restart();
       const frame = frameBytes(written, this.shape, row);
       const { id, version, changedBy, since } = row;
-      const kept = {
-        id,
-        version,
-        changedBy,
-        since,
-        place: this.ring.add(frame),
-        length: frame.length,
-        superseded: false,
-      };
-      this.held += kept.length;
+      const { length } = frame;
+      const kept = { id, version, changedBy, since, place: this.ring.add(frame), length, superseded: false };
+      this.held += length;
       this.frames.push(kept);
-      added.push(kept);
-    }
-    return added;
+      return kept;
+    });
   }
 
   /** Drops the oldest beyond the bounds. */
@@ -190,6 +181,12 @@ export class RecentFrames {
    */
   view({ place, length }: Frame): Uint8Array | undefined {
     return this.ring.has(place) ? this.ring.view(place, length) : undefined;
+  }
+
+  /** As `view`, of each of them; null where one is not held. */
+  views(frames: readonly Frame[]): readonly FrameBytes[] | null {
+    if (!frames.every(({ place }) => this.ring.has(place))) return null;
+    return frames.map(({ place, length }) => this.ring.view(place, length));
   }
 
   /** Drops all frames; sessions below `delivered` are served from the database. */
@@ -325,15 +322,17 @@ const HELD_BYTES_MAX = 1024 * 1024;
  * later replays read it from the log.
  */
 export function onRows(state: Delivery, given: readonly ItemRow[], summary: Summary | null): Effect[] {
-  const rows = given.filter(({ version }) => version > state.delivered);
+  const known = (given[0]?.version ?? 0) <= state.delivered;
+  const rows = known ? given.filter(({ version }) => version > state.delivered) : given;
   const last = rows.at(-1);
   if (last === undefined) return [];
-  const effects: Effect[] = [];
-  if (last.version === state.delivered + rows.length) effects.push(...deliver(state, rows, last.version));
-  else if (state.sessions.size > 0) hold(state, rows, summary);
-  else skipTo(state, last.version);
+  const follow = last.version === state.delivered + rows.length;
+  const effects = follow ? deliver(state, rows, last.version) : [];
+  if (!follow && state.sessions.size > 0) hold(state, rows, summary);
+  else if (!follow) skipTo(state, last.version);
   if (summary !== null && last.version === state.delivered) state.summary = summary;
-  return [...effects, ...deliverHeld(state), ...noticeHead(state, last.version)];
+  effects.push(...deliverHeld(state), ...noticeHead(state, last.version));
+  return effects;
 }
 
 /** Skips versions that are not known here. */
@@ -369,17 +368,13 @@ interface Batch {
 
 function batchOf(recent: RecentFrames, rows: readonly ItemRow[], position: number): Batch {
   const frames = recent.add(rows);
-  const whole: FrameBytes[] = [];
   let bytes = 0;
   let since = Infinity;
   for (const frame of frames) {
     bytes += frame.length;
     if (frame.since < since) since = frame.since;
-    const view = recent.view(frame);
-    if (view !== undefined) whole.push(view);
   }
-  const shared = bytes <= BURST_BYTES && whole.length === frames.length;
-  return { frames, recent, whole: shared ? whole : null, since, position };
+  return { frames, recent, whole: bytes <= BURST_BYTES ? recent.views(frames) : null, since, position };
 }
 
 /** Moves `delivered` to `position` and sends the rows, which are all above it, to every live session. */

@@ -226,7 +226,8 @@ export function onCommitted(state: TenantState, message: Extract<Message, { kind
   const applied = changes.every(applies) ? changes : changes.filter(applies);
   const rows = applied.map(rowOf);
   // An actor that was dropped since may have committed changes after these.
-  const effects = [...onRows(state, rows, summary), ...noticeHead(state, summary.version)];
+  const effects = onRows(state, rows, summary);
+  effects.push(...noticeHead(state, summary.version));
   // Before the replies, which release the rows' bytes. What was stored before may not have been told: its answer was lost.
   if (rows.length > 0 || changes.some(({ verdict }) => verdict === 'same'))
     effects.push({ kind: 'publish', rows, position: { summary, generation: message.generation } });

@@ -301,14 +301,9 @@ function gather(changes: readonly Change[]): Gathered {
 
 /** Parameters of `insert_changes`; tenants in the order of their ids. */
 export function putInsert(into: Parameters, tenants: readonly TenantChanges[], cap: number): void {
-  const changes: Change[] = [];
-  const places: { readonly tenant: number; readonly rank: number }[] = [];
-  for (const [n, tenant] of tenants.entries()) {
-    for (const [rank, change] of tenant.changes.entries()) {
-      changes.push(change);
-      places.push({ tenant: n + 1, rank: rank + 1 });
-    }
-  }
+  const changes = tenants.flatMap((tenant) => tenant.changes);
+  const places = tenants.flatMap((tenant, n) => tenant.changes.map(() => n + 1));
+  const ranks = tenants.flatMap((tenant) => tenant.changes.map((_, rank) => rank + 1));
   const { bytes, offsets } = gather(changes);
   into
     .begin(INSERT.name)
@@ -317,8 +312,8 @@ export function putInsert(into: Parameters, tenants: readonly TenantChanges[], c
     .int8s(tenants, ({ generation }) => generation)
     .int4s(tenants, (tenant) => tenant.changes.length)
     .int8s(tenants, (tenant) => tenant.changes.reduce((sum, { counted }) => sum + counted, 0))
-    .int4s(places, ({ tenant }) => tenant)
-    .int4s(places, ({ rank }) => rank)
+    .int4s(places, (place) => place)
+    .int4s(ranks, (rank) => rank)
     .texts(changes, ({ id }) => id)
     .texts(changes, ({ deviceId }) => deviceId)
     .texts(changes, ({ binId }) => binId)
