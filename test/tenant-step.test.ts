@@ -68,7 +68,7 @@ t.test('pushes go out before the answer, and the answer only after the commit', 
   const effects = step(world.state, world.find('commit').read(), world.now);
   t.strictSame(
     effects.map(({ kind }) => kind),
-    ['send', 'publish', 'stored'],
+    ['push', 'publish', 'stored'],
   );
   t.end();
 });

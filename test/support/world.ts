@@ -164,6 +164,9 @@ export class World {
         return void this.queue.push(effect.change);
       case 'send':
         return this.send(effect);
+      case 'push':
+        for (const session of effect.sessions) this.send({ kind: 'send', session, frames: effect.frames });
+        return;
       case 'close':
         effect.session.port.close(effect.code, effect.reason);
         return this.begin('closed', () => ({ kind: 'closed', session: effect.session }));

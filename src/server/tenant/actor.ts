@@ -16,6 +16,7 @@ import type {
   ChangeAnnouncer,
   CommitLanes,
   DeviceState,
+  FrameBytes,
   ItemLog,
   KeyPurger,
   LogPage,
@@ -23,7 +24,7 @@ import type {
   TenantLoader,
   TenantSnapshot,
 } from './ports.js';
-import type { Session } from './session.js';
+import type { Replaying, Session } from './session.js';
 import { dismiss, initialState, type TenantState } from './state.js';
 import { admit, step } from './step.js';
 import type { ReplayQueue } from './replay-queue.js';
@@ -358,11 +359,8 @@ export class Actor implements CommitSink {
     try {
       this.run(effect);
     } catch (error) {
-      // One failing socket must not prevent the tenant's other effects.
+      // One failing effect must not prevent the tenant's other ones.
       this.ports.onFault(error, this.tenantId);
-      // The frames for this socket are lost: it must not get later ones.
-      if (effect.kind === 'send')
-        this.carryOut(dismiss(this.tenant, effect.session, { code: CLOSE.restart, reason: 'restart' }));
     }
   }
 
@@ -374,7 +372,10 @@ export class Actor implements CommitSink {
       case 'commit':
         return this.commit(effect.change);
       case 'send':
-        return this.send(effect);
+        return this.send(effect.session, effect.frames, effect.since, effect.phase);
+      case 'push':
+        for (const session of effect.sessions) this.send(session, effect.frames, effect.since);
+        return;
       case 'close':
         return effect.session.port.close(effect.code, effect.reason);
       case 'publish':
@@ -404,7 +405,8 @@ export class Actor implements CommitSink {
   private answer(effect: Answer): void {
     const { change } = effect;
     if (change.answered) return;
-    if (this.telling) return void (this.owed ??= []).push(effect);
+    if (this.telling && this.owed !== undefined) return void this.owed.push(effect);
+    if (this.telling) return void (this.owed = [effect]);
     change.answered = true;
     this.pending--;
     this.arena.unpin(change.segment);
@@ -412,14 +414,21 @@ export class Actor implements CommitSink {
     else change.reply.refused(effect.error);
   }
 
-  private send({ session, frames, phase, since = Infinity }: Extract<Effect, { kind: 'send' }>): void {
-    const waiting = session.port.send(frames);
-    if (since < this.pushedSince) this.pushedSince = since;
-    // Frames outside of any replay (bins, devices) are few; a peer that lets them pile up does not read at all.
-    if (phase === undefined && waiting > BACKLOG_BYTES) return session.port.close(CLOSE.overloaded, 'overloaded');
-    const congested = waiting > HIGH_WATER_BYTES;
-    if (phase !== undefined) this.post({ kind: 'sent', session, phase, congested });
-    else if (congested) this.post({ kind: 'congested', session });
+  /** One failing socket must not keep the others of the tenant from theirs. */
+  private send(session: Session, frames: readonly FrameBytes[], since = Infinity, phase?: Replaying): void {
+    try {
+      const waiting = session.port.send(frames);
+      if (since < this.pushedSince) this.pushedSince = since;
+      // Frames outside of any replay (bins, devices) are few; a peer that lets them pile up does not read at all.
+      if (phase === undefined && waiting > BACKLOG_BYTES) return session.port.close(CLOSE.overloaded, 'overloaded');
+      const congested = waiting > HIGH_WATER_BYTES;
+      if (phase !== undefined) this.post({ kind: 'sent', session, phase, congested });
+      else if (congested) this.post({ kind: 'congested', session });
+    } catch (error) {
+      this.ports.onFault(error, this.tenantId);
+      // Its frames are lost: it must not get later ones.
+      this.carryOut(dismiss(this.tenant, session, { code: CLOSE.restart, reason: 'restart' }));
+    }
   }
 
   private load(): void {

@@ -236,7 +236,7 @@ export interface CommitSink {
   committed(changes: readonly Change[], position: Position): void;
   /** Not known to be stored: the client may try again. */
   failed(changes: readonly Change[], error: Error): void;
-  /** Every sink of the batch has its outcomes, and all pushes were sent: replies are sent now. */
+  /** Every sink of the batch has its outcomes, and all pushes were sent: replies are sent now. Maybe more than once. */
   settled(): void;
 }
 

@@ -364,6 +364,8 @@ interface Batch {
   /** When the oldest of the changes came that were made here. */
   readonly since: number;
   readonly position: number;
+  /** Those that get all of it. */
+  readonly sessions: Session[];
 }
 
 function batchOf(recent: RecentFrames, rows: readonly ItemRow[], position: number): Batch {
@@ -374,7 +376,8 @@ function batchOf(recent: RecentFrames, rows: readonly ItemRow[], position: numbe
     bytes += frame.length;
     if (frame.since < since) since = frame.since;
   }
-  return { frames, recent, whole: bytes <= BURST_BYTES ? recent.views(frames) : null, since, position };
+  const whole = bytes <= BURST_BYTES ? recent.views(frames) : null;
+  return { frames, recent, whole, since, position, sessions: [] };
 }
 
 /** Moves `delivered` to `position` and sends the rows, which are all above it, to every live session. */
@@ -396,12 +399,19 @@ function deliver(state: Delivery, rows: readonly ItemRow[], position: number): E
       !batch.frames.some((frame) => frame.changedBy === port.deviceId)
     ) {
       session.cursor = position;
-      if (batch.whole.length > 0) effects.push({ kind: 'send', session, frames: batch.whole, since: batch.since });
+      batch.sessions.push(session);
     } else pushTo(session, phase, batch, effects);
   }
+  pushWhole(batchA, effects);
+  if (batchB !== batchA) pushWhole(batchB, effects);
   a.trim();
   b?.trim();
   return effects;
+}
+
+function pushWhole({ whole, sessions, since }: Batch, effects: Effect[]): void {
+  if (whole !== null && whole.length > 0 && sessions.length > 0)
+    effects.push({ kind: 'push', sessions, frames: whole, since });
 }
 
 function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]): void {

@@ -68,6 +68,13 @@ export type Effect =
       readonly phase?: Replaying;
       readonly since?: number;
     }
+  /** Send the same frames to live sessions; see `send`. */
+  | {
+      readonly kind: 'push';
+      readonly sessions: readonly Session[];
+      readonly frames: readonly FrameBytes[];
+      readonly since: number;
+    }
   | { readonly kind: 'close'; readonly session: Session; readonly code: number; readonly reason: string }
   /** Tell the other instances. The rows' bytes may be a change's that is answered by a later effect. */
   | { readonly kind: 'publish'; readonly rows: readonly ItemRow[]; readonly position: Position }

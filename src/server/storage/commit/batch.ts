@@ -248,11 +248,12 @@ export function byTenant(batch: readonly Change[]): {
   const mixed = new Set<string>();
   for (const change of batch) {
     const { tenantId, generation, sink } = change;
-    let tenant = found.get(tenantId);
-    if (tenant === undefined) found.set(tenantId, (tenant = { tenantId, generation, sink, changes: [] }));
-    tenant.changes.push(change);
+    const tenant = found.get(tenantId);
+    if (tenant === undefined) found.set(tenantId, { tenantId, generation, sink, changes: [change] });
+    else tenant.changes.push(change);
     // Two sinks: an actor was dropped and loaded again with changes under way. Each gets its own outcomes.
-    if (!mayInsert(change) || generation !== tenant.generation || sink !== tenant.sink) mixed.add(tenantId);
+    const other = tenant !== undefined && (generation !== tenant.generation || sink !== tenant.sink);
+    if (other || !mayInsert(change)) mixed.add(tenantId);
   }
   const all = [...found.values()];
   // In the order of ids, as every transaction takes the locks of tenants.

@@ -430,35 +430,35 @@ class Lane {
   }
 
   private tell({ told, failed }: Settled): void {
-    const sinks = new Set<CommitSink>();
-    for (const { sink, changes, position } of told) {
-      sinks.add(sink);
-      this.tellOne(sink, changes, () => sink.committed(changes, position));
-    }
+    const sinks = told.map(({ sink }) => sink);
+    for (const { sink, changes, position } of told) this.tellOne(sink, changes, position);
     for (const { changes, error } of failed) {
       for (const [sink, theirs] of bySink(changes)) {
-        sinks.add(sink);
-        this.tellOne(sink, theirs, () => sink.failed(theirs, error));
+        sinks.push(sink);
+        this.tellOne(sink, theirs, error);
       }
     }
-    for (const sink of sinks) this.guarded(() => sink.settled());
+    for (const sink of sinks) {
+      try {
+        sink.settled();
+      } catch (error) {
+        this.options.onFault(error);
+      }
+    }
   }
 
   /**
    * A sink that throws is a defect: it is told to fail what it has not answered yet with an unknown outcome; the other
    * sinks get theirs, and the lane continues.
    */
-  private tellOne(sink: CommitSink, changes: readonly Change[], work: () => void): void {
+  private tellOne(sink: CommitSink, changes: readonly Change[], outcome: Position | Error): void {
     try {
-      work();
+      if (outcome instanceof Error) sink.failed(changes, outcome);
+      else sink.committed(changes, outcome);
     } catch (error) {
       this.options.onFault(error);
-      this.tellAgain(sink, changes);
+      this.guarded(() => sink.failed(changes, unknownOutcome()));
     }
-  }
-
-  private tellAgain(sink: CommitSink, changes: readonly Change[]): void {
-    this.guarded(() => sink.failed(changes, unknownOutcome()));
   }
 
   private guarded(work: () => void): void {
