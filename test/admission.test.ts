@@ -40,7 +40,7 @@ function world() {
   const away = (): [owner: string, TurnedAway][] =>
     [...outcomes].flatMap(([owner, outcome]) => (outcome instanceof TurnedAway ? [[owner, outcome]] : []));
   const drainAll = async (ms: number): Promise<void> => {
-    while (asked.length > 0) await answer(ms);
+    while (asked.length > 0 || admission.waiting > 0) await answer(ms);
   };
   return { clock, admission, asked, outcomes, come, answer, away, drainAll };
 }
@@ -57,6 +57,27 @@ t.test('ADMIT-01: the first is let in at once; those that come meanwhile share t
   await answer(5);
   t.equal([...outcomes.values()].filter((one) => one === 'in').length, 21);
   t.equal(admission.waiting, 0);
+});
+
+t.test('ADMIT-10: after a large round that left room the next one waits for more, and shares their statements', async (t) => {
+  const { clock, asked, come, answer } = world();
+  come('a', '1');
+  for (let n = 0; n < 20; n++) come(`tenant-${n}`, '1');
+  await answer(5);
+  come('early', '1');
+  t.equal(await answer(5), 20);
+  t.equal(asked.length, 0, 'it waits');
+  come('late', '1');
+  t.equal(asked.length, 0, 'who comes meanwhile does too');
+  clock.advance(90);
+  await settle();
+  t.same(
+    asked.map(({ owner }) => owner),
+    ['early/1', 'late/1'],
+  );
+  come('next', '1');
+  await answer(5);
+  t.equal(asked.length, 1, 'after a small one nobody waits');
 });
 
 t.test('ADMIT-02: quick answers let more in at once, slow ones and failures half as many', async (t) => {
@@ -139,6 +160,7 @@ t.test('ADMIT-05: who does not keep to the time gets no other one, and moves nob
   await answer(50);
   await drainAll(50);
   clock.advance(told.seconds * 1_000);
+  await settle();
   come(tenantId, '1');
   t.equal(asked.at(-1)?.owner, impatient, 'at its time it is let in');
 });

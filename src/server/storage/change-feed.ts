@@ -47,6 +47,9 @@ const COALESCE_MS = 5;
  */
 const SUBSCRIBE_MS = 50;
 const SUBSCRIBE_MAX_MS = 3_000;
+/** Where so many tenants were added with the last one, the interval is so many times as long: a crowd comes. */
+const SUBSCRIBE_MANY = 100;
+const SUBSCRIBE_TIMES = 6;
 /** Subscriptions are made anew and sent this often, ms: sockets go. */
 const RENEW_MS = 60_000;
 /** A statement that took longer, ms, may have told of subscriptions too late for what others keep of their changes. */
@@ -148,6 +151,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private flushedAt = 0;
   /** When the subscriptions were sent last, and made anew, ms. */
   private subscriptionsSentAt = 0;
+  /** Tenants that were added with them. */
+  private added = 0;
   private renewedAt = -Infinity;
   private subscribeTimer: Timer | undefined;
   /** True where an unreadable notification was reported since the last heartbeat. */
@@ -264,7 +269,8 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.subscriptions.tell(tenantId, since);
     if (this.others === 0) return;
     const { clock } = this.options;
-    const interval = Math.min(SUBSCRIBE_MS * this.others, SUBSCRIBE_MAX_MS);
+    const times = this.added < SUBSCRIBE_MANY ? 1 : SUBSCRIBE_TIMES;
+    const interval = Math.min(SUBSCRIBE_MS * this.others * times, SUBSCRIBE_MAX_MS);
     const passed = Math.abs(clock.now() - this.subscriptionsSentAt);
     this.subscribeTimer ??= clock.setTimer(Math.max(SUBSCRIBE_MS, interval - passed), () => {
       this.subscribeTimer = undefined;
@@ -304,7 +310,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.others > 0 && !this.closed && this.subscriptions.waiting && this.subscribeTimer === undefined;
     if (subscribing) {
       this.subscriptionsSentAt = this.options.clock.now();
-      this.subscriptions.queue(this.queue, CHANNEL, this.subscriptionsSentAt);
+      this.added = this.subscriptions.queue(this.queue, CHANNEL, this.subscriptionsSentAt);
     }
     const lines = this.queue.take();
     if (lines.length === 0) return;

@@ -57,8 +57,11 @@ export class Subscriptions {
     return renewed || added.length > 0 || askers.size > 0;
   }
 
-  /** Queues what is to be sent; `channel` is everybody's. Call `sent` or `failed` before the next time. */
-  queue(notices: NoticeQueue, channel: string, now: number): void {
+  /**
+   * Queues what is to be sent; `channel` is everybody's. Call `sent` or `failed` before the next time. Returns how many
+   * tenants were added.
+   */
+  queue(notices: NoticeQueue, channel: string, now: number): number {
     const { renewed, added, since, askers } = this.pending;
     this.sending = this.pending;
     this.pending = nothing();
@@ -72,6 +75,7 @@ export class Subscriptions {
         notices.notice(channel, { added: added.slice(at, at + ADDED_EACH), ...late });
     }
     for (const asker of askers) for (const notice of partsNotices(whole, { set })) notices.notice(asker, notice);
+    return added.length;
   }
 
   private parts(): string[] {
