@@ -59,26 +59,29 @@ t.test('ADMIT-01: the first is let in at once; those that come meanwhile share t
   t.equal(admission.waiting, 0);
 });
 
-t.test('ADMIT-10: after a large round that left room the next one waits for more, and shares their statements', async (t) => {
-  const { clock, asked, come, answer } = world();
-  come('a', '1');
-  for (let n = 0; n < 20; n++) come(`tenant-${n}`, '1');
-  await answer(5);
-  come('early', '1');
-  t.equal(await answer(5), 20);
-  t.equal(asked.length, 0, 'it waits');
-  come('late', '1');
-  t.equal(asked.length, 0, 'who comes meanwhile does too');
-  clock.advance(90);
-  await settle();
-  t.same(
-    asked.map(({ owner }) => owner),
-    ['early/1', 'late/1'],
-  );
-  come('next', '1');
-  await answer(5);
-  t.equal(asked.length, 1, 'after a small one nobody waits');
-});
+t.test(
+  'ADMIT-10: after a large round that left room the next one waits for more, and shares their statements',
+  async (t) => {
+    const { clock, asked, come, answer } = world();
+    come('a', '1');
+    for (let n = 0; n < 20; n++) come(`tenant-${n}`, '1');
+    await answer(5);
+    come('early', '1');
+    t.equal(await answer(5), 20);
+    t.equal(asked.length, 0, 'it waits');
+    come('late', '1');
+    t.equal(asked.length, 0, 'who comes meanwhile does too');
+    clock.advance(90);
+    await settle();
+    t.same(
+      asked.map(({ owner }) => owner),
+      ['early/1', 'late/1'],
+    );
+    come('next', '1');
+    await answer(5);
+    t.equal(asked.length, 1, 'after a small one nobody waits');
+  },
+);
 
 t.test('ADMIT-02: quick answers let more in at once, slow ones and failures half as many', async (t) => {
   const { asked, come, answer } = world();

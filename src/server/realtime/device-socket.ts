@@ -72,8 +72,7 @@ export class DeviceSocket implements SocketPort, TimerEntry {
   readonly tokenEpoch: number;
   readonly shape: Shape;
   readonly actor: TenantActor;
-  /** When its token expires, whole seconds since 1970, rounded up: milliseconds do not fit into a small integer. */
-  readonly expiresS: number;
+  readonly expiresAt: number;
   /** Deadline of the `hello`; undefined after it, since a number too large for a small integer is a heap object. */
   helloBy: number | undefined;
   /** Time of the last frame, ms since `Sockets` was made: a small integer for weeks, and so no heap object. */
@@ -94,7 +93,7 @@ export class DeviceSocket implements SocketPort, TimerEntry {
     this.tokenEpoch = origin.tokenEpoch;
     this.shape = origin.shape;
     this.actor = origin.actor;
-    this.expiresS = Math.ceil(origin.expiresAt / 1_000);
+    this.expiresAt = origin.expiresAt;
     this.helloBy = now + HELLO_TIMEOUT_MS;
     this.room = origin.room;
   }

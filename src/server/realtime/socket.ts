@@ -57,7 +57,7 @@ export class Sockets {
     this.wheel = new TimerWheel<DeviceSocket>({
       clock: options.clock,
       intervalMs: options.pingIntervalMs,
-      dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresS * 1_000, this.silentAt(socket)),
+      dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresAt, this.silentAt(socket)),
       due: (socket, now) => this.due(socket, now),
       beat: (socket) => void socket.send(PINGS),
       stalled: (now) => (this.stalledAt = now),
@@ -83,7 +83,7 @@ export class Sockets {
   }
 
   private due(socket: DeviceSocket, now: number): void {
-    if (socket.expiresS * 1_000 <= now) socket.close(CLOSE.expired, 'token expired');
+    if (socket.expiresAt <= now) socket.close(CLOSE.expired, 'token expired');
     else if (socket.helloBy !== undefined && socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
     else socket.close(CLOSE.silent, 'no sign of life');
   }

@@ -399,11 +399,11 @@ class KeyList {
     if ((length < SEALED_KEY_MIN && length !== NO_LENGTH) || length > SEALED_KEY_MAX) {
       throw invalid(`${this.path}.${device}`, `must be ${SEALED_KEY_MIN} to ${SEALED_KEY_MAX} bytes, got ${length}`);
     }
+    if (!putBase64(bytes, at + ENTRY_HEAD, text, length)) throw notBase64(`${this.path}.${device}`);
     if (device <= this.last) this.sorted = false;
     this.last = device;
     bytes.write(device, at, 'latin1');
     bytes.writeUInt16BE(length, at + ULID_CHARS);
-    if (!putBase64(bytes, at + ENTRY_HEAD, text, length)) throw notBase64(`${this.path}.${device}`);
     this.at = at + ENTRY_HEAD + length;
   }
 
