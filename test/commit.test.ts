@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { decodeWriteA, decodeWriteB, HASH_BYTES, type Change, type Verdict } from '../src/server/tenant/change.js';
 import { frameBytes, JsonWriter, rowText } from '../src/server/tenant/codec.js';
+import { ServiceError } from '../src/protocol/errors.js';
 import type { Item } from '../src/protocol/item.js';
 import {
   arena,
@@ -275,6 +276,56 @@ t.test('SHAPE-21 SHAPE-23 SHAPE-24: a frame spells the ciphertext in one way, wh
   }
   t.end();
 });
+
+t.test(
+  'SHAPE-21 SHAPE-22: a text is taken where each of its characters stands for bytes, else refused by its name',
+  (t) => {
+    const { id, binId, type, ts } = writeOf();
+    const url = (length: number): string => Buffer.alloc(length, 0x5a).toString('base64url');
+    const parts = { ct: 47, nonce: 24, key: 80, 'master.ct': 48, 'master.nonce': 24, sig: 32 };
+    const codes = [...Array.from({ length: 256 }, (_, n) => n), 0x141, 0x2028, 0xd83d, 0xff0b];
+    const out = new JsonWriter();
+    const isBase64 = (text: string): boolean => {
+      const [, data = '', pad = ''] = /^([\w+/-]*)(={0,2})$/s.exec(text) ?? [];
+      return data + pad === text && (pad === '' ? data.length % 4 !== 1 : text.length % 4 === 0);
+    };
+    const judge = (part: string, spelled: string): void => {
+      const of = (name: keyof typeof parts): string => (name === part ? spelled : url(parts[name]));
+      const payloadEnc = {
+        ...{ ct: of('ct'), nonce: of('nonce'), keys: { [ONE]: of('key') }, sig: of('sig') },
+        master: { ct: of('master.ct'), nonce: of('master.nonce') },
+      };
+      try {
+        const change = decodeWriteA(arena, { id, binId, type, ts, payloadEnc }, 'never');
+        if (!isBase64(spelled)) t.fail(`taken: ${JSON.stringify(spelled)} as ${part}`);
+        const frame = JSON.parse(frameBytes(out, 'a', change).toString()) as { payloadEnc: { ct: string } };
+        const ct = Buffer.from(of('ct'), 'base64').toString('base64url');
+        if (frame.payloadEnc.ct !== ct) t.fail(`${JSON.stringify(spelled)} became ${frame.payloadEnc.ct}`);
+        arena.unpin(change.segment);
+      } catch (error) {
+        const path = `payloadEnc.${part === 'key' ? `keys.${ONE}` : part}`;
+        if (!(error instanceof ServiceError) || !error.message.includes(path)) throw error;
+        // Another length than the field has is refused too; of a ciphertext every length is taken.
+        if (part === 'ct' && isBase64(spelled)) t.fail(`refused: ${JSON.stringify(spelled)}: ${error.message}`);
+      }
+    };
+    for (const [part, length] of Object.entries(parts)) {
+      for (const more of part === 'ct' ? [0, 1, 2] : [0]) {
+        const text = url(length + more);
+        for (const code of codes) {
+          const c = String.fromCharCode(code);
+          for (const at of [0, text.length >> 1, text.length - 2, text.length - 1, text.length]) {
+            judge(part, text.slice(0, at) + c + text.slice(at + 1));
+            judge(part, text.slice(0, at) + c + text.slice(at));
+            judge(part, text.slice(0, at) + c + c + text.slice(at + 2));
+          }
+        }
+      }
+    }
+    t.pass('every spelling was judged');
+    t.end();
+  },
+);
 
 t.test('RETRY-07: the same write in the other shape or another encoding is the same write', (t) => {
   const { id, binId, type, ts } = writeOf();

@@ -420,8 +420,9 @@ export class KeptBody {
 }
 
 /**
- * Reads a body of at most `cap` bytes, and calls `done` once, unless the client disconnects first. A declared length over the cap is refused before anything is read. A request whose body is incomplete
- * may be evicted from those under way (see `FairBudget`).
+ * Reads a body of at most `cap` bytes, and calls `done` once, unless the client disconnects first. A declared length over
+ * the cap is refused before anything is read. A request whose body is incomplete may be evicted from those under way (see
+ * `FairBudget`).
  */
 export function readBody(ctx: RequestContext, cap: number, done: TakeBody, options: BodyOptions): void {
   if (ctx.contentLength > cap) {
