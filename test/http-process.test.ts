@@ -60,6 +60,7 @@ t.test('CFG-04 CFG-07 WS-20: with a database it uses that one, and says what mus
     'none of its own',
   );
   t.match(server.output.join('\n'), /TOKEN_SECRET/);
+  t.notMatch(server.output.join('\n'), /Warning:/, 'nothing is used that a library is about to take away');
   const socket = await server.wire.connect({ token: device.token });
   await socket.hello();
   const ended = server.end('SIGTERM');

@@ -64,10 +64,13 @@ export class Listener {
       return;
     }
     // Only now: the first `connected` event comes before LISTEN, and notifications in between would be missed.
-    await Promise.all(Object.keys(channels).map(async (channel) => subscriber.listenTo(channel))).then(
-      () => this.options.onConnected(),
-      onFault,
-    );
+    // One after the other, since the driver is about to refuse queries that queue up; and each, also where one before it
+    // failed: what pg-listen was told of it subscribes on its next connection.
+    const faults: unknown[] = [];
+    for (const channel of Object.keys(channels))
+      await subscriber.listenTo(channel)?.catch((fault: unknown) => faults.push(fault));
+    if (faults.length === 0) this.options.onConnected();
+    else onFault(faults[0]);
     subscriber.events.on('connected', () => {
       if (this.current === listening) this.options.onConnected();
       else void end();
