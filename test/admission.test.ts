@@ -1,4 +1,4 @@
-/** Letting sockets in by what the database can answer: rounds, their size, who waits and who is told to come back. */
+/** Letting sockets in by what the database can answer: the window, who waits and who is told to come back. */
 import t from 'tap';
 import { Admission, TurnedAway } from '../src/server/realtime/admission.js';
 import { ServiceError, unavailable } from '../src/protocol/errors.js';
@@ -40,48 +40,28 @@ function world() {
   const away = (): [owner: string, TurnedAway][] =>
     [...outcomes].flatMap(([owner, outcome]) => (outcome instanceof TurnedAway ? [[owner, outcome]] : []));
   const drainAll = async (ms: number): Promise<void> => {
-    while (asked.length > 0 || admission.waiting > 0) await answer(ms);
+    while (asked.length > 0) await answer(ms);
   };
   return { clock, admission, asked, outcomes, come, answer, away, drainAll };
 }
 
-t.test('ADMIT-01: the first is let in at once; those that come meanwhile share the next round', async (t) => {
+t.test('ADMIT-01: a window is let in at once, and each answer lets the next one in', async (t) => {
   const { asked, outcomes, come, answer, admission } = world();
-  come('a', '1');
-  t.equal(asked.length, 1, 'at once');
-  for (let n = 0; n < 20; n++) come(`tenant-${n}`, '1');
-  t.equal(asked.length, 1);
-  t.equal(admission.waiting, 20);
-  t.equal(await answer(5), 1);
-  t.equal(asked.length, 20, 'one round of all');
+  for (let n = 0; n < 70; n++) come(`tenant-${n}`, '1');
+  t.equal(asked.length, 64, 'at once');
+  t.equal(admission.waiting, 6);
+  asked.shift()?.answer();
+  await settle();
+  t.equal(asked.at(-1)?.owner, 'tenant-64/1', 'the next one, in the order they came');
+  t.equal(admission.waiting, 5);
+  t.equal(await answer(5), 64);
+  t.equal(asked.length, 5);
   await answer(5);
-  t.equal([...outcomes.values()].filter((one) => one === 'in').length, 21);
+  t.equal([...outcomes.values()].filter((one) => one === 'in').length, 70);
   t.equal(admission.waiting, 0);
+  come('late', '1');
+  t.equal(asked.length, 1, 'and nobody waits after a crowd');
 });
-
-t.test(
-  'ADMIT-10: after a large round that left room the next one waits for more, and shares their statements',
-  async (t) => {
-    const { clock, asked, come, answer } = world();
-    come('a', '1');
-    for (let n = 0; n < 20; n++) come(`tenant-${n}`, '1');
-    await answer(5);
-    come('early', '1');
-    t.equal(await answer(5), 20);
-    t.equal(asked.length, 0, 'it waits');
-    come('late', '1');
-    t.equal(asked.length, 0, 'who comes meanwhile does too');
-    clock.advance(90);
-    await settle();
-    t.same(
-      asked.map(({ owner }) => owner),
-      ['early/1', 'late/1'],
-    );
-    come('next', '1');
-    await answer(5);
-    t.equal(asked.length, 1, 'after a small one nobody waits');
-  },
-);
 
 t.test('ADMIT-02: quick answers let more in at once, slow ones and failures half as many', async (t) => {
   const { asked, come, answer } = world();
@@ -91,8 +71,7 @@ t.test('ADMIT-02: quick answers let more in at once, slow ones and failures half
   };
   more(1_500);
   const sizes: number[] = [];
-  await answer(5);
-  for (let round = 0; round < 4; round++) {
+  for (let window = 0; window < 4; window++) {
     sizes.push(asked.length);
     await answer(50);
   }
@@ -104,16 +83,43 @@ t.test('ADMIT-02: quick answers let more in at once, slow ones and failures half
   t.equal(asked.length, Math.floor(before / 4), 'no answer');
   await answer(50, new ServiceError('tenant_not_found'));
   t.equal(asked.length, Math.floor(before / 4) + 32, 'a refusal is an answer');
-  for (let round = 0; round < 20 && asked.length > 0; round++) await answer(600);
+  for (let window = 0; window < 20 && asked.length > 0; window++) await answer(600);
   more(100);
+  t.equal(asked.length, 16, 'never below a bound');
+});
+
+t.test('ADMIT-02: what was let in before the window was halved does not halve it again', async (t) => {
+  const { asked, come, answer, clock } = world();
+  for (let n = 0; n < 500; n++) come(`tenant-${n}`, '1');
+  const slow = asked.splice(0);
+  clock.advance(600);
+  slow.shift()?.answer();
+  await settle();
+  t.equal(asked.length, 0, 'no other one before there is room in half of it');
+  clock.advance(600);
+  for (const one of slow) one.answer();
+  await settle();
+  t.equal(asked.length, 32);
   await answer(600);
-  t.ok(asked.length >= 16, 'never below a bound');
+  t.equal(asked.length, 16, 'what was let in since does');
+});
+
+t.test('ADMIT-02: a window that has room does not grow', async (t) => {
+  const { asked, come, answer } = world();
+  for (let n = 0; n < 1_000; n++) {
+    come(`tenant-${n}`, '1');
+    await answer(1);
+  }
+  for (let n = 0; n < 100; n++) come(`late-${n}`, '1');
+  t.equal(asked.length, 64);
 });
 
 t.test('ADMIT-03 ADMIT-04: whom the queue does not hold is told when to come back, each at another time', async (t) => {
-  const { come, away, answer, outcomes, drainAll } = world();
-  come('first', '1');
-  for (let n = 0; n < 12_000; n++) come(`tenant-${n}`, '1');
+  const { come, away, answer, outcomes, drainAll, clock, admission } = world();
+  come('early', '1');
+  await answer(5);
+  clock.advance(60_000);
+  for (let n = 0; n < 12_064; n++) come(`tenant-${n}`, '1');
   await settle();
   const turned = away();
   // Five seconds at 1,000 a second wait; the others are promised the times after that.
@@ -125,8 +131,9 @@ t.test('ADMIT-03 ADMIT-04: whom the queue does not hold is told when to come bac
   for (let second = 6; second <= 11; second++)
     t.ok(Math.abs(seconds.filter((each) => each === second).length - 1_000) <= 2, `a thousand after ${second} s`);
   await answer(50);
+  t.ok(admission.rate > 1_000, 'of the minute before the rate knows nothing');
   await drainAll(50);
-  t.equal([...outcomes.values()].filter((one) => one === 'in').length, 5_001, 'those that waited are all in');
+  t.equal([...outcomes.values()].filter((one) => one === 'in').length, 5_065, 'those that waited are all in');
 });
 
 t.test('ADMIT-03: however quick the database is, no more than 5,000 wait: requests need the other calls', async (t) => {
@@ -168,7 +175,7 @@ t.test('ADMIT-05: who does not keep to the time gets no other one, and moves nob
   t.equal(asked.at(-1)?.owner, impatient, 'at its time it is let in');
 });
 
-t.test('ADMIT-06: a tenant has a quarter of the queue, and rounds serve tenants in turn', async (t) => {
+t.test('ADMIT-06: a tenant has a quarter of the queue, and tenants are served in turn', async (t) => {
   const { come, away, answer, asked, outcomes, admission } = world();
   come('first', '1');
   for (let n = 0; n < 3_000; n++) come('crowd', String(n));
@@ -178,7 +185,7 @@ t.test('ADMIT-06: a tenant has a quarter of the queue, and rounds serve tenants 
   await answer(50);
   t.ok(
     asked.some(({ owner }) => owner === 'small/1'),
-    'in the next round, before the others of the crowd',
+    'before the others of the crowd',
   );
   for (let n = 0; n < 6_000; n++) come(`tenant-${n}`, '1');
   await settle();

@@ -12,8 +12,8 @@ interface Waiting<K, R> {
 }
 
 interface BatcherOptions {
-  /** A pause after a batch of `answered` calls; undefined: none. `waiting` counts the queued calls. */
-  readonly pause?: (answered: number, waiting: () => number) => Promise<void> | undefined;
+  /** A pause after a batch of `answered` calls; undefined: none. */
+  readonly pause?: (answered: number) => Promise<void> | undefined;
 }
 
 /** Resolves after the current turn of the event loop, whose calls form one batch. */
@@ -50,7 +50,7 @@ export class Batcher<K, R> {
       const batch = this.waiting.splice(0, this.max);
       await this.answer(batch);
       try {
-        await this.options.pause?.(batch.length, () => this.waiting.length);
+        await this.options.pause?.(batch.length);
       } catch (error) {
         for (const caller of this.waiting.splice(0)) caller.reject(error);
       }

@@ -1,30 +1,23 @@
 /**
- * Lets sockets in that need the database first (a ticket is spent, a tenant loaded) as fast as it answers. They go in
- * rounds: a round begins when the answers of the one before are in, so that its statements are shared, and a slow
- * database makes the rounds slow. How many a round takes grows while the answers are quick, and is halved when they are
- * not (additive increase, multiplicative decrease). As many may wait as it takes in five seconds, a quarter of them of one
- * tenant; the others are told when to come back, each at another time. Sockets of tenants that are known here need no
+ * Lets sockets in that need the database first (a ticket is spent, a tenant loaded) as fast as it answers: a window of
+ * them may be under way, and each answer lets the next one in. Their reads share statements (storage/tenant-loader.ts). The
+ * window grows while answers are quick and others wait, and is halved when they are not (additive increase,
+ * multiplicative decrease, as TCP's). As many may wait as are answered in five seconds, a quarter of them of one tenant;
+ * the others are told when to come back, each at another time. Sockets of tenants that are known here need no
  * statement, and do not come here.
  */
-import { nextTurn } from '../../protocol/batcher.js';
-import type { Clock, Timer } from '../../protocol/clock.js';
+import type { Clock } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
 import { RETRY_AFTER_MAX_S } from '../../protocol/retry-after.js';
 
-/** Sockets of a round. */
-const ROUND_FIRST = 64;
-const ROUND_MIN = 16;
-const ROUND_MAX = 2_048;
-const ROUND_MORE = 32;
-/**
- * After a round of so many the next one waits, ms, unless it is full: most clients open few sockets before the first is
- * caught up, and those that follow share its statements (bench S6). A little less than a read waits for more
- * (storage/tenant-loader.ts): what a round asks for goes with that.
- */
-const STORM = 16;
-const STORM_PAUSE_MS = 90;
+/** Sockets in the window. */
+const WINDOW_FIRST = 64;
+const WINDOW_MIN = 16;
+const WINDOW_MAX = 2_048;
+/** By so many it grows with each window of quick answers. */
+const WINDOW_MORE = 32;
 /** Answers that take longer are those of a database at its limit, ms. */
 const SLOW_MS = 500;
 /** Sockets a second that are expected of a database that was not measured yet. */
@@ -67,15 +60,19 @@ interface Waiter {
   readonly away: () => void;
 }
 
-/** The rounds of one process. */
+/** The window of one process. */
 export class Admission {
   /** By tenant; tenants are served in turn. */
   private readonly queue = new Map<string, Waiter[]>();
-  private size = ROUND_FIRST;
+  private window = WINDOW_FIRST;
   private perSecond = RATE_FIRST;
   private underWay = 0;
-  private begunAt = 0;
-  private pause: Timer | undefined;
+  /** When the last answer came, or the first of those under way was let in, ms. */
+  private answeredAt = 0;
+  /** When the window was halved last, ms: what was let in before says nothing of what it is now. */
+  private halvedAt = -Infinity;
+  /** The answers of one window, while others wait; see `learn`. */
+  private measured = { since: 0, answers: 0, of: WINDOW_FIRST, halved: false };
   /** The end of the time that was promised to those who were turned away, ms. */
   private horizon = 0;
   /** When a device may come back, ms; the earliest promise first. */
@@ -84,7 +81,7 @@ export class Admission {
   private readonly crowds = new Set<string>();
   /** How many of each device wait. */
   private readonly owners = new Map<string, number>();
-  /** Sockets that wait for their round. */
+  /** Sockets that wait to be let in. */
   waiting = 0;
 
   constructor(
@@ -100,7 +97,7 @@ export class Admission {
     return this.perSecond;
   }
 
-  /** The result of `work` in its round, which rejects as it does; or that there is no room. */
+  /** The result of `work`, once it is let in, which rejects as it does; or that there is no room. */
   take<T>({ tenantId, owner }: Arrival, work: () => Promise<T>): Promise<T | TurnedAway> {
     const early = (this.promises.get(owner) ?? 0) - this.options.clock.now();
     if (early > EARLY_MS) return Promise.resolve(new TurnedAway(CLOSE.overloaded, early / 1_000));
@@ -114,13 +111,12 @@ export class Admission {
       };
       if (!this.hasRoom({ tenantId, owner })) return away();
       this.enter(tenantId, { owner, go, away });
-      if (this.underWay === 0 && this.pause === undefined) this.round();
+      this.letIn();
     });
   }
 
   /** Turns away all that wait. */
   close(): void {
-    this.pause?.cancel();
     for (const tenantId of [...this.queue.keys()])
       while (this.queue.has(tenantId)) this.leave(tenantId, 'last')?.away();
   }
@@ -132,7 +128,7 @@ export class Admission {
 
   /** Where the queue is full, a tenant of which few wait takes the place of the last one of a crowd. */
   private hasRoom({ tenantId, owner }: Arrival): boolean {
-    if (this.underWay > 0 && this.options.clock.now() - this.begunAt > WAIT_MAX_S * 1_000) return false;
+    if (this.underWay > 0 && this.options.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
     if ((this.owners.get(owner) ?? 0) >= SOCKETS_PER_DEVICE) return false;
     const { capacity } = this;
     const own = this.queue.get(tenantId)?.length ?? 0;
@@ -166,56 +162,56 @@ export class Admission {
     return waiter;
   }
 
-  private round(): void {
-    const taken = this.next();
-    if (taken.length === 0) return;
-    this.underWay = taken.length;
-    this.begunAt = this.options.clock.now();
-    let answered = true;
-    for (const { go } of taken) {
-      void go().then((ok) => {
-        answered &&= ok;
-        if (--this.underWay > 0) return;
-        this.learn(taken.length, answered);
-        if (taken.length < STORM || this.waiting >= this.size) this.round();
-        else this.pause = this.options.clock.setTimer(STORM_PAUSE_MS, () => this.afterPause());
+  /** As many as there is room for. */
+  private letIn(): void {
+    while (this.underWay < this.window) {
+      const waiter = this.next();
+      if (waiter === undefined) return;
+      const begunAt = this.options.clock.now();
+      if (this.underWay++ === 0) this.measureFrom(begunAt);
+      void waiter.go().then((ok) => {
+        this.underWay--;
+        this.learn(ok, begunAt);
+        this.letIn();
       });
     }
   }
 
-  /** On a busy machine timers fire before pending input is read. */
-  private afterPause(): void {
-    void nextTurn().then(() => {
-      this.pause = undefined;
-      this.round();
-    });
+  /** Tenants are served in turn. */
+  private next(): Waiter | undefined {
+    const [first] = this.queue;
+    if (first === undefined) return undefined;
+    const [tenantId, waiters] = first;
+    const waiter = this.leave(tenantId, 'first');
+    // To the end, if others of it wait.
+    if (this.queue.delete(tenantId)) this.queue.set(tenantId, waiters);
+    return waiter;
   }
 
-  /** One of each tenant in turn, until the round is full. */
-  private next(): Waiter[] {
-    const taken: Waiter[] = [];
-    while (taken.length < this.size && this.queue.size > 0) {
-      for (const [tenantId, waiters] of [...this.queue]) {
-        if (taken.length >= this.size) break;
-        const waiter = this.leave(tenantId, 'first');
-        // To the end: the next round begins with who was not served in this one.
-        if (this.queue.delete(tenantId)) this.queue.set(tenantId, waiters);
-        if (waiter !== undefined) taken.push(waiter);
-      }
+  /** What an answer says of the window and the rate: halved at once, at most once for all that were let in before. */
+  private learn(ok: boolean, begunAt: number): void {
+    const now = this.options.clock.now();
+    const { measured } = this;
+    if ((!ok || now - begunAt > SLOW_MS) && begunAt >= this.halvedAt) {
+      this.window = Math.max(WINDOW_MIN, Math.floor(this.window / 2));
+      this.halvedAt = now;
+      measured.halved = true;
     }
-    return taken;
+    this.answeredAt = now;
+    // Where nobody waits it begins anew: a window that had room says nothing of what the database could take.
+    if (this.waiting > 0) {
+      if (++measured.answers < measured.of) return;
+      const ms = now - measured.since;
+      const rate = (measured.answers * 1_000) / ms;
+      if (ms > 0) this.perSecond = Math.max(RATE_MIN, this.perSecond + RATE_PART * (rate - this.perSecond));
+      if (!measured.halved) this.window = Math.min(WINDOW_MAX, this.window + WINDOW_MORE);
+    }
+    this.measureFrom(now);
   }
 
-  private learn(taken: number, answered: boolean): void {
-    const ms = Math.max(0, this.options.clock.now() - this.begunAt);
-    const slow = !answered || ms > SLOW_MS;
-    const full = taken >= this.size;
-    if (slow) this.size = Math.max(ROUND_MIN, Math.floor(this.size / 2));
-    else if (full) this.size = Math.min(ROUND_MAX, this.size + ROUND_MORE);
-    // A round that had room says nothing of what the database could take.
-    if (ms === 0 || !full) return;
-    const measured = (taken * 1_000) / ms;
-    this.perSecond = Math.max(RATE_MIN, this.perSecond + RATE_PART * (measured - this.perSecond));
+  private measureFrom(now: number): void {
+    this.answeredAt = now;
+    this.measured = { since: now, answers: 0, of: this.window, halved: false };
   }
 
   /** Each gets the next free moment after those that wait and those that were promised one. */

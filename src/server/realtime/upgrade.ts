@@ -150,7 +150,7 @@ export class Upgrader {
     });
   }
 
-  /** The database has to be asked: in a round of the admission. A server that is drained does not ask it any more. */
+  /** The database has to be asked, once the admission lets it in. A server that is drained does not ask it any more. */
   private byClaims(
     ctx: RequestContext,
     claims: TokenClaims,

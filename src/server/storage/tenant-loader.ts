@@ -1,7 +1,7 @@
 /** Loads tenants for the actors. Concurrent calls share a statement, so that a reconnect storm costs few. */
 import type pg from 'pg';
 import { Batcher, nextTurn } from '../../protocol/batcher.js';
-import type { Clock } from '../../protocol/clock.js';
+import { delay, type Clock } from '../../protocol/clock.js';
 import type { Summary } from '../../protocol/item.js';
 import { ServiceError } from '../../protocol/errors.js';
 import type { Glyph } from '../../protocol/requests.js';
@@ -21,14 +21,11 @@ const BATCH_MAX = 500;
 /** Devices that may share one read of heads. */
 const HEADS_MAX = 5_000;
 /**
- * From this many concurrent calls on, a reconnect storm is assumed: a read waits for more calls, and once more while at
- * least STORM_GROWTH come in a pause, a tenth of a second in all. Longer waits would slow the storm down: most clients
- * open few sockets before the first is caught up (bench S6).
+ * From this many concurrent calls on, a reconnect storm is assumed: the next read waits so long, ms, for more of it. Longer
+ * waits would slow the storm down: most clients open few sockets before the first is caught up (bench S6).
  */
 const STORM = 16;
-const STORM_GROWTH = 4;
-const STORM_PAUSE_MS = 55;
-const STORM_PAUSES = 2;
+const STORM_PAUSE_MS = 75;
 /**
  * Statements a second for devices that come one by one, after as many at once. A thousand that are sent here by an
  * instance that is drained would cost one each; so those of a moment share one.
@@ -48,18 +45,8 @@ class Spacing {
   }
 }
 
-const wait = (clock: Clock, ms: number): Promise<void> => new Promise((resolve) => void clock.setTimer(ms, resolve));
-
-async function waitForMore(waiting: () => number, clock: Clock): Promise<void> {
-  let grown = STORM_GROWTH;
-  for (let pause = 0; pause < STORM_PAUSES && grown >= STORM_GROWTH; pause++) {
-    const before = waiting();
-    await wait(clock, STORM_PAUSE_MS);
-    // On a busy machine timers fire before pending input is read.
-    await nextTurn();
-    grown = waiting() - before;
-  }
-}
+/** On a busy machine timers fire before pending input is read: a turn more for that. */
+const wait = (clock: Clock, ms: number): Promise<void> => delay(clock, ms).then(nextTurn);
 
 /** Deleted bins that are loaded, the latest ones, for their frames; clients that are further behind reload the list. */
 const DELETED_BINS_MAX = 100;
@@ -184,10 +171,9 @@ export class PostgresTenantLoader implements TenantLoader {
     this.reloads = new Batcher(BATCH_MAX, (loads) => this.read(loads, clock.now()));
     const spacing = new Spacing();
     this.arrivals = new Batcher(HEADS_MAX, (loads) => this.read(loads, clock.now()), {
-      pause: (asked, waiting) => {
+      pause: (asked) => {
         const ms = spacing.pause(clock.now());
-        if (asked >= STORM) return waitForMore(waiting, clock);
-        return ms > 0 ? wait(clock, ms) : undefined;
+        return asked >= STORM ? wait(clock, STORM_PAUSE_MS) : ms > 0 ? wait(clock, ms) : undefined;
       },
     });
   }
