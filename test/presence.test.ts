@@ -83,6 +83,67 @@ t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
   t.strictSame([...(await onA.online('tenant'))], []);
 });
 
+interface Plan {
+  readonly 'Node Type': string;
+  readonly 'Actual Loops': number;
+  readonly Plans?: readonly Plan[];
+}
+
+t.test('a crowd that leaves costs a lookup for each device, whatever statistics say of the table', async (t) => {
+  const { pool } = await pair(t);
+  const clock = new TestClock();
+  const devices = Array.from({ length: 1_000 }, (_, n) => `device ${n}`);
+  let here = new Set(devices);
+  const told: [text: string, values: unknown[]][] = [];
+  const query = async (text: string, values: unknown[]): Promise<unknown> => {
+    const answer = await pool.query(text, values);
+    told.push([text, values]);
+    return answer;
+  };
+  const presence = new Presence({
+    ...{ instanceId: 'a', pool: { query } as unknown as typeof pool, clock },
+    local: () => here,
+    tenants: () => ['tenant'],
+    othersUp: () => true,
+    onFault: (error) => t.error(error),
+  });
+  const flush = async (): Promise<[string, unknown[]]> => {
+    const before = told.length;
+    clock.advance(2_000);
+    for (;;) {
+      const one = told.slice(before).find(([text]) => text.includes('WITH arrived'));
+      if (one !== undefined) return one;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  };
+  presence.announceAll();
+  await flush();
+  t.match(await pool.query('SELECT count(*)::int FROM presence'), { rows: [{ count: 1_000 }] });
+  here = new Set();
+  for (const device of devices) presence.touched('tenant', device);
+  const [text, values] = await flush();
+  t.match(await pool.query('SELECT count(*)::int FROM presence'), { rows: [{ count: 0 }] });
+  // Statistics of a time when another instance had all devices.
+  const insert = "INSERT INTO presence SELECT $1, 'tenant', 'device ' || n FROM generate_series(0, $2::int) AS n";
+  await pool.query(insert, ['b', 99_999]);
+  await pool.query('VACUUM ANALYZE presence');
+  await pool.query(insert, ['a', 999]);
+  const { rows } = await pool.query<Record<string, [{ Plan: Plan }]>>(`EXPLAIN (ANALYZE, FORMAT JSON) ${text}`, values);
+  const scans: Plan[] = [];
+  const visit = (plan: Plan): void => {
+    scans.push(plan);
+    plan.Plans?.forEach(visit);
+  };
+  rows.forEach((row) => Object.values(row).forEach(([{ Plan }]) => visit(Plan)));
+  const repeated = scans.filter((plan) => plan['Actual Loops'] > 1).map((plan) => plan['Node Type']);
+  t.ok(scans.some((plan) => plan['Node Type'] === 'Function Scan'));
+  t.ok(
+    repeated.every((type) => /^(Index|Bitmap)/.test(type)),
+    `what is done for each: ${repeated.join(', ')}`,
+  );
+  await presence.close();
+});
+
 t.test('ERR-14: while the database is away, who is online elsewhere is unavailable, not a fault', async (t) => {
   const pool = createPool({ url: 'postgres://nobody@127.0.0.1:1/none', name: 'away', onIdleError: () => undefined });
   t.teardown(() => pool.end());

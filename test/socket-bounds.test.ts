@@ -128,6 +128,29 @@ t.test(
   },
 );
 
+t.test('WS-30: those that wait to be let in count too: their connections hold descriptors', async (t) => {
+  const loads: (() => void)[] = [];
+  const { port } = await frontOf(t, {
+    socketsMax: 2,
+    services: {
+      tenants: {
+        actors: new Map(),
+        get: () => new Promise((resolve) => void loads.push(() => resolve(undefined))),
+        changed: () => Promise.resolve(),
+      },
+    },
+  });
+  const wire = new Wire(port);
+  const token = tokenOf();
+  const opening = range(1, 2).map(async () => wire.connect({ token }).catch(() => 'refused'));
+  while (loads.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  t.match(await (await wire.connect({ token })).closed, { code: 1013, reason: /^retry-after=([1-9]|10)$/ });
+  t.equal(loads.length, 2, 'the database was not asked');
+  for (const load of loads) load();
+  t.same(await Promise.all(opening), ['refused', 'refused']);
+  wire.close();
+});
+
 t.test('WS-30: what fits is known from the limit of the process', (t) => {
   const script = `import('${new URL('../src/server/realtime/descriptors.js', import.meta.url).href}').then(({ socketsThatFit }) => console.log(socketsThatFit()))`;
   const fit = (limit: number): number =>

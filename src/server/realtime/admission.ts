@@ -97,6 +97,11 @@ export class Admission {
     return this.perSecond;
   }
 
+  /** Those that wait and those that were let in and are not answered. */
+  get pending(): number {
+    return this.waiting + this.underWay;
+  }
+
   /** The result of `work`, once it is let in, which rejects as it does; or that there is no room. */
   take<T>({ tenantId, owner }: Arrival, work: () => Promise<T>): Promise<T | TurnedAway> {
     const early = (this.promises.get(owner) ?? 0) - this.options.clock.now();

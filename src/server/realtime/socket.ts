@@ -68,9 +68,9 @@ export class Sockets {
     return this.wheel.size;
   }
 
-  /** The process has its maximum. */
-  get full(): boolean {
-    return this.size >= this.options.most;
+  /** The process has its maximum, with so many that are being opened. */
+  isFull(opening: number): boolean {
+    return this.size + opening >= this.options.most;
   }
 
   /** A time, ms, as `lastSeen`: a difference of times is a heap object, whatever its value, until it is truncated. */

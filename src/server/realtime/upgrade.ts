@@ -158,7 +158,8 @@ export class Upgrader {
   ): TurnedAway | Promise<Caller | TurnedAway> {
     const { pipeline, admission } = this.parts;
     pipeline.claim(ctx, claims);
-    const refused = this.refused();
+    // Connections that wait to be let in hold descriptors as sockets do.
+    const refused = this.refused(admission.pending);
     if (refused !== undefined) return refused;
     // A client that has gone meanwhile is asked nothing for; what stands for its caller is not looked at.
     const work = async (): Promise<Caller | TurnedAway> => (ctx.over ? this.elsewhere(CLOSE.restart) : find());
@@ -166,9 +167,9 @@ export class Upgrader {
   }
 
   /** Neither a drained server nor one with all the sockets that it can hold opens another; undefined: it may. */
-  private refused(): TurnedAway | undefined {
+  private refused(opening = 0): TurnedAway | undefined {
     if (this.draining) return this.elsewhere(CLOSE.restart);
-    return this.parts.sockets.full ? this.elsewhere(CLOSE.overloaded) : undefined;
+    return this.parts.sockets.isFull(opening) ? this.elsewhere(CLOSE.overloaded) : undefined;
   }
 
   private elsewhere(code: TurnedAway['code']): TurnedAway {

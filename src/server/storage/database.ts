@@ -346,6 +346,8 @@ const ENDED_STATES = new Set(['57P01', '57P02', '57P03', '57P05', '25P03']);
  * No connection is let in: unknown role, wrong password, no such database, or one that takes no connections at present.
  */
 const REFUSED_STATES = new Set(['28000', '28P01', '3D000', '55000']);
+/** This process or machine has no descriptor, port or memory left for a connection. */
+const EXHAUSTED_ERRORS = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'EADDRNOTAVAIL']);
 /** pg's own errors carry no code; these are their texts in pg 8 and pg-pool 3. */
 const LOSS_TEXTS = [
   'Connection terminated',
@@ -368,14 +370,14 @@ export function isConnectionLoss(error: unknown): boolean {
 }
 
 /**
- * Can the database not do its work at present: connection lost or refused, out of resources (class 53), a system error
- * (58), cancelled or locked out past a time limit, or a read-only stand-in? The caller answers 503 `unavailable`, not
+ * Can the database not do its work at present: connection lost or refused, out of resources (class 53, or here), a system
+ * error (58), cancelled or locked out past a time limit, or a read-only stand-in? The caller answers 503 `unavailable`, not
  * 500.
  */
 export function isUnavailable(error: unknown): boolean {
   if (isConnectionLoss(error)) return true;
   const code = errorCode(error);
-  if (REFUSED_STATES.has(code)) return true;
+  if (REFUSED_STATES.has(code) || EXHAUSTED_ERRORS.has(code)) return true;
   return /^(53|58)...$/.test(code) || code === '57014' || code === '55P03' || code === '25006';
 }
 
