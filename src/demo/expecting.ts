@@ -20,8 +20,6 @@ export function next<N extends EventName>(
       stop();
       reject(new Error(`no "${name}" came within ${timeoutMs / 1000} s`));
     }, timeoutMs);
-    // One that nobody waits for any more keeps no process alive; what is waited for comes by a socket, which does.
-    timer.unref();
     const stop = device.on(name, (event) => {
       if (!fits(event)) return;
       clearTimeout(timer);

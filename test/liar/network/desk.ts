@@ -3,12 +3,11 @@
  * to it, and the client, which has only the liar. What the client shows and sends is judged; what it says is counted.
  */
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
-import { next } from '../../../src/demo/expecting.js';
 import { Device } from '../../../src/sdk/device.js';
 import { prepareClaim } from '../../../src/sdk/enrol.js';
 import type { Identity } from '../../../src/sdk/identity.js';
 import { join } from '../../../src/sdk/pairing.js';
-import { SOON_MS } from '../../support/events.js';
+import { soon } from '../../support/events.js';
 import type { WithTeardown } from '../../support/postgres.js';
 import type { OldPairing } from '../lies/pairing.js';
 import { Liar, rows, type Json } from '../proxy.js';
@@ -84,15 +83,18 @@ export class Desk {
 
   /** The client's way in, by the owner's words. */
   async joinClient(): Promise<void> {
-    const rewrapped = next(this.owner, 'rewrapped', undefined, SOON_MS);
+    // No timer runs unless it is waited for: one that is left behind keeps the process alive until it fires.
+    let unhear: (() => void) | undefined;
+    const rewrapped = new Promise<unknown>((resolve) => (unhear = this.owner.on('rewrapped', resolve)));
     const { offer, joined } = await this.letIn();
     await this.client.do({ do: 'join', url: this.liar.url, words: offer.words });
     if (this.client.problems.length > 0) {
       offer.cancel();
+      unhear?.();
       throw new Faulty(`it did not join: ${this.client.problems.join(', ')}`);
     }
     this.clientId = await joined;
-    await rewrapped;
+    await soon(rewrapped, 'the keys for the client').finally(unhear);
   }
 
   /** The owner's offer, and what comes of it; it may come to nothing. */
