@@ -69,8 +69,8 @@ export class Admission {
   private underWay = 0;
   /** When the last answer came, or the first of those under way was let in, ms. */
   private answeredAt = 0;
-  /** When the window was halved last, ms: what was let in before says nothing of what it is now. */
-  private halvedAt = -Infinity;
+  /** How often the window was halved: what was let in before the last time says nothing of what it is now. */
+  private halvings = 0;
   /** The answers of one window, while others wait; see `learn`. */
   private measured = { since: 0, answers: 0, of: WINDOW_FIRST, halved: false };
   /** The end of the time that was promised to those who were turned away, ms. */
@@ -173,10 +173,12 @@ export class Admission {
       const waiter = this.next();
       if (waiter === undefined) return;
       const begunAt = this.options.clock.now();
+      const { halvings } = this;
       if (this.underWay++ === 0) this.measureFrom(begunAt);
       void waiter.go().then((ok) => {
         this.underWay--;
-        this.learn(ok, begunAt);
+        const slow = !ok || this.options.clock.now() - begunAt > SLOW_MS;
+        this.learn(slow && halvings === this.halvings);
         this.letIn();
       });
     }
@@ -193,13 +195,13 @@ export class Admission {
     return waiter;
   }
 
-  /** What an answer says of the window and the rate: halved at once, at most once for all that were let in before. */
-  private learn(ok: boolean, begunAt: number): void {
+  /** What an answer says of the window and the rate. `halve`: that it is too large. */
+  private learn(halve: boolean): void {
     const now = this.options.clock.now();
     const { measured } = this;
-    if ((!ok || now - begunAt > SLOW_MS) && begunAt >= this.halvedAt) {
+    if (halve) {
       this.window = Math.max(WINDOW_MIN, Math.floor(this.window / 2));
-      this.halvedAt = now;
+      this.halvings++;
       measured.halved = true;
     }
     this.answeredAt = now;
