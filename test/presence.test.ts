@@ -3,6 +3,7 @@ import t from 'tap';
 import { createPool } from '../src/server/storage/database.js';
 import { Presence } from '../src/server/storage/presence.js';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { pair, watched, type Instance } from './support/feeds.js';
 
 t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
@@ -110,11 +111,10 @@ t.test('a crowd that leaves costs a lookup for each device, whatever statistics 
   const flush = async (): Promise<[string, unknown[]]> => {
     const before = told.length;
     clock.advance(2_000);
-    for (;;) {
-      const one = told.slice(before).find(([text]) => text.includes('WITH arrived'));
-      if (one !== undefined) return one;
-      await new Promise((resolve) => setImmediate(resolve));
-    }
+    const written = (): [string, unknown[]] | undefined =>
+      told.slice(before).find(([text]) => text.includes('WITH arrived'));
+    await until('the statement', () => written() !== undefined);
+    return written() ?? ['', []];
   };
   presence.announceAll();
   await flush();

@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import t from 'tap';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { frontOf, tokenOf } from './support/front.js';
 import { databaseDown } from './support/server.js';
 import { barrier, changesOf, range, untilVersion } from './support/stream.js';
@@ -143,7 +144,7 @@ t.test('WS-30: those that wait to be let in count too: their connections hold de
   const wire = new Wire(port);
   const token = tokenOf();
   const opening = range(1, 2).map(async () => wire.connect({ token }).catch(() => 'refused'));
-  while (loads.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  await until('two that wait', () => loads.length === 2);
   t.match(await (await wire.connect({ token })).closed, { code: 1013, reason: /^retry-after=([1-9]|10)$/ });
   t.equal(loads.length, 2, 'the database was not asked');
   for (const load of loads) load();

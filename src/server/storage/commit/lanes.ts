@@ -185,8 +185,8 @@ class Lane {
   }
 
   /**
-   * The next batch, of `most` changes: at most one of an item and one write that names a blob, in the order they came. What
-   * is left waits for the next: `commit_changes` judges each change by what was stored before its batch.
+   * The next batch, of up to `most` changes, in the order they came: one of an item, and one that names a blob. What is
+   * left waits for the next: `commit_changes` judges each change by what was stored before its batch.
    */
   private take(most: number): Change[] {
     const batch: Change[] = [];
