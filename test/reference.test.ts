@@ -182,6 +182,19 @@ t.test('REF-05: pages hold no markup but what Markdown makes', (t) => {
   t.end();
 });
 
+t.test('REF-22: nothing in a text is longer than a line of a phone without a place to end it', (t) => {
+  const long: string[] = [];
+  for (const { name } of sources) {
+    const [, body = ''] = pageOf(name).split('<article');
+    // A block of code scrolls.
+    const text = body.replace(/<pre[\s\S]*?<\/pre>/g, ' ').replace(/<[^>]*>/g, ' ');
+    const signs = text.replace(/&\w+;/g, '?');
+    long.push(...(signs.match(/[^\s]{45,}/g) ?? []).map((word) => `${name}: ${word}`));
+  }
+  t.same(long, []);
+  t.end();
+});
+
 t.test('REF-05: how pages are served', async (t) => {
   const { wire } = await runServer(t);
   const index = await wire.get('//docs');

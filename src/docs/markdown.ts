@@ -74,7 +74,9 @@ export function addressOf(href: string, places: Places = SERVED): string | undef
 
 /** Room for a line to end behind the signs inside of a long name, so that none has to end within a word. */
 export const breakable = (html: string): string =>
-  html.length < 12 ? html : html.replace(/([a-z0-9>}](?:&(?:amp|gt);)?[/_=:.,-]+|\/)(?=[A-Za-z0-9{:$<])/gi, '$1<wbr>');
+  html.length < 12
+    ? html
+    : html.replace(/([a-z0-9>}](?:&(?:amp|gt);)?[/_=:.,-]+|\/)(?=&lt;|[A-Za-z0-9{:$<])/gi, '$1<wbr>');
 
 /** The same for long words outside of code, such as addresses. */
 const withBreaks = (html: string): string =>
@@ -86,7 +88,10 @@ const withBreaks = (html: string): string =>
 /** Characters of code that go to the next line as a whole; longer ones may be broken at a sign. */
 const LINE_CODE_MAX = 24;
 
-const longCode = (html: string): string => `<code class="long">${breakable(html)}</code>`;
+/** Bytes in hexadecimal have no sign to end a line at: it may end behind so many digits. */
+const DIGITS = /[A-Za-z0-9]{32}(?=[A-Za-z0-9])/g;
+
+const longCode = (html: string): string => `<code class="long">${breakable(html).replace(DIGITS, '$&<wbr>')}</code>`;
 
 /** A heading of a page. */
 export interface Heading {
