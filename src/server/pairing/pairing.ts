@@ -22,7 +22,7 @@ import type * as requests from '../../protocol/requests.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { TokenIssuer } from '../http/tokens.js';
 import type { OpenPair, PairingStore, PairRelease, PairStatus, PairWrap } from './store.js';
-import { Waiters, type Waiter } from './waiting.js';
+import { Waiters } from './waiting.js';
 
 interface PairingOptions extends ChangeNotifier {
   readonly store: PairingStore;
@@ -37,6 +37,15 @@ interface PairingOptions extends ChangeNotifier {
   };
   /** MAX_DEVICES. */
   readonly maxDevices: number;
+}
+
+/** A call that is held until its session is answered, or until then (ms). */
+interface Held {
+  readonly tenantId: string;
+  readonly lookupId: string;
+  /** See `Waiters.arrive`. */
+  readonly arrival: number;
+  readonly until: number;
 }
 
 /** A held call reads its session again this often, in case a notification was lost. */
@@ -122,7 +131,7 @@ export class Pairing {
   }
 
   /**
-   * Step 3, by N: requests to join and waits up to 25 s for E. The same call again, by the same key, continues the wait,
+   * Step 3, by N: requests to join and waits for E until 25 s have passed since the call. The same call again, by the same key, continues the wait,
    * and gets the result again until the session is cleared away. `gone` aborts when the caller has left.
    * Throws `pair_invalid`, `pair_expired`, `password_required`, `device_exists`, `device_limit`; only the first
    * successful request binds the session.
@@ -155,7 +164,8 @@ export class Pairing {
     const joined = await store.join(request);
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
     if (joined.fresh) await this.announce(tenantId);
-    const release = await this.hold({ tenantId, lookupId: joined.lookup_id, arrival }, gone);
+    const held = { tenantId, lookupId: joined.lookup_id, arrival, until: now + PAIR_HOLD_MS };
+    const release = await this.hold(held, gone);
     return release === 'pending' ? 'pending' : this.paired(tenantId, release);
   }
 
@@ -203,11 +213,10 @@ export class Pairing {
   }
 
   private async hold(
-    { tenantId, lookupId, arrival }: Pick<Waiter, 'tenantId' | 'lookupId' | 'arrival'>,
+    { tenantId, lookupId, arrival, until }: Held,
     gone: AbortSignal,
   ): Promise<PairRelease | 'pending'> {
     const { store, clock } = this.options;
-    const until = clock.now() + PAIR_HOLD_MS;
     const waiter = this.waiters.add(tenantId, lookupId, arrival);
     const leave = (): void => waiter.end();
     gone.addEventListener('abort', leave, { once: true });
