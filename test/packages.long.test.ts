@@ -38,6 +38,10 @@ function here(folder: string): Step {
     LANG: 'C.UTF-8',
     npm_config_cache: npm,
     npm_config_userconfig: join(homedir(), '.npmrc'),
+    // Where this machine reaches the registry through somebody who signs for it.
+    ...(process.env['NODE_EXTRA_CA_CERTS'] === undefined
+      ? {}
+      : { NODE_EXTRA_CA_CERTS: process.env['NODE_EXTRA_CA_CERTS'] }),
   };
   return async (command) => {
     const child = spawn('sh', ['-c', command], { cwd: folder, env, stdio: ['ignore', 'pipe', 'pipe'] });

@@ -6,16 +6,19 @@ export const SOON_MS = 60_000;
 // A test may put the global timers on a clock of its own; the bound stays on the real one.
 const { setTimeout, clearTimeout } = globalThis;
 
+const late = (what: string | (() => string), maxMs: number): Error =>
+  new Error(`did not come within ${maxMs / 1_000} s: ${typeof what === 'string' ? what : what()}`);
+
 /** What the promise gives, or an error with `what` where it does not come soon. */
 export async function soon<T>(promise: Promise<T>, what: string | (() => string), maxMs = SOON_MS): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_, reject) => {
+  const over = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
-      reject(new Error(`did not come within ${maxMs / 1_000} s: ${typeof what === 'string' ? what : what()}`));
+      reject(late(what, maxMs));
     }, maxMs);
   });
   try {
-    return await Promise.race([promise, late]);
+    return await Promise.race([promise, over]);
   } finally {
     clearTimeout(timer);
   }
@@ -29,13 +32,17 @@ const REST = 4;
 const REST_MAX_MS = 200;
 
 /** Looks again and again, letting everything else run in between, until it is so. Throws as `soon` does. */
-export async function until(what: string, is: () => boolean | Promise<boolean>, maxMs = SOON_MS): Promise<void> {
+export async function until(
+  what: string | (() => string),
+  is: () => boolean | Promise<boolean>,
+  maxMs = SOON_MS,
+): Promise<void> {
   const end = Date.now() + maxMs;
   for (let looks = 0; ; looks++) {
     const begun = performance.now();
     if (await is()) return;
     const rest = Math.min(REST_MAX_MS, REST * (performance.now() - begun));
-    if (Date.now() > end) throw new Error(`did not come within ${maxMs / 1_000} s: ${what}`);
+    if (Date.now() > end) throw late(what, maxMs);
     await new Promise((resolve) => {
       if (looks < LOOKS_AT_ONCE && rest < REST) setImmediate(resolve);
       else setTimeout(resolve, Math.max(LOOK_EVERY_MS, rest));

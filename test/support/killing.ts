@@ -13,6 +13,9 @@ import { temporaryFolder } from './postgres.js';
 
 const SCRIPT = fileURLToPath(new URL('./killed-client.js', import.meta.url));
 
+/** So many lines of a client that failed are shown. */
+const LAST_LINES = 30;
+
 interface Run {
   readonly lines: string[][];
   readonly killed: boolean;
@@ -27,7 +30,10 @@ async function run(args: readonly string[], killAfter: number): Promise<Run> {
     if (lines.length === killAfter) child.kill('SIGKILL');
   });
   const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null];
-  if (signal !== 'SIGKILL' && code !== 0) throw new Error(`the client ended with ${String(signal ?? code)}`);
+  if (signal !== 'SIGKILL' && code !== 0) {
+    const last = lines.slice(-LAST_LINES).map((words) => words.join(' '));
+    throw new Error(`the client ended with ${String(signal ?? code)}, and said last:\n${last.join('\n')}`);
+  }
   return { lines, killed: signal === 'SIGKILL' };
 }
 
