@@ -67,40 +67,51 @@ t.test('FAIL-01 FAIL-02 FAIL-03: what is acknowledged outlives a promotion, whic
   t.strictSame(await load.lost(wire, device), []);
 });
 
-t.test('FAIL-04: a former primary that comes back beside its successor acknowledges nothing', { skip }, async (t) => {
-  const pair = await FailoverPair.start(t, { mode: 'asynchronous' });
-  const { a, b } = pair;
-  const server = await runServer(t, { database: { url: pair.url } });
-  const { wire } = server;
-  const device = await claim(wire);
-  const load = new Load([wire], device, 2);
-  await load.more(20);
-  await a.crash();
-  await b.command('promote');
-  await load.more(20);
-  await load.stop();
-  const epoch = await epochOf(server);
-  const head = (await listAll(wire, device.token)).head;
-  await a.startByHand();
-  t.ok(await a.takesWrites(), 'it takes writes, were there any');
-  t.ok(await b.takesWrites());
-  await b.freeze();
-  // The primary is away: every connection is tried anew, and only the former primary answers.
-  await until('an outage', async () => (await write(wire, device, newItem([device.id]))).status === 503);
-  for (const _ of [1, 2, 3, 4]) t.equal((await write(wire, device, newItem([device.id]))).status, 503);
-  b.thaw();
-  await until('a write', async () => (await write(wire, device, newItem([device.id]))).status === 200);
-  t.equal(await epochOf(server), epoch, 'the history is the same');
-  t.ok((await listAll(wire, device.token)).head > head);
-  t.equal(await a.asSuperuser('SELECT count(*) FROM items WHERE version > 1000000'), '0');
-  const refused = (env: Readonly<Record<string, string>>): Promise<string> =>
-    runServer(t, { database: { url: pair.url }, env }).then(
-      async (other) => {
-        const found = await epochOf(other);
-        await other.stop();
-        return found;
-      },
-      (error: unknown) => String(error),
-    );
-  t.equal(await refused({}), epoch, 'one that starts takes the newer of the two');
-});
+t.test(
+  'FAIL-04 FAIL-08: a former primary that comes back beside its successor acknowledges nothing',
+  { skip },
+  async (t) => {
+    const pair = await FailoverPair.start(t, { mode: 'asynchronous' });
+    const { a, b } = pair;
+    const server = await runServer(t, { database: { url: pair.url } });
+    const { wire } = server;
+    const device = await claim(wire);
+    const load = new Load([wire], device, 2);
+    await load.more(20);
+    await a.crash();
+    await b.command('promote');
+    await load.more(20);
+    await load.stop();
+    const epoch = await epochOf(server);
+    const head = (await listAll(wire, device.token)).head;
+    await a.startByHand();
+    t.ok(await a.takesWrites(), 'it takes writes, were there any');
+    t.ok(await b.takesWrites());
+    await b.freeze();
+    await a.command('attach');
+    t.ok(a.running && (await a.takesWrites()), 'FAIL-08: where the peer does not answer nobody knows');
+    // The primary is away: every connection is tried anew, and only the former primary answers.
+    await until('an outage', async () => (await write(wire, device, newItem([device.id]))).status === 503);
+    for (const _ of [1, 2, 3, 4]) t.equal((await write(wire, device, newItem([device.id]))).status, 503);
+    b.thaw();
+    await until('a write', async () => (await write(wire, device, newItem([device.id]))).status === 200);
+    t.equal(await epochOf(server), epoch, 'the history is the same');
+    t.ok((await listAll(wire, device.token)).head > head);
+    t.equal(await a.asSuperuser('SELECT count(*) FROM items WHERE version > 1000000'), '0');
+    const refused = (env: Readonly<Record<string, string>>): Promise<string> =>
+      runServer(t, { database: { url: pair.url }, env }).then(
+        async (other) => {
+          const found = await epochOf(other);
+          await other.stop();
+          return found;
+        },
+        (error: unknown) => String(error),
+      );
+    t.equal(await refused({}), epoch, 'one that starts takes the newer of the two');
+    await b.command('attach');
+    t.ok(await b.takesWrites(), 'FAIL-08: the newer one goes on');
+    await a.stepsDown();
+    await a.start();
+    t.notOk(await a.takesWrites(), 'FAIL-08: it comes back as a standby');
+  },
+);

@@ -183,6 +183,15 @@ export class FailoverNode {
     this.frozen = [];
   }
 
+  /** Calls `failover attach` until it has stopped this one, as the timer does. */
+  async stepsDown(): Promise<void> {
+    const stopped = async (): Promise<boolean> => {
+      if (this.running) await this.command('attach');
+      return !this.running;
+    };
+    await until(`the end of ${this.name}, a former primary`, stopped, START_MAX_MS);
+  }
+
   /** `failover clone`, without what it keeps of the data before. */
   async cloneAgain(): Promise<void> {
     await this.command('clone');
@@ -332,6 +341,8 @@ export class Load {
   readonly acked = new Map<string, number>();
   /** Items that were sent and not acknowledged; each is sent again until it is. */
   refused = 0;
+  /** What the last one of them heard. */
+  private refusal = '';
   private ending = false;
   private readonly writers: readonly Promise<void>[];
 
@@ -349,6 +360,7 @@ export class Load {
         item = undefined;
       } else {
         this.refused++;
+        this.refusal = `${reply.status} ${reply.raw}`;
         await sleep(PAUSE_MS);
       }
     }
@@ -357,7 +369,8 @@ export class Load {
   /** Resolves when `count` more were acknowledged. */
   async more(count: number): Promise<void> {
     const from = this.acked.size;
-    await until(`${count} more writes`, () => this.acked.size >= from + count, START_MAX_MS);
+    const what = (): string => `${count} more writes, last refused: ${this.refusal}`;
+    await until(what, () => this.acked.size >= from + count, START_MAX_MS);
   }
 
   /** Ends after the requests under way. */
