@@ -36,7 +36,7 @@ t.test('INST-23 INST-24 DUR-07 DUR-08 DUR-09: faults at random', async (t) => {
   const faults: Readonly<Record<string, (node: Node, holdMs: number) => Promise<void>>> = {
     'an instance is killed': async (node) => instanceKilled(cluster, node),
     'LISTEN dies': async () => listenEnded(t, cluster),
-    'LISTEN is half-open': async (node) => listenSwallowed(t, cluster, node),
+    'LISTEN is half-open': async (node) => listenSwallowed(cluster, node),
     'PostgreSQL stands still': async (_, holdMs) => databaseStill(t, cluster, holdMs),
     'PostgreSQL is stopped': async (_, holdMs) => databaseStopped(t, cluster, holdMs),
     'PostgreSQL is killed': async (_, holdMs) => databaseCrashed(t, cluster, holdMs),

@@ -22,7 +22,7 @@ t.test('INST-23 INST-24 DUR-07 DUR-08 DUR-09: under load one after the other is 
   await more(cluster);
   await t.test('INST-23: an instance is killed', async () => instanceKilled(cluster, one));
   await t.test('INST-24: the LISTEN connections die', async (t) => listenEnded(t, cluster));
-  await t.test('INST-24: a LISTEN connection is half-open', async (t) => listenSwallowed(t, cluster, two));
+  await t.test('INST-24: a LISTEN connection is half-open', async () => listenSwallowed(cluster, two));
   await t.test('DUR-07 DUR-08: PostgreSQL stands still', async (t) => databaseStill(t, cluster));
   await t.test('DUR-07 DUR-08: PostgreSQL is stopped', async (t) => databaseStopped(t, cluster));
   await t.test('DUR-08 DUR-09: PostgreSQL is killed', async (t) => databaseCrashed(t, cluster));

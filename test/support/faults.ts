@@ -33,17 +33,19 @@ export async function instanceKilled(cluster: Cluster, node: Node): Promise<void
   await more(cluster);
 }
 
-/** Every instance's LISTEN connection is ended by PostgreSQL. */
+/** Every instance's LISTEN connection is ended by PostgreSQL, once it is back from what was done to it before. */
 export async function listenEnded(t: Test, cluster: Cluster): Promise<void> {
-  const text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'service-listen'";
-  t.equal((await cluster.postgres.sql(text)).length, 2);
+  const listening = "FROM pg_stat_activity WHERE application_name = 'service-listen'";
+  const count = async (): Promise<number> => (await cluster.postgres.sql(`SELECT pid ${listening}`)).length;
+  await until('both listen', async () => (await count()) === 2);
+  t.equal((await cluster.postgres.sql(`SELECT pg_terminate_backend(pid) ${listening}`)).length, 2);
   await more(cluster);
   await catchesUp(cluster);
 }
 
 /** An instance's LISTEN connection stays open and carries nothing. */
-export async function listenSwallowed(t: Test, cluster: Cluster, node: Node): Promise<void> {
-  t.ok(node.proxy.swallow('service-listen') >= 1);
+export async function listenSwallowed(cluster: Cluster, node: Node): Promise<void> {
+  await until('it listens', () => node.proxy.swallow('service-listen') >= 1);
   await more(cluster);
   await catchesUp(cluster);
 }

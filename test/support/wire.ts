@@ -253,7 +253,7 @@ export interface ConnectOptions {
 /** The upgrade was answered with a plain reply. */
 export class UpgradeRefused extends Error {
   constructor(readonly reply: Reply) {
-    super(`upgrade refused: ${reply.outcome}`);
+    super(`upgrade refused: ${reply.outcome}`, { cause: reply.raw });
   }
 }
 
