@@ -392,6 +392,42 @@ t.test('sightings that come while others are written wait for their own time', a
   t.same(writes, [4_000, 1_000, 2]);
 });
 
+t.test('sightings of a reconnect storm are written a part at a time, the oldest first', async (t) => {
+  const clock = new TestClock();
+  const writes: string[][] = [];
+  const devices = new Devices({
+    store: {
+      touch: (seen: readonly Sighting[]) => Promise.resolve(void writes.push(seen.map((one) => one.deviceId))),
+    } as unknown as AccountStore,
+    clock,
+    changed: () => Promise.resolve(),
+    online: () => Promise.resolve(new Set<string>()),
+    onFault: (error) => t.fail(String(error)),
+  });
+  for (let n = 0; n < 20_000; n++) devices.touch('tenant', { id: String(n) });
+  const next = async (): Promise<number> => {
+    const { length } = writes;
+    clock.advance(3_000);
+    await until('a write', () => writes.length > length && clock.waiting === 1);
+    return writes.at(-1)?.length ?? 0;
+  };
+  t.equal(await next(), 1_000);
+  t.equal(await next(), 950);
+  t.same(
+    writes.flat(),
+    Array.from({ length: 1_950 }, (_, n) => String(n)),
+  );
+  let rounds = 0;
+  while (writes.flat().length < 19_500 && rounds < 100) {
+    await next();
+    rounds++;
+  }
+  t.ok(rounds < 50, `within three minutes: ${rounds} writes`);
+  await devices.close();
+  t.equal(writes.flat().length, 20_000, 'the end writes what is left');
+  t.equal(clock.waiting, 0);
+});
+
 t.test('sightings are written rarely and together, and a lost one harms nothing', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId, clock } = world;

@@ -95,7 +95,7 @@ t.test('BIN-03 BIN-04 BIN-07 BIN-17: a new bin is listed with its meta, and ever
   t.same((await b.bins.list(tenantId)).bins[1], bin);
   t.equal(a.told.at(-1), tenantId);
   t.equal(await generationOf(a.pool, tenantId), before + 1);
-  const change = (await b.directory.load(tenantId, before))?.bins.find((found) => found.id === 'Work_1');
+  const change = (await b.directory.reload(tenantId, before))?.bins.find((found) => found.id === 'Work_1');
   const { id, slug, createdAt, updatedAt } = bin;
   const view = { id, slug, meta: bin.meta, createdAt, updatedAt, itemCount: 0 };
   t.same(change, { id: 'Work_1', deletedAt: null, view, changedAtGeneration: before + 1, open: true });
@@ -188,7 +188,7 @@ t.test('BIN-02 BIN-11 BIN-12 BIN-17: an empty bin goes, inbox stays', async (t) 
     (await a.bins.list(tenantId)).bins.map(({ id }) => id),
     ['inbox'],
   );
-  const change = (await a.directory.load(tenantId))?.bins.find(({ id }) => id === 'work');
+  const change = (await a.directory.reload(tenantId, 0))?.bins.find(({ id }) => id === 'work');
   t.match(change, { deletedAt: clock.now(), view: null, open: false });
   t.equal(change?.changedAtGeneration, await generationOf(a.pool, tenantId));
   for (const force of [undefined, false, true]) {
@@ -224,7 +224,7 @@ t.test('a deleted id may be used again, and so may its slug', async (t) => {
   const { bin } = await a.bins.create(tenantId, { id: 'work', slug: 'again' });
   t.match(bin, { meta: null, createdAt: clock.now(), updatedAt: clock.now(), itemCount: 0 });
   t.match(
-    (await a.directory.load(tenantId))?.bins.find(({ id }) => id === 'work'),
+    (await a.directory.reload(tenantId, 0))?.bins.find(({ id }) => id === 'work'),
     { deletedAt: null, open: true },
   );
 });

@@ -3,7 +3,7 @@ import t from 'tap';
 import { ServiceError } from '../src/protocol/errors.js';
 import type { Actor } from '../src/server/tenant/actor.js';
 import { TenantRegistry, type RegistryOptions } from '../src/server/tenant/registry.js';
-import type { StoredPosition, TenantSnapshot } from '../src/server/tenant/ports.js';
+import type { StoredPosition, TenantUpdate } from '../src/server/tenant/ports.js';
 import { refusal } from './support/accounts.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
@@ -26,7 +26,7 @@ function stage() {
   const revoked = new Set<string>();
   const heard = { ...NOTHING_HEARD };
   const state = { asked: 0, reads: [] as string[], away: false, broken: false, gone: '' };
-  const snapshotOf = (tenantId: string): TenantSnapshot => ({
+  const snapshotOf = (tenantId: string): TenantUpdate => ({
     tenantId,
     state: 'active',
     generation: log.tenant(tenantId).generation,
@@ -49,6 +49,12 @@ function stage() {
     pairRequests: [],
   });
   const unavailable = (): Promise<never> => Promise.reject(new ServiceError('unavailable'));
+  const load = (tenantId: string): Promise<TenantUpdate | undefined> => {
+    state.reads.push('load');
+    if (state.broken) return Promise.reject(new Error('cannot be read'));
+    if (state.away) return unavailable();
+    return Promise.resolve(tenantId === state.gone ? undefined : snapshotOf(tenantId));
+  };
   const options: RegistryOptions = {
     lanes: log,
     log: {
@@ -58,12 +64,8 @@ function stage() {
       },
     },
     loader: {
-      load: (tenantId) => {
-        state.reads.push('load');
-        if (state.broken) return Promise.reject(new Error('cannot be read'));
-        if (state.away) return unavailable();
-        return Promise.resolve(tenantId === state.gone ? undefined : snapshotOf(tenantId));
-      },
+      load,
+      reload: load,
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
       positions: (known) => {
         state.asked++;

@@ -144,6 +144,39 @@ t.test('a crowd that leaves costs a lookup for each device, whatever statistics 
   await presence.close();
 });
 
+t.test('STAT-10: a reconnect storm is told a part at a time, each device as it is then', async (t) => {
+  const clock = new TestClock();
+  const statements: (readonly string[])[] = [];
+  const tenants = Array.from({ length: 20_000 }, (_, n) => `t${n}`);
+  let gone = '';
+  const query = (text: string, values: readonly string[]): Promise<unknown> => {
+    if (text.includes('WITH arrived')) statements.push(values);
+    return Promise.resolve({ rows: [] });
+  };
+  const presence = new Presence({
+    ...{ instanceId: 'a', pool: { query } as never, clock },
+    local: (tenant) => new Set(tenant === gone ? [] : ['device']),
+    tenants: () => tenants,
+    othersUp: () => true,
+    onFault: (error) => t.error(error),
+  });
+  presence.announceAll();
+  const next = async (): Promise<readonly string[]> => {
+    const { length } = statements;
+    clock.advance(2_000);
+    await until('a statement', () => statements.length > length && clock.waiting === 1);
+    return statements.at(-1) ?? [];
+  };
+  const [, first = ''] = await next();
+  t.equal(first.split(',').length, 1_000);
+  t.ok(first.startsWith('{t0,t1,'), 'who came first');
+  gone = 't1000';
+  const [, on = '', , off] = await next();
+  t.equal(on.split(',').length, 949);
+  t.equal(off, '{t1000}');
+  await presence.close();
+});
+
 t.test('ERR-14: while the database is away, who is online elsewhere is unavailable, not a fault', async (t) => {
   const pool = createPool({ url: 'postgres://nobody@127.0.0.1:1/none', name: 'away', onIdleError: () => undefined });
   t.teardown(() => pool.end());

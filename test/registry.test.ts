@@ -1,7 +1,7 @@
 /** The registry of actors with very many tenants (src/server/tenant/registry.ts), with ports in memory. */
 import t from 'tap';
 import { TenantRegistry } from '../src/server/tenant/registry.js';
-import type { TenantSnapshot } from '../src/server/tenant/ports.js';
+import type { TenantUpdate } from '../src/server/tenant/ports.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
@@ -12,7 +12,7 @@ import { openBin } from './support/world.js';
 const TENANTS = 12_000;
 const DEVICES = [deviceId(1), deviceId(2)];
 
-function snapshotOf(log: MemoryLog, tenantId: string): TenantSnapshot {
+function snapshotOf(log: MemoryLog, tenantId: string): TenantUpdate {
   const view = { name: 'device', glyph: 'phone' as const, pubkey: new Uint8Array(32), pairedAt: 1, cert: null };
   return {
     tenantId,
@@ -52,6 +52,7 @@ function registryOf(clock: TestClock, meanwhile: () => void = nothing, afterRead
         afterRead();
         return Promise.resolve(read);
       },
+      reload: (tenantId) => Promise.resolve(snapshotOf(log, tenantId)),
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
       positions: async (known) => {
         asked.push(known.length);

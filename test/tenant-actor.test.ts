@@ -3,7 +3,7 @@ import t from 'tap';
 import { unavailable } from '../src/protocol/errors.js';
 import type { Summary } from '../src/protocol/item.js';
 import { BACKLOG_BYTES, HIGH_WATER_BYTES, type Actor } from '../src/server/tenant/actor.js';
-import type { CommitLanes, ItemLog, TenantLoader, TenantSnapshot } from '../src/server/tenant/ports.js';
+import type { CommitLanes, ItemLog, TenantLoader, TenantUpdate } from '../src/server/tenant/ports.js';
 import { TenantRegistry } from '../src/server/tenant/registry.js';
 import { arena, BIN, deviceId, inline, itemId, refusal, TS, write, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
@@ -38,6 +38,7 @@ class Setting {
   constructor(ports: { lanes?: CommitLanes; log?: ItemLog } = {}) {
     const directory: TenantLoader = {
       load: async (tenantId) => this.load(tenantId),
+      reload: async (tenantId) => this.load(tenantId),
       head: (tenantId) => Promise.resolve(this.log.summary(tenantId)),
       // As the database answers: what is not news is left out.
       positions: (known) =>
@@ -72,7 +73,7 @@ class Setting {
     return actor?.isCurrent(this.clock.now()) === true ? actor : undefined;
   }
 
-  private load(tenantId: string): Promise<TenantSnapshot | undefined> {
+  private load(tenantId: string): Promise<TenantUpdate | undefined> {
     if (!this.holding) return Promise.resolve(this.snapshot(tenantId));
     return new Promise((resolve, reject) => {
       // What is read is what was true when the reading began.
@@ -81,7 +82,7 @@ class Setting {
     });
   }
 
-  private snapshot(tenantId: string): TenantSnapshot | undefined {
+  private snapshot(tenantId: string): TenantUpdate | undefined {
     if (this.gone.has(tenantId)) return undefined;
     const view = { name: 'device', glyph: 'phone' as const, pubkey: new Uint8Array(32), pairedAt: 1, cert: null };
     return {

@@ -7,7 +7,7 @@ import type { ItemWrite } from '../../src/protocol/item.js';
 import { HIGH_WATER_BYTES } from '../../src/server/tenant/actor.js';
 import type { Change } from '../../src/server/tenant/change.js';
 import type { Effect, Message } from '../../src/server/tenant/messages.js';
-import type { BinChange, PairRequest, TenantSnapshot } from '../../src/server/tenant/ports.js';
+import type { BinChange, PairRequest, TenantUpdate } from '../../src/server/tenant/ports.js';
 import { FrameRing } from '../../src/server/tenant/deliver.js';
 import type { Session } from '../../src/server/tenant/session.js';
 import { initialState, type TenantState } from '../../src/server/tenant/state.js';
@@ -123,7 +123,7 @@ export class World {
   }
 
   /** The tenant as it is in the database now. */
-  snapshot(): TenantSnapshot {
+  snapshot(): TenantUpdate {
     return {
       tenantId: TENANT,
       state: this.standing,

@@ -7,11 +7,13 @@ import { ServiceError } from '../../protocol/errors.js';
 import type { Glyph } from '../../protocol/requests.js';
 import type {
   BinChange,
+  DeviceState,
   KnownPosition,
   PairRequest,
   StoredPosition,
   TenantLoader,
   TenantSnapshot,
+  TenantUpdate,
 } from '../tenant/ports.js';
 import { arrayOf, query } from './query.js';
 
@@ -25,7 +27,7 @@ const HEADS_MAX = 5_000;
  * waits would slow the storm down: most clients open few sockets before the first is caught up (bench S6).
  */
 const STORM = 16;
-const STORM_PAUSE_MS = 75;
+const STORM_PAUSE_MS = 90;
 /**
  * Statements a second for devices that come one by one, after as many at once. A thousand that are sent here by an
  * instance that is drained would cost one each; so those of a moment share one.
@@ -51,17 +53,45 @@ const wait = (clock: Clock, ms: number): Promise<void> => delay(clock, ms).then(
 /** Deleted bins that are loaded, the latest ones, for their frames; clients that are further behind reload the list. */
 const DELETED_BINS_MAX = 100;
 
+/** Pairings of these tenants that wait for their existing device, as JSON with bytes as hex. */
+const PAIRS = `
+  SELECT p.tenant_id, json_agg(json_build_object(
+    'lookupId', p.lookup_id, 'existingDevice', p.existing_device, 'expiresAt', p.expires_at, 'code', p.code,
+    'deviceId', p.new_device, 'host', p.host, 'pubkey', encode(p.npk, 'hex'), 'name', p.name, 'glyph', p.glyph,
+    'attestation', encode(p.attestation, 'hex')) ORDER BY p.lookup_id) AS pairs
+  FROM pair_sessions p
+  WHERE p.tenant_id = ANY ($1::text[]) AND p.state = 'requested' AND p.expires_at > $2 GROUP BY p.tenant_id`;
+
 /**
- * Everything of a tenant beside its items, in one statement and thus one snapshot. Rows of the lists travel as JSON,
- * bytes in them as hex. Where only the head is wanted (HEAD_ONLY), the lists are left out.
+ * What is kept of a tenant in memory, in one statement and thus one snapshot; `whole`: not its head alone. Without what
+ * only frames show, and with devices as a text, it costs the database a third of RELOAD and the server a fifth (bench
+ * S6). OFFSET keeps it a lookup for each, whatever the statistics say.
  */
-const LOAD = `
+const FIRST = `
   SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
-    CASE WHEN k.known >= 0 THEN (SELECT json_agg(json_build_object(
+    CASE WHEN k.whole THEN (
+      SELECT string_agg(d.id || ' ' || d.token_epoch || CASE
+        WHEN d.revoked_at IS NULL THEN '' WHEN d.keys_purged THEN ' revoked' ELSE ' unpurged' END, ',' ORDER BY d.id)
+      FROM devices d WHERE d.tenant_id = t.id) END AS devices,
+    CASE WHEN k.whole THEN (
+      SELECT string_agg(b.id, ',')
+      FROM bins b WHERE b.tenant_id = t.id AND b.closed_at IS NULL AND b.deleted_at IS NULL) END AS bins,
+    p.pairs
+  FROM unnest($1::text[], $3::boolean[]) AS k(id, whole)
+    CROSS JOIN LATERAL (SELECT * FROM tenants WHERE id = k.id OFFSET 0) t
+    LEFT JOIN (${PAIRS}) p ON p.tenant_id = t.id`;
+
+/**
+ * The same for who knows the tenant as it was at a generation, with what the frames about its changes show. Rows of the
+ * lists travel as JSON, bytes in them as hex.
+ */
+const RELOAD = `
+  SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
+    (SELECT json_agg(json_build_object(
         'id', d.id, 'name', d.name, 'glyph', d.glyph, 'pubkey', encode(d.pubkey, 'hex'), 'cert', encode(d.cert, 'hex'),
         'tokenEpoch', d.token_epoch, 'pairedAt', d.paired_at, 'revokedAt', d.revoked_at, 'keysPurged', d.keys_purged) ORDER BY d.paired_at, d.id)
-      FROM devices d WHERE d.tenant_id = t.id) END AS devices,
-    CASE WHEN k.known >= 0 THEN (SELECT json_agg(json_build_object(
+      FROM devices d WHERE d.tenant_id = t.id) AS devices,
+    (SELECT json_agg(json_build_object(
         'id', b.id, 'slug', b.slug, 'meta', CASE WHEN b.deleted_at IS NULL THEN encode(b.meta, 'hex') END,
         'createdAt', b.created_at, 'updatedAt', b.updated_at, 'closedAt', b.closed_at, 'deletedAt', b.deleted_at,
         'changedAt', b.changed_at_generation, 'itemCount', CASE
@@ -71,13 +101,11 @@ const LOAD = `
         END) ORDER BY b.created_at, b.id)
       FROM bins b WHERE b.tenant_id = t.id AND (b.deleted_at IS NULL OR b.id IN (
         SELECT g.id FROM bins g WHERE g.tenant_id = t.id AND g.deleted_at IS NOT NULL
-        ORDER BY g.changed_at_generation DESC LIMIT ${DELETED_BINS_MAX}))) END AS bins,
-    CASE WHEN k.known >= 0 THEN (SELECT json_agg(json_build_object(
-        'lookupId', p.lookup_id, 'existingDevice', p.existing_device, 'expiresAt', p.expires_at, 'code', p.code,
-        'deviceId', p.new_device, 'host', p.host, 'pubkey', encode(p.npk, 'hex'), 'name', p.name, 'glyph', p.glyph,
-        'attestation', encode(p.attestation, 'hex')) ORDER BY p.lookup_id)
-      FROM pair_sessions p WHERE p.tenant_id = t.id AND p.state = 'requested' AND p.expires_at > $2) END AS pairs
-  FROM unnest($1::text[], $3::bigint[]) AS k(id, known) JOIN tenants t ON t.id = k.id`;
+        ORDER BY g.changed_at_generation DESC LIMIT ${DELETED_BINS_MAX}))) AS bins,
+    p.pairs
+  FROM unnest($1::text[], $3::bigint[]) AS k(id, known)
+    CROSS JOIN LATERAL (SELECT * FROM tenants WHERE id = k.id OFFSET 0) t
+    LEFT JOIN (${PAIRS}) p ON p.tenant_id = t.id`;
 
 const HEADS = 'SELECT id, head, item_count, version_sum FROM tenants WHERE id = ANY ($1)';
 /**
@@ -89,10 +117,6 @@ const POSITIONS = `
   FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS k(id, head, generation)
     LEFT JOIN LATERAL (SELECT id, head, generation FROM tenants WHERE id = k.id OFFSET 0) t ON true
   WHERE t.id IS NULL OR t.head > k.head OR t.generation > k.generation`;
-
-/** In place of a known generation: the tenant is not loaded, or only its head is wanted. */
-const NOT_KNOWN = Number.MAX_SAFE_INTEGER;
-const HEAD_ONLY = -1;
 
 interface SummaryRow {
   readonly id: string;
@@ -122,10 +146,7 @@ interface BinJson {
   readonly closedAt: number | null;
   readonly deletedAt: number | null;
   readonly changedAt: number;
-  /**
-   * Counted only for what the reader does not know, which is what its frame is about to tell: a first load counts
-   * nothing.
-   */
+  /** Counted only for what the reader does not know, which is what its frame is about to tell. */
   readonly itemCount: number | null;
 }
 
@@ -145,32 +166,47 @@ interface PairJson {
 interface TenantRow extends SummaryRow {
   readonly state: string;
   readonly generation: number;
-  readonly devices: readonly DeviceJson[] | null;
-  readonly bins: readonly BinJson[] | null;
   readonly pairs: readonly PairJson[] | null;
 }
 
-/** A call: items of bins that changed above the generation `known` are counted. */
-interface Load {
+/** Of a head alone both are null. */
+interface FirstRow extends TenantRow {
+  /** For each its id, its epoch and, where it is revoked, a word. */
+  readonly devices: string | null;
+  readonly bins: string | null;
+}
+
+interface KnownRow extends TenantRow {
+  readonly devices: readonly DeviceJson[] | null;
+  readonly bins: readonly BinJson[] | null;
+}
+
+/** Of a device that comes: its tenant, or only the tenant's head. */
+interface Arrival {
+  readonly id: string;
+  readonly whole: boolean;
+}
+
+/** Items of bins that changed above the generation `known` are counted. */
+interface Reload {
   readonly id: string;
   readonly known: number;
 }
 
 /** Reads tenants for the actors, many in one statement. */
 export class PostgresTenantLoader implements TenantLoader {
-  /** Reloads of known tenants. Counting their bins may take long: other calls do not wait for them. */
-  private readonly reloads: Batcher<Load, TenantRow | undefined>;
-  /** First loads, and heads: the calls of a reconnect storm. */
-  private readonly arrivals: Batcher<Load, TenantRow | undefined>;
+  /** Counting bins may take long: devices that arrive do not wait for it. */
+  private readonly reloads: Batcher<Reload, KnownRow | undefined>;
+  private readonly arrivals: Batcher<Arrival, FirstRow | SummaryRow | undefined>;
 
   /** @param clock decides which pairings have expired, and times the pauses in a reconnect storm. */
   constructor(
     private readonly pool: pg.Pool,
     clock: Clock,
   ) {
-    this.reloads = new Batcher(BATCH_MAX, (loads) => this.read(loads, clock.now()));
+    this.reloads = new Batcher(BATCH_MAX, (reloads) => this.readKnown(reloads, clock.now()));
     const spacing = new Spacing();
-    this.arrivals = new Batcher(HEADS_MAX, (loads) => this.read(loads, clock.now()), {
+    this.arrivals = new Batcher(HEADS_MAX, (arrivals) => this.readFirst(arrivals, clock.now()), {
       pause: (asked) => {
         const ms = spacing.pause(clock.now());
         return asked >= STORM ? wait(clock, STORM_PAUSE_MS) : ms > 0 ? wait(clock, ms) : undefined;
@@ -178,44 +214,54 @@ export class PostgresTenantLoader implements TenantLoader {
     });
   }
 
-  async load(tenantId: string, known: number = NOT_KNOWN): Promise<TenantSnapshot | undefined> {
-    const row = await (known === NOT_KNOWN ? this.arrivals : this.reloads).ask({ id: tenantId, known });
-    return row === undefined ? undefined : snapshotOf(row);
+  async load(tenantId: string): Promise<TenantSnapshot | undefined> {
+    const row = await this.arrivals.ask({ id: tenantId, whole: true });
+    return row === undefined || !('devices' in row) ? undefined : firstOf(row);
+  }
+
+  async reload(tenantId: string, known: number): Promise<TenantUpdate | undefined> {
+    const row = await this.reloads.ask({ id: tenantId, known });
+    return row === undefined ? undefined : updateOf(row);
   }
 
   async head(tenantId: string): Promise<Summary> {
-    const row = await this.arrivals.ask({ id: tenantId, known: HEAD_ONLY });
+    const row = await this.arrivals.ask({ id: tenantId, whole: false });
     if (row === undefined) throw new ServiceError('tenant_not_found');
     return summaryOf(row);
   }
 
   /** Rows of these tenants, in order. Duplicate ids are read once. */
-  private async read(loads: readonly Load[], now: number): Promise<(TenantRow | undefined)[]> {
-    const whole = new Map<string, number>();
+  private async readKnown(reloads: readonly Reload[], now: number): Promise<(KnownRow | undefined)[]> {
+    const wanted = new Map<string, number>();
+    for (const { id, known } of reloads) wanted.set(id, Math.min(known, wanted.get(id) ?? Infinity));
+    const values = [arrayOf([...wanted.keys()]), now, arrayOf([...wanted.values()])];
+    const rows = await query<KnownRow>(this.pool, { name: 'reload', text: RELOAD, values });
+    const found = new Map(rows.map((row) => [row.id, row]));
+    return reloads.map(({ id }) => found.get(id));
+  }
+
+  /** As `readKnown`. Heads share the first statement that reads tenants. */
+  private async readFirst(arrivals: readonly Arrival[], now: number): Promise<(FirstRow | SummaryRow | undefined)[]> {
+    const whole = new Set<string>();
+    for (const { id, whole: all } of arrivals) if (all) whole.add(id);
     const heads = new Set<string>();
-    for (const { id, known } of loads) {
-      if (known === HEAD_ONLY) heads.add(id);
-      else whole.set(id, Math.min(known, whole.get(id) ?? Infinity));
+    for (const { id } of arrivals) if (!whole.has(id)) heads.add(id);
+    const found = new Map<string, FirstRow | SummaryRow>();
+    if (whole.size === 0) {
+      const values = [arrayOf([...heads])];
+      for (const row of await query<SummaryRow>(this.pool, { name: 'heads', text: HEADS, values }))
+        found.set(row.id, row);
     }
-    const found = new Map<string, TenantRow>();
-    const take = (rows: readonly TenantRow[]): void => {
-      for (const row of rows) found.set(row.id, row);
-    };
-    const { pool } = this;
-    if (whole.size === 0)
-      take(await query<TenantRow>(pool, { name: 'heads', text: HEADS, values: [arrayOf([...heads])] }));
     const wanted = [...whole];
-    // Calls for a head alone share the first statement.
-    const besides = [...heads].filter((id) => !whole.has(id));
     for (let at = 0; at < wanted.length; at += BATCH_MAX) {
       const some = wanted.slice(at, at + BATCH_MAX);
-      const ids = arrayOf(some.map(([id]) => id).concat(at === 0 ? besides : []));
-      const known = arrayOf(
-        some.map(([, generation]) => generation).concat(at === 0 ? besides.map(() => HEAD_ONLY) : []),
-      );
-      take(await query<TenantRow>(pool, { name: 'tenants', text: LOAD, values: [ids, now, known] }));
+      const beside = at === 0 ? [...heads] : [];
+      const flags = [...some.map(() => 'true'), ...beside.map(() => 'false')];
+      const values = [arrayOf([...some, ...beside]), now, arrayOf(flags)];
+      for (const row of await query<FirstRow>(this.pool, { name: 'tenants', text: FIRST, values }))
+        found.set(row.id, row);
     }
-    return loads.map(({ id }) => found.get(id));
+    return arrivals.map(({ id }) => found.get(id));
   }
 
   positions(known: readonly KnownPosition[]): Promise<readonly StoredPosition[]> {
@@ -238,26 +284,40 @@ const summaryOf = (row: SummaryRow): Summary => ({
   versionSum: row.version_sum,
 });
 
-function snapshotOf(row: TenantRow): TenantSnapshot {
-  return {
-    tenantId: row.id,
-    state: row.state,
-    generation: row.generation,
-    summary: summaryOf(row),
-    devices: (row.devices ?? []).map(deviceOf),
-    bins: (row.bins ?? []).map(binOf),
-    pairRequests: row.pairs?.map(pairOf) ?? NO_PAIRS,
-  };
+/** What both kinds of rows have. */
+const partsOf = (row: TenantRow) => ({
+  tenantId: row.id,
+  state: row.state,
+  generation: row.generation,
+  summary: summaryOf(row),
+  pairRequests: row.pairs?.map(pairOf) ?? NO_PAIRS,
+});
+
+function firstOf(row: FirstRow): TenantSnapshot {
+  const devices = row.devices === null ? [] : row.devices.split(',').map(firstDeviceOf);
+  const bins = row.bins === null ? [] : row.bins.split(',').map((id) => ({ id, open: true }));
+  return { ...partsOf(row), devices, bins };
 }
 
-function deviceOf(device: DeviceJson): TenantSnapshot['devices'][number] {
+function firstDeviceOf(text: string): DeviceState {
+  const [id = '', epoch, gone] = text.split(' ');
+  return { id, tokenEpoch: Number(epoch), revoked: gone !== undefined, keysPurged: gone !== 'unpurged' };
+}
+
+const updateOf = (row: KnownRow): TenantUpdate => ({
+  ...partsOf(row),
+  devices: (row.devices ?? []).map(deviceOf),
+  bins: (row.bins ?? []).map(binOf),
+});
+
+function deviceOf(device: DeviceJson): TenantUpdate['devices'][number] {
   const { id, name, glyph, pairedAt, tokenEpoch, keysPurged } = device;
   return {
     id,
     tokenEpoch,
     revoked: device.revokedAt !== null,
     keysPurged,
-    // Decoded lazily: needed for the frame of a new device only, never for a first load.
+    // Decoded lazily: only the frame of a new device shows it.
     get view() {
       return { id, name, glyph, pubkey: bytes(device.pubkey), pairedAt, cert: bytesOrNull(device.cert) };
     },

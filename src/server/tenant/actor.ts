@@ -435,7 +435,7 @@ export class Actor implements CommitSink {
     const waiters = this.reloads;
     this.reloads = [];
     const begun = this.ports.clock.now();
-    this.ports.loader.load(this.tenantId, this.tenant.generation).then(
+    this.ports.loader.reload(this.tenantId, this.tenant.generation).then(
       (snapshot) => {
         if (snapshot === undefined) this.vanish();
         else this.post({ kind: 'snapshot', snapshot });

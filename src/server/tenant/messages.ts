@@ -1,7 +1,7 @@
 /** What can happen to a tenant, and what it wants done. The actor's whole life is messages in, effects out. */
 import type { Summary } from '../../protocol/item.js';
 import type { Change, ItemRow, Position } from './change.js';
-import type { FrameBytes, LogPage, TenantSnapshot } from './ports.js';
+import type { FrameBytes, LogPage, TenantUpdate } from './ports.js';
 import type { Replaying, Session } from './session.js';
 
 export type Message =
@@ -14,7 +14,7 @@ export type Message =
       readonly generation: number;
     }
   | { readonly kind: 'failed'; readonly changes: readonly Change[]; readonly error: Error }
-  | { readonly kind: 'snapshot'; readonly snapshot: TenantSnapshot }
+  | { readonly kind: 'snapshot'; readonly snapshot: TenantUpdate }
   | { readonly kind: 'snapshot-failed'; readonly error: Error }
   /** `generation`: Infinity where it is newer than any that was read. */
   | { readonly kind: 'head_hint'; readonly head: number; readonly generation: number }

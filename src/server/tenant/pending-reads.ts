@@ -30,7 +30,8 @@ export class PendingReads {
   /** The loader, its reads counted. */
   ofLoader(loader: TenantLoader): TenantLoader {
     return {
-      load: (tenantId, known) => this.counted(loader.load(tenantId, known)),
+      load: (tenantId) => this.counted(loader.load(tenantId)),
+      reload: (tenantId, known) => this.counted(loader.reload(tenantId, known)),
       head: (tenantId) => this.counted(loader.head(tenantId)),
       positions: (known) => this.counted(loader.positions(known)),
     };

@@ -40,15 +40,22 @@ export interface PairRequest {
   readonly frame: PairRequestFrame;
 }
 
-/** What a tenant is made of beside its items, all read in one snapshot. */
+/** What is kept in memory of a tenant beside its items, all read in one snapshot. */
 export interface TenantSnapshot {
   readonly tenantId: string;
   readonly state: string;
   readonly generation: number;
   readonly summary: Summary;
+  readonly devices: readonly DeviceState[];
+  /** At least those that are open. */
+  readonly bins: readonly Pick<BinChange, 'id' | 'open'>[];
+  readonly pairRequests: readonly PairRequest[];
+}
+
+/** The same with what the frames about its changes show. */
+export interface TenantUpdate extends TenantSnapshot {
   readonly devices: readonly (DeviceState & { readonly view: FrameDevice })[];
   readonly bins: readonly BinChange[];
-  readonly pairRequests: readonly PairRequest[];
 }
 
 /** How far a tenant is known. */
@@ -67,11 +74,13 @@ export interface StoredPosition {
 
 /** Reads tenants; concurrent calls are batched into one statement. */
 export interface TenantLoader {
+  /** The tenant, or undefined when there is none. */
+  load(tenantId: string): Promise<TenantSnapshot | undefined>;
   /**
-   * The tenant, or undefined when there is none. `known`: the generation that the reader has; the views of bins that
-   * changed above it carry their `itemCount`, for their frames.
+   * The same for a reader who has the generation `known`: the views of bins that changed above it carry their
+   * `itemCount`, for their frames.
    */
-  load(tenantId: string, known?: number): Promise<TenantSnapshot | undefined>;
+  reload(tenantId: string, known: number): Promise<TenantUpdate | undefined>;
   /** Where the tenant's history stands in the database now, at or after the moment of the call. */
   head(tenantId: string): Promise<Summary>;
   /**

@@ -6,7 +6,7 @@ import { CLOSE } from '../../protocol/close-codes.js';
 import type { PlainFrame } from '../../protocol/frames.js';
 import { noticeHead } from './deliver.js';
 import type { Effect } from './messages.js';
-import type { TenantSnapshot } from './ports.js';
+import type { TenantUpdate } from './ports.js';
 import { plainFrame } from './replay.js';
 import type { Session } from './session.js';
 import { binsOf, devicesOf, dismiss, type TenantState } from './state.js';
@@ -22,7 +22,7 @@ export function requestReload(state: TenantState): Effect[] {
 }
 
 /** Applies a snapshot and notifies the sockets of the difference. The caller then rechecks the changes that waited. */
-export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect[] {
+export function onSnapshot(state: TenantState, snapshot: TenantUpdate): Effect[] {
   state.reloading = false;
   const effects: Effect[] = [];
   if (snapshot.generation > state.generation) {
@@ -49,7 +49,7 @@ const unpaid = (billingState: string): boolean => billingState === 'inactive' ||
 const dismissAll = (state: TenantState): Effect[] =>
   [...state.sessions].map((session) => dismiss(state, session, { code: CLOSE.restart, reason: 'payment required' }));
 
-function deviceChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
+function deviceChanges(state: TenantState, snapshot: TenantUpdate): Effect[] {
   const effects: Effect[] = [];
   const { devices: now } = devicesOf(snapshot);
   for (const known of state.devices.values()) {
@@ -73,7 +73,7 @@ function dismissDevice(state: TenantState, deviceId: string): Effect[] {
     .map((session) => dismiss(state, session, { code: CLOSE.revoked, reason: 'device revoked' }));
 }
 
-function binChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
+function binChanges(state: TenantState, snapshot: TenantUpdate): Effect[] {
   return snapshot.bins
     .filter((bin) => bin.changedAtGeneration > state.generation && (bin.open || bin.deletedAt !== null))
     .flatMap((bin) =>
@@ -84,7 +84,7 @@ function binChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
     );
 }
 
-function pairChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
+function pairChanges(state: TenantState, snapshot: TenantUpdate): Effect[] {
   const known = new Set(state.pairRequests.map((request) => request.lookupId));
   return snapshot.pairRequests
     .filter((request) => !known.has(request.lookupId))
