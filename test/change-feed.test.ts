@@ -5,10 +5,13 @@ import { Events, soon, until } from './support/events.js';
 import { TcpProxy } from './support/tcp-proxy.js';
 import {
   beatBack,
+  changeBytes,
+  changesHead,
   beatHeard,
   COALESCE_MS,
   isBeat,
   listeners,
+  notifyChanges,
   notifySigned,
   pair,
   tell,
@@ -89,18 +92,20 @@ t.test('hints are coalesced, and a crowd of them is split', async (t) => {
 
 t.test('INST-42: what cannot be read is a hint or nothing, and is reported once, without its text', async (t) => {
   const { a, pool } = await pair(t);
-  const row = Buffer.alloc(400, 7);
-  const texts = ['', '1', '2abc', '1!!!!', `1${row.toString('base64')}`, `1${Buffer.alloc(300).toString('base64')}`];
-  for (const [n, text] of texts.entries())
-    await notifySigned(pool, 'service_a', { from: 'x', changes: [['tenant', n + 1, 1, text]] });
+  const rows = [Buffer.alloc(0), Buffer.alloc(7), Buffer.alloc(400, 7), Buffer.alloc(300)];
+  for (const [n, row] of rows.entries())
+    await notifyChanges(pool, 'service_a', [changesHead('x'), changeBytes(['tenant', n + 1, 1], row)]);
   for (const payload of [
     'secret',
     '{"from":"x","parts":7}',
     '{"from":"x","added":["7"]}',
     '{"from":"x","added":[7],"late":"7"}',
     '{"from":"x","parts":[],"set":"7"}',
-    '{"from":"x","changes":[["t",1,1,7]]}',
+    '{"from":"x","changes":[["t",1,"1"]]}',
     '',
+    '=',
+    '=secret',
+    `=${Buffer.alloc(300).toString('base64')}`,
   ])
     await pool.query('SELECT pg_notify($1, $2)', ['service_a', payload]);
   const parts = [
@@ -109,11 +114,33 @@ t.test('INST-42: what cannot be read is a hint or nothing, and is reported once,
     [9, 'AA=='],
   ] as const;
   await notifySigned(pool, 'service', { from: 'x', parts, added: [-1, 9e15], changes: [['last', 1, 1]] });
-  await a.hints.until(texts.length + 1);
-  t.strictSame(a.hints.all, [...texts.map((_, n): Hint => ['tenant', n + 1, 1]), ['last', 1, 1]]);
+  await a.hints.until(rows.length + 1);
+  t.strictSame(a.hints.all, [...rows.map((_, n): Hint => ['tenant', n + 1, 1]), ['last', 1, 1]]);
   t.strictSame(a.changes.all, []);
   t.equal(a.faults.all.length, 1);
   t.notMatch(String(a.faults.all[0]), /secret/);
+});
+
+t.test('INST-42: changes of another version, or with wrong lengths, lead to a comparison of heads', async (t) => {
+  const { a, b, pool } = await pair(t);
+  const change = changeBytes(['tenant', 1, 1], Buffer.alloc(300));
+  const wrong = [
+    [changesHead('b', 2), change],
+    [changesHead('b'), change.subarray(0, 20)],
+    [changesHead('b'), change.subarray(0, -1)],
+    [changesHead('b'), change, Buffer.from([200])],
+    [],
+  ];
+  for (const pieces of wrong) {
+    const { length } = a.gaps.all;
+    await notifyChanges(pool, 'service_a', pieces);
+    await a.gaps.until(length + 1);
+  }
+  tell(b, ['last', 1, 1]);
+  await a.hints.until(1);
+  t.strictSame(a.hints.all, [['last', 1, 1]]);
+  t.strictSame(a.changes.all, []);
+  t.equal(a.faults.all.length, 1);
 });
 
 t.test('what is no hint is not taken for one', async (t) => {

@@ -348,6 +348,8 @@ export class Load {
 
   constructor(wires: readonly Wire[], device: TestDevice, count: number) {
     this.writers = range(1, count).map((n) => this.write(wires[n % wires.length] as Wire, device));
+    // `stop` tells; where a test fails before it, its servers still have to be ended.
+    for (const writer of this.writers) writer.catch(() => undefined);
   }
 
   private async write(wire: Wire, device: TestDevice): Promise<void> {

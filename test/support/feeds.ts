@@ -2,7 +2,7 @@
 import type pg from 'pg';
 import { ChangeFeed, type ChangeFeedOptions, type DrainOrder } from '../../src/server/storage/change-feed.js';
 import { clientConfig, createPool } from '../../src/server/storage/database.js';
-import { NoticeMac } from '../../src/server/storage/notice-mac.js';
+import { MAC_BYTES, NoticeMac } from '../../src/server/storage/notice-mac.js';
 import type { Notice } from '../../src/server/storage/notice.js';
 import { TestClock } from './clock.js';
 import { Events, until } from './events.js';
@@ -19,6 +19,38 @@ export const NOTICE_KEY = Buffer.alloc(32, 7);
 export async function notifySigned(pool: pg.Pool, channel: string, notice: Notice, key = NOTICE_KEY): Promise<void> {
   const payload = new NoticeMac(key).signed(channel, JSON.stringify(notice));
   await pool.query('SELECT pg_notify($1, $2)', [channel, payload]);
+}
+
+/** A number of 8 bytes. */
+function int8(value: number): Buffer {
+  const bytes = Buffer.alloc(8);
+  bytes.writeBigInt64BE(BigInt(value));
+  return bytes;
+}
+
+const idBytes = (id: string): Buffer => Buffer.concat([Buffer.from([id.length]), Buffer.from(id)]);
+
+/** What a notification of changes begins with. */
+export const changesHead = (from: string, format = 1): Buffer => Buffer.concat([Buffer.from([format]), idBytes(from)]);
+
+/** A tenant's rows in a notification, without sums. */
+export function changeBytes([tenantId, head, generation]: Hint, rows: Uint8Array): Buffer {
+  const length = Buffer.alloc(2);
+  length.writeUInt16BE(rows.length);
+  const numbers = [generation, head, -1, -1].map(int8);
+  return Buffer.concat([idBytes(tenantId), ...numbers, length, rows]);
+}
+
+/** Sends changes as whoever has the key does. */
+export async function notifyChanges(
+  pool: pg.Pool,
+  channel: string,
+  pieces: readonly Buffer[],
+  { key = NOTICE_KEY, signedFor = channel } = {},
+): Promise<void> {
+  const bytes = Buffer.concat([Buffer.alloc(MAC_BYTES), ...pieces]);
+  new NoticeMac(key).put(signedFor, bytes, bytes.length);
+  await pool.query('SELECT pg_notify($1, $2)', [channel, `=${bytes.toString('base64')}`]);
 }
 
 const STANDING = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false };

@@ -28,9 +28,10 @@ import type { ChangeAnnouncer, Heard } from '../tenant/ports.js';
 import { Listener } from './listener.js';
 import { NoticeMac } from './notice-mac.js';
 import { NoticeQueue } from './notice-queue.js';
-import { noticeOf, type Hint, type Notice, type TenantNotice } from './notice.js';
-import { encodeRows, decodeRows, type NotifiedRows } from './notification.js';
+import { noticeOf, type Hint, type Notice } from './notice.js';
+import { bytesOf, carriesChanges, readChanges, type NotifiedRows } from './notification.js';
 import { Peers } from './peers.js';
+import { textArray } from './query.js';
 import { RecentHeads } from './recent-heads.js';
 import { Subscriptions } from './subscriptions.js';
 
@@ -233,14 +234,16 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /** Tells the subscribers of the tenant, with the rows themselves where there are any and they fit. */
-  publish(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): void {
+  publish(tenantId: string, rows: readonly ItemRow[], position: Position): void {
     if (this.alone || this.closed) return;
-    const hint: Hint = [tenantId, summary.version, generation];
+    const { version } = position.summary;
+    const hint: Hint = [tenantId, version, position.generation];
     const subscribers = this.peers.subscribers(this.recent.note(hint, this.options.clock.now()));
-    const pieces = subscribers.length > 0 && rows.length > 0 ? encodeRows(rows, summary) : undefined;
+    const first = version - rows.length + 1;
+    const whole = rows.length > 0 && rows.every((row, n) => row.version === first + n);
     for (const id of subscribers) {
       const channel = channelOf(id);
-      if (pieces === undefined || !this.queue.carry(channel, tenantId, generation, pieces)) this.hint(channel, hint);
+      if (!whole || !this.queue.carry(channel, tenantId, rows, position)) this.hint(channel, hint);
     }
     // There are more instances than are known here, or this one does not know what they subscribe to.
     if (this.overdue || this.others > this.peers.size) this.hint(CHANNEL, hint);
@@ -312,10 +315,11 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.subscriptionsSentAt = this.options.clock.now();
       this.added = this.subscriptions.queue(this.queue, CHANNEL, this.subscriptionsSentAt);
     }
-    const lines = this.queue.take();
-    if (lines.length === 0) return;
+    const taken = this.queue.take();
+    if (taken.length === 0) return;
+    const values = [textArray(taken.map(({ channel }) => channel)), textArray(taken.map(({ payload }) => payload))];
     try {
-      await this.options.pool.query({ name: 'notify', text: NOTIFY, values: [lines.join('\n')] });
+      await this.options.pool.query({ name: 'notify', text: NOTIFY, values });
       if (!subscribing) return;
       this.subscriptions.sent();
       if (Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS) this.options.onGap();
@@ -339,17 +343,38 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   private onGeneration(payload: unknown): void {
     const [, tenantId, generation] = /^(\S{1,64}) (\d{1,15})$/.exec(String(payload)) ?? [];
-    if (tenantId === undefined) this.report(new Error('a notification came that is none of ours'));
+    if (tenantId === undefined) this.reportForeign();
     else this.options.onHint(tenantId, 0, Number(generation));
   }
 
   private onPayload(channel: string, payload: unknown): void {
+    if (typeof payload === 'string' && carriesChanges(payload)) return this.onChanges(channel, bytesOf(payload));
     const notice = noticeOf(payload);
-    if (notice === undefined) this.report(new Error('a notification came that is none of ours'));
+    if (notice === undefined) this.reportForeign();
     else if (this.mac.isSigned(channel, String(payload))) this.onNotice(notice);
     // Of an older instance, which signs nothing, or of anybody.
     else
       for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
+  }
+
+  private onChanges(channel: string, bytes: Buffer): void {
+    if (!this.mac.holds(channel, bytes)) return this.reportForeign();
+    const told = readChanges(bytes);
+    if (told === undefined) {
+      // An instance of another version. What it says is in the database too.
+      this.report(new Error('changes came in a format that is not known'));
+      this.options.onGap();
+      return;
+    }
+    this.meetOther(told.from);
+    this.options.meter?.notified('received', told.changes.length);
+    for (const { tenantId, head, generation, carried } of told.changes) {
+      if (carried !== undefined) this.options.onChange(tenantId, generation, carried);
+      else {
+        this.report(new Error('a change came that cannot be read'));
+        this.options.onHint(tenantId, head, generation);
+      }
+    }
   }
 
   private onNotice(notice: Notice): void {
@@ -370,19 +395,23 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   private onOther(notice: Notice): void {
     const { from, untold, changes = [], asks } = notice;
-    if (this.others === 0) {
-      this.others = 1;
-      this.options.onOthers();
-    }
-    this.noteOther(from);
+    this.meetOther(from);
     this.noteSubscriptions(notice);
     if (asks === true) {
       this.subscriptions.answer(channelOf(from));
       this.flushSoon();
     }
     if (changes.length > 0) this.options.meter?.notified('received', changes.length);
-    for (const told of changes) this.onTenantNotice(told);
+    for (const [tenantId, head, generation] of changes) this.options.onHint(tenantId, head, generation);
     if (untold === true) this.options.onGap();
+  }
+
+  private meetOther(id: string): void {
+    if (this.others === 0) {
+      this.others = 1;
+      this.options.onOthers();
+    }
+    this.noteOther(id);
   }
 
   private noteOther(id: string): void {
@@ -408,19 +437,8 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.flushSoon();
   }
 
-  private onTenantNotice([tenantId, head, generation, text]: TenantNotice): void {
-    const carried = text === undefined ? undefined : this.read(text, head);
-    if (carried === undefined) this.options.onHint(tenantId, head, generation);
-    else this.options.onChange(tenantId, generation, carried);
-  }
-
-  private read(text: string, head: number): NotifiedRows | undefined {
-    try {
-      return decodeRows(text, head);
-    } catch (error) {
-      this.report(error);
-      return undefined;
-    }
+  private reportForeign(): void {
+    this.report(new Error('a notification came that is none of ours'));
   }
 
   /** Once between two heartbeats, and without the text: contents do not belong into a log, encrypted or not. */
@@ -557,4 +575,4 @@ const REGISTER = `
   ) AS o`;
 
 /** One statement for all payloads: each commit with NOTIFY takes a database-wide lock. */
-const NOTIFY = `SELECT pg_notify(split_part(line, E'\\t', 1), split_part(line, E'\\t', 2)) FROM string_to_table($1, E'\\n') line`;
+const NOTIFY = 'SELECT pg_notify(channel, payload) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)';

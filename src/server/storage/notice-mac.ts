@@ -1,17 +1,19 @@
 /**
  * Proof that an instance has sent a notification: whoever may connect to the database can send one in any name. HMAC
- * (RFC 2104) with SHA-256 over the channel and the notice, of which 16 bytes are kept. It is the notice's first field, so
- * that an older instance, which ignores fields that it does not know, reads the notice as well.
+ * (RFC 2104) with SHA-256 over the channel and what is told, of which 16 bytes are kept.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
-const MAC_BYTES = 16;
+export const MAC_BYTES = 16;
 
 export class NoticeMac {
   /** `key`: 32 bytes, the same for all instances (`notice_key`). */
   constructor(private readonly key: Uint8Array) {}
 
-  /** The payload of a notice, which is the JSON of an object with at least one field. `MAC_CHARS` longer than that. */
+  /**
+   * The payload of a notice, which is the JSON of an object with at least one field. `MAC_CHARS` longer than that. The MAC
+   * is the notice's first field, so that an instance which does not know it reads the notice as well.
+   */
   signed(channel: string, notice: string): string {
     const rest = notice.slice(1);
     return this.head(channel, rest) + rest;
@@ -25,8 +27,22 @@ export class NoticeMac {
   }
 
   private head(channel: string, rest: string): string {
-    const mac = createHmac('sha256', this.key).update(`${channel}\n${rest}`).digest().subarray(0, MAC_BYTES);
-    return `{"mac":"${mac.toString('base64url')}",`;
+    return `{"mac":"${this.of(channel, rest).toString('base64url')}",`;
+  }
+
+  /** Puts the MAC of the bytes up to `end` into the first of them. */
+  put(channel: string, bytes: Buffer, end: number): void {
+    this.of(channel, bytes.subarray(MAC_BYTES, end)).copy(bytes);
+  }
+
+  /** As `isSigned`, of bytes that begin with their MAC. */
+  holds(channel: string, bytes: Buffer): boolean {
+    if (bytes.length < MAC_BYTES) return false;
+    return timingSafeEqual(bytes.subarray(0, MAC_BYTES), this.of(channel, bytes.subarray(MAC_BYTES)));
+  }
+
+  private of(channel: string, told: string | Buffer): Buffer {
+    return createHmac('sha256', this.key).update(`${channel}\n`).update(told).digest().subarray(0, MAC_BYTES);
   }
 }
 

@@ -1,82 +1,100 @@
 /** What waits to be notified, by channel, coalesced and in as few notifications as it fits into. */
+import type { ItemRow, Position } from '../tenant/change.js';
 import type { NoticeMac } from './notice-mac.js';
-import { payloadsOf, type Hint, type Notice, type TenantNotice } from './notice.js';
-import type { NotificationPart } from './notification.js';
+import { hintPayloads, type Hint, type Notice } from './notice.js';
+import { CARRIED_BYTES, ChangesWriter } from './notification.js';
 
-/** Carried changes, characters; beyond it hints are sent. */
+/** Carried changes, bytes; beyond it hints are sent. */
 const CARRIED_MAX = 4 * 1024 * 1024;
 /** Hints; beyond it further tenants are left to the comparison of heads. */
 const HINTS_MAX = 50_000;
+/** Memory for changes that is kept while nothing waits, in pieces of `CARRIED_BYTES`. */
+const SPARES_MAX = 64;
+
+/** Text for a channel, as it is sent. */
+interface Notification {
+  readonly channel: string;
+  readonly payload: string;
+}
 
 interface Waiting {
   readonly notices: string[];
-  /** Changes with their rows, as JSON. */
-  readonly carried: string[];
+  carried: ChangesWriter | undefined;
+  /** By tenant its highest head and generation. */
   readonly hints: Map<string, readonly [head: number, generation: number]>;
 }
 
 export class NoticeQueue {
   private channels = new Map<string, Waiting>();
-  private carriedChars = 0;
+  private carriedBytes = 0;
   private hints = 0;
+  /** Of buffers of their own each flush would leave as much for the collector to count. */
+  private readonly spares: Buffer[] = [];
 
-  /** `onTenants` is told of so many changes and hints as they are taken. */
   constructor(
     private readonly instanceId: string,
     private readonly mac: NoticeMac,
+    /** Tenants in what is sent. */
     private readonly onTenants: (count: number) => void,
   ) {}
 
-  /** Notices come before all that is queued for the channel. */
-  notice(channel: string, fields: Omit<Notice, 'from' | 'changes'>): void {
-    this.of(channel).notices.push(JSON.stringify({ from: this.instanceId, ...fields } satisfies Notice));
+  /** Says something in this instance's name. */
+  notice(channel: string, notice: Omit<Notice, 'from'>): void {
+    this.of(channel).notices.push(JSON.stringify({ from: this.instanceId, ...notice } satisfies Notice));
   }
 
-  /** A tenant's head and generation; the highest of each are kept. False where there are too many. */
+  /** False where too many wait: nobody is told of this one. */
   hint(channel: string, [tenantId, head, generation]: Hint): boolean {
     const { hints } = this.of(channel);
-    const before = hints.get(tenantId);
-    if (before === undefined && ++this.hints > HINTS_MAX) {
-      this.hints--;
-      return false;
-    }
-    hints.set(tenantId, [Math.max(head, before?.[0] ?? 0), Math.max(generation, before?.[1] ?? 0)]);
+    const known = hints.get(tenantId);
+    if (known === undefined && this.hints >= HINTS_MAX) return false;
+    if (known === undefined) this.hints++;
+    hints.set(tenantId, [Math.max(head, known?.[0] ?? 0), Math.max(generation, known?.[1] ?? 0)]);
     return true;
   }
 
-  /** A change with its rows. False where there are too many. */
-  carry(channel: string, tenantId: string, generation: number, pieces: readonly NotificationPart[]): boolean {
-    if (this.carriedChars >= CARRIED_MAX) return false;
-    const { carried } = this.of(channel);
-    for (const { head, text } of pieces) {
-      const notice = JSON.stringify([tenantId, head, generation, text] satisfies TenantNotice);
-      carried.push(notice);
-      this.carriedChars += notice.length;
-    }
-    return true;
+  /** False where they do not fit, or too many wait: the tenant's head has to be told instead. */
+  carry(channel: string, tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): boolean {
+    if (this.carriedBytes >= CARRIED_MAX) return false;
+    const waiting = this.of(channel);
+    const { instanceId, mac } = this;
+    const carried = (waiting.carried ??= new ChangesWriter(channel, mac, instanceId, this.room()));
+    const before = carried.total;
+    const fits = carried.add(tenantId, generation, rows, summary);
+    this.carriedBytes += carried.total - before;
+    return fits;
+  }
+
+  private room(): Buffer {
+    return this.spares.pop() ?? Buffer.allocUnsafeSlow(CARRIED_BYTES);
   }
 
   private of(channel: string): Waiting {
-    let waiting = this.channels.get(channel);
-    if (waiting === undefined) {
-      waiting = { notices: [], carried: [], hints: new Map() };
-      this.channels.set(channel, waiting);
-    }
+    const known = this.channels.get(channel);
+    if (known !== undefined) return known;
+    const waiting: Waiting = { notices: [], carried: undefined, hints: new Map() };
+    this.channels.set(channel, waiting);
     return waiting;
   }
 
-  /** Empties the queue: lines of a channel and a payload. Changes come before the hints, which are then no news. */
-  take(): string[] {
-    const lines: string[] = [];
+  /** Empties the queue. Changes come before the hints, which are then no news. */
+  take(): readonly Notification[] {
+    const taken: Notification[] = [];
     for (const [channel, { notices, carried, hints }] of this.channels) {
-      const told = [...hints].map(([tenantId, hint]) => JSON.stringify([tenantId, ...hint] satisfies Hint));
-      this.onTenants(carried.length + told.length);
-      const payloads = [...notices, ...payloadsOf(this.instanceId, [...carried, ...told])];
-      lines.push(...payloads.map((payload) => `${channel}\t${this.mac.signed(channel, payload)}`));
+      const told = [...hints].map(([tenantId, hint]): Hint => [tenantId, ...hint]);
+      this.onTenants((carried?.count ?? 0) + told.length);
+      const signed = (notice: string): string => this.mac.signed(channel, notice);
+      const payloads = [
+        ...notices.map(signed),
+        ...(carried?.end() ?? []),
+        ...hintPayloads(this.instanceId, told).map(signed),
+      ];
+      for (const payload of payloads) taken.push({ channel, payload });
+      if (carried !== undefined && this.spares.length < SPARES_MAX) this.spares.push(carried.bytes);
     }
     this.channels = new Map();
-    this.carriedChars = 0;
+    this.carriedBytes = 0;
     this.hints = 0;
-    return lines;
+    return taken;
   }
 }

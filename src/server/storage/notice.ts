@@ -1,4 +1,4 @@
-/** What instances tell each other in a notification, as JSON. */
+/** What instances tell each other in a notification as JSON: all but the changes themselves (notification.ts). */
 import { MAC_CHARS } from './notice-mac.js';
 
 /** PostgreSQL takes payloads under 8,000 bytes, their MAC included. */
@@ -8,8 +8,6 @@ const PARTS_CHARS = 7_000;
 
 /** A tenant, and what its head and generation are at least. */
 export type Hint = readonly [tenantId: string, head: number, generation: number];
-/** An older instance ignores fields that it does not know: to it a carried change is a hint. */
-export type TenantNotice = readonly [...Hint, carried?: string];
 /** The payload of a notification. */
 export interface Notice {
   readonly from: string;
@@ -17,7 +15,7 @@ export interface Notice {
   readonly beat?: number;
   /** It may have failed to announce something: heads have to be compared. */
   readonly untold?: boolean;
-  readonly changes?: readonly TenantNotice[];
+  readonly changes?: readonly Hint[];
   /** Its subscriptions, as parts of a `TenantSet`. */
   readonly parts?: readonly (readonly [n: number, bits: string])[];
   /** With parts: the number of this set, which is later than those with lower ones. */
@@ -45,12 +43,12 @@ export function partsNotices(parts: readonly string[], rest: Pick<Notice, 'set' 
   return taken.length > 0 ? [...notices, { ...rest, parts: taken }] : notices;
 }
 
-/** Notices with as many changes in each as fit. */
-export function payloadsOf(from: string, changes: readonly string[]): string[] {
+/** Notices with as many hints in each as fit. */
+export function hintPayloads(from: string, hints: readonly Hint[]): string[] {
   const head = `{"from":${JSON.stringify(from)},"changes":[`;
   const payloads: string[] = [];
   let payload = head;
-  for (const change of changes) {
+  for (const change of hints.map((hint) => JSON.stringify(hint))) {
     if (payload.length + change.length + 2 > NOTICE_BYTES && payload.length > head.length) {
       payloads.push(`${payload}]}`);
       payload = head;
@@ -79,15 +77,11 @@ function isNotice(value: unknown): value is Notice {
   if ('late' in value && !Number.isInteger(value.late)) return false;
   if ('beat' in value && !Number.isInteger(value.beat)) return false;
   if (!('changes' in value) || value.changes === undefined) return true;
-  return Array.isArray(value.changes) && value.changes.every(isTold);
+  return Array.isArray(value.changes) && value.changes.every(isHint);
 }
 
 const isPart = (part: unknown): boolean =>
   Array.isArray(part) && Number.isInteger(part[0]) && typeof part[1] === 'string';
 
-const isTold = (told: unknown): boolean =>
-  Array.isArray(told) &&
-  typeof told[0] === 'string' &&
-  Number.isInteger(told[1]) &&
-  Number.isInteger(told[2]) &&
-  (told[3] === undefined || typeof told[3] === 'string');
+const isHint = (hint: unknown): boolean =>
+  Array.isArray(hint) && typeof hint[0] === 'string' && Number.isInteger(hint[1]) && Number.isInteger(hint[2]);
