@@ -4,8 +4,9 @@
  */
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
-import { decodeWriteA, decodeWriteB, HASH_BYTES, type Change, type Verdict } from '../src/server/tenant/change.js';
-import { frameBytes, JsonWriter, rowText } from '../src/server/tenant/codec.js';
+import { type Change, type Verdict } from '../src/server/tenant/change.js';
+import { HASH_BYTES, frameBytes, JsonWriter, rowText } from '../src/server/tenant/codec.js';
+import { decodeWriteA, decodeWriteB } from '../src/server/tenant/decode.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import type { Item } from '../src/protocol/item.js';
 import {

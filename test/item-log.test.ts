@@ -4,7 +4,9 @@ import t, { type Test } from 'tap';
 import { PostgresKeyPurger } from '../src/server/storage/key-purger.js';
 import type { Item } from '../src/protocol/item.js';
 import { toBase64Url } from '../src/protocol/base64.js';
-import { Arena, type ItemRow, decodeWriteA } from '../src/server/tenant/change.js';
+import { Arena } from '../src/server/tenant/change.js';
+import { type ItemRow } from '../src/server/tenant/codec.js';
+import { decodeWriteA } from '../src/server/tenant/decode.js';
 import { PAGE_BYTES } from '../src/protocol/limits.js';
 import {
   blob,

@@ -3,8 +3,7 @@ import t, { type Test } from 'tap';
 import { NoticeMac } from '../src/server/storage/notice-mac.js';
 import { partsNotices, type Notice } from '../src/server/storage/notice.js';
 import { SET_PARTS, TenantSet } from '../src/server/storage/peers.js';
-import type { ItemRow } from '../src/server/tenant/change.js';
-import { frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
+import { type ItemRow, frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
 import { deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { Events, until } from './support/events.js';
 import {

@@ -4,7 +4,8 @@ import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
 import type { Blob, Inline, ItemWrite, MasterWrap, SealedKeys } from '../../src/protocol/item.js';
 import { toBase64Url } from '../../src/protocol/base64.js';
 import type { ItemBodyA } from '../../src/protocol/requests.js';
-import { Arena, type Change, decodeWriteA, tagged } from '../../src/server/tenant/change.js';
+import { Arena, type Change } from '../../src/server/tenant/change.js';
+import { decodeWriteA, tagged } from '../../src/server/tenant/decode.js';
 import type { TenantActor } from '../../src/server/http/ports.js';
 
 /** Ids that fit the form of a ULID and say what they are. */

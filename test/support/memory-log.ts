@@ -4,14 +4,8 @@
  */
 import { ServiceError } from '../../src/protocol/errors.js';
 import type { Item, ItemWrite, LiveItem, SealedKeys, Summary } from '../../src/protocol/item.js';
-import {
-  type Arena,
-  HASH_BYTES,
-  type Change,
-  type CommitSink,
-  type ItemRow,
-  type Verdict,
-} from '../../src/server/tenant/change.js';
+import { type Arena, type Change, type CommitSink, type Verdict } from '../../src/server/tenant/change.js';
+import { HASH_BYTES, type ItemRow } from '../../src/server/tenant/codec.js';
 import type { CommitLanes, ItemLog, LogPage, PageRequest } from '../../src/server/tenant/ports.js';
 import { arena } from './changes.js';
 import { itemOf, packedKeys, rowOf } from './rows.js';

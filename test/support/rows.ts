@@ -11,7 +11,7 @@ import {
   NONCE_AT,
   SIG_AT,
   ULID_CHARS,
-} from '../../src/server/tenant/change.js';
+} from '../../src/server/tenant/codec.js';
 
 /** A list of keys as it is stored. */
 export function packedKeys(keys: SealedKeys | undefined): Buffer {

@@ -4,7 +4,9 @@ import { toBase64 } from '../../src/protocol/base64.js';
 import type { SealedKeys } from '../../src/protocol/item.js';
 import type { ItemBodyB } from '../../src/protocol/requests.js';
 import { writeBody } from '../../src/sdk/wire.js';
-import { decodeWriteA, decodeWriteB, HASH_BYTES, type Change } from '../../src/server/tenant/change.js';
+import { type Change } from '../../src/server/tenant/change.js';
+import { HASH_BYTES } from '../../src/server/tenant/codec.js';
+import { decodeWriteA, decodeWriteB } from '../../src/server/tenant/decode.js';
 import { arena } from '../support/changes.js';
 
 const list = (keys: SealedKeys): ItemBodyB['wrapped'] =>

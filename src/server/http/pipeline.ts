@@ -21,7 +21,7 @@ import { TrustedProxies } from './client-address.js';
 import { UploadStream } from './streams.js';
 import type { HttpParts } from './ports.js';
 import { ResponseWriter, type Answer } from './reply.js';
-import { LATER, type Row } from './route.js';
+import { LATER, type Direct, type Row } from './route.js';
 
 interface Route<P> {
   readonly path: string;
@@ -303,6 +303,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       // A copy: the library reuses its memory.
       if (row.raw === true) ctx.bytes = Uint8Array.from(bytes);
       else if (row.form === true) takeForm(ctx, bytes);
+      else if (row.direct !== undefined && this.runDirectly(ctx, row.direct, bytes)) return;
       else if (row.body > 0) takeBody(ctx, bytes);
       // Only now: the body may decide the shape of this refusal.
       if (ctx.fault !== undefined) throw ctx.fault;
@@ -311,6 +312,14 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     } catch (error) {
       this.writer.fail(ctx, error);
     }
+  }
+
+  /** False where the body has to be parsed, or the caller to be found. */
+  private runDirectly(ctx: RequestContext, direct: Direct<P>, bytes: Buffer): boolean {
+    if (ctx.fault !== undefined || ctx.caller === undefined || !this.authenticator.holds(ctx.caller)) return false;
+    const answer = direct(ctx, bytes, this.app);
+    if (answer !== undefined) this.answer(ctx, answer);
+    return answer !== undefined;
   }
 
   /** A long reply is read from the database only when there is room for it. */

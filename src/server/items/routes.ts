@@ -5,10 +5,12 @@ import type { BatchReply, Changed } from '../../protocol/item-replies.js';
 import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX } from '../../protocol/limits.js';
 import type { ErrorFields } from '../../protocol/replies.js';
 import { camelKeys, shapeOfBody, type Shape } from '../../protocol/shape.js';
-import { type Change, type ChangeReply, decodeWriteA, decodeWriteB, tagged } from '../tenant/change.js';
+import { type Change, type ChangeReply, readWriteA } from '../tenant/change.js';
+import { decodeWriteA, decodeWriteB, tagged } from '../tenant/decode.js';
 import { rowText } from '../tenant/codec.js';
 import type { ItemLog, LogPage } from '../tenant/ports.js';
 import {
+  isWriteHead,
   validateBatchBody,
   validateDeleteBody,
   validateItemBodyA,
@@ -19,7 +21,7 @@ import { isObject, NO_FIELDS, type RequestContext } from '../http/request.js';
 import { asRefusal, describe, errorFields, renamed } from '../http/fail.js';
 import type { HttpConfig, Log } from '../http/ports.js';
 import { Text } from '../http/reply.js';
-import { LATER, type Handler } from '../http/route.js';
+import { LATER, type Direct, type Handler } from '../http/route.js';
 import { fields, ulidOf, wholeNumber } from '../http/fields.js';
 
 const camelEntries = (value: unknown): unknown =>
@@ -124,6 +126,22 @@ function changedText({ shape }: RequestContext, { id, version, decidedAt }: Chan
   const serverPart = shape === 'b' ? `,"server_ts":${decidedAt}` : '';
   return new Text(`{"id":"${id}","version":${version}${serverPart}}`);
 }
+
+/** `POST /items` in its usual form: see `Direct`. */
+export const readItem: Direct<ItemParts> = (ctx, bytes, { config }) => {
+  if (ctx.contentType !== 'application/json' || ctx.namedShape === 'b') return undefined;
+  const { arena } = ctx.actor;
+  const change = readWriteA(arena, bytes, config.requireSig);
+  if (change === undefined) return undefined;
+  if (!isWriteHead(change)) {
+    arena.unpin(change.segment);
+    return undefined;
+  }
+  ctx.shape = 'a';
+  change.reply = new WriteReply(ctx);
+  ctx.actor.submit(change, ctx.deviceId);
+  return LATER;
+};
 
 /** `POST /items`. */
 export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {

@@ -5,7 +5,7 @@ import { ServiceError } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import type { Meter } from '../../protocol/meter.js';
 import { PAGE_BYTES } from '../../protocol/limits.js';
-import type { ItemRow } from '../tenant/change.js';
+import type { ItemRow } from '../tenant/codec.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
 import { query } from './query.js';
 import { copyRows, type CopiedRow, type RowTaker } from './copy.js';

@@ -1,5 +1,6 @@
 /** What waits to be notified, by channel, coalesced and in as few notifications as it fits into. */
-import type { ItemRow, Position } from '../tenant/change.js';
+import type { Position } from '../tenant/change.js';
+import type { ItemRow } from '../tenant/codec.js';
 import type { NoticeMac } from './notice-mac.js';
 import { hintPayloads, type Hint, type Notice } from './notice.js';
 import { CARRIED_BYTES, ChangesWriter } from './notification.js';

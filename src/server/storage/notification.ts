@@ -11,7 +11,7 @@
  *      2  the length of its rows, and the rows, packed as by `packed_item` (sql/0002_commit.sql), which packing.ts reads
  */
 import type { Summary } from '../../protocol/item.js';
-import { HASH_BYTES, putAscii, ULID_CHARS, type ItemRow } from '../tenant/change.js';
+import { HASH_BYTES, putAscii, ULID_CHARS, type ItemRow } from '../tenant/codec.js';
 import { MAC_BYTES, type NoticeMac } from './notice-mac.js';
 import { ID_AT, int8, readRows } from './packing.js';
 

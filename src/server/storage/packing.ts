@@ -12,7 +12,7 @@ import {
   NONCE_AT,
   SIG_AT,
   ULID_CHARS,
-} from '../tenant/change.js';
+} from '../tenant/codec.js';
 import type { CopiedRow } from './copy.js';
 
 /** An int8 that fits a safe integer; -1 stands for NULL. */

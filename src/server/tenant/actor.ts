@@ -9,7 +9,8 @@ import { ServiceError, unavailable, type ErrorName } from '../../protocol/errors
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../../protocol/limits.js';
 import type { Meter } from '../../protocol/meter.js';
-import type { Arena, Change, CommitSink, ItemRow, Position } from './change.js';
+import type { Arena, Change, CommitSink, Position } from './change.js';
+import type { ItemRow } from './codec.js';
 import { waitersOf, type Effect, type Message } from './messages.js';
 import type { FrameRing } from './deliver.js';
 import type {

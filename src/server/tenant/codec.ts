@@ -1,5 +1,8 @@
 /**
- * Items as text: a stored row's bytes straight into a frame or a row of a listing, in either shape (SHAPE-14 to 24).
+ * An item's row as a view of bytes in one piece elsewhere: a change's in the arena, a stored row's in the page that the
+ * database sent. Parts are read in place; nothing is decoded twice or copied.
+ *
+ * And items as text: a row's bytes straight into a frame or a row of a listing, in either shape (SHAPE-14 to 24).
  * Written as bytes where they are sent from: as strings they would be most of what a replay leaves to the collector.
  */
 import type {
@@ -15,20 +18,125 @@ import type {
   WrappedKeyB,
 } from '../../protocol/frames.js';
 import type { Shape } from '../../protocol/shape.js';
-import {
-  BLOB_NONCE,
-  ENTRY_HEAD,
-  FIXED_BYTES,
-  HAS,
-  MASTER_CT,
-  MASTER_NONCE,
-  NONCE,
-  putAscii,
-  SIG,
-  ULID_CHARS,
-  type FixedPart,
-  type ItemRow,
-} from './change.js';
+import type { ContentType } from '../../protocol/item.js';
+import { MASTER_WRAP_BYTES, NONCE_BYTES, SIG_BYTES } from '../../protocol/limits.js';
+
+export const ULID_CHARS = 26;
+/** An entry of a key list: 26 characters of device id, a 2-byte big-endian length, the sealed key. */
+export const ENTRY_HEAD = ULID_CHARS + 2;
+
+// Where the parts lie, from the row's `at`. The fixed ones come first, absent ones as zeros: in the SQL functions every
+// offset is a constant (sql/0002_commit.sql). Behind them: ciphertext, keys, blob keys.
+export const HASH_BYTES = 32;
+export const MASTER_BYTES = NONCE_BYTES + MASTER_WRAP_BYTES;
+export const NONCE_AT = HASH_BYTES;
+export const SIG_AT = NONCE_AT + NONCE_BYTES;
+export const MASTER_AT = SIG_AT + SIG_BYTES;
+export const BLOB_NONCE_AT = MASTER_AT + MASTER_BYTES;
+/** Bytes before the ciphertext. */
+export const FIXED_BYTES = BLOB_NONCE_AT + NONCE_BYTES;
+
+/** Which parts are there, as bits (sql/0002_commit.sql, `p_has`). */
+export const HAS = { nonce: 1, sig: 2, master: 4, blobNonce: 8, inline: 16 } as const;
+
+/** A part of fixed length: where it lies from the row's `at`, how long it is, and the bit that says it is there. */
+export interface FixedPart {
+  readonly at: number;
+  readonly bytes: number;
+  readonly bit: number;
+}
+
+export const NONCE: FixedPart = { at: NONCE_AT, bytes: NONCE_BYTES, bit: HAS.nonce };
+export const SIG: FixedPart = { at: SIG_AT, bytes: SIG_BYTES, bit: HAS.sig };
+export const MASTER_NONCE: FixedPart = { at: MASTER_AT, bytes: NONCE_BYTES, bit: HAS.master };
+export const MASTER_CT: FixedPart = { at: MASTER_AT + NONCE_BYTES, bytes: MASTER_WRAP_BYTES, bit: HAS.master };
+export const BLOB_NONCE: FixedPart = { at: BLOB_NONCE_AT, bytes: NONCE_BYTES, bit: HAS.blobNonce };
+
+/** An item as it is stored, or a tombstone. */
+export class ItemRow {
+  id = '';
+  binId = '';
+  /** Null in a tombstone that was emptied. */
+  type: ContentType | null = null;
+  /** The writer's clock, ms; null as `type`. */
+  ts: number | null = null;
+  version = 0;
+  /** Who wrote the content; null as `type`. */
+  senderDevice: string | null = null;
+  /** Whose change the version is: that device's sockets get no push. */
+  changedBy: string | null = null;
+  /** When it was deleted, ms; null of a live item. */
+  deletedAt: number | null = null;
+  blobRef: string | null = null;
+
+  has = 0;
+  ctBytes = 0;
+  keysBytes = 0;
+  blobKeysBytes = 0;
+  /** The ciphertext as its request spelled it, where that is how a frame in shape A does; null: from the bytes. */
+  ctText: string | null = null;
+  /** When its request came to this instance, ms of `performance.now()`; Infinity where it was made elsewhere. */
+  since = Infinity;
+
+  constructor(
+    /**
+     * Hash 32, nonce 24, sig 32, master 72, blob nonce 24, ciphertext, keys, blob keys: from `at`. A stored row has no
+     * hash.
+     */
+    public bytes: Buffer,
+    public at: number,
+  ) {}
+
+  /** What counts towards the storage cap (ITEM-39), bytes. */
+  get counted(): number {
+    return this.ctBytes + this.keysBytes + this.blobKeysBytes;
+  }
+
+  get keysAt(): number {
+    return this.at + FIXED_BYTES + this.ctBytes;
+  }
+
+  get blobKeysAt(): number {
+    return this.keysAt + this.keysBytes;
+  }
+
+  /** Behind the last part. */
+  get end(): number {
+    return this.blobKeysAt + this.blobKeysBytes;
+  }
+
+  /** The same row over bytes of its own. */
+  copy(): ItemRow {
+    const row = new ItemRow(Buffer.from(this.bytes.subarray(this.at, this.end)), 0);
+    row.id = this.id;
+    row.binId = this.binId;
+    row.type = this.type;
+    row.ts = this.ts;
+    row.version = this.version;
+    row.senderDevice = this.senderDevice;
+    row.changedBy = this.changedBy;
+    row.deletedAt = this.deletedAt;
+    row.blobRef = this.blobRef;
+    row.has = this.has;
+    row.ctBytes = this.ctBytes;
+    row.keysBytes = this.keysBytes;
+    row.blobKeysBytes = this.blobKeysBytes;
+    row.since = this.since;
+    return row;
+  }
+
+  /** 32 bytes; null where there is none. */
+  get sig(): Buffer | null {
+    if ((this.has & HAS.sig) === 0) return null;
+    return this.bytes.subarray(this.at + SIG_AT, this.at + MASTER_AT);
+  }
+}
+
+/** Writes a short text, faster than a native call; returns where it ends. */
+export function putAscii(bytes: Buffer, at: number, text: string): number {
+  for (let i = 0; i < text.length; i++) bytes[at + i] = text.charCodeAt(i);
+  return at + text.length;
+}
 
 /** Pieces of memory for texts; one that is larger gets a piece of its own. */
 const PIECE_BYTES = 64 * 1024;
@@ -37,7 +145,8 @@ const TABLE_MAX = 96;
 /** Up to so many characters are faster written one by one than by a native call. */
 const LOOP_MAX = 48;
 
-const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
+/** The values 0 to 61 of base64 (RFC 4648). */
+export const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
 
 /** The two characters of each 12 bits, the first in the lower byte. */
 function pairsOf(letters: string): Uint16Array {

@@ -8,8 +8,7 @@
  */
 import type { AckFrame, Piece } from '../../protocol/frames.js';
 import type { Summary } from '../../protocol/item.js';
-import type { ItemRow } from './change.js';
-import { asIs, frameBytes, JsonWriter } from './codec.js';
+import { type ItemRow, asIs, frameBytes, JsonWriter } from './codec.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import type { Live, Replaying, Session } from './session.js';

@@ -1,6 +1,7 @@
 /** What can happen to a tenant, and what it wants done. The actor's whole life is messages in, effects out. */
 import type { Summary } from '../../protocol/item.js';
-import type { Change, ItemRow, Position } from './change.js';
+import type { Change, Position } from './change.js';
+import type { ItemRow } from './codec.js';
 import type { FrameBytes, LogPage, TenantUpdate } from './ports.js';
 import type { Replaying, Session } from './session.js';
 

@@ -2,7 +2,8 @@
 import type { Shape } from '../../protocol/shape.js';
 import type { FrameBin, FrameDevice, PairRequestFrame } from '../../protocol/frames.js';
 import type { Summary } from '../../protocol/item.js';
-import type { Arena, Change, CommitSink, ItemRow, Position } from './change.js';
+import type { Arena, Change, CommitSink, Position } from './change.js';
+import type { ItemRow } from './codec.js';
 
 /** A device as the actor knows it. */
 export interface DeviceState {

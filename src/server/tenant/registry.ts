@@ -11,7 +11,7 @@ import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { retryAfterReason, TAKEN_PER_S } from '../../protocol/retry-after.js';
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
 import { Actor, type ActorPorts } from './actor.js';
-import type { ItemRow } from './change.js';
+import type { ItemRow } from './codec.js';
 import { PendingReads } from './pending-reads.js';
 import { FrameRing } from './deliver.js';
 import { ReplayQueue } from './replay-queue.js';

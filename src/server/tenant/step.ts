@@ -7,7 +7,8 @@
  * tenant changed meanwhile.
  */
 import { invalid, ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
-import { ENTRY_HEAD, HAS, ULID_CHARS, type Change, type ItemRow, type Verdict } from './change.js';
+import { type Change, type Verdict } from './change.js';
+import { ENTRY_HEAD, HAS, ULID_CHARS, type ItemRow } from './codec.js';
 import { noticeHead, onGap, onRows, recentFramesOf } from './deliver.js';
 import type { Effect, Message } from './messages.js';
 import type { DeviceState, SocketPort } from './ports.js';

@@ -10,7 +10,8 @@
  */
 import pg from 'pg';
 import type { Summary } from '../../../protocol/item.js';
-import { HAS, type Change, type CommitSink, type ItemRow, type Verdict } from '../../tenant/change.js';
+import { type Change, type CommitSink, type Verdict } from '../../tenant/change.js';
+import { HAS, type ItemRow } from '../../tenant/codec.js';
 import { readRows } from '../packing.js';
 
 const INT4 = 23;

@@ -1,0 +1,238 @@
+/** Bodies of changes that fit their schemas, decoded straight into the arena, in either shape (SHAPE-14 to 24). */
+import { CONTENT_TYPES } from '../../protocol/item.js';
+import { invalid, ServiceError } from '../../protocol/errors.js';
+import { ULID } from '../../protocol/ids.js';
+import type { RequireSig } from '../../protocol/item-codec.js';
+import {
+  AEAD_TAG_BYTES,
+  SEALED_KEY_MAX,
+  SEALED_KEY_MIN,
+  SEALED_KEYS_PER_ITEM,
+  SIG_BYTES,
+} from '../../protocol/limits.js';
+import type { EnvelopeBody, ItemBodyA, ItemBodyB, MasterBody, WrappedKeyBody } from '../../protocol/requests.js';
+import {
+  type Arena,
+  base64Length,
+  beginChange,
+  type Change,
+  finishWrite,
+  NO_LENGTH,
+  putBase64,
+  sortKeys,
+  takeCiphertext,
+} from './change.js';
+import {
+  BLOB_NONCE,
+  ENTRY_HEAD,
+  type FixedPart,
+  HAS,
+  MASTER_CT,
+  MASTER_NONCE,
+  NONCE,
+  NONCE_AT,
+  SIG,
+  SIG_AT,
+  ULID_CHARS,
+} from './codec.js';
+
+const notBase64 = (path: string): ServiceError => invalid(path, 'must be base64 or base64url without white space');
+/** Decodes a part to its place, or says which field is wrong. */
+function putFixed(change: Change, part: FixedPart, path: string, text: string): void {
+  const length = base64Length(text);
+  if (length !== part.bytes && length !== NO_LENGTH) throw invalid(path, `must be ${part.bytes} bytes, got ${length}`);
+  if (!putBase64(change.bytes, change.at + part.at, text, length)) throw notBase64(path);
+  change.has |= part.bit;
+}
+
+function putCiphertext(change: Change, path: string, text: string): void {
+  const wrong = takeCiphertext(change, text);
+  if (wrong === 'long') throw new ServiceError('item_too_large', undefined, { path });
+  if (wrong === 'short') throw invalid(path, `must be at least ${AEAD_TAG_BYTES} bytes, got ${base64Length(text)}`);
+  if (wrong === 'malformed') throw notBase64(path);
+}
+
+/** Puts lists of keys behind one another: `begin`, then `add` for each, then `end`. One list at a time. */
+class KeyList {
+  private bytes: Buffer = Buffer.alloc(0);
+  private path = '';
+  private from = 0;
+  private at = 0;
+  private last = '';
+  private sorted = true;
+
+  begin(bytes: Buffer, from: number, path: string): void {
+    this.bytes = bytes;
+    this.path = path;
+    this.from = from;
+    this.at = from;
+    this.last = '';
+    this.sorted = true;
+  }
+
+  add(device: string, text: string): void {
+    const { bytes, at } = this;
+    if (!ULID.test(device)) throw invalid(this.path, `a device id must match ${ULID.source}`);
+    const length = base64Length(text);
+    if ((length < SEALED_KEY_MIN && length !== NO_LENGTH) || length > SEALED_KEY_MAX) {
+      throw invalid(`${this.path}.${device}`, `must be ${SEALED_KEY_MIN} to ${SEALED_KEY_MAX} bytes, got ${length}`);
+    }
+    if (!putBase64(bytes, at + ENTRY_HEAD, text, length)) throw notBase64(`${this.path}.${device}`);
+    if (device <= this.last) this.sorted = false;
+    this.last = device;
+    bytes.write(device, at, 'latin1');
+    bytes.writeUInt16BE(length, at + ULID_CHARS);
+    this.at = at + ENTRY_HEAD + length;
+  }
+
+  /** The list's bytes. Its entries lie by device id: the same write may come with them in another order. */
+  end(): number {
+    const twice = this.sorted ? '' : sortKeys(this.bytes, this.from, this.at);
+    if (twice !== '') throw invalid(`${this.path}.${twice}`, 'given twice');
+    return this.at - this.from;
+  }
+}
+
+const keyList = new KeyList();
+
+function putKeyMap(change: Change, from: number, path: string, map: Record<string, string>): number {
+  let count = 0;
+  keyList.begin(change.bytes, from, path);
+  for (const device in map) {
+    if (++count > SEALED_KEYS_PER_ITEM) throw invalid(path, `at most ${SEALED_KEYS_PER_ITEM} keys`);
+    keyList.add(device, map[device] ?? '');
+  }
+  return keyList.end();
+}
+
+function putKeyArray(change: Change, from: number, path: string, array: readonly WrappedKeyBody[]): number {
+  if (array.length > SEALED_KEYS_PER_ITEM) throw invalid(path, `at most ${SEALED_KEYS_PER_ITEM} keys`);
+  keyList.begin(change.bytes, from, path);
+  for (const { deviceId, key } of array) keyList.add(deviceId, key);
+  return keyList.end();
+}
+
+function putMaster(change: Change, path: string, master: MasterBody | null | undefined): void {
+  if (master === null || master === undefined) return;
+  putFixed(change, MASTER_NONCE, `${path}.nonce`, master.nonce);
+  putFixed(change, MASTER_CT, `${path}.ct`, master.ct);
+}
+
+function putBlobRef(change: Change, ref: string): void {
+  // The name is opaque to clients; a name that could never have been handed out is simply not there.
+  if (!/^[0-9A-Za-z._-]{1,64}$/.test(ref)) throw new ServiceError('blob_not_found', undefined, { path: 'blobRef' });
+  change.blobRef = ref;
+}
+
+/** Nonce and keys beside an empty ciphertext have to fit, and are not kept: the blob has its own. */
+function forgetInline(change: Change): void {
+  change.bytes.fill(0, change.at + NONCE_AT, change.at + SIG_AT);
+  change.has &= ~HAS.nonce;
+  change.keysBytes = 0;
+}
+
+function takeHead(change: Change, body: ItemBodyA | ItemBodyB): void {
+  const { id, binId, type, ts, ifVersion } = body;
+  const known = CONTENT_TYPES.find((one) => one === type);
+  if (known === undefined) throw new ServiceError('unknown_type', undefined, { path: 'type' });
+  change.id = id;
+  change.binId = binId;
+  change.type = known;
+  change.ts = ts;
+  change.ifVersion = ifVersion ?? null;
+}
+
+/** Bytes that a list of keys may take, by the length of its texts. */
+function roomForMap(map: Record<string, string> | null | undefined): number {
+  let room = 0;
+  for (const device in map) room += ENTRY_HEAD + (map[device]?.length ?? 0);
+  return room;
+}
+
+const roomForArray = (array: readonly WrappedKeyBody[] | null | undefined): number =>
+  array?.reduce((room, { key }) => room + ENTRY_HEAD + key.length, 0) ?? 0;
+
+/**
+ * A shape A body that fits its schema as a change. Its bytes are pinned in the arena: `arena.unpin` when it is
+ * answered. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`, `unavailable`, and pins nothing then.
+ */
+export function decodeWriteA(arena: Arena, body: ItemBodyA, requireSig: RequireSig): Change {
+  const envelope = body.payloadEnc ?? null;
+  const ref = body.blobRef ?? null;
+  const room = (envelope?.ct.length ?? 0) + roomForMap(envelope?.keys) + roomForMap(body.blobKeys);
+  const change = beginChange(arena, 'write', room);
+  takeHead(change, body);
+  if (envelope === null && ref === null) throw invalid('payloadEnc', 'payloadEnc or blobRef is required');
+  if (ref === null && ((body.blobNonce ?? null) !== null || (body.blobKeys ?? null) !== null)) {
+    throw invalid('blobRef', 'required beside blobNonce or blobKeys');
+  }
+  const path = envelope === null ? '' : 'payloadEnc.';
+  const { sig, master } = envelope ?? body;
+  if (sig !== null && sig !== undefined) putFixed(change, SIG, `${path}sig`, sig);
+  else if (requireSig === 'always' || (requireSig === 'a' && envelope !== null)) {
+    throw invalid(`${path}sig`, `required, ${SIG_BYTES} bytes`);
+  }
+  if (envelope !== null) putEnvelope(change, envelope, ref !== null);
+  if (ref !== null) putBlobA(change, ref, body);
+  putMaster(change, `${path}master`, master);
+  return finishWrite(arena, change);
+}
+
+/** An envelope. Beside a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata. */
+function putEnvelope(change: Change, { ct, nonce, keys }: EnvelopeBody, mayBeEmpty: boolean): void {
+  const empty = mayBeEmpty && ct === '';
+  putFixed(change, NONCE, 'payloadEnc.nonce', nonce);
+  if (!empty) putCiphertext(change, 'payloadEnc.ct', ct);
+  change.keysBytes = putKeyMap(change, change.keysAt, 'payloadEnc.keys', keys);
+  if (empty) forgetInline(change);
+}
+
+function putBlobA(change: Change, ref: string, { blobNonce, blobKeys }: ItemBodyA): void {
+  if (typeof blobNonce !== 'string') throw invalid('blobNonce', 'required beside blobRef');
+  if (!blobKeys) throw invalid('blobKeys', 'required beside blobRef');
+  putBlobRef(change, ref);
+  putFixed(change, BLOB_NONCE, 'blobNonce', blobNonce);
+  change.blobKeysBytes = putKeyMap(change, change.blobKeysAt, 'blobKeys', blobKeys);
+}
+
+/** A shape B body that fits its schema (keys camelCase) as a change; see `decodeWriteA`. */
+export function decodeWriteB(arena: Arena, body: ItemBodyB, requireSig: RequireSig): Change {
+  const ref = body.blobRef ?? null;
+  const room = body.ct.length + roomForArray(body.wrapped) + roomForArray(body.blobKeys ?? body.wrapped);
+  const change = beginChange(arena, 'write', room);
+  takeHead(change, body);
+  if (ref === null && ((body.blobNonce ?? null) !== null || (body.blobKeys ?? null) !== null)) {
+    throw invalid('blob_ref', 'required beside blob_nonce or blob_keys');
+  }
+  const { sig } = body;
+  if (sig !== null && sig !== undefined) putFixed(change, SIG, 'sig', sig);
+  else if (requireSig === 'always') throw invalid('sig', `required, ${SIG_BYTES} bytes`);
+  const empty = ref !== null && body.ct === '';
+  putFixed(change, NONCE, 'nonce', body.nonce);
+  if (!empty) putCiphertext(change, 'ct', body.ct);
+  change.keysBytes = putKeyArray(change, change.keysAt, 'wrapped', body.wrapped);
+  if (empty) forgetInline(change);
+  if (ref !== null) putBlobB(change, ref, body);
+  putMaster(change, 'master', body.master);
+  return finishWrite(arena, change);
+}
+
+/** Of a B blob without `blob_nonce`, `nonce` and `wrapped` are the blob's own (SHAPE-19). */
+function putBlobB(change: Change, ref: string, body: ItemBodyB): void {
+  const named = typeof body.blobNonce === 'string';
+  const blobOnly = (change.has & HAS.inline) === 0;
+  if (!named && !blobOnly) throw invalid('blob_nonce', 'required beside blob_ref and ct');
+  if (named && !blobOnly && !body.blobKeys) throw invalid('blob_keys', 'required beside blob_nonce');
+  putBlobRef(change, ref);
+  putFixed(change, BLOB_NONCE, named ? 'blob_nonce' : 'nonce', body.blobNonce ?? body.nonce);
+  const [path, keys] = body.blobKeys ? ['blob_keys', body.blobKeys] : ['wrapped', body.wrapped];
+  change.blobKeysBytes = putKeyArray(change, change.blobKeysAt, path, keys);
+}
+
+/** A delete, or a move: nothing but its tag. `sig` has 32 bytes where it is given. Pinned as a write is. */
+export function tagged(arena: Arena, kind: 'delete' | 'move', sig: string | null | undefined): Change {
+  const change = beginChange(arena, kind, 0);
+  if (sig !== null && sig !== undefined) putFixed(change, SIG, 'sig', sig);
+  arena.pin(change.segment, change.end);
+  return change;
+}
