@@ -50,7 +50,7 @@ export async function notifyChanges(
 ): Promise<void> {
   const bytes = Buffer.concat([Buffer.alloc(MAC_BYTES), ...pieces]);
   new NoticeMac(key).put(signedFor, bytes, bytes.length);
-  await pool.query('SELECT pg_notify($1, $2)', [channel, `=${bytes.toString('base64')}`]);
+  await pool.query('SELECT pg_notify($1, $2)', [channel, bytes.toString('base64')]);
 }
 
 const STANDING = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false };
@@ -124,7 +124,9 @@ export async function world(t: WithTeardown): Promise<World> {
       connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
       clock,
       onHint: (...hint) => made.hints.add(hint),
-      onChange: (...change) => made.changes.add(change),
+      // Copies: the rows lie in memory that the next notification is read into.
+      onChange: (tenantId, generation, { rows, summary }) =>
+        made.changes.add([tenantId, generation, { rows: rows.map((row) => row.copy()), summary }]),
       tenants: () => made.tenants,
       onGap: () => made.gaps.add(null),
       onOthers: () => made.others.add(null),

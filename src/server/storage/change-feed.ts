@@ -126,7 +126,7 @@ export interface ChangeFeedOptions {
   readonly clock: Clock;
   /** Another instance changed a tenant. */
   readonly onHint: (...hint: Hint) => void;
-  /** Another instance changed a tenant; `carried` has the rows. */
+  /** Another instance changed a tenant; `carried` has the rows, whose bytes are good until it returns. */
   readonly onChange: (tenantId: string, generation: number, carried: NotifiedRows) => void;
   /** Tenants with a socket here. */
   readonly tenants: () => readonly string[];

@@ -24,14 +24,14 @@ const ARRAY_HEAD = 20;
 
 /** Texts as an array in PostgreSQL's binary format (array_send in its source): long ones need no quotes, and no parser. */
 export function textArray(texts: readonly string[]): Buffer {
-  const bytes = texts.map((text) => Buffer.from(text));
-  const array = Buffer.allocUnsafe(bytes.reduce((sum, { length }) => sum + 4 + length, ARRAY_HEAD));
+  const lengths = texts.map((text) => Buffer.byteLength(text));
+  const array = Buffer.allocUnsafe(lengths.reduce((sum, length) => sum + 4 + length, ARRAY_HEAD));
   let at = 0;
   // One dimension without NULL; how many entries, counted from 1.
   for (const number of [1, 0, TEXT, texts.length, 1]) at = array.writeInt32BE(number, at);
-  for (const text of bytes) {
-    at = array.writeInt32BE(text.length, at);
-    at += text.copy(array, at);
+  for (const [n, text] of texts.entries()) {
+    at = array.writeInt32BE(lengths[n] ?? 0, at);
+    at += array.write(text, at);
   }
   return array;
 }
