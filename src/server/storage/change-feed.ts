@@ -41,8 +41,13 @@ const CHANNEL = 'service';
 /** Notified by a trigger: a tenant's id and generation. */
 const GENERATIONS = 'service_generations';
 const channelOf = (instanceId: string): string => `${CHANNEL}_${instanceId}`;
-/** Between two NOTIFY statements, ms. The first one is sent at once. */
+/**
+ * Between two NOTIFY statements, ms. The first one is sent at once. Where a statement takes longer than half of that, twice
+ * as long as the last one took: a database at its limit has fewer of them, which carry more.
+ */
 const COALESCE_MS = 5;
+const COALESCE_TIMES = 2;
+const COALESCE_MAX_MS = 12;
 /**
  * Delay of a subscription after the tenant's first socket, ms, so that those of many are sent together. Where many come, the
  * interval between two grows with the number of instances: each of them receives what any of them sends.
@@ -151,6 +156,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private readonly recent = new RecentHeads();
   private readonly subscriptions = new Subscriptions();
   private flushedAt = 0;
+  /** How long the last NOTIFY took, ms. */
+  private flushMs = 0;
   /** When the subscriptions were sent last, and made anew, ms. */
   private subscriptionsSentAt = 0;
   /** Tenants that were added with them. */
@@ -286,7 +293,8 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.flushTimer !== undefined || this.closed) return;
     const { clock } = this.options;
     const since = Math.abs(clock.now() - this.flushedAt);
-    this.flushTimer = clock.setTimer(Math.max(0, COALESCE_MS - since), () => {
+    const interval = Math.min(COALESCE_MAX_MS, Math.max(COALESCE_MS, COALESCE_TIMES * this.flushMs));
+    this.flushTimer = clock.setTimer(Math.max(0, interval - since), () => {
       this.flushTimer = undefined;
       this.flushedAt = clock.now();
       void this.flushing.fresh();
@@ -320,7 +328,9 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (taken.length === 0) return;
     const values = [textArray(taken.map(({ channel }) => channel)), textArray(taken.map(({ payload }) => payload))];
     try {
+      const begun = this.options.clock.now();
       await this.options.pool.query({ name: 'notify', text: NOTIFY, values });
+      this.flushMs = Math.max(0, this.options.clock.now() - begun);
       if (!subscribing) return;
       this.subscriptions.sent();
       if (Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS) this.options.onGap();
