@@ -359,11 +359,11 @@ t.test('sightings that a standing database does not take are bounded, the oldest
     online: () => Promise.resolve(new Set<string>()),
     onFault: (error) => t.fail(String(error)),
   });
-  for (let n = 0; n < 60_000; n++) devices.touch('tenant', { id: String(n) });
+  for (let n = 0; n < 260_000; n++) devices.touch('tenant', { id: String(n) });
   await devices.close();
-  t.ok(written.length <= 50_000, `${written.length} were kept`);
-  t.ok(written.length >= 48_000);
-  t.equal(written.at(-1), '59999');
+  t.ok(written.length <= 250_000, `${written.length} were kept`);
+  t.ok(written.length >= 246_000);
+  t.equal(written.at(-1), '259999');
   t.notOk(written.includes('0'));
 });
 
@@ -425,6 +425,37 @@ t.test('sightings of a reconnect storm are written a part at a time, the oldest 
   t.ok(rounds < 50, `within three minutes: ${rounds} writes`);
   await devices.close();
   t.equal(writes.flat().length, 20_000, 'the end writes what is left');
+  t.equal(clock.waiting, 0);
+});
+
+t.test('sightings: the end in the middle of a write leaves no timer, and of two the later one is stored', async (t) => {
+  const clock = new TestClock();
+  const writes: Sighting[][] = [];
+  let go = (): void => undefined;
+  const devices = new Devices({
+    store: {
+      touch: (seen: Sighting[]) => {
+        writes.push(seen);
+        return writes.length > 1 ? Promise.resolve() : new Promise<void>((resolve) => (go = resolve));
+      },
+    } as unknown as AccountStore,
+    clock,
+    changed: () => Promise.resolve(),
+    online: () => Promise.resolve(new Set<string>()),
+    onFault: (error) => t.fail(String(error)),
+  });
+  for (let n = 0; n < 600; n++) devices.touch('tenant', { id: String(n) });
+  clock.advance(3_000);
+  await until('a write', () => writes.length === 1);
+  devices.touch('tenant', { id: '599' });
+  const ended = devices.close();
+  go();
+  await ended;
+  t.same(
+    writes.map(({ length }) => length),
+    [500, 100],
+  );
+  t.equal(writes[1]?.at(-1)?.at, clock.now(), 'the later one of two');
   t.equal(clock.waiting, 0);
 });
 

@@ -288,7 +288,7 @@ t.test('BIN-14: what a crash left half done, the same call finishes, also withou
     await fill(world, 'work', 700);
     await cutOff(world, 'work');
     t.match(
-      (await b.directory.load(tenantId))?.bins.find(({ id }) => id === 'work'),
+      (await b.directory.reload(tenantId, 0))?.bins.find(({ id }) => id === 'work'),
       { open: false, deletedAt: null },
     );
     t.equal((await new BinStore(b.pool).bins(tenantId)).bins[1]?.itemCount, 200);

@@ -9,7 +9,7 @@ import { RecentHeads } from '../src/server/storage/recent-heads.js';
 
 const TENANTS = Array.from({ length: 20_000 }, (_, n) => `01ARZ3NDEKTSV4RRFFQ${String(n).padStart(7, '0')}`);
 const payloadOf = (notice: object): string =>
-  new NoticeMac(randomBytes(32)).signed('service', JSON.stringify({ from: TENANTS[0], ...notice }));
+  new NoticeMac(randomBytes(32)).sign('service', JSON.stringify({ from: TENANTS[0], ...notice }));
 const partsOf = (set: TenantSet): string[] => Array.from({ length: SET_PARTS }, (_, n) => set.part(n));
 
 t.test('INST-40: a set of subscriptions comes whole, and few that are not in it are taken for it', async (t) => {

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import t from 'tap';
 import { parseJson, isObject } from '../src/server/http/request.js';
-import { isWriteHead, validateItemBodyA } from '../src/server/http/validators.js';
+import { isWriteMetadata, validateItemBodyA } from '../src/server/http/validators.js';
 import { Arena, type Change, readWriteA } from '../src/server/tenant/change.js';
 import { decodeWriteA } from '../src/server/tenant/decode.js';
 import { frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
@@ -22,7 +22,7 @@ function contents(change: Change): unknown {
 function read(body: Buffer, requireSig: RequireSig): unknown {
   const arena = new Arena(4 * 1024 * 1024);
   const change = readWriteA(arena, body, requireSig);
-  return change === undefined || !isWriteHead(change) ? undefined : contents(change);
+  return change === undefined || !isWriteMetadata(change) ? undefined : contents(change);
 }
 
 function parsed(body: Buffer, requireSig: RequireSig): unknown {
@@ -156,6 +156,7 @@ t.test('SHAPE-28: each way to be another form', (t) => {
   const others: Readonly<Record<string, string>> = {
     'a member that nobody knows': plain.replace('{', '{"more":{"x":[1]},'),
     'a member twice': plain.replace('"binId"', '"binId":"other","binId"'),
+    'a null, and then its member': plain.replace('{', '{"binId":null,'),
     'an escape in a text': plain.replace('"inbox"', '"in\\u0062ox"'),
     'an escape in a name': plain.replace('"binId"', '"bin\\u0049d"'),
     'an escape in base64': plain.replace(/"ct":"(.)/, '"ct":"\\u0041'),
@@ -184,6 +185,10 @@ t.test('SHAPE-28: each way to be another form', (t) => {
     'a long tag': plain.replace('"sig":"', '"sig":"AAAA'),
     'a master without its nonce': plain.replace(/"master":\{"nonce":"[^"]*",/, '"master":{'),
     'no keys': plain.replace(/"keys":\{[^}]*\},/, ''),
+    'a master of null': plain.replace(/"master":\{[^}]*\}/, '"master":{"nonce":null,"ct":null}'),
+    'a master without its text': plain.replace(/("master":\{"nonce":"[^"]*"),[^}]*/, '$1,"ct":null'),
+    'a master that is empty': plain.replace(/"master":\{[^}]*\}/, '"master":{}'),
+    'very many nulls': plain.replace('{', `{${'"sig":null,'.repeat(16_500)}`),
     'a text without its end': plain.slice(0, 50),
     'a character of two bytes': plain.replace(/"ct":"./, '"ct":"\u0141'),
   };

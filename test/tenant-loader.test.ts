@@ -11,7 +11,7 @@ import { TestClock } from './support/clock.js';
 import { Ears, EPOCH, instances, tenantWith } from './support/instances.js';
 import { postgresLogs } from './support/logs.js';
 
-t.test('the directory reads many tenants at once', async (t) => {
+t.test('the tenant loader reads many tenants at once', async (t) => {
   const world = await newWorld(t);
   const { a, tenantId } = world;
   await claimedWorld(world);

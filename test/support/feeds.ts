@@ -9,15 +9,16 @@ import { Events, until } from './events.js';
 import { testDatabase, type WithTeardown } from './postgres.js';
 
 const BEAT_MS = 4_000;
-export const COALESCE_MS = 5;
+/** The longest time between two NOTIFY statements of an instance. */
+export const COALESCE_MS = 12;
 export type Change = Parameters<ChangeFeedOptions['onChange']>;
 export type Hint = readonly [tenantId: string, head: number, generation: number];
 
 export const NOTICE_KEY = Buffer.alloc(32, 7);
 
-/** Sends a notification as whoever has the key does. */
+/** Sends a notification as an instance does. */
 export async function notifySigned(pool: pg.Pool, channel: string, notice: Notice, key = NOTICE_KEY): Promise<void> {
-  const payload = new NoticeMac(key).signed(channel, JSON.stringify(notice));
+  const payload = new NoticeMac(key).sign(channel, JSON.stringify(notice));
   await pool.query('SELECT pg_notify($1, $2)', [channel, payload]);
 }
 
@@ -41,7 +42,7 @@ export function changeBytes([tenantId, head, generation]: Hint, rows: Uint8Array
   return Buffer.concat([idBytes(tenantId), ...numbers, length, rows]);
 }
 
-/** Sends changes as whoever has the key does. */
+/** Sends changes as an instance does. */
 export async function notifyChanges(
   pool: pg.Pool,
   channel: string,
@@ -49,7 +50,7 @@ export async function notifyChanges(
   { key = NOTICE_KEY, signedFor = channel } = {},
 ): Promise<void> {
   const bytes = Buffer.concat([Buffer.alloc(MAC_BYTES), ...pieces]);
-  new NoticeMac(key).put(signedFor, bytes, bytes.length);
+  new NoticeMac(key).signBytes(signedFor, bytes, bytes.length);
   await pool.query('SELECT pg_notify($1, $2)', [channel, bytes.toString('base64')]);
 }
 

@@ -64,7 +64,7 @@ const rowOf = ([method, path, auth, limit, state, body, run, more]: Columns): Ro
 // prettier-ignore
 const ROUTES: readonly Columns[] = [
   // method   path                           auth      limit        state    body            handler
-  ['POST',   '/items',                       'device', 'write',     'write', BODY_MAX_ITEM,     items.writeItem, { direct: items.readItem }],
+  ['POST',   '/items',                       'device', 'write',     'write', BODY_MAX_ITEM,     items.writeItem, { fastPath: items.writeItemFromBytes }],
   ['GET',    '/items',                       'device', 'read',      'read',  0,                 items.listItems],
   ['POST',   '/items/batch',                 'device', 'write',     'write', BODY_MAX_BATCH,    items.writeBatch],
   ['DELETE', '/items/:id',                   'device', 'write',     'write', BODY_MAX,          items.deleteItem],

@@ -26,8 +26,11 @@ const SEEN_FLUSH_MS = 3_000;
 const SEEN_AT_ONCE = 500;
 const SEEN_PARTS = 20;
 const SEEN_PER_WRITE = 4_000;
-/** Sightings that wait while the database does not answer; beyond them the oldest are dropped. */
-const SEEN_WAITING_MAX = 50_000;
+/**
+ * Sightings that wait, in a reconnect storm or while the database does not answer: more than a process has sockets. Beyond it
+ * the oldest are dropped, and those devices keep an older `lastSeenAt` until they are seen again.
+ */
+const SEEN_WAITING_MAX = 250_000;
 
 const known = (device: DeviceRecord): KnownDevice<Uint8Array> => ({
   ...deviceReply(device),
@@ -36,11 +39,17 @@ const known = (device: DeviceRecord): KnownDevice<Uint8Array> => ({
   lastSeenAt: device.lastSeenAt,
 });
 
+/** The last sighting of each device: of two in one statement either could be stored. */
+const latestOf = (seen: readonly Sighting[]): Sighting[] => [
+  ...new Map(seen.map((one) => [`${one.tenantId}/${one.deviceId}`, one])).values(),
+];
+
 /** The devices of all tenants. */
 export class Devices {
   private pending: Sighting[] = [];
-  /** How many of them the next write takes. */
+  /** How many of them the next write takes; Infinity: all. */
   private due = 0;
+  private closed = false;
   private timer: Timer | undefined;
   private readonly flushing = new SingleFlight(() => this.write());
 
@@ -98,6 +107,7 @@ export class Devices {
   }
 
   private schedule(): void {
+    if (this.closed) return;
     this.timer ??= this.options.clock.setTimer(SEEN_FLUSH_MS, () => {
       this.timer = undefined;
       this.due = Math.max(this.due, SEEN_AT_ONCE, Math.ceil(this.pending.length / SEEN_PARTS));
@@ -105,8 +115,9 @@ export class Devices {
     });
   }
 
-  /** Writes what waits; when it resolves no write is under way. */
+  /** Writes what waits; when it resolves no write is under way, and none follows. */
   close(): Promise<void> {
+    this.closed = true;
     return this.flush();
   }
 
@@ -123,7 +134,7 @@ export class Devices {
     let left = Math.min(this.due, this.pending.length);
     this.due = 0;
     for (; left > 0 && this.pending.length > 0; left -= SEEN_PER_WRITE) {
-      const seen = this.pending.splice(0, Math.min(left, SEEN_PER_WRITE));
+      const seen = latestOf(this.pending.splice(0, Math.min(left, SEEN_PER_WRITE)));
       try {
         await this.options.store.touch(seen);
       } catch (error) {

@@ -21,7 +21,7 @@ import { TrustedProxies } from './client-address.js';
 import { UploadStream } from './streams.js';
 import type { HttpParts } from './ports.js';
 import { ResponseWriter, type Answer } from './reply.js';
-import { LATER, type Direct, type Row } from './route.js';
+import { LATER, type FastPath, type Row } from './route.js';
 
 interface Route<P> {
   readonly path: string;
@@ -303,7 +303,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       // A copy: the library reuses its memory.
       if (row.raw === true) ctx.bytes = Uint8Array.from(bytes);
       else if (row.form === true) takeForm(ctx, bytes);
-      else if (row.direct !== undefined && this.runDirectly(ctx, row.direct, bytes)) return;
+      else if (row.fastPath !== undefined && this.runFastPath(ctx, row.fastPath, bytes)) return;
       else if (row.body > 0) takeBody(ctx, bytes);
       // Only now: the body may decide the shape of this refusal.
       if (ctx.fault !== undefined) throw ctx.fault;
@@ -314,10 +314,13 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     }
   }
 
-  /** False where the body has to be parsed, or the caller to be found. */
-  private runDirectly(ctx: RequestContext, direct: Direct<P>, bytes: Buffer): boolean {
+  /**
+   * False: the body is parsed, and the row's handler runs. A malformed query is refused only after that, since the body may
+   * decide the shape of the refusal.
+   */
+  private runFastPath(ctx: RequestContext, fastPath: FastPath<P>, bytes: Buffer): boolean {
     if (ctx.fault !== undefined || ctx.caller === undefined || !this.authenticator.holds(ctx.caller)) return false;
-    const answer = direct(ctx, bytes, this.app);
+    const answer = fastPath(ctx, bytes, this.app);
     if (answer !== undefined) this.answer(ctx, answer);
     return answer !== undefined;
   }

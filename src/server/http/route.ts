@@ -16,10 +16,10 @@ export const LATER = Symbol('later');
 export type Handler<P, A extends Answer = Answer> = (ctx: RequestContext, parts: P) => A | Promise<A> | typeof LATER;
 
 /**
- * Handles requests in their usual form by the bytes of the body, which are good until it returns; undefined for any other
- * form, and for all that is wrong: then the body is parsed, and the row's handler is called.
+ * Handles requests in their usual form by the bytes of the body, which are valid until it returns; undefined for any other
+ * form, and for anything invalid: then the body is parsed, and the row's handler is called.
  */
-export type Direct<P> = (ctx: RequestContext, body: Buffer, parts: P) => typeof LATER | undefined;
+export type FastPath<P> = (ctx: RequestContext, body: Buffer, parts: P) => typeof LATER | undefined;
 
 /** Methods of the table; HEAD and OPTIONS follow from them. */
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
@@ -50,6 +50,6 @@ export interface Row<P = never> {
   /** The body is not buffered: the handler reads it from the context's `upload`. */
   readonly stream?: true;
   readonly run: Handler<P>;
-  /** Tried first, where nothing has to be waited for. */
-  readonly direct?: Direct<P> | undefined;
+  /** Tried before the body is parsed; not where the query is malformed, or the caller has to be looked up again. */
+  readonly fastPath?: FastPath<P> | undefined;
 }

@@ -82,7 +82,7 @@ export const validateItemBodyA = typia.createAssert<bodies.ItemBodyA>(refusal);
 /** A shape B item write, keys camelCase; its errors name the keys as shape B spells them. */
 export const validateItemBodyB = typia.createAssert<bodies.ItemBodyB>(refusalB);
 /** What is left to check of a shape A item write that was read from its bytes (src/server/tenant/change.ts). */
-export const isWriteHead = typia.createIs<Pick<bodies.ItemBodyA, 'id' | 'binId' | 'type' | 'ts' | 'ifVersion'>>();
+export const isWriteMetadata = typia.createIs<Pick<bodies.ItemBodyA, 'id' | 'binId' | 'type' | 'ts' | 'ifVersion'>>();
 const validateBatch = typia.createAssert<bodies.BatchBody>(refusal);
 
 /** A batch of writes; entries are validated one by one. The generated check does not check the length of `unknown[]`. */

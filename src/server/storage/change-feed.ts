@@ -30,7 +30,7 @@ import { Listener } from './listener.js';
 import { NoticeMac } from './notice-mac.js';
 import { NoticeQueue } from './notice-queue.js';
 import { noticeOf, type Hint, type Notice } from './notice.js';
-import { bytesOf, carriesChanges, readChanges, type NotifiedRows } from './notification.js';
+import { decodePayload, isChangesPayload, readChanges, type NotifiedRows } from './notification.js';
 import { Peers } from './peers.js';
 import { textArray } from './query.js';
 import { RecentHeads } from './recent-heads.js';
@@ -42,8 +42,8 @@ const CHANNEL = 'service';
 const GENERATIONS = 'service_generations';
 const channelOf = (instanceId: string): string => `${CHANNEL}_${instanceId}`;
 /**
- * Between two NOTIFY statements, ms. The first one is sent at once. Where a statement takes longer than half of that, twice
- * as long as the last one took: a database at its limit has fewer of them, which carry more.
+ * Between two NOTIFY statements, ms: COALESCE_TIMES as long as the last one took, but at least and at most so long. The first
+ * one is sent at once. A database at its limit gets fewer of them, which carry more.
  */
 const COALESCE_MS = 5;
 const COALESCE_TIMES = 2;
@@ -131,7 +131,7 @@ export interface ChangeFeedOptions {
   readonly clock: Clock;
   /** Another instance changed a tenant. */
   readonly onHint: (...hint: Hint) => void;
-  /** Another instance changed a tenant; `carried` has the rows, whose bytes are good until it returns. */
+  /** Another instance changed a tenant; `carried` has the rows, whose bytes are valid until it returns. */
   readonly onChange: (tenantId: string, generation: number, carried: NotifiedRows) => void;
   /** Tenants with a socket here. */
   readonly tenants: () => readonly string[];
@@ -359,21 +359,22 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private onPayload(channel: string, payload: unknown): void {
-    if (typeof payload === 'string' && carriesChanges(payload)) return this.onChanges(channel, bytesOf(payload));
+    if (typeof payload === 'string' && isChangesPayload(payload))
+      return this.onChanges(channel, decodePayload(payload));
     const notice = noticeOf(payload);
     if (notice === undefined) this.reportForeign();
-    else if (this.mac.isSigned(channel, String(payload))) this.onNotice(notice);
-    // Of an older instance, which signs nothing, or of anybody.
+    else if (this.mac.verify(channel, String(payload))) this.onNotice(notice);
+    // Of anybody: its heads lead to a read at most.
     else
       for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
   }
 
   private onChanges(channel: string, bytes: Buffer): void {
-    if (!this.mac.holds(channel, bytes)) return this.reportForeign();
+    if (!this.mac.verifyBytes(channel, bytes)) return this.reportForeign();
     const told = readChanges(bytes);
     if (told === undefined) {
       // An instance of another version. What it says is in the database too.
-      this.report(new Error('changes came in a format that is not known'));
+      this.report(new Error('changes came in an unknown format'));
       this.options.onGap();
       return;
     }
@@ -524,7 +525,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     const beat = { from: instanceId, beat: this.beats, ...(untold ? { untold } : {}) } satisfies Notice;
     const { rows } = await this.options.pool
       .query<Registered>(REGISTER, [
-        ...[instanceId, this.mac.signed(channel, JSON.stringify(beat)), host, pid, port, version, sockets, draining],
+        ...[instanceId, this.mac.sign(channel, JSON.stringify(beat)), host, pid, port, version, sockets, draining],
         channel,
       ])
       .catch((error: unknown) => {

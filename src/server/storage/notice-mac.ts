@@ -11,38 +11,40 @@ export class NoticeMac {
   constructor(private readonly key: Uint8Array) {}
 
   /**
-   * The payload of a notice, which is the JSON of an object with at least one field. `MAC_CHARS` longer than that. The MAC
-   * is the notice's first field, so that an instance which does not know it reads the notice as well.
+   * The payload of a notice, which is the JSON of an object with at least one field. `MAC_CHARS` longer than that: the MAC
+   * is its first field.
    */
-  signed(channel: string, notice: string): string {
+  sign(channel: string, notice: string): string {
     const rest = notice.slice(1);
     return this.head(channel, rest) + rest;
   }
 
   /** Whether an instance has sent this on this channel. It may have been sent again by somebody else. */
-  isSigned(channel: string, payload: string): boolean {
+  verify(channel: string, payload: string): boolean {
     const head = Buffer.from(payload.slice(0, MAC_CHARS + 1));
     const expected = Buffer.from(this.head(channel, payload.slice(MAC_CHARS + 1)));
     return head.length === expected.length && timingSafeEqual(head, expected);
   }
 
   private head(channel: string, rest: string): string {
-    return `{"mac":"${this.of(channel, rest).toString('base64url')}",`;
+    return `{"mac":"${this.macOf(channel, rest).toString('base64url')}",`;
   }
 
   /** Puts the MAC of the bytes up to `end` into the first of them. */
-  put(channel: string, bytes: Buffer, end: number): void {
-    this.of(channel, bytes.subarray(MAC_BYTES, end)).copy(bytes);
+  signBytes(channel: string, bytes: Buffer, end: number): void {
+    this.macOf(channel, bytes.subarray(MAC_BYTES, end)).copy(bytes);
   }
 
-  /** As `isSigned`, of bytes that begin with their MAC. */
-  holds(channel: string, bytes: Buffer): boolean {
+  /** As `verify`, of bytes that begin with their MAC. */
+  verifyBytes(channel: string, bytes: Buffer): boolean {
     if (bytes.length < MAC_BYTES) return false;
-    return timingSafeEqual(bytes.subarray(0, MAC_BYTES), this.of(channel, bytes.subarray(MAC_BYTES)));
+    return timingSafeEqual(bytes.subarray(0, MAC_BYTES), this.macOf(channel, bytes.subarray(MAC_BYTES)));
   }
 
-  private of(channel: string, told: string | Buffer): Buffer {
-    return createHmac('sha256', this.key).update(`${channel}\n`).update(told).digest().subarray(0, MAC_BYTES);
+  // One key for both kinds: a signed text begins with a quote, signed bytes with the number of their format, so that
+  // neither passes for the other.
+  private macOf(channel: string, content: string | Buffer): Buffer {
+    return createHmac('sha256', this.key).update(`${channel}\n`).update(content).digest().subarray(0, MAC_BYTES);
   }
 }
 

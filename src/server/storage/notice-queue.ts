@@ -3,13 +3,13 @@ import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
 import type { NoticeMac } from './notice-mac.js';
 import { hintPayloads, type Hint, type Notice } from './notice.js';
-import { CARRIED_BYTES, ChangesWriter } from './notification.js';
+import { NOTIFICATION_BYTES, ChangesWriter } from './notification.js';
 
-/** Carried changes, bytes; beyond it hints are sent. */
-const CARRIED_MAX = 4 * 1024 * 1024;
+/** Changes that wait, bytes; beyond it hints are sent. */
+const QUEUED_BYTES_MAX = 4 * 1024 * 1024;
 /** Hints; beyond it further tenants are left to the comparison of heads. */
 const HINTS_MAX = 50_000;
-/** Memory for changes that is kept while nothing waits, in pieces of `CARRIED_BYTES`. */
+/** Memory for changes that is kept while nothing waits, in pieces of `NOTIFICATION_BYTES`. */
 const SPARES_MAX = 64;
 
 /** Text for a channel, as it is sent. */
@@ -29,7 +29,7 @@ export class NoticeQueue {
   private channels = new Map<string, Waiting>();
   private carriedBytes = 0;
   private hints = 0;
-  /** Of buffers of their own each flush would leave as much for the collector to count. */
+  /** Reused between flushes: new external memory for each would trigger collections. */
   private readonly spares: Buffer[] = [];
 
   constructor(
@@ -56,18 +56,18 @@ export class NoticeQueue {
 
   /** False where they do not fit, or too many wait: the tenant's head has to be told instead. */
   carry(channel: string, tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): boolean {
-    if (this.carriedBytes >= CARRIED_MAX) return false;
+    if (this.carriedBytes >= QUEUED_BYTES_MAX) return false;
     const waiting = this.of(channel);
     const { instanceId, mac } = this;
     const carried = (waiting.carried ??= new ChangesWriter(channel, mac, instanceId, this.room()));
-    const before = carried.total;
+    const before = carried.bytesWritten;
     const fits = carried.add(tenantId, generation, rows, summary);
-    this.carriedBytes += carried.total - before;
+    this.carriedBytes += carried.bytesWritten - before;
     return fits;
   }
 
   private room(): Buffer {
-    return this.spares.pop() ?? Buffer.allocUnsafeSlow(CARRIED_BYTES);
+    return this.spares.pop() ?? Buffer.allocUnsafeSlow(NOTIFICATION_BYTES);
   }
 
   private of(channel: string): Waiting {
@@ -78,13 +78,13 @@ export class NoticeQueue {
     return waiting;
   }
 
-  /** Empties the queue. Changes come before the hints, which are then no news. */
+  /** Empties the queue. Changes come before hints, so that a hint of the same head leads to no read. */
   take(): readonly Notification[] {
     const taken: Notification[] = [];
     for (const [channel, { notices, carried, hints }] of this.channels) {
       const told = [...hints].map(([tenantId, hint]): Hint => [tenantId, ...hint]);
-      this.onTenants((carried?.count ?? 0) + told.length);
-      const signed = (notice: string): string => this.mac.signed(channel, notice);
+      this.onTenants((carried?.changeCount ?? 0) + told.length);
+      const signed = (notice: string): string => this.mac.sign(channel, notice);
       const payloads = [
         ...notices.map(signed),
         ...(carried?.end() ?? []),

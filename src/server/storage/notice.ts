@@ -8,13 +8,14 @@ const PARTS_CHARS = 7_000;
 
 /** A tenant, and what its head and generation are at least. */
 export type Hint = readonly [tenantId: string, head: number, generation: number];
-/** The payload of a notification. */
+/** A notification in JSON. */
 export interface Notice {
   readonly from: string;
   /** The number of a heartbeat. */
   readonly beat?: number;
   /** It may have failed to announce something: heads have to be compared. */
   readonly untold?: boolean;
+  /** Tenants that have changed. */
   readonly changes?: readonly Hint[];
   /** Its subscriptions, as parts of a `TenantSet`. */
   readonly parts?: readonly (readonly [n: number, bits: string])[];

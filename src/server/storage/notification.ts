@@ -1,6 +1,6 @@
 /**
- * Changes in the text of a notification, so that another instance need not read them: as base64, since PostgreSQL takes
- * text alone. What it stands for:
+ * Changes in a notification, so that its receiver need not read the log. PostgreSQL takes text only, so the bytes are sent
+ * as base64:
  *
  *     16  a MAC of all that follows (NoticeMac)
  *      1  the number of this format
@@ -16,9 +16,13 @@ import { MAC_BYTES, type NoticeMac } from './notice-mac.js';
 import { ID_AT, int8, readRows } from './packing.js';
 
 const FORMAT = 1;
-/** PostgreSQL takes payloads under 8,000 bytes. */
-export const CARRIED_BYTES = Math.floor(7_999 / 4) * 3;
+/** PostgreSQL takes payloads under 8,000 bytes; base64 makes four characters of three bytes. */
+export const NOTIFICATION_BYTES = Math.floor(7_999 / 4) * 3;
 const NUMBERS_BYTES = 32;
+/** Between a tenant's id and its rows. */
+const PREFIX_BYTES = NUMBERS_BYTES + 2;
+/** Of the head, in that. */
+const HEAD_OFFSET = 8;
 
 /** Rows without a gap in their versions; `summary` is that at the last one. */
 export interface NotifiedRows {
@@ -26,7 +30,7 @@ export interface NotifiedRows {
   readonly summary: Summary | null;
 }
 
-/** Rows of a tenant as they were told. */
+/** A tenant's rows as they were received. */
 export interface NotifiedChange {
   readonly tenantId: string;
   readonly head: number;
@@ -58,7 +62,7 @@ const sizeOf = (text: string | null): number => 4 + (text?.length ?? 0);
 function rowTo(bytes: Buffer, row: ItemRow, from: number): number {
   const { ctBytes, keysBytes, blobKeysBytes, binId, type, senderDevice, changedBy, blobRef } = row;
   const texts = sizeOf(binId) + sizeOf(type) + sizeOf(senderDevice) + sizeOf(changedBy) + sizeOf(blobRef);
-  if (from + ID_AT + ULID_CHARS + texts + row.end - row.at - HASH_BYTES > CARRIED_BYTES) return -1;
+  if (from + ID_AT + ULID_CHARS + texts + row.end - row.at - HASH_BYTES > NOTIFICATION_BYTES) return -1;
   let at = int8To(bytes, row.version, from);
   at = int8To(bytes, row.ts ?? -1, at);
   at = int8To(bytes, row.deletedAt ?? -1, at);
@@ -80,11 +84,10 @@ export class ChangesWriter {
   private readonly texts: string[] = [];
   private readonly headBytes: number;
   private used: number;
-  /** How many tenants' rows were added, and how many bytes were taken for them. */
-  count = 0;
-  total = 0;
+  changeCount = 0;
+  bytesWritten = 0;
 
-  /** @param bytes `CARRIED_BYTES` of memory for it alone until `end`. */
+  /** @param bytes `NOTIFICATION_BYTES` of memory for it alone until `end`. */
   constructor(
     private readonly channel: string,
     private readonly mac: NoticeMac,
@@ -97,8 +100,8 @@ export class ChangesWriter {
   }
 
   /**
-   * Adds the rows of one transaction, which follow one another up to the summary. Their bytes are copied. False where one
-   * of them does not fit: the receiver then has to read the log, whatever it is told of the others.
+   * Adds the rows of one transaction, which follow one another up to the summary; their bytes are copied. False where a
+   * row does not fit: a hint has to be sent, also where earlier ones were added.
    */
   add(tenantId: string, generation: number, rows: readonly ItemRow[], summary: Summary): boolean {
     let from = this.begin(tenantId, generation);
@@ -120,26 +123,26 @@ export class ChangesWriter {
 
   /** Writes what stands before the rows; returns where these begin. It counts only once it is finished. */
   private begin(tenantId: string, generation: number): number {
-    const room = 1 + tenantId.length + NUMBERS_BYTES + 2;
-    if (this.used + room > CARRIED_BYTES) this.seal();
+    const room = 1 + tenantId.length + PREFIX_BYTES;
+    if (this.used + room > NOTIFICATION_BYTES) this.seal();
     const at = int8To(this.bytes, generation, idTo(this.bytes, tenantId, this.used));
-    return at + NUMBERS_BYTES - 8 + 2;
+    return at - HEAD_OFFSET + PREFIX_BYTES;
   }
 
   private finish(from: number, end: number, { version, itemCount, versionSum }: Summary): void {
-    let at = int8To(this.bytes, version, from - NUMBERS_BYTES + 8 - 2);
+    let at = int8To(this.bytes, version, from - PREFIX_BYTES + HEAD_OFFSET);
     at = int8To(this.bytes, itemCount, at);
     at = int8To(this.bytes, versionSum, at);
     this.bytes.writeUInt16BE(end - from, at);
-    this.total += end - this.used;
+    this.bytesWritten += end - this.used;
     this.used = end;
-    this.count++;
+    this.changeCount++;
   }
 
   /** Ends the current notification. False where there is nothing in it. */
   private seal(): boolean {
     if (this.used === this.headBytes) return false;
-    this.mac.put(this.channel, this.bytes, this.used);
+    this.mac.signBytes(this.channel, this.bytes, this.used);
     this.texts.push(this.bytes.toString('base64', 0, this.used));
     this.used = this.headBytes;
     return true;
@@ -152,16 +155,16 @@ export class ChangesWriter {
   }
 }
 
-/** Whether a payload is one of these, if it is anything: a notice begins with a brace. */
-export const carriesChanges = (payload: string): boolean => !payload.startsWith('{');
+/** Whether a payload is to be read as changes: a notice is JSON and begins with a brace, which base64 never does. */
+export const isChangesPayload = (payload: string): boolean => !payload.startsWith('{');
 
-const received = Buffer.alloc(CARRIED_BYTES);
+const received = Buffer.alloc(NOTIFICATION_BYTES);
 
 /**
- * A notification's bytes, with a MAC that is to be checked before anything else is done with them. Good until the next
- * call: memory of its own for each would be the larger part of what a notification leaves to the collector (bench S2).
+ * A payload's bytes, whose MAC is to be checked before anything else. They, and the rows that are read from them, are valid
+ * until the next call: one buffer is reused, or this would be most of the garbage of a notification (bench S2).
  */
-export const bytesOf = (payload: string): Buffer => received.subarray(0, received.write(payload, 'base64'));
+export const decodePayload = (payload: string): Buffer => received.subarray(0, received.write(payload, 'base64'));
 
 /** Some changes, and who tells of them. */
 export interface NotifiedChanges {
@@ -192,7 +195,7 @@ function changesOf(bytes: Buffer): NotifiedChanges {
     const tenantId = id();
     const [generation, head] = [int8(bytes, at), int8(bytes, at + 8)];
     const [itemCount, versionSum] = [int8(bytes, at + 16), int8(bytes, at + 24)];
-    const begin = at + NUMBERS_BYTES + 2;
+    const begin = at + PREFIX_BYTES;
     const end = begin + bytes.readUInt16BE(begin - 2);
     if (end > bytes.length) throw new Error('a notification ends within its changes');
     const rows = rowsOf(bytes.subarray(begin, end), head);

@@ -15,6 +15,8 @@ const FLUSH_MS = 2_000;
  */
 const FLUSH_TENANTS = 500;
 const FLUSH_PARTS = 20;
+/** Rows at which a statement ends early. */
+const FLUSH_ROWS = 5_000;
 
 /** What presence is made of. */
 export interface PresenceOptions {
@@ -118,7 +120,7 @@ export class Presence {
       const here = this.options.local(tenantId);
       for (const deviceId of devices) rows.push([tenantId, deviceId, here.has(deviceId)]);
       this.changed.delete(tenantId);
-      if (--left === 0) break;
+      if (--left === 0 || rows.length >= FLUSH_ROWS) break;
     }
     try {
       await this.write(rows);

@@ -20,8 +20,8 @@ import { arrayOf, query } from './query.js';
 /** Tenants in one statement. */
 const BATCH_MAX = 500;
 
-/** Devices that may share one read of heads. */
-const HEADS_MAX = 5_000;
+/** Loads and heads in one batch. */
+const ARRIVALS_MAX = 5_000;
 /**
  * From this many concurrent calls on, a reconnect storm is assumed: the next read waits so long, ms, for more of it. Longer
  * waits would slow the storm down: most clients open few sockets before the first is caught up (bench S6).
@@ -67,7 +67,7 @@ const PAIRS = `
  * only frames show, and with devices as a text, it costs the database a third of RELOAD and the server a fifth (bench
  * S6). OFFSET keeps it a lookup for each, whatever the statistics say.
  */
-const FIRST = `
+const LOAD = `
   SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
     CASE WHEN k.whole THEN (
       SELECT string_agg(d.id || ' ' || d.token_epoch || CASE
@@ -82,8 +82,8 @@ const FIRST = `
     LEFT JOIN (${PAIRS}) p ON p.tenant_id = t.id`;
 
 /**
- * The same for who knows the tenant as it was at a generation, with what the frames about its changes show. Rows of the
- * lists travel as JSON, bytes in them as hex.
+ * The same for a reader who has the generation `known`, with what frames show of changes. Rows of the lists travel as JSON,
+ * bytes in them as hex.
  */
 const RELOAD = `
   SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
@@ -170,13 +170,13 @@ interface TenantRow extends SummaryRow {
 }
 
 /** Of a head alone both are null. */
-interface FirstRow extends TenantRow {
-  /** For each its id, its epoch and, where it is revoked, a word. */
+interface LoadedRow extends TenantRow {
+  /** `<id> <epoch>[ revoked| unpurged]`, comma-separated; unpurged: revoked, its keys not purged yet. */
   readonly devices: string | null;
   readonly bins: string | null;
 }
 
-interface KnownRow extends TenantRow {
+interface ReloadedRow extends TenantRow {
   readonly devices: readonly DeviceJson[] | null;
   readonly bins: readonly BinJson[] | null;
 }
@@ -196,27 +196,27 @@ interface Reload {
 /** Reads tenants for the actors, many in one statement. */
 export class PostgresTenantLoader implements TenantLoader {
   /** Counting bins may take long: devices that arrive do not wait for it. */
-  private readonly reloads: Batcher<Reload, KnownRow | undefined>;
-  private readonly arrivals: Batcher<Arrival, FirstRow | SummaryRow | undefined>;
+  private readonly reloads: Batcher<Reload, ReloadedRow | undefined>;
+  private readonly arrivals: Batcher<Arrival, LoadedRow | SummaryRow | undefined>;
 
   /** @param clock decides which pairings have expired, and times the pauses in a reconnect storm. */
   constructor(
     private readonly pool: pg.Pool,
     clock: Clock,
   ) {
-    this.reloads = new Batcher(BATCH_MAX, (reloads) => this.readKnown(reloads, clock.now()));
+    this.reloads = new Batcher(BATCH_MAX, (reloads) => this.readReloads(reloads, clock.now()));
     const spacing = new Spacing();
-    this.arrivals = new Batcher(HEADS_MAX, (arrivals) => this.readFirst(arrivals, clock.now()), {
-      pause: (asked) => {
+    this.arrivals = new Batcher(ARRIVALS_MAX, (arrivals) => this.readArrivals(arrivals, clock.now()), {
+      pause: (answered) => {
         const ms = spacing.pause(clock.now());
-        return asked >= STORM ? wait(clock, STORM_PAUSE_MS) : ms > 0 ? wait(clock, ms) : undefined;
+        return answered >= STORM ? wait(clock, STORM_PAUSE_MS) : ms > 0 ? wait(clock, ms) : undefined;
       },
     });
   }
 
   async load(tenantId: string): Promise<TenantSnapshot | undefined> {
     const row = await this.arrivals.ask({ id: tenantId, whole: true });
-    return row === undefined || !('devices' in row) ? undefined : firstOf(row);
+    return row === undefined || !('devices' in row) ? undefined : snapshotOf(row);
   }
 
   async reload(tenantId: string, known: number): Promise<TenantUpdate | undefined> {
@@ -231,22 +231,25 @@ export class PostgresTenantLoader implements TenantLoader {
   }
 
   /** Rows of these tenants, in order. Duplicate ids are read once. */
-  private async readKnown(reloads: readonly Reload[], now: number): Promise<(KnownRow | undefined)[]> {
+  private async readReloads(reloads: readonly Reload[], now: number): Promise<(ReloadedRow | undefined)[]> {
     const wanted = new Map<string, number>();
     for (const { id, known } of reloads) wanted.set(id, Math.min(known, wanted.get(id) ?? Infinity));
     const values = [arrayOf([...wanted.keys()]), now, arrayOf([...wanted.values()])];
-    const rows = await query<KnownRow>(this.pool, { name: 'reload', text: RELOAD, values });
+    const rows = await query<ReloadedRow>(this.pool, { name: 'reload', text: RELOAD, values });
     const found = new Map(rows.map((row) => [row.id, row]));
     return reloads.map(({ id }) => found.get(id));
   }
 
-  /** As `readKnown`. Heads share the first statement that reads tenants. */
-  private async readFirst(arrivals: readonly Arrival[], now: number): Promise<(FirstRow | SummaryRow | undefined)[]> {
+  /** As `readReloads`. Heads share the first statement that reads tenants. */
+  private async readArrivals(
+    arrivals: readonly Arrival[],
+    now: number,
+  ): Promise<(LoadedRow | SummaryRow | undefined)[]> {
     const whole = new Set<string>();
     for (const { id, whole: all } of arrivals) if (all) whole.add(id);
     const heads = new Set<string>();
     for (const { id } of arrivals) if (!whole.has(id)) heads.add(id);
-    const found = new Map<string, FirstRow | SummaryRow>();
+    const found = new Map<string, LoadedRow | SummaryRow>();
     if (whole.size === 0) {
       const values = [arrayOf([...heads])];
       for (const row of await query<SummaryRow>(this.pool, { name: 'heads', text: HEADS, values }))
@@ -258,7 +261,7 @@ export class PostgresTenantLoader implements TenantLoader {
       const beside = at === 0 ? [...heads] : [];
       const flags = [...some.map(() => 'true'), ...beside.map(() => 'false')];
       const values = [arrayOf([...some, ...beside]), now, arrayOf(flags)];
-      for (const row of await query<FirstRow>(this.pool, { name: 'tenants', text: FIRST, values }))
+      for (const row of await query<LoadedRow>(this.pool, { name: 'tenants', text: LOAD, values }))
         found.set(row.id, row);
     }
     return arrivals.map(({ id }) => found.get(id));
@@ -293,18 +296,18 @@ const partsOf = (row: TenantRow) => ({
   pairRequests: row.pairs?.map(pairOf) ?? NO_PAIRS,
 });
 
-function firstOf(row: FirstRow): TenantSnapshot {
-  const devices = row.devices === null ? [] : row.devices.split(',').map(firstDeviceOf);
+function snapshotOf(row: LoadedRow): TenantSnapshot {
+  const devices = row.devices === null ? [] : row.devices.split(',').map(deviceStateOf);
   const bins = row.bins === null ? [] : row.bins.split(',').map((id) => ({ id, open: true }));
   return { ...partsOf(row), devices, bins };
 }
 
-function firstDeviceOf(text: string): DeviceState {
+function deviceStateOf(text: string): DeviceState {
   const [id = '', epoch, gone] = text.split(' ');
   return { id, tokenEpoch: Number(epoch), revoked: gone !== undefined, keysPurged: gone !== 'unpurged' };
 }
 
-const updateOf = (row: KnownRow): TenantUpdate => ({
+const updateOf = (row: ReloadedRow): TenantUpdate => ({
   ...partsOf(row),
   devices: (row.devices ?? []).map(deviceOf),
   bins: (row.bins ?? []).map(binOf),

@@ -30,6 +30,7 @@ import {
   NONCE_AT,
   putAscii,
   SIG,
+  sortKeys,
   ULID_CHARS,
 } from './codec.js';
 import type { RequireSig } from '../../protocol/item-codec.js';
@@ -96,7 +97,7 @@ export class Arena {
 }
 
 /** More than the text that `Change.hash` writes behind the bytes: ids, names of 64 characters and numbers. */
-export const HASHED_TEXT_MAX = 512;
+const HASHED_TEXT_MAX = 512;
 
 export type ChangeKind = 'write' | 'delete' | 'move';
 
@@ -160,7 +161,7 @@ export class Change extends ItemRow {
   /** How often it was judged anew because the tenant had changed meanwhile. */
   rechecks = 0;
 
-  // Of its lane (postgres/commit/lanes).
+  // Set by its lane (storage/commit/lanes).
   sink: CommitSink | null = null;
   /** Rises from change to change of a lane. */
   order = 0;
@@ -198,7 +199,7 @@ export class Change extends ItemRow {
     const { bytes, end } = this;
     const type = CONTENT_TYPES.indexOf(this.type ?? 'text');
     let stop = end;
-    // Read from its end every part has a known length or its line: no two writes give the same bytes.
+    // From the end on, each part has a known length or its line: no two writes hash the same bytes.
     for (const line of [this.blobRef ?? '', this.binId, this.ctBytes, this.keysBytes, this.has, type, this.ts]) {
       stop = putAscii(bytes, stop, String(line));
       bytes[stop++] = NEW_LINE;
@@ -212,7 +213,7 @@ const NOBODY: ChangeReply = { stored: () => undefined, refused: () => undefined 
 
 const EQUALS_SIGN = 61;
 const NEW_LINE = 10;
-/** No byte string is so long as a base64 text, or it is padded by half. */
+/** Not base64: no byte string encodes to this length, or the padding is incomplete. */
 export const NO_LENGTH = -1;
 
 /** The number of bytes that a base64 text of either alphabet stands for, padded or not (SHAPE-21), or `NO_LENGTH`. */
@@ -234,13 +235,13 @@ export function putBase64(bytes: Buffer, at: number, text: string, length: numbe
   return bytes.write(text, at, length, alphabet) === length && Buffer.byteLength(text) === text.length;
 }
 
-/** Longer texts are not kept until the commit: what waits for it is bounded by the arena. */
+/** Longer ciphertexts are not kept as text: the arena bounds the changes that wait, and does not count texts. */
 const KEPT_TEXT_MAX = 4_096;
-/** The last characters of base64url, by how many there are in the last group: other bits of theirs would be lost. */
+/** The last characters by how many the last group has: those whose unused bits are zero (RFC 4648, 3.5). */
 const LAST_CHARACTERS = ['', '', 'AQgw', 'AEIMQUYcgkosw048'];
 
-/** Whether base64url of the bytes is the very text that stands for them (RFC 4648, 3.5). */
-function isBase64Url(text: string): boolean {
+/** Whether encoding the decoded bytes gives this very text. */
+function isCanonicalBase64Url(text: string): boolean {
   const [rest, last] = [text.length % 4, text.charAt(text.length - 1)];
   if (rest === 0 ? last === '=' : LAST_CHARACTERS[rest]?.includes(last) !== true) return false;
   return !text.includes('+') && !text.includes('/');
@@ -254,31 +255,15 @@ export function takeCiphertext(change: Change, text: string): 'long' | 'short' |
   if (!putBase64(change.bytes, change.at + FIXED_BYTES, text, length)) return 'malformed';
   change.has |= HAS.inline;
   change.ctBytes = length;
-  if (text.length <= KEPT_TEXT_MAX && isBase64Url(text)) change.ctText = text;
+  if (text.length <= KEPT_TEXT_MAX && isCanonicalBase64Url(text)) change.ctText = text;
   return undefined;
 }
 
-/** Puts the entries of a key list in the order of their devices. Returns a device that is there twice, or ''. */
-export function sortKeys(bytes: Buffer, from: number, to: number): string {
-  const entries: Buffer[] = [];
-  for (let at = from; at < to;) {
-    const next = at + ENTRY_HEAD + bytes.readUInt16BE(at + ULID_CHARS);
-    entries.push(Buffer.from(bytes.subarray(at, next)));
-    at = next;
-  }
-  let at = from;
-  let before = '';
-  for (const entry of entries.sort((one, other) => one.compare(other))) {
-    const device = entry.toString('latin1', 0, ULID_CHARS);
-    if (device === before) return device;
-    before = device;
-    at += entry.copy(bytes, at);
-  }
-  return '';
-}
-
-/** A change whose bytes begin where the arena has room for them, the fixed ones all zero. Not taken yet. */
-export function beginChange(arena: Arena, kind: Change['kind'], room: number): Change {
+/**
+ * A change whose bytes begin where the arena has room for them, the fixed ones all zero. Nothing is pinned yet. `room`:
+ * bytes behind the fixed ones, at most. Throws `item_too_large`, `unavailable`.
+ */
+export function beginChange(arena: Arena, kind: ChangeKind, room: number): Change {
   if (FIXED_BYTES + room + HASHED_TEXT_MAX > SEGMENT_BYTES) throw new ServiceError('item_too_large');
   const segment = arena.reserve(FIXED_BYTES + room + HASHED_TEXT_MAX);
   const change = new Change(kind, segment, segment.used);
@@ -286,7 +271,7 @@ export function beginChange(arena: Arena, kind: Change['kind'], room: number): C
   return change;
 }
 
-/** The write is whole: its hash is made, and its bytes are taken until it is answered. */
+/** Hashes a complete write, and pins its bytes until it is answered. */
 export function finishWrite(arena: Arena, change: Change): Change {
   change.hash();
   arena.pin(change.segment, change.end);
@@ -294,8 +279,8 @@ export function finishWrite(arena: Arena, change: Change): Change {
 }
 
 // Reading a write from the bytes of its body, in the form that JSON serializers give it, without the objects and texts of
-// JSON.parse: a third of a write's time, since each tenant's keys have names of their own (bench S2). What is in another
-// form, or wrong, is left to the parser, the validator and `decode.ts`; a test holds both ways against each other.
+// JSON.parse: a third of a write's time, since the names in each tenant's key map are new to its caches (bench S2). What is in
+// another form, or wrong, is left to the parser, the validator and `decode.ts`; a test holds both ways against each other.
 
 const SPACE = 32;
 const QUOTE = 34;
@@ -310,7 +295,7 @@ const DIGITS_MAX = 15;
 /** Longer bodies are left to the parser. */
 const READ_MAX = 256 * 1024;
 /** The end of longer texts is found by a native call, which costs as much as a loop over so many bytes. */
-const LOOP_MAX = 160;
+const SCAN_LOOP_MAX = 160;
 
 /** What a member may be, or null: that is the same as absent. */
 type Form = 'text' | 'number' | 'keys' | 'null' | readonly Member[];
@@ -322,8 +307,11 @@ interface Member {
   readonly form: Form;
 }
 
-let fields = 0;
-const member = (name: string, form: Form): Member => ({ name, form, field: fields++ });
+/** In the place of a member's offset. Negative, as of one that is not there. */
+const [ABSENT, NULL] = [-1, -2];
+
+let fieldCount = 0;
+const member = (name: string, form: Form): Member => ({ name, form, field: fieldCount++ });
 const ID = member('id', 'text');
 const BIN = member('binId', 'text');
 const TYPE = member('type', 'text');
@@ -335,11 +323,12 @@ const KEYS = member('keys', 'keys');
 const TAG = member('sig', 'text');
 const WRAP = member('ct', 'text');
 const WRAP_NONCE = member('nonce', 'text');
-const ENVELOPE = member('payloadEnc', [TEXT, TEXT_NONCE, KEYS, TAG, member('master', [WRAP, WRAP_NONCE])]);
-const ABSENT = ['blobRef', 'blobNonce', 'blobKeys', 'master', 'sig'].map((name) => member(name, 'null'));
-const WRITE: readonly Member[] = [ID, BIN, TYPE, TIME, ENVELOPE, EXPECTED, ...ABSENT];
+const MASTER = member('master', [WRAP, WRAP_NONCE]);
+const ENVELOPE = member('payloadEnc', [TEXT, TEXT_NONCE, KEYS, TAG, MASTER]);
+const NULL_ONLY = ['blobRef', 'blobNonce', 'blobKeys', 'master', 'sig'].map((name) => member(name, 'null'));
+const WRITE: readonly Member[] = [ID, BIN, TYPE, TIME, ENVELOPE, EXPECTED, ...NULL_ONLY];
 
-/** The value of each character of either base64 alphabet; 64 of others. */
+/** The value of each character of either base64 alphabet; 64, a bit that no value has, of others: it shows in the OR of all. */
 const SEXTETS = new Uint8Array(256).fill(64);
 for (const letters of [`${LETTERS}+/`, `${LETTERS}-_`])
   for (let value = 0; value < letters.length; value++) SEXTETS[letters.charCodeAt(value)] = value;
@@ -352,9 +341,9 @@ for (const character of '0123456789ABCDEFGHJKMNPQRSTVWXYZ') CROCKFORD[character.
 class WriteReader {
   private bytes: Buffer = Buffer.alloc(0);
   private at = 0;
-  /** Of each member that was found and is not null: where its text begins and ends, or the number it is. */
-  private readonly from = new Float64Array(fields);
-  private readonly to = new Int32Array(fields);
+  /** By `Member.field`: where its text begins, or the number it is; else `ABSENT` or `NULL`. And where the text ends. */
+  private readonly from = new Float64Array(fieldCount);
+  private readonly to = new Int32Array(fieldCount);
   /** Of each key the places of its device, of its text and of its end. */
   private readonly keys = new Int32Array(3 * SEALED_KEYS_PER_ITEM);
   private keyCount = 0;
@@ -364,37 +353,40 @@ class WriteReader {
     this.bytes = bytes;
     this.at = 0;
     this.keyCount = 0;
-    this.from.fill(-1);
-    this.skip();
+    this.from.fill(ABSENT);
+    this.skipWhitespace();
     if (!this.object(WRITE)) return undefined;
-    this.skip();
+    this.skipWhitespace();
     if (this.at < bytes.length) return undefined;
     if (this.startOf(TAG) < 0 && requireSig !== 'never') return undefined;
     const change = beginChange(arena, 'write', bytes.length);
-    return this.takeHead(change) && this.takeParts(change) && this.takeKeys(change)
+    return this.takeMetadata(change) && this.takeParts(change) && this.takeKeys(change)
       ? finishWrite(arena, change)
       : undefined;
   }
 
-  private skip(): void {
+  private skipWhitespace(): void {
     let byte = this.bytes[this.at];
     while (byte === SPACE || byte === 9 || byte === NEW_LINE || byte === 13) byte = this.bytes[++this.at];
   }
 
-  /** Behind this byte, and what blanks follow; false where another one stands here. */
-  private pass(byte: number): boolean {
+  /** Consumes this byte and white space behind it; false, and nothing is consumed, where another byte is next. */
+  private accept(byte: number): boolean {
     if (this.bytes[this.at] !== byte) return false;
     this.at++;
-    this.skip();
+    this.skipWhitespace();
     return true;
   }
 
-  /** Behind the text that begins here; returns where its last quote stands, or -1. */
+  /**
+   * Consumes a text; returns where its closing quote stands, or -1. Escapes are not interpreted: a backslash is in no name of
+   * a member, no base64 and no id, so a text with one goes to the parser.
+   */
   private text(): number {
     const { bytes } = this;
     if (bytes[this.at] !== QUOTE) return -1;
     let end = this.at + 1;
-    const near = Math.min(end + LOOP_MAX, bytes.length);
+    const near = Math.min(end + SCAN_LOOP_MAX, bytes.length);
     while (end < near && bytes[end] !== QUOTE) end++;
     if (bytes[end] !== QUOTE) end = bytes.indexOf(QUOTE, end);
     this.at = end + 1;
@@ -403,38 +395,40 @@ class WriteReader {
 
   /** Reads an object that has each of these members at most once, and no other. */
   private object(members: readonly Member[]): boolean {
-    if (!this.pass(OPEN)) return false;
+    if (!this.accept(OPEN)) return false;
     do {
       const start = this.at + 1;
       const end = this.text();
       if (end < 0) return false;
-      this.skip();
-      const found = this.named(members, start, end);
-      if (found === undefined || this.startOf(found) >= 0 || !this.pass(COLON) || !this.value(found)) return false;
-      this.skip();
-    } while (this.pass(COMMA));
-    return this.pass(CLOSE);
+      this.skipWhitespace();
+      const found = this.memberNamed(members, start, end);
+      if (found === undefined || this.from[found.field] !== ABSENT || !this.accept(COLON) || !this.value(found))
+        return false;
+      this.skipWhitespace();
+    } while (this.accept(COMMA));
+    return this.accept(CLOSE);
   }
 
-  private named(members: readonly Member[], start: number, end: number): Member | undefined {
-    for (const one of members) if (this.says(one.name, start, end)) return one;
+  private memberNamed(members: readonly Member[], start: number, end: number): Member | undefined {
+    for (const one of members) if (this.equals(one.name, start, end)) return one;
     return undefined;
   }
 
-  private says(name: string, start: number, end: number): boolean {
+  private equals(name: string, start: number, end: number): boolean {
     if (name.length !== end - start) return false;
     for (let i = 0; i < name.length; i++) if (this.bytes[start + i] !== name.charCodeAt(i)) return false;
     return true;
   }
 
   private startOf({ field }: Member): number {
-    return this.from[field] ?? -1;
+    return this.from[field] ?? ABSENT;
   }
 
   private value({ field, form }: Member): boolean {
     const start = this.at;
-    if (this.says('null', start, start + 4)) {
+    if (this.equals('null', start, start + 4)) {
       this.at += 4;
+      this.from[field] = NULL;
       return true;
     }
     if (form === 'text') {
@@ -466,12 +460,12 @@ class WriteReader {
   }
 
   private keyMap(): boolean {
-    if (!this.pass(OPEN)) return false;
+    if (!this.accept(OPEN)) return false;
     do {
       const device = this.at + 1;
-      if (this.text() !== device + ULID_CHARS || !this.isUlid(device)) return false;
-      this.skip();
-      if (!this.pass(COLON) || this.keyCount === SEALED_KEYS_PER_ITEM) return false;
+      if (this.text() !== device + ULID_CHARS || !this.isUlidAt(device)) return false;
+      this.skipWhitespace();
+      if (!this.accept(COLON) || this.keyCount === SEALED_KEYS_PER_ITEM) return false;
       const start = this.at + 1;
       const end = this.text();
       if (end < 0) return false;
@@ -479,12 +473,12 @@ class WriteReader {
       this.keys[place] = device;
       this.keys[place + 1] = start;
       this.keys[place + 2] = end;
-      this.skip();
-    } while (this.pass(COMMA));
-    return this.pass(CLOSE);
+      this.skipWhitespace();
+    } while (this.accept(COMMA));
+    return this.accept(CLOSE);
   }
 
-  private isUlid(start: number): boolean {
+  private isUlidAt(start: number): boolean {
     const { bytes } = this;
     let whole = (bytes[start] ?? 0) <= DIGIT_0 + 7;
     for (let i = start; i < start + ULID_CHARS; i++) if (CROCKFORD[bytes[i] ?? 0] === 0) whole = false;
@@ -496,7 +490,8 @@ class WriteReader {
     return start < 0 ? '' : this.bytes.toString('latin1', start, this.to[of.field]);
   }
 
-  private takeHead(change: Change): boolean {
+  /** Id and bin are not checked yet, and may be long: all of the body has room, and its base64 takes less than its text. */
+  private takeMetadata(change: Change): boolean {
     const type = this.textOf(TYPE);
     const ts = this.startOf(TIME);
     const expected = this.startOf(EXPECTED);
@@ -514,13 +509,13 @@ class WriteReader {
     let stop = end;
     while (stop > start && end - stop < 2 && from[stop - 1] === EQUALS_SIGN) stop--;
     if (stop === end ? (end - start) % 4 === 1 : (end - start) % 4 !== 0) return NO_LENGTH;
-    let all = 0;
+    let seen = 0;
     let put = at;
     let i = start;
     for (; i + 3 < stop; i += 4) {
       const [a, b] = [SEXTETS[from[i] ?? 0] ?? 0, SEXTETS[from[i + 1] ?? 0] ?? 0];
       const [c, d] = [SEXTETS[from[i + 2] ?? 0] ?? 0, SEXTETS[from[i + 3] ?? 0] ?? 0];
-      all |= a | b | c | d;
+      seen |= a | b | c | d;
       to[put] = (a << 2) | (b >> 4);
       to[put + 1] = (b << 4) | (c >> 2);
       to[put + 2] = (c << 6) | d;
@@ -529,11 +524,11 @@ class WriteReader {
     if (i < stop) {
       const [a, b] = [SEXTETS[from[i] ?? 0] ?? 0, SEXTETS[from[i + 1] ?? 0] ?? 0];
       const c = i + 2 < stop ? (SEXTETS[from[i + 2] ?? 0] ?? 0) : 0;
-      all |= a | b | c;
+      seen |= a | b | c;
       to[put++] = (a << 2) | (b >> 4);
       if (i + 2 < stop) to[put++] = (b << 4) | (c >> 2);
     }
-    return (all & 64) === 0 ? put - at : NO_LENGTH;
+    return (seen & 64) === 0 ? put - at : NO_LENGTH;
   }
 
   /** Decodes a part of fixed length; true where it is not there and need not be. */
@@ -548,7 +543,7 @@ class WriteReader {
   }
 
   private takeParts(change: Change): boolean {
-    const wrapped = this.startOf(WRAP) >= 0 || this.startOf(WRAP_NONCE) >= 0;
+    const wrapped = this.startOf(MASTER) >= 0;
     return (
       takeCiphertext(change, this.textOf(TEXT)) === undefined &&
       this.fixed(change, TEXT_NONCE, NONCE, true) &&
@@ -562,37 +557,25 @@ class WriteReader {
   private takeKeys(change: Change): boolean {
     const { bytes, keysAt } = change;
     let at = keysAt;
-    let sorted = true;
     for (let place = 0; place < 3 * this.keyCount; place += 3) {
       const [device = 0, start = 0, end = 0] = [this.keys[place], this.keys[place + 1], this.keys[place + 2]];
       for (let i = 0; i < ULID_CHARS; i++) bytes[at + i] = this.bytes[device + i] ?? 0;
-      if (place > 0 && !this.follows(this.keys[place - 3] ?? 0, device)) sorted = false;
       const length = this.decode(start, end, bytes, at + ENTRY_HEAD);
       if (length < SEALED_KEY_MIN || length > SEALED_KEY_MAX) return false;
       bytes.writeUInt16BE(length, at + ULID_CHARS);
       at += ENTRY_HEAD + length;
     }
     change.keysBytes = at - keysAt;
-    return this.startOf(KEYS) >= 0 && (sorted || sortKeys(bytes, keysAt, at) === '');
-  }
-
-  /** Whether the device's id at `other` comes after that at `one`. */
-  private follows(one: number, other: number): boolean {
-    const { bytes } = this;
-    for (let i = 0; i < ULID_CHARS; i++) {
-      const difference = (bytes[other + i] ?? 0) - (bytes[one + i] ?? 0);
-      if (difference !== 0) return difference > 0;
-    }
-    return false;
+    return this.startOf(KEYS) >= 0 && sortKeys(bytes, keysAt, at) === '';
   }
 }
 
 const reader = new WriteReader();
 
 /**
- * A shape A write in its usual form, from its body, as `decodeWriteA` would make it of the parsed one; undefined where it
- * is in another form, or wrong. What is not checked: whether id, bin, ts and ifVersion are what they have to be. Pinned
- * as there. Throws `unavailable`.
+ * A shape A write from its body, in the form that JSON serializers give it: as `decodeWriteA` makes it of the parsed body,
+ * and pinned like that. Undefined for any other form and for anything invalid; then nothing is pinned. Not checked: id,
+ * binId, ts and ifVersion (`isWriteMetadata`). Throws `unavailable`.
  */
 export function readWriteA(arena: Arena, body: Buffer, requireSig: RequireSig): Change | undefined {
   return body.length > READ_MAX ? undefined : reader.read(arena, body, requireSig);

@@ -138,6 +138,44 @@ export function putAscii(bytes: Buffer, at: number, text: string): number {
   return at + text.length;
 }
 
+/**
+ * Puts the entries of a key list in the order of their devices: the same write may come with them in another order. Returns
+ * a device that is there twice, or ''.
+ */
+export function sortKeys(bytes: Buffer, from: number, to: number): string {
+  const entries: Buffer[] = [];
+  let sorted = true;
+  for (let at = from, last = -1; at < to;) {
+    if (last >= 0 && !follows(bytes, last, at)) sorted = false;
+    last = at;
+    at += ENTRY_HEAD + bytes.readUInt16BE(at + ULID_CHARS);
+  }
+  if (sorted) return '';
+  for (let at = from; at < to;) {
+    const next = at + ENTRY_HEAD + bytes.readUInt16BE(at + ULID_CHARS);
+    entries.push(Buffer.from(bytes.subarray(at, next)));
+    at = next;
+  }
+  let at = from;
+  let before = '';
+  for (const entry of entries.sort((one, other) => one.compare(other))) {
+    const device = entry.toString('latin1', 0, ULID_CHARS);
+    if (device === before) return device;
+    before = device;
+    at += entry.copy(bytes, at);
+  }
+  return '';
+}
+
+/** Whether the device's id at `other` comes after that at `one`. */
+function follows(bytes: Buffer, one: number, other: number): boolean {
+  for (let i = 0; i < ULID_CHARS; i++) {
+    const difference = (bytes[other + i] ?? 0) - (bytes[one + i] ?? 0);
+    if (difference !== 0) return difference > 0;
+  }
+  return false;
+}
+
 /** Pieces of memory for texts; one that is larger gets a piece of its own. */
 const PIECE_BYTES = 64 * 1024;
 /** Up to so many bytes a table is faster than the native encoder, whose string has to be written once more. */

@@ -16,10 +16,10 @@ import {
   base64Length,
   beginChange,
   type Change,
+  type ChangeKind,
   finishWrite,
   NO_LENGTH,
   putBase64,
-  sortKeys,
   takeCiphertext,
 } from './change.js';
 import {
@@ -34,6 +34,7 @@ import {
   SIG,
   SIG_AT,
   ULID_CHARS,
+  sortKeys,
 } from './codec.js';
 
 const notBase64 = (path: string): ServiceError => invalid(path, 'must be base64 or base64url without white space');
@@ -58,16 +59,12 @@ class KeyList {
   private path = '';
   private from = 0;
   private at = 0;
-  private last = '';
-  private sorted = true;
 
   begin(bytes: Buffer, from: number, path: string): void {
     this.bytes = bytes;
     this.path = path;
     this.from = from;
     this.at = from;
-    this.last = '';
-    this.sorted = true;
   }
 
   add(device: string, text: string): void {
@@ -78,8 +75,6 @@ class KeyList {
       throw invalid(`${this.path}.${device}`, `must be ${SEALED_KEY_MIN} to ${SEALED_KEY_MAX} bytes, got ${length}`);
     }
     if (!putBase64(bytes, at + ENTRY_HEAD, text, length)) throw notBase64(`${this.path}.${device}`);
-    if (device <= this.last) this.sorted = false;
-    this.last = device;
     bytes.write(device, at, 'latin1');
     bytes.writeUInt16BE(length, at + ULID_CHARS);
     this.at = at + ENTRY_HEAD + length;
@@ -87,7 +82,7 @@ class KeyList {
 
   /** The list's bytes. Its entries lie by device id: the same write may come with them in another order. */
   end(): number {
-    const twice = this.sorted ? '' : sortKeys(this.bytes, this.from, this.at);
+    const twice = sortKeys(this.bytes, this.from, this.at);
     if (twice !== '') throw invalid(`${this.path}.${twice}`, 'given twice');
     return this.at - this.from;
   }
@@ -230,7 +225,7 @@ function putBlobB(change: Change, ref: string, body: ItemBodyB): void {
 }
 
 /** A delete, or a move: nothing but its tag. `sig` has 32 bytes where it is given. Pinned as a write is. */
-export function tagged(arena: Arena, kind: 'delete' | 'move', sig: string | null | undefined): Change {
+export function tagged(arena: Arena, kind: Exclude<ChangeKind, 'write'>, sig: string | null | undefined): Change {
   const change = beginChange(arena, kind, 0);
   if (sig !== null && sig !== undefined) putFixed(change, SIG, 'sig', sig);
   arena.pin(change.segment, change.end);

@@ -342,7 +342,7 @@ function skipTo(state: Delivery, version: number): void {
   state.recent.b?.forget(version);
 }
 
-/** Copies the rows: the bytes of a change return to the arena when it is answered. */
+/** Copies the rows: a change's bytes return to the arena when it is answered, and a notification's are overwritten by the next. */
 function hold(state: Delivery, rows: readonly ItemRow[], summary: Summary | null): void {
   if (state.held.length + rows.length > HELD_MAX) return;
   const bytes = (sum: number, row: ItemRow): number => sum + row.end - row.at;

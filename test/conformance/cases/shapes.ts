@@ -333,6 +333,65 @@ const base64: Case = {
   },
 };
 
+const reversed = (members: object): object => Object.fromEntries(Object.entries(members).reverse());
+
+const spellings: Case = {
+  ids: ['SHAPE-28'],
+  async run(stage, check) {
+    const { wire, first } = stage;
+    const ask = { token: first.token, headers: { 'x-wire-shape': 'a' } } as const;
+    const ways: readonly (readonly [string, (body: Readonly<Record<string, unknown>>) => string])[] = [
+      [
+        'in another order',
+        (body) => JSON.stringify(reversed({ ...body, payloadEnc: reversed(fields(body['payloadEnc'])) })),
+      ],
+      ['with white space', (body) => ` ${JSON.stringify(body, null, '\t')}\r\n`],
+      [
+        'with nulls',
+        (body) => JSON.stringify({ ...body, blobRef: null, blobNonce: null, blobKeys: null, ifVersion: null }),
+      ],
+      ['with a member that nobody knows', (body) => JSON.stringify({ later: { x: [1, '"'] }, ...body })],
+      ['with an escape in a name', (body) => JSON.stringify(body).replace('"binId"', '"bin\\u0049d"')],
+      ['with an escape in a text', (body) => JSON.stringify(body).replace('"type":"t', '"type":"\\u0074')],
+      [
+        'with an escape in base64',
+        (body) =>
+          JSON.stringify(body)
+            .replace('"nonce":"', '"nonce":"\\u0041')
+            .replace(/("nonce":"\\u0041)./, '$1'),
+      ],
+      [
+        'with a member that is given twice, the last one counts',
+        (body) => JSON.stringify(body).replace('{', '{"binId":"none",'),
+      ],
+    ];
+    for (const [way, spell] of ways) {
+      const item = stage.item();
+      const body = fields(spelled('a', writeBody('a', item)));
+      const envelope = fields(body['payloadEnc']);
+      const nonce = `A${String(envelope['nonce']).slice(1)}`;
+      const sent = { ...body, type: 'text', payloadEnc: { ...envelope, nonce } };
+      check.outcome('SHAPE-28', await wire.post('/items', spell(sent), ask), '200', way);
+      const row = await stage.row(item.id, 'a');
+      const found = fields(row['payloadEnc']);
+      check.same(
+        'SHAPE-28',
+        [row['binId'], row['type'], found['nonce'], found['keys']],
+        [body['binId'], 'text', nonce, envelope['keys']],
+        way,
+      );
+    }
+    for (const [what, spell] of [
+      ['a comma too many', (json: string) => json.replace(/\}$/, ',}')],
+      ['two values', (json: string) => `${json}{}`],
+      ['an end that is missing', (json: string) => json.slice(0, -1)],
+    ] as const) {
+      const json = JSON.stringify(spelled('a', writeBody('a', stage.item())));
+      check.outcome('SHAPE-28', await wire.post('/items', spell(json), ask), CODES.validation.a, what);
+    }
+  },
+};
+
 export const shapes: readonly Case[] = [
   named,
   { ...shown, ids: [...shown.ids, 'SHAPE-01'] },
@@ -341,4 +400,5 @@ export const shapes: readonly Case[] = [
   frames,
   rows,
   base64,
+  spellings,
 ];
