@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import pg from 'pg';
 import t, { type Test } from 'tap';
 import { writeArchive } from '../src/server/admin/backup/archive.js';
 import { EXIT } from '../src/terminal/terminal.js';
@@ -9,6 +10,7 @@ import { dumpDatabase, DUMPED_TABLES } from '../src/server/storage/dump.js';
 import { migrate } from '../src/server/storage/migrate.js';
 import { SQL_FOLDER } from '../src/root.js';
 import { admin, builtAdmin } from './support/admin.js';
+import { until } from './support/events.js';
 import { claim, mustWrite, newItem } from './support/devices.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
@@ -61,6 +63,19 @@ t.test('OPER-16 OPER-17: a restore verifies first, replaces nothing unasked, and
   });
   wire.close();
   await server.stop();
+  // Its backends end a moment after it: one of them only while the command looks.
+  const lingering = new pg.Client({ connectionString: url, application_name: 'service-commit' });
+  await lingering.connect();
+  const restoring = call.json('restore', file);
+  await until('the command looks', async () => {
+    const { rows } = await lingering.query(
+      `SELECT FROM pg_stat_activity
+       WHERE query LIKE '%AS n FROM pg_stat_activity%' AND datname = current_database() AND pid <> pg_backend_pid()`,
+    );
+    return rows.length > 0;
+  });
+  await lingering.end();
+  t.match(await restoring, { code: EXIT.refused, error: { code: 'not_empty' } });
   t.match(await call.json('restore', file), { code: EXIT.refused, error: { code: 'not_empty', message: /6 items/ } });
   t.match(await call.json('restore', file, '--force'), { code: EXIT.usage }, 'nobody can be asked');
   t.match(await call.answering(/Replace all/, 'no', 'restore', file, '--force'), { code: EXIT.failure });

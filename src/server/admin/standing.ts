@@ -1,6 +1,7 @@
 /** Figures of a database or a backup, and the checks of a database before a restore. */
 import type pg from 'pg';
 import { readdir } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Manifest } from './backup/manifest.js';
 import type { Config } from '../config/config.js';
 import { SQL_FOLDER } from '../../root.js';
@@ -24,6 +25,10 @@ export async function schemaOf({ pool }: OperatorDatabase): Promise<number> {
 const PAST_POOLER = ['service-listen'];
 const SERVERS = ['service', 'service-commit', ...PAST_POOLER];
 
+/** A backend ends a moment after its client: whoever stops a server and restores at once is not refused for that, ms. */
+const ENDING_MS = 2_000;
+const LOOK_EVERY_MS = 100;
+
 /** Throws `CommandError` while a server runs on the database: it would write into the tables that are being replaced. */
 export async function requireNoServer(
   { pool, alone }: OperatorDatabase,
@@ -37,11 +42,15 @@ export async function requireNoServer(
       { code: 'server_running' },
     );
   if (databaseUrl === null && !alone) throw running();
-  const { rows } = await pool.query<{ n: number }>(
-    'SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND application_name = ANY ($1)',
-    [listenDatabaseUrl === null ? SERVERS : PAST_POOLER],
-  );
-  if ((rows[0]?.n ?? 0) > 0) throw running();
+  for (let waited = 0; ; waited += LOOK_EVERY_MS) {
+    const { rows } = await pool.query<{ n: number }>(
+      'SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND application_name = ANY ($1)',
+      [listenDatabaseUrl === null ? SERVERS : PAST_POOLER],
+    );
+    if ((rows[0]?.n ?? 0) === 0) return;
+    if (waited >= ENDING_MS) throw running();
+    await sleep(LOOK_EVERY_MS);
+  }
 }
 
 /**

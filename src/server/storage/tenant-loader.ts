@@ -27,7 +27,7 @@ const ARRIVALS_MAX = 5_000;
  * waits would slow the storm down: most clients open few sockets before the first is caught up (bench S6).
  */
 const STORM = 16;
-const STORM_PAUSE_MS = 90;
+const STORM_PAUSE_MS = 80;
 /**
  * Statements a second for devices that come one by one, after as many at once. A thousand that are sent here by an
  * instance that is drained would cost one each; so those of a moment share one.
