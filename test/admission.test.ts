@@ -251,6 +251,7 @@ t.test('ADMIT-03: on the wire a socket that is not let in is opened and closed w
       tenants: {
         actors: new Map(),
         get: () => new Promise((resolve) => void loads.push(() => resolve(undefined))),
+        hurry: () => undefined,
         changed: () => Promise.resolve(),
       },
     },

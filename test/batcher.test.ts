@@ -59,6 +59,45 @@ t.test(
   },
 );
 
+t.test('who is in a hurry ends the pause, and skips the next one where a batch is under way', async (t) => {
+  const batches: number[] = [];
+  const ends: (() => void)[] = [];
+  let pauses = 0;
+  const batcher = new Batcher<number, number>(
+    100,
+    async (keys) => {
+      batches.push(keys.length);
+      await new Promise<void>((resolve) => ends.push(resolve));
+      return keys;
+    },
+    { pause: () => new Promise(() => void pauses++) },
+  );
+  const first = batcher.ask(1);
+  await until('a batch', () => ends.length === 1);
+  ends.shift()?.();
+  await first;
+  const [patient, hasty] = [batcher.ask(2), batcher.ask(3)];
+  await until('a pause', () => pauses === 1);
+  batcher.hurry();
+  await until('the next batch, in the pause', () => ends.length === 1);
+  t.same(batches, [1, 2], 'all that wait go with it');
+  const another = batcher.ask(4);
+  batcher.hurry();
+  ends.shift()?.();
+  await Promise.all([patient, hasty]);
+  await until('one without a pause before it', () => ends.length === 1);
+  ends.shift()?.();
+  await another;
+  batcher.hurry();
+  const last = batcher.ask(5);
+  for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
+  t.same(batches, [1, 2, 1], 'where nobody waits nothing is hurried: the next one pauses');
+  batcher.hurry();
+  await until('the last', () => ends.length === 1);
+  ends.shift()?.();
+  t.equal(await last, 5);
+});
+
 t.test('REPLAY-04: a question that comes while a statement is under way is answered by a later one', async (t) => {
   const ends: (() => void)[] = [];
   let head = 1;

@@ -210,6 +210,7 @@ t.test('DRAIN-09: no ticket is spent and no tenant loaded on a server that is dr
       tenants: {
         actors: new Map(),
         get: () => Promise.reject(new Error(`${++asked}`)),
+        hurry: () => undefined,
         changed: () => Promise.resolve(),
       },
     },

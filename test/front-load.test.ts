@@ -177,6 +177,7 @@ t.test('FAIR-13: devices whose tenant is being loaded, and sockets being opened,
       tenants: {
         actors: new Map(),
         get: () => new Promise((resolve) => void loads.push(() => resolve(actor))),
+        hurry: () => undefined,
         changed: () => Promise.resolve(),
       },
       tickets: {

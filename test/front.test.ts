@@ -132,6 +132,7 @@ t.test('PAIR-23 TOKEN-03: a device that only another instance knew is looked for
       tenants: {
         actors: new Map(),
         get: () => Promise.resolve(test.actor),
+        hurry: () => undefined,
         changed: () => {
           reads++;
           if (reads === 2) test.actor.admit(OTHER_DEVICE);
@@ -380,7 +381,7 @@ t.test('HTTP-14: a tenant that has to be loaded first', async (t) => {
   t.equal(actor.writes.length, 1);
   const missing = await frontOf(t, {
     services: {
-      tenants: { actors: new Map(), get: () => Promise.resolve(undefined), changed: () => Promise.resolve() },
+      tenants: { actors: new Map(), get: () => Promise.resolve(undefined), hurry: () => undefined, changed: () => Promise.resolve() },
     },
   });
   t.equal((await ask(missing.port, '/api/devices')).error['code'], 'tenant_not_found');

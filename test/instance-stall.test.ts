@@ -65,6 +65,7 @@ function stage() {
     },
     loader: {
       load,
+      hurry: () => undefined,
       reload: load,
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
       positions: (known) => {

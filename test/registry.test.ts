@@ -52,6 +52,7 @@ function registryOf(clock: TestClock, meanwhile: () => void = nothing, afterRead
         afterRead();
         return Promise.resolve(read);
       },
+      hurry: () => undefined,
       reload: (tenantId) => Promise.resolve(snapshotOf(log, tenantId)),
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
       positions: async (known) => {

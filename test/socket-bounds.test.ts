@@ -137,6 +137,7 @@ t.test('WS-30: those that wait to be let in count too: their connections hold de
       tenants: {
         actors: new Map(),
         get: () => new Promise((resolve) => void loads.push(() => resolve(undefined))),
+        hurry: () => undefined,
         changed: () => Promise.resolve(),
       },
     },

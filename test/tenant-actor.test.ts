@@ -38,6 +38,7 @@ class Setting {
   constructor(ports: { lanes?: CommitLanes; log?: ItemLog } = {}) {
     const directory: TenantLoader = {
       load: async (tenantId) => this.load(tenantId),
+      hurry: () => undefined,
       reload: async (tenantId) => this.load(tenantId),
       head: (tenantId) => Promise.resolve(this.log.summary(tenantId)),
       // As the database answers: what is not news is left out.

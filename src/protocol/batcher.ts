@@ -12,7 +12,7 @@ interface Waiting<K, R> {
 }
 
 interface BatcherOptions {
-  /** A pause after a batch of `answered` calls; undefined: none. */
+  /** A pause after a batch of `answered` calls, which `hurry` ends; undefined: none. */
   readonly pause?: (answered: number) => Promise<void> | undefined;
 }
 
@@ -27,6 +27,9 @@ export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmedia
 export class Batcher<K, R> {
   private waiting: Waiting<K, R>[] = [];
   private readonly working = new SingleFlight(() => this.work());
+  /** The calls that wait do not wait for the pause. */
+  private hurried = false;
+  private endPause: (() => void) | undefined;
 
   /** @param run answers each key of a batch (at most `max`), in order; a rejection rejects every call of the batch. */
   constructor(
@@ -44,17 +47,33 @@ export class Batcher<K, R> {
     });
   }
 
+  /** What waits is asked after the turn, or after the batch that is under way: no pause. */
+  hurry(): void {
+    if (this.waiting.length === 0) return;
+    this.hurried = true;
+    this.endPause?.();
+  }
+
   private async work(): Promise<void> {
     if (this.waiting.length > 0) await nextTurn();
     while (this.waiting.length > 0) {
       const batch = this.waiting.splice(0, this.max);
+      this.hurried = this.hurried && this.waiting.length > 0;
       await this.answer(batch);
       try {
-        await this.options.pause?.(batch.length);
+        await this.pause(batch.length);
       } catch (error) {
         for (const caller of this.waiting.splice(0)) caller.reject(error);
       }
     }
+    this.hurried = false;
+  }
+
+  private async pause(answered: number): Promise<void> {
+    const pause = this.options.pause?.(answered);
+    if (pause === undefined || this.hurried) return;
+    await Promise.race([pause, new Promise<void>((resolve) => (this.endPause = resolve))]);
+    this.endPause = undefined;
   }
 
   private async answer(batch: readonly Waiting<K, R>[]): Promise<void> {

@@ -181,6 +181,7 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
     tenants: {
       actors: new Map(loaded ? [[TENANT, test.actor]] : []),
       get: () => Promise.resolve(test.actor),
+      hurry: () => undefined,
       changed: nothing,
     },
     items: {

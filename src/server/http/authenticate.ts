@@ -47,6 +47,9 @@ export interface Caller {
   readonly device: DeviceState;
 }
 
+/** Of many sockets that come at once, the tenants are read together, in a moment. Somebody waits for a request's answer. */
+type Urgency = 'request' | 'socket';
+
 /** `Bearer`, a blank and a token. */
 const HEADER_MAX = 7 + TOKEN_TEXT_MAX;
 /** Cached callers of a tenant, a few hundred bytes each. */
@@ -111,13 +114,16 @@ export class Authenticator {
   }
 
   /** The tenant's actor, without a promise when it is loaded and current, which is the usual case. */
-  actorOf(tenantId: string): TenantActor | Promise<TenantActor> {
+  actorOf(tenantId: string, urgency: Urgency = 'request'): TenantActor | Promise<TenantActor> {
     const actor = this.options.tenants.actors.get(tenantId);
-    return actor?.isCurrent(this.options.clock.now()) === true ? actor : this.load(tenantId);
+    return actor?.isCurrent(this.options.clock.now()) === true ? actor : this.load(tenantId, urgency);
   }
 
-  private async load(tenantId: string): Promise<TenantActor> {
-    const actor = await this.options.tenants.get(tenantId);
+  private async load(tenantId: string, urgency: Urgency): Promise<TenantActor> {
+    const { tenants } = this.options;
+    const loading = tenants.get(tenantId);
+    if (urgency === 'request') tenants.hurry();
+    const actor = await loading;
     if (actor === undefined) throw new ServiceError('tenant_not_found');
     return actor;
   }
@@ -129,8 +135,8 @@ export class Authenticator {
   }
 
   /** The device that a token or ticket names. Throws `bad_token`, `device_revoked`. */
-  callerOf(claims: TokenClaims): Caller | Promise<Caller> {
-    const actor = this.actorOf(claims.tenantId);
+  callerOf(claims: TokenClaims, urgency?: Urgency): Caller | Promise<Caller> {
+    const actor = this.actorOf(claims.tenantId, urgency);
     if (actor instanceof Promise) return actor.then((loaded) => this.judge(loaded, claims) ?? this.refreshed(claims));
     return this.judge(actor, claims) ?? this.refreshed(claims);
   }

@@ -22,6 +22,8 @@ export interface Tenants {
   readonly actors: ReadonlyMap<string, TenantActor>;
   /** Loads the actor, or compares it with the database; undefined for an unknown tenant. Throws `unavailable`. */
   get(tenantId: string): Promise<TenantActor | undefined>;
+  /** The tenants that are being loaded do not wait for more of them. */
+  hurry(): void;
   /** Reads the tenant's devices from the database again. */
   changed(tenantId: string): Promise<void>;
 }

@@ -223,6 +223,10 @@ export class PostgresTenantLoader implements TenantLoader {
     return row === undefined || !('devices' in row) ? undefined : snapshotOf(row);
   }
 
+  hurry(): void {
+    this.arrivals.hurry();
+  }
+
   async reload(tenantId: string, known: number): Promise<TenantUpdate | undefined> {
     const row = await this.reloads.ask({ id: tenantId, known });
     return row === undefined ? undefined : updateOf(row);

@@ -31,6 +31,7 @@ export class PendingReads {
   ofLoader(loader: TenantLoader): TenantLoader {
     return {
       load: (tenantId) => this.counted(loader.load(tenantId)),
+      hurry: () => loader.hurry(),
       reload: (tenantId, known) => this.counted(loader.reload(tenantId, known)),
       head: (tenantId) => this.counted(loader.head(tenantId)),
       positions: (known) => this.counted(loader.positions(known)),

@@ -75,8 +75,10 @@ export interface StoredPosition {
 
 /** Reads tenants; concurrent calls are batched into one statement. */
 export interface TenantLoader {
-  /** The tenant, or undefined when there is none. */
+  /** The tenant, or undefined when there is none. In a reconnect storm the read waits a moment for more of them. */
   load(tenantId: string): Promise<TenantSnapshot | undefined>;
+  /** The loads asked for so far do not wait for more. */
+  hurry(): void;
   /**
    * The same for a reader who has the generation `known`: the views of bins that changed above it carry their
    * `itemCount`, for their frames.

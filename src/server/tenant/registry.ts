@@ -141,6 +141,11 @@ export class TenantRegistry {
     return this.loading.join(tenantId);
   }
 
+  /** The tenants that are being loaded do not wait for more of them. */
+  hurry(): void {
+    this.options.loader.hurry();
+  }
+
   private isCurrent(actor: Actor): boolean {
     return actor.isCurrent(this.options.clock.now());
   }
