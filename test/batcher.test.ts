@@ -70,7 +70,12 @@ t.test('who is in a hurry ends the pause, and skips the next one where a batch i
       await new Promise<void>((resolve) => ends.push(resolve));
       return keys;
     },
-    { pause: () => new Promise(() => void pauses++) },
+    {
+      pause: () => {
+        pauses++;
+        return new Promise(() => undefined);
+      },
+    },
   );
   const first = batcher.ask(1);
   await until('a batch', () => ends.length === 1);

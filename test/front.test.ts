@@ -381,7 +381,12 @@ t.test('HTTP-14: a tenant that has to be loaded first', async (t) => {
   t.equal(actor.writes.length, 1);
   const missing = await frontOf(t, {
     services: {
-      tenants: { actors: new Map(), get: () => Promise.resolve(undefined), hurry: () => undefined, changed: () => Promise.resolve() },
+      tenants: {
+        actors: new Map(),
+        get: () => Promise.resolve(undefined),
+        hurry: () => undefined,
+        changed: () => Promise.resolve(),
+      },
     },
   });
   t.equal((await ask(missing.port, '/api/devices')).error['code'], 'tenant_not_found');

@@ -72,8 +72,9 @@ export class DeviceSocket implements SocketPort, TimerEntry {
   readonly tokenEpoch: number;
   readonly shape: Shape;
   readonly actor: TenantActor;
-  readonly expiresAt: number;
-  /** Deadline of the `hello`; undefined after it, since a number too large for a small integer is a heap object. */
+  /** When the token expires, s, rounded down. Milliseconds would be too large for a small integer: a heap object. */
+  private readonly expiry: number;
+  /** Deadline of the `hello`, ms; undefined after it, for the same reason. */
   helloBy: number | undefined;
   /** Time of the last frame, ms since `Sockets` was made: a small integer for weeks, and so no heap object. */
   lastSeen = 0;
@@ -93,9 +94,14 @@ export class DeviceSocket implements SocketPort, TimerEntry {
     this.tokenEpoch = origin.tokenEpoch;
     this.shape = origin.shape;
     this.actor = origin.actor;
-    this.expiresAt = origin.expiresAt;
+    this.expiry = Math.floor(origin.expiresAt / 1_000);
     this.helloBy = now + HELLO_TIMEOUT_MS;
     this.room = origin.room;
+  }
+
+  /** When the token that it was opened with expires, ms. */
+  get expiresAt(): number {
+    return this.expiry * 1_000;
   }
 
   /** It neither reads nor sends any more. */

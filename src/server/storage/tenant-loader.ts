@@ -289,16 +289,22 @@ const NO_PAIRS: readonly PairRequest[] = [];
 const bytes = (hex: string): Uint8Array => Buffer.from(hex, 'hex');
 const bytesOrNull = (hex: string | null): Uint8Array | null => (hex === null ? null : bytes(hex));
 
+/** The text's own copy: a part of a string keeps the whole. */
+const ownText = (text: string): string => Buffer.from(text, 'latin1').toString('latin1');
+
 const summaryOf = (row: SummaryRow): Summary => ({
   version: row.head,
   itemCount: row.item_count,
   versionSum: row.version_sum,
 });
 
+/** The state of nearly all, once for all of them. */
+const ACTIVE = 'active';
+
 /** What both kinds of rows have. */
 const partsOf = (row: TenantRow) => ({
   tenantId: row.id,
-  state: row.state,
+  state: row.state === ACTIVE ? ACTIVE : row.state,
   generation: row.generation,
   summary: summaryOf(row),
   pairRequests: row.pairs?.map(pairOf) ?? NO_PAIRS,
@@ -312,7 +318,7 @@ function snapshotOf(row: LoadedRow): TenantSnapshot {
 
 function deviceStateOf(text: string): DeviceState {
   const [id = '', epoch, gone] = text.split(' ');
-  return { id, tokenEpoch: Number(epoch), revoked: gone !== undefined, keysPurged: gone !== 'unpurged' };
+  return { id: ownText(id), tokenEpoch: Number(epoch), revoked: gone !== undefined, keysPurged: gone !== 'unpurged' };
 }
 
 const updateOf = (row: ReloadedRow): TenantUpdate => ({

@@ -72,6 +72,11 @@ export interface ActorPorts {
   readonly meter?: Meter;
 }
 
+interface Reloading {
+  resolve(): void;
+  reject(error: unknown): void;
+}
+
 type Answer = Extract<Effect, { kind: 'stored' | 'refused' }>;
 
 export class Actor implements CommitSink {
@@ -80,8 +85,8 @@ export class Actor implements CommitSink {
   private running = false;
   private pending = 0;
   private retired = false;
-  /** Arrival time of the oldest change pushed by the current message; Infinity where it pushed none. */
-  private pushedSince = Infinity;
+  /** Arrival time of the oldest change pushed by the current message; undefined: it pushed none. */
+  private pushedSince: number | undefined;
   /** True while a lane reports a batch: replies wait until the pushes of every tenant are sent. */
   private telling = false;
   private owed: Answer[] | undefined;
@@ -89,7 +94,8 @@ export class Actor implements CommitSink {
   heldUp = false;
   /** A generation that was told at a time, ms, and is not read yet; the state is the database's of `asOf`. */
   private behind: { readonly generation: number; readonly at: number; readonly asOf: number } | undefined;
-  private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
+  /** Who waits for a reload; undefined: nobody, which is usual, and there are many actors. */
+  private reloads: Reloading[] | undefined;
   /** Where the bytes of this tenant's changes are to be put. */
   readonly arena: Arena;
   /** When a request or socket last came, ms: idle actors are dropped by the registry. */
@@ -273,7 +279,7 @@ export class Actor implements CommitSink {
    */
   reload(): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.reloads.push({ resolve, reject });
+      (this.reloads ??= []).push({ resolve, reject });
       // A read under way may have seen the older state.
       this.post({ kind: 'head_hint', head: 0, generation: Infinity });
     });
@@ -327,9 +333,9 @@ export class Actor implements CommitSink {
 
   /** Only pushes handed to sockets count. */
   private measure(): void {
-    if (this.pushedSince === Infinity) return;
+    if (this.pushedSince === undefined) return;
     this.ports.meter?.pushed(performance.now() - this.pushedSince);
-    this.pushedSince = Infinity;
+    this.pushedSince = undefined;
   }
 
   private apply(message: Message): Effect[] {
@@ -350,7 +356,7 @@ export class Actor implements CommitSink {
     const failure = error instanceof Error ? error : new Error(String(error));
     const { waiting } = this.tenant;
     this.tenant.waiting = [];
-    for (const waiter of this.reloads.splice(0)) waiter.reject(failure);
+    for (const waiter of this.takeReloads()) waiter.reject(failure);
     this.ports.onBroken(this);
     const waiters = new Set([...waitersOf(message), ...waiting]);
     return [...waiters].map((change) => ({ kind: 'refused', change, error: failure }));
@@ -419,7 +425,7 @@ export class Actor implements CommitSink {
   private send(session: Session, frames: readonly FrameBytes[], since = Infinity, phase?: Replaying): void {
     try {
       const waiting = session.port.send(frames);
-      if (since < this.pushedSince) this.pushedSince = since;
+      if (since < (this.pushedSince ?? Infinity)) this.pushedSince = since;
       // Frames outside of any replay (bins, devices) are few; a peer that lets them pile up does not read at all.
       if (phase === undefined && waiting > BACKLOG_BYTES) return session.port.close(CLOSE.overloaded, 'overloaded');
       const congested = waiting > HIGH_WATER_BYTES;
@@ -433,8 +439,7 @@ export class Actor implements CommitSink {
   }
 
   private load(): void {
-    const waiters = this.reloads;
-    this.reloads = [];
+    const waiters = this.takeReloads();
     const begun = this.ports.clock.now();
     this.ports.loader.reload(this.tenantId, this.tenant.generation).then(
       (snapshot) => {
@@ -447,7 +452,7 @@ export class Actor implements CommitSink {
       (error: unknown) => {
         this.post({ kind: 'snapshot-failed', error: error instanceof Error ? error : new Error(String(error)) });
         // Callers that queued a further reload fail too: that one was given up with this.
-        for (const waiter of [...waiters, ...this.reloads.splice(0)]) waiter.reject(error);
+        for (const waiter of [...waiters, ...this.takeReloads()]) waiter.reject(error);
         this.ports.onFault(error, this.tenantId);
       },
     );
@@ -457,7 +462,13 @@ export class Actor implements CommitSink {
   private vanish(): void {
     this.retire(CLOSE.expired, 'tenant gone');
     this.post({ kind: 'snapshot-failed', error: new ServiceError('tenant_not_found') });
-    for (const waiter of this.reloads.splice(0)) waiter.resolve();
+    for (const waiter of this.takeReloads()) waiter.resolve();
+  }
+
+  private takeReloads(): Reloading[] {
+    const { reloads = [] } = this;
+    this.reloads = undefined;
+    return reloads;
   }
 
   private readGap(since: number): void {

@@ -52,8 +52,8 @@ export class Session {
   phase: Phase = AWAITING;
   /** While live: every version up to this one is sent, or was never owed. */
   cursor = 0;
-  /** When the last `hello` was taken, ms; 0 before the first. */
-  helloAt = 0;
+  /** When the last `hello` was taken, the lower 32 bits of the ms: no heap object. Undefined before the first. */
+  helloAt: number | undefined;
 
   constructor(readonly port: SocketPort) {}
 
