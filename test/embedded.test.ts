@@ -110,7 +110,7 @@ root.test('CFG-03: a first start makes the cluster, a second one finds its data;
   const settings = await query(
     first.url,
     `SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes',
-     'data_checksums', 'server_encoding', 'listen_addresses', 'unix_socket_directories', 'max_connections') ORDER BY name`,
+     'data_checksums', 'server_encoding', 'listen_addresses', 'unix_socket_directories', 'max_connections', 'notify_buffers') ORDER BY name`,
   );
   t.strictSame(Object.fromEntries(settings.map(({ name, setting }) => [name, setting])), {
     data_checksums: 'on',
@@ -118,6 +118,7 @@ root.test('CFG-03: a first start makes the cluster, a second one finds its data;
     full_page_writes: 'on',
     listen_addresses: '127.0.0.1',
     max_connections: '60',
+    notify_buffers: '1024',
     server_encoding: 'UTF8',
     synchronous_commit: 'on',
     unix_socket_directories: '',

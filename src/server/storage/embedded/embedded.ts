@@ -68,6 +68,11 @@ const STARTS_MAX = 10;
  * of a killed postmaster are still ending.
  */
 const RACE_LOST = /already exists|is still in use|is empty|could not bind/;
+/**
+ * For the package's programs: those of older versions, which an upgrade starts, do not know it. Notifications that a lane
+ * sends in one moment are more than the default's 128 KB, and would be read from a file again (bench S8).
+ */
+const OWN_SETTINGS = { notify_buffers: '8MB' };
 const FAST_STOP_MS = 10_000;
 const QUICK_STOP_MS = 5_000;
 const BACKOFF_MS = [0, 100, 500, 1_000, 2_000, 5_000];
@@ -222,7 +227,9 @@ export class EmbeddedPostgres {
       }
       this.#options.onLog('info', 'that database has stopped; starting it');
     }
-    const launched = await launch(this.#cluster, only ?? (await freePort()), { ...this.#options.settings });
+    const { binaries, settings } = this.#options;
+    const own = binaries === undefined ? OWN_SETTINGS : {};
+    const launched = await launch(this.#cluster, only ?? (await freePort()), { ...own, ...settings });
     try {
       if (await this.#own(launched)) return;
     } catch (error) {
