@@ -62,6 +62,30 @@ t.test('DEV-16: a device is seen when it calls or opens a socket, and not when i
   t.equal(seen.length, 2);
 });
 
+t.test(
+  'ADMIT-10: a tenant is read at once for a device that asks, with others for sockets and for who has no token',
+  async (t) => {
+    let hurried = 0;
+    const { port, actor } = await frontOf(t, {
+      services: {
+        tenants: {
+          actors: new Map(),
+          get: () => Promise.resolve(actor),
+          hurry: () => {
+            hurried++;
+          },
+          changed: () => Promise.resolve(),
+        },
+      },
+    });
+    t.equal((await ask(port, '/api/devices')).status, 200);
+    t.equal(hurried, 1);
+    await socketOf(t, port);
+    t.equal((await ask(port, '/api/password/exists', { token: null })).status, 200);
+    t.equal(hurried, 1);
+  },
+);
+
 t.test('TOKEN-28: a token is proven once while nothing changes, a forged one each time', async (t) => {
   let looks = 0;
   const verifying = {

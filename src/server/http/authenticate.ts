@@ -47,8 +47,11 @@ export interface Caller {
   readonly device: DeviceState;
 }
 
-/** Of many sockets that come at once, the tenants are read together, in a moment. Somebody waits for a request's answer. */
-type Urgency = 'request' | 'socket';
+/**
+ * Whether a tenant that is not loaded is read at once, since a device waits for its answer, or together with others, in a
+ * moment: for sockets, of which many come at once, and for clients without a token, who could ask for any number of tenants.
+ */
+type Pace = 'at once' | 'together';
 
 /** `Bearer`, a blank and a token. */
 const HEADER_MAX = 7 + TOKEN_TEXT_MAX;
@@ -114,15 +117,15 @@ export class Authenticator {
   }
 
   /** The tenant's actor, without a promise when it is loaded and current, which is the usual case. */
-  actorOf(tenantId: string, urgency: Urgency = 'request'): TenantActor | Promise<TenantActor> {
+  actorOf(tenantId: string, pace: Pace = 'at once'): TenantActor | Promise<TenantActor> {
     const actor = this.options.tenants.actors.get(tenantId);
-    return actor?.isCurrent(this.options.clock.now()) === true ? actor : this.load(tenantId, urgency);
+    return actor?.isCurrent(this.options.clock.now()) === true ? actor : this.load(tenantId, pace);
   }
 
-  private async load(tenantId: string, urgency: Urgency): Promise<TenantActor> {
+  private async load(tenantId: string, pace: Pace): Promise<TenantActor> {
     const { tenants } = this.options;
     const loading = tenants.get(tenantId);
-    if (urgency === 'request') tenants.hurry();
+    if (pace === 'at once') tenants.hurry();
     const actor = await loading;
     if (actor === undefined) throw new ServiceError('tenant_not_found');
     return actor;
@@ -135,8 +138,8 @@ export class Authenticator {
   }
 
   /** The device that a token or ticket names. Throws `bad_token`, `device_revoked`. */
-  callerOf(claims: TokenClaims, urgency?: Urgency): Caller | Promise<Caller> {
-    const actor = this.actorOf(claims.tenantId, urgency);
+  callerOf(claims: TokenClaims, pace?: Pace): Caller | Promise<Caller> {
+    const actor = this.actorOf(claims.tenantId, pace);
     if (actor instanceof Promise) return actor.then((loaded) => this.judge(loaded, claims) ?? this.refreshed(claims));
     return this.judge(actor, claims) ?? this.refreshed(claims);
   }

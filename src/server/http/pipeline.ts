@@ -72,6 +72,42 @@ class Router<P> {
   }
 }
 
+/**
+ * Requests, in no order. No Set: where entries come and go, a Set makes a new table every few of them, and each table that it
+ * gave up refers to the next one. Once the first is in the old generation, no minor collection frees any of them, nor
+ * the requests that were in them (bench S3).
+ */
+class Waiting {
+  private readonly contexts: RequestContext[] = [];
+
+  get size(): number {
+    return this.contexts.length;
+  }
+
+  has(ctx: RequestContext): boolean {
+    return ctx.waitingAt >= 0;
+  }
+
+  add(ctx: RequestContext): void {
+    if (!this.has(ctx)) ctx.waitingAt = this.contexts.push(ctx) - 1;
+  }
+
+  delete(ctx: RequestContext): void {
+    if (!this.has(ctx)) return;
+    const last = this.contexts.pop();
+    if (last !== undefined && last !== ctx) {
+      this.contexts[ctx.waitingAt] = last;
+      last.waitingAt = ctx.waitingAt;
+    }
+    ctx.waitingAt = -1;
+  }
+
+  /** A copy: an answer takes its request out. */
+  all(): readonly RequestContext[] {
+    return [...this.contexts];
+  }
+}
+
 const NOTHING = Buffer.alloc(0);
 /** That a device was seen is noted at most this often, ms. */
 const SEEN_EVERY_MS = 60_000;
@@ -90,7 +126,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   private readonly now: () => number;
   private readonly reading: BodyOptions;
   /** Requests that wait for their admission or for their handler's answer. */
-  private readonly waiting = new Set<RequestContext>();
+  private readonly waiting = new Waiting();
   private whenIdle: (() => void)[] = [];
   private ending = false;
 
@@ -290,7 +326,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   }
 
   private async admitLimited(ctx: RequestContext, { state, limit }: Row<P>, address: string): Promise<void> {
-    if (state !== 'any') checkState((await this.authenticator.actorOf(ctx.tenantId)).state, state);
+    if (state !== 'any') checkState((await this.authenticator.actorOf(ctx.tenantId, 'together')).state, state);
     if (limit !== 'read' && limit !== 'write' && limit !== 'none') await this.app.addressLimits.take(limit, address);
   }
 
@@ -443,7 +479,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   beginEnd(): void {
     this.writer.closing = true;
     this.ending = true;
-    for (const ctx of this.waiting) this.giveUp(ctx);
+    for (const ctx of this.waiting.all()) this.giveUp(ctx);
   }
 
   /** Resolves when every request has its answer. */

@@ -83,6 +83,8 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   deviceId = '';
   address = '';
   owner = '';
+  /** Its index among the requests that wait (`Waiting`); -1: it is not one of them. */
+  waitingAt = -1;
   place: Holding | undefined;
   room: Holding | undefined;
   /** The token bucket of its device; undefined where the route or the configuration has no rate. */
@@ -117,7 +119,8 @@ export class RequestContext implements ChargedRequest, UploadRequest {
     readonly startedAt: number,
     private readonly hooks: RequestHooks,
   ) {
-    this.method = req.getCaseSensitiveMethod().toUpperCase();
+    const method = req.getCaseSensitiveMethod();
+    this.method = method === 'POST' || method === 'GET' ? method : method.toUpperCase();
     this.path = req.getUrl();
     // Undefined without a question mark, whatever the library's types say.
     const query = req.getQuery() ?? '';

@@ -130,7 +130,7 @@ export class Upgrader {
     if (ticket !== undefined) return this.byTicket(ctx, ticket);
     const claims = authenticator.claimsOf(given, ctx.tenantId);
     const known = authenticator.knownCallerOf(claims);
-    if (known === undefined) return this.byClaims(ctx, claims, () => authenticator.callerOf(claims, 'socket'));
+    if (known === undefined) return this.byClaims(ctx, claims, () => authenticator.callerOf(claims, 'together'));
     // Not charged as under way: this request is over before `handle` returns.
     ctx.claims = claims;
     ctx.owner = known.owner;
@@ -146,7 +146,7 @@ export class Upgrader {
     const claims: TokenClaims = { tenantId, deviceId, epoch, expiresAt };
     return this.byClaims(ctx, claims, async () => {
       if (!(await ticket.spend())) throw bad();
-      return this.parts.pipeline.authenticator.callerOf(claims, 'socket');
+      return this.parts.pipeline.authenticator.callerOf(claims, 'together');
     });
   }
 

@@ -192,7 +192,8 @@ class Lane {
     const batch: Change[] = [];
     const left: Change[] = [];
     const taken = new Set<string>();
-    const tenants = new Map<string, boolean>();
+    // Only where some change has to be its tenant's only one; else nothing is looked up in it.
+    const tenants = this.queue.some(({ alone }) => alone) ? new Map<string, boolean>() : undefined;
     let bytes = 0;
     let at = 0;
     for (; at < this.queue.length && batch.length < most; at++) {
@@ -201,18 +202,19 @@ class Lane {
       const size = changeBytes(change);
       if (batch.length > 0 && bytes + size > BATCH_BYTES) break;
       const { tenantId, id, blobRef } = change;
+      const shares = tenants?.get(tenantId);
+      const apart = shares === false || (change.alone && shares !== undefined);
       const item = tenantId + id;
-      const blob = blobRef === null ? item : tenantId + blobRef;
-      const shares = tenants.get(tenantId);
-      if (taken.has(item) || taken.has(blob) || shares === false || (change.alone && shares !== undefined)) {
+      const blob = blobRef === null ? undefined : tenantId + blobRef;
+      const waits = apart || taken.has(item) || (blob !== undefined && taken.has(blob));
+      // Of one that waits too: a later change of the same item must not overtake it.
+      taken.add(item);
+      if (blob !== undefined) taken.add(blob);
+      if (waits) {
         left.push(change);
-        // A later change of the same item must not overtake this one.
-        taken.add(item).add(blob);
         continue;
       }
-      taken.add(item);
-      if (blobRef !== null) taken.add(blob);
-      tenants.set(tenantId, !change.alone);
+      tenants?.set(tenantId, !change.alone);
       bytes += size;
       batch.push(change);
     }
