@@ -27,7 +27,7 @@ export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmedia
 export class Batcher<K, R> {
   private waiting: Waiting<K, R>[] = [];
   private readonly working = new SingleFlight(() => this.work());
-  /** The calls that wait do not wait for the pause. */
+  /** The next batch does not wait for the pause. */
   private hurried = false;
   private endPause: (() => void) | undefined;
 
@@ -47,9 +47,8 @@ export class Batcher<K, R> {
     });
   }
 
-  /** What waits is asked after the turn, or after the batch that is under way: no pause. */
+  /** What waits, and what is about to be asked, goes with the next batch, and that begins without a pause. */
   hurry(): void {
-    if (this.waiting.length === 0) return;
     this.hurried = true;
     this.endPause?.();
   }
@@ -58,7 +57,7 @@ export class Batcher<K, R> {
     if (this.waiting.length > 0) await nextTurn();
     while (this.waiting.length > 0) {
       const batch = this.waiting.splice(0, this.max);
-      this.hurried = this.hurried && this.waiting.length > 0;
+      this.hurried = false;
       await this.answer(batch);
       try {
         await this.pause(batch.length);
@@ -66,12 +65,11 @@ export class Batcher<K, R> {
         for (const caller of this.waiting.splice(0)) caller.reject(error);
       }
     }
-    this.hurried = false;
   }
 
   private async pause(answered: number): Promise<void> {
-    const pause = this.options.pause?.(answered);
-    if (pause === undefined || this.hurried) return;
+    const pause = this.hurried ? undefined : this.options.pause?.(answered);
+    if (pause === undefined) return;
     await Promise.race([pause, new Promise<void>((resolve) => (this.endPause = resolve))]);
     this.endPause = undefined;
   }

@@ -125,7 +125,7 @@ export class Authenticator {
   private async load(tenantId: string, pace: Pace): Promise<TenantActor> {
     const { tenants } = this.options;
     const loading = tenants.get(tenantId);
-    if (pace === 'at once') tenants.hurry();
+    if (pace === 'at once' && !tenants.actors.has(tenantId)) tenants.hurry();
     const actor = await loading;
     if (actor === undefined) throw new ServiceError('tenant_not_found');
     return actor;
@@ -140,8 +140,9 @@ export class Authenticator {
   /** The device that a token or ticket names. Throws `bad_token`, `device_revoked`. */
   callerOf(claims: TokenClaims, pace?: Pace): Caller | Promise<Caller> {
     const actor = this.actorOf(claims.tenantId, pace);
-    if (actor instanceof Promise) return actor.then((loaded) => this.judge(loaded, claims) ?? this.refreshed(claims));
-    return this.judge(actor, claims) ?? this.refreshed(claims);
+    if (actor instanceof Promise)
+      return actor.then((loaded) => this.judge(loaded, claims) ?? this.refreshed(claims, pace));
+    return this.judge(actor, claims) ?? this.refreshed(claims, pace);
   }
 
   /** Undefined when the token is newer than what the actor knows: another instance may be ahead of it. */
@@ -152,9 +153,9 @@ export class Authenticator {
     return { owner: ownerOf(claims), claims, actor, device };
   }
 
-  private async refreshed(claims: TokenClaims): Promise<Caller> {
+  private async refreshed(claims: TokenClaims, pace?: Pace): Promise<Caller> {
     await this.refresh(claims.tenantId);
-    const caller = this.judge(await this.actorOf(claims.tenantId), claims);
+    const caller = this.judge(await this.actorOf(claims.tenantId, pace), claims);
     if (caller === undefined) throw new ServiceError('bad_token');
     return caller;
   }

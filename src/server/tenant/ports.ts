@@ -77,7 +77,7 @@ export interface StoredPosition {
 export interface TenantLoader {
   /** The tenant, or undefined when there is none. In a reconnect storm the read waits a moment for more of them. */
   load(tenantId: string): Promise<TenantSnapshot | undefined>;
-  /** The loads asked for so far do not wait for more. */
+  /** The loads that are asked for do not wait for more. */
   hurry(): void;
   /**
    * The same for a reader who has the generation `known`: the views of bins that changed above it carry their

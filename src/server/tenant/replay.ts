@@ -29,7 +29,7 @@ export function onHello(state: TenantState, hello: Hello): Effect[] {
   const { session } = hello;
   const { now } = state;
   if (session.phase.kind === 'closed') return [];
-  if (session.helloAt !== undefined && ((now - session.helloAt) | 0) < HELLO_INTERVAL_MS) return refuseHello(session);
+  if (session.helloAt !== undefined && (now - session.helloAt) >>> 0 < HELLO_INTERVAL_MS) return refuseHello(session);
   session.helloAt = now | 0;
   const rewound = hello.epoch !== null && hello.epoch !== state.epoch;
   const phase = startReplay(session, rewound ? 0 : hello.since, hello.acks);
