@@ -100,6 +100,8 @@ export async function addDevice(logs: PostgresLogs, tenantId: string, n: number)
 export class Ears implements SocketPort {
   readonly shape: Shape = 'a';
   readonly versions: number[] = [];
+  /** Of the frames that brought them. */
+  bytes = 0;
   closedWith: number | undefined;
   caughtUp: number | undefined;
   session: Session | undefined;
@@ -114,7 +116,10 @@ export class Ears implements SocketPort {
     for (const text of frames) {
       const frame = JSON.parse(text) as { type: string; version?: number };
       if (frame.type === 'caught_up') this.caughtUp = frame.version;
-      else if (frame.version !== undefined) this.versions.push(frame.version);
+      else if (frame.version !== undefined) {
+        this.versions.push(frame.version);
+        this.bytes += text.length;
+      }
     }
     this.wake();
     return 0;

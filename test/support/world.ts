@@ -8,7 +8,7 @@ import { HIGH_WATER_BYTES } from '../../src/server/tenant/actor.js';
 import type { Change } from '../../src/server/tenant/change.js';
 import type { Effect, Message } from '../../src/server/tenant/messages.js';
 import type { BinChange, PairRequest, TenantUpdate } from '../../src/server/tenant/ports.js';
-import { FrameRing } from '../../src/server/tenant/deliver.js';
+import { FrameRing, NOWHERE } from '../../src/server/tenant/deliver.js';
 import type { Session } from '../../src/server/tenant/session.js';
 import { initialState, type TenantState } from '../../src/server/tenant/state.js';
 import { admit, step } from '../../src/server/tenant/step.js';
@@ -115,7 +115,8 @@ export class World {
   /** Other tenants' changes take the place of whatever memory holds, or of nothing yet. */
   crowdOut(): void {
     const frame = Buffer.alloc(1_000_000);
-    for (let bytes = 0; bytes <= RING_BYTES; bytes += frame.length) this.ring.add(frame);
+    for (let bytes = 0; bytes <= RING_BYTES; bytes += frame.length)
+      this.ring.add(frame, { id: '', version: 0, changedBy: null, floor: 0, before: NOWHERE });
   }
 
   get head(): number {

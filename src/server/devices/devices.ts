@@ -40,7 +40,7 @@ const known = (device: DeviceRecord): KnownDevice<Uint8Array> => ({
 });
 
 /** Sightings that wait, by columns: as objects they would take three times the memory (bench S5). */
-class Waiting {
+class WaitingSightings {
   private readonly tenants: string[] = [];
   private readonly devices: string[] = [];
   private readonly times: number[] = [];
@@ -69,7 +69,7 @@ class Waiting {
 
 /** The devices of all tenants. */
 export class Devices {
-  private readonly pending = new Waiting();
+  private readonly pending = new WaitingSightings();
   /** How many of them the next write takes; Infinity: all. */
   private due = 0;
   private closed = false;

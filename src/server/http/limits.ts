@@ -79,6 +79,25 @@ export function refusalOf(verdict: 'share' | 'bound', what: string): ServiceErro
   return new ServiceError('rate_limited', `your share of the server is in use: ${what}`, undefined, 1);
 }
 
+/** So many entries have to go before the table is made anew, and at least as many as are left. */
+const RENEW_MIN = 64;
+
+/**
+ * A map whose entries come and go with the requests. A table that V8 has replaced goes on referring to the next one: once
+ * one of them is old, each later one survives minor collections, with the requests it had, until the next major one
+ * (bench S3). So the whole Map is replaced before that chain is long.
+ */
+class TransientMap<V> {
+  map = new Map<string, V>();
+  private gone = 0;
+
+  delete(key: string): void {
+    if (!this.map.delete(key) || ++this.gone < Math.max(RENEW_MIN, this.map.size)) return;
+    this.gone = 0;
+    this.map = new Map(this.map);
+  }
+}
+
 /** The account of one resource. Holders are forgotten when they hold nothing. */
 export class FairBudget {
   /** The sum of all holdings. */
@@ -87,8 +106,8 @@ export class FairBudget {
   private readonly clock: Clock;
   private readonly groupShare: number;
   private readonly ownerShare: number;
-  private readonly groups = new Map<string, Group>();
-  private readonly holders = new Map<string, Holder>();
+  private readonly groups = new TransientMap<Group>();
+  private readonly holders = new TransientMap<Holder>();
   /** By owner: owners are served round robin. */
   private readonly queue = new Map<string, Waiter[]>();
   private admitting = false;
@@ -102,7 +121,7 @@ export class FairBudget {
 
   /** Owners that hold something. */
   get size(): number {
-    return this.holders.size;
+    return this.holders.map.size;
   }
 
   /** Number of waiting reservations. */
@@ -175,9 +194,9 @@ export class FairBudget {
 
   private blockedBy({ group, owner }: Holding, more: number): Verdict {
     // An owner that holds nothing is admitted once, however small its share is.
-    const holder = this.holders.get(owner);
+    const holder = this.holders.map.get(owner);
     if (holder !== undefined && holder.held + more > this.ownerShare) return 'share';
-    const held = this.groups.get(group)?.held ?? 0;
+    const held = this.groups.map.get(group)?.held ?? 0;
     if (held > 0 && held + more > this.groupShare) return 'share';
     return this.held === 0 || this.held + more <= this.bound ? 'held' : 'bound';
   }
@@ -191,12 +210,12 @@ export class FairBudget {
   }
 
   private enter(holding: Holding): Holder {
-    let holder = this.holders.get(holding.owner);
+    let holder = this.holders.map.get(holding.owner);
     if (holder === undefined) {
-      let group = this.groups.get(holding.group);
-      if (group === undefined) this.groups.set(holding.group, (group = { name: holding.group, held: 0, count: 0 }));
+      let group = this.groups.map.get(holding.group);
+      if (group === undefined) this.groups.map.set(holding.group, (group = { name: holding.group, held: 0, count: 0 }));
       holder = { owner: holding.owner, group, held: 0, first: undefined, last: undefined };
-      this.holders.set(holding.owner, holder);
+      this.holders.map.set(holding.owner, holder);
     }
     holder.group.count++;
     holding.movedAt = this.clock.now();
@@ -232,14 +251,14 @@ export class FairBudget {
   /** Makes room within a share. Only holdings without progress are evicted, those of the owner first. */
   private replaceOwn(holding: Holding, more: number): void {
     const still = this.clock.now() - STILL_MS;
-    const own = this.holders.get(holding.owner);
+    const own = this.holders.map.get(holding.owner);
     if (own !== undefined) {
       this.cutWhile(own, (old) => {
         return old !== holding && old.movedAt <= still && own.held + more > this.ownerShare;
       });
       if (own.held > 0 && own.held + more > this.ownerShare) return;
     }
-    const group = this.groups.get(holding.group);
+    const group = this.groups.map.get(holding.group);
     if (group === undefined) return;
     for (const holder of this.holdersOf(group)) {
       this.cutWhile(holder, (old) => {
@@ -255,10 +274,10 @@ export class FairBudget {
    */
   private makeRoom(holding: Holding, more: number): void {
     const enough = (): boolean => this.held + more <= this.bound - Math.floor(this.bound / SLACK_PARTS);
-    const after = (this.groups.get(holding.group)?.held ?? 0) + more;
+    const after = (this.groups.map.get(holding.group)?.held ?? 0) + more;
     const still = this.clock.now() - STILL_MS;
     for (const movedBefore of [still, Infinity]) {
-      const larger = [...this.groups.values()].filter(({ name, held }) => name !== holding.group && held >= after);
+      const larger = [...this.groups.map.values()].filter(({ name, held }) => name !== holding.group && held >= after);
       for (const group of larger.sort((one, other) => other.held - one.held)) {
         if (this.held + more <= this.bound) return;
         const half = group.held / 2;
@@ -272,7 +291,7 @@ export class FairBudget {
   /** The largest first. */
   private holdersOf(group: Group): Holder[] {
     const found: Holder[] = [];
-    for (const holder of this.holders.values()) if (holder.group === group) found.push(holder);
+    for (const holder of this.holders.map.values()) if (holder.group === group) found.push(holder);
     return found.sort((one, other) => other.held - one.held);
   }
 
@@ -459,16 +478,23 @@ export class RequestBudgets {
   }
 }
 
-/** The token bucket of a device. */
+/** The token bucket of a device. Integers, which lie in the object itself: with fractions it would take twice the memory. */
 export interface Bucket {
+  /** Thousandths of a request. */
   reads: number;
   writes: number;
   /** Bytes. Below 0 after a body whose length was not declared. */
   bodies: number;
   replies: number;
-  /** When it was last filled, ms. */
+  /** When it was last filled, ms, as 32 bits. */
   at: number;
 }
+
+/** Of a request. */
+const PARTS = 1_000;
+
+/** A count after so much was filled in, up to its bound; rounded down. */
+const filled = (count: number, more: number, bound: number): number => Math.min(bound, count + more) | 0;
 
 /**
  * A bucket is full again after this long without use: it holds one second of requests and two of bytes, and the debt of
@@ -505,8 +531,8 @@ export class DeviceRates {
     const rate = this.rates[kind];
     if (rate === 0) return undefined;
     const bucket = this.bucket(device, this.clock.now());
-    const tokens = kind === 'read' ? bucket.reads : bucket.writes;
-    if (tokens < 1) throw limited(`at most ${rate} ${kind}s per second and device`, (1 - tokens) / rate);
+    const parts = kind === 'read' ? bucket.reads : bucket.writes;
+    if (parts < PARTS) throw limited(`at most ${rate} ${kind}s per second and device`, (PARTS - parts) / PARTS / rate);
     // A body larger than the bucket is refused by its size, not here.
     const body = Math.min(bodyBytes, BODY_BYTES_BURST);
     if (body > 0 && bucket.bodies < body) {
@@ -517,8 +543,8 @@ export class DeviceRates {
       const seconds = (1 - bucket.replies) / REPLY_BYTES_PER_S;
       throw limited(`at most ${REPLY_BYTES_PER_S} bytes of replies per second and device`, seconds);
     }
-    if (kind === 'read') bucket.reads = tokens - 1;
-    else bucket.writes = tokens - 1;
+    if (kind === 'read') bucket.reads = parts - PARTS;
+    else bucket.writes = parts - PARTS;
     bucket.bodies -= body;
     return bucket;
   }
@@ -546,18 +572,19 @@ export class DeviceRates {
       bucket = this.previous.get(device) ?? this.full(now);
       this.current.set(device, bucket);
     }
-    const seconds = Math.max(0, now - bucket.at) / 1_000;
-    bucket.at = now;
-    bucket.reads = Math.min(this.rates.read, bucket.reads + seconds * this.rates.read);
-    bucket.writes = Math.min(this.rates.write, bucket.writes + seconds * this.rates.write);
-    bucket.bodies = Math.min(BODY_BYTES_BURST, bucket.bodies + seconds * BODY_BYTES_PER_S);
-    bucket.replies = Math.min(REPLY_BYTES_BURST, bucket.replies + seconds * REPLY_BYTES_PER_S);
+    const passed = Math.max(0, ((now | 0) - bucket.at) | 0);
+    const { read, write } = this.rates;
+    bucket.at = now | 0;
+    bucket.reads = filled(bucket.reads, passed * read, PARTS * read);
+    bucket.writes = filled(bucket.writes, passed * write, PARTS * write);
+    bucket.bodies = filled(bucket.bodies, (passed * BODY_BYTES_PER_S) / 1_000, BODY_BYTES_BURST);
+    bucket.replies = filled(bucket.replies, (passed * REPLY_BYTES_PER_S) / 1_000, REPLY_BYTES_BURST);
     return bucket;
   }
 
   private full(now: number): Bucket {
-    const { read, write } = this.rates;
-    return { reads: read, writes: write, bodies: BODY_BYTES_BURST, replies: REPLY_BYTES_BURST, at: now };
+    const [reads, writes] = [PARTS * this.rates.read, PARTS * this.rates.write];
+    return { reads, writes, bodies: BODY_BYTES_BURST, replies: REPLY_BYTES_BURST, at: now | 0 };
   }
 }
 

@@ -77,7 +77,7 @@ class Router<P> {
  * gave up refers to the next one. Once the first is in the old generation, no minor collection frees any of them, nor
  * the requests that were in them (bench S3).
  */
-class Waiting {
+class WaitingRequests {
   private readonly contexts: RequestContext[] = [];
 
   get size(): number {
@@ -126,7 +126,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   private readonly now: () => number;
   private readonly reading: BodyOptions;
   /** Requests that wait for their admission or for their handler's answer. */
-  private readonly waiting = new Waiting();
+  private readonly waiting = new WaitingRequests();
   private whenIdle: (() => void)[] = [];
   private ending = false;
 

@@ -83,7 +83,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   deviceId = '';
   address = '';
   owner = '';
-  /** Its index among the requests that wait (`Waiting`); -1: it is not one of them. */
+  /** Its index among the requests that wait (`WaitingRequests`); -1: it is not one of them. */
   waitingAt = -1;
   place: Holding | undefined;
   room: Holding | undefined;

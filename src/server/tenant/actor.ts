@@ -151,12 +151,6 @@ export class Actor implements CommitSink {
     return this.tenant.sessions.size;
   }
 
-  /** Bytes of changes kept for short absences. */
-  get recentBytes(): number {
-    const { a, b } = this.tenant.recent;
-    return a.bytes + (b?.bytes ?? 0);
-  }
-
   /** True where dropping the actor now costs time only. */
   get idle(): boolean {
     return this.pending === 0 && this.tenant.sessions.size === 0;
@@ -458,7 +452,7 @@ export class Actor implements CommitSink {
     );
   }
 
-  /** The tenant was deleted: its sockets close and pending reloads reject. */
+  /** The tenant was deleted: its sockets close, changes that wait for a reload are refused, and who waits for one goes on. */
   private vanish(): void {
     this.retire(CLOSE.expired, 'tenant gone');
     this.post({ kind: 'snapshot-failed', error: new ServiceError('tenant_not_found') });

@@ -3,12 +3,13 @@
  * pass it; what was delivered before is dropped, and a gap is read before anything past it.
  *
  * The frames of each tenant's last changes are kept after they were pushed, so that replays after a short absence do
- * not reach the database: as bytes, in a few large buffers shared by all tenants of a process. As strings they would be
- * most of the garbage collector's work: each survives a collection or two and then dies (bench S1).
+ * not reach the database: as bytes, in a few large buffers that all tenants of a process share, each behind what a replay
+ * has to know of it. So a frame that is kept is no object and no string. Those survive a collection or two and then die,
+ * which made most of the garbage collector's work (bench S1, S3).
  */
 import type { AckFrame, Piece } from '../../protocol/frames.js';
 import type { Summary } from '../../protocol/item.js';
-import { type ItemRow, asIs, frameBytes, JsonWriter } from './codec.js';
+import { type ItemRow, asIs, frameBytes, JsonWriter, putAscii } from './codec.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import type { Live, Replaying, Session } from './session.js';
@@ -19,12 +20,35 @@ export type FramePosition = number;
 
 const SEGMENT_BYTES = 1024 * 1024;
 /** Position of a frame that is not held. */
-const NOWHERE: FramePosition = -1;
+export const NOWHERE: FramePosition = -1;
+
+// What stands before a frame, from its position; id and device follow, then the frame.
+const VERSION_AT = 0;
+const FLOOR_AT = 8;
+const BEFORE_AT = 16;
+const LENGTH_AT = 24;
+const SUPERSEDED_AT = 28;
+const ID_LENGTH_AT = 29;
+const DEVICE_LENGTH_AT = 30;
+const HEAD_BYTES = 32;
+
+/** What is kept of a change beside its frame. */
+export interface FrameHead extends Pick<ItemRow, 'id' | 'version' | 'changedBy'> {
+  /** The tenant's changes above this version and up to `version` are this one, or were superseded before it. */
+  readonly floor: number;
+  /** The tenant's frame before it, or `NOWHERE`. */
+  readonly before: FramePosition;
+}
+
+interface Segment {
+  readonly bytes: Buffer;
+  readonly view: DataView;
+}
 
 /** Frames in order of arrival; when full, the oldest are evicted a segment at a time. */
 export class FrameRing {
   /** The newest last. */
-  private readonly segments: Buffer[] = [];
+  private readonly segments: Segment[] = [];
   /** The number of the oldest segment. */
   private first = 0;
   private used = SEGMENT_BYTES;
@@ -40,179 +64,209 @@ export class FrameRing {
     return this.segments.length * SEGMENT_BYTES;
   }
 
-  /** Keeps a frame. One that is larger than a segment is evicted at once. */
-  add(frame: Uint8Array): FramePosition {
-    if (frame.length > SEGMENT_BYTES) return NOWHERE;
-    if (this.used + frame.length > SEGMENT_BYTES) this.begin();
+  /** Keeps a frame; `NOWHERE` for one that is larger than a segment. */
+  add(frame: Uint8Array, { id, version, changedBy, floor, before }: FrameHead): FramePosition {
+    const device = changedBy ?? '';
+    const size = HEAD_BYTES + id.length + device.length + frame.length;
+    if (size > SEGMENT_BYTES) return NOWHERE;
+    if (this.used + size > SEGMENT_BYTES) this.begin();
+    const { bytes, view } = this.segmentOf(this.segments.length - 1);
     const at = this.used;
-    this.used += frame.length;
-    this.segments.at(-1)?.set(frame, at);
+    this.used += size;
+    view.setFloat64(at + VERSION_AT, version);
+    view.setFloat64(at + FLOOR_AT, floor);
+    view.setFloat64(at + BEFORE_AT, before);
+    view.setUint32(at + LENGTH_AT, frame.length);
+    bytes[at + SUPERSEDED_AT] = 0;
+    bytes[at + ID_LENGTH_AT] = id.length;
+    bytes[at + DEVICE_LENGTH_AT] = device.length;
+    bytes.set(frame, putAscii(bytes, putAscii(bytes, at + HEAD_BYTES, id), device));
     return (this.first + this.segments.length - 1) * SEGMENT_BYTES + at;
   }
 
-  /** Whether the frame is still held. */
+  /** Whether the frame is still held. Everything below is asked of such ones only. */
   has(place: FramePosition): boolean {
     return Math.floor(place / SEGMENT_BYTES) >= this.first;
   }
 
-  /** The bytes of a frame that is held: a view, valid until the next `add`. */
-  view(place: FramePosition, length: number): Buffer {
-    const segment = this.segments[Math.floor(place / SEGMENT_BYTES) - this.first];
-    if (segment === undefined) throw new Error('the frame is not in the ring any more');
+  versionOf(place: FramePosition): number {
+    return this.viewOf(place).getFloat64((place % SEGMENT_BYTES) + VERSION_AT);
+  }
+
+  /** See `FrameHead`. */
+  floorOf(place: FramePosition): number {
+    return this.viewOf(place).getFloat64((place % SEGMENT_BYTES) + FLOOR_AT);
+  }
+
+  /** See `FrameHead`. */
+  beforeOf(place: FramePosition): FramePosition {
+    return this.viewOf(place).getFloat64((place % SEGMENT_BYTES) + BEFORE_AT);
+  }
+
+  /** Of the frame alone. */
+  lengthOf(place: FramePosition): number {
+    return this.viewOf(place).getUint32((place % SEGMENT_BYTES) + LENGTH_AT);
+  }
+
+  idOf(place: FramePosition): string {
+    const { bytes } = this.at(place);
+    const from = (place % SEGMENT_BYTES) + HEAD_BYTES;
+    return bytes.toString('latin1', from, from + (bytes[from - HEAD_BYTES + ID_LENGTH_AT] ?? 0));
+  }
+
+  /** The device whose change it was; '' where that is not known. */
+  deviceOf(place: FramePosition): string {
+    const { bytes } = this.at(place);
     const at = place % SEGMENT_BYTES;
-    return segment.subarray(at, at + length);
+    const from = at + HEAD_BYTES + (bytes[at + ID_LENGTH_AT] ?? 0);
+    return bytes.toString('latin1', from, from + (bytes[at + DEVICE_LENGTH_AT] ?? 0));
+  }
+
+  /** A later frame of the same item is held. */
+  isSuperseded(place: FramePosition): boolean {
+    return this.at(place).bytes[(place % SEGMENT_BYTES) + SUPERSEDED_AT] === 1;
+  }
+
+  supersede(place: FramePosition): void {
+    this.at(place).bytes[(place % SEGMENT_BYTES) + SUPERSEDED_AT] = 1;
+  }
+
+  /** The bytes of the frame: a view, valid until the next `add`. */
+  view(place: FramePosition): Buffer {
+    const { bytes } = this.at(place);
+    const at = place % SEGMENT_BYTES;
+    const from = at + HEAD_BYTES + (bytes[at + ID_LENGTH_AT] ?? 0) + (bytes[at + DEVICE_LENGTH_AT] ?? 0);
+    return bytes.subarray(from, from + this.lengthOf(place));
+  }
+
+  private at(place: FramePosition): Segment {
+    return this.segmentOf(Math.floor(place / SEGMENT_BYTES) - this.first);
+  }
+
+  private viewOf(place: FramePosition): DataView {
+    return this.at(place).view;
+  }
+
+  private segmentOf(index: number): Segment {
+    const segment = this.segments[index];
+    if (segment === undefined) throw new Error('the frame is not in the ring any more');
+    return segment;
   }
 
   private begin(): void {
-    let again: Buffer | undefined;
+    let again: Segment | undefined;
     while (this.segments.length > 0 && (this.segments.length + 1) * SEGMENT_BYTES > this.bytesMax) {
       again = this.segments.shift();
       this.first++;
     }
-    this.segments.push(again ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES));
+    this.segments.push(again ?? newSegment());
     this.used = 0;
   }
 }
 
-/** Bounds per tenant and shape; the ring has one over all tenants of the process. */
+function newSegment(): Segment {
+  const bytes = Buffer.allocUnsafeSlow(SEGMENT_BYTES);
+  return { bytes, view: new DataView(bytes.buffer) };
+}
+
+/** What one session gets from memory at most; the ring has a bound over all tenants of the process. */
 export const RECENT_ROWS = 256;
 export const RECENT_BYTES = 256 * 1024;
 
 /** Where a frame is written before the ring has it. */
 const written = new JsonWriter();
 
-/** A change as it is pushed to sockets. */
-export interface Frame {
-  readonly id: string;
-  readonly version: number;
-  /** Whose change it was. */
-  readonly changedBy: string | null;
-  /** When its request came to this instance, ms of `performance.now()`; Infinity where it was made elsewhere. */
-  readonly since: number;
-  readonly place: FramePosition;
-  readonly length: number;
-  /** A later frame of the same item is held; computed by the first replay after it was added. */
-  superseded: boolean;
-}
-
 /**
- * Holds every change above `floor` up to the delivered version. A version that is missing in between was
- * superseded before it could be read, so a session at or above the floor can be served from here alone.
+ * The last changes of a tenant in one shape: those up to the delivered version that the ring still holds. A version
+ * that is missing in between was superseded before it could be read.
  */
 export class RecentFrames {
-  private frames: Frame[] = [];
-  private held = 0;
-  /** The version up to which it is known which frames are superseded. */
+  private newest = NOWHERE;
+  /** The version up to which it is marked which frames are superseded. */
   private judged = 0;
 
   constructor(
     private readonly shape: Shape,
-    private floor: number,
-    private readonly ring: FrameRing,
+    /** The newest frame's version, or what `forget` was told. */
+    private head: number,
+    readonly ring: FrameRing,
   ) {}
-
-  /** Bytes of frames that are held. */
-  get bytes(): number {
-    this.dropLost();
-    return this.held;
-  }
 
   /** True when everything above this cursor is here. */
   covers(cursor: number): boolean {
-    this.dropLost();
-    return cursor >= this.floor;
+    return this.collect(cursor) <= cursor;
   }
 
-  /** Adds delivered changes in version order. They stay, whatever the bounds, until `trim`. */
-  add(rows: readonly ItemRow[]): readonly Frame[] {
-    return rows.map((row) => {
-      written.restart();
-      const frame = frameBytes(written, this.shape, row);
-      const { id, version, changedBy, since } = row;
-      const { length } = frame;
-      const kept = { id, version, changedBy, since, place: this.ring.add(frame), length, superseded: false };
-      this.held += length;
-      this.frames.push(kept);
-      return kept;
-    });
-  }
-
-  /** Drops the oldest beyond the bounds. */
-  trim(): void {
-    let drop = 0;
-    for (let left = this.held; this.frames.length - drop > RECENT_ROWS || left > RECENT_BYTES; drop++)
-      left -= this.frames[drop]?.length ?? left;
-    this.drop(drop);
+  /** Adds a delivered change; they come in version order. */
+  add(row: ItemRow): FramePosition {
+    const { id, version, changedBy } = row;
+    written.restart();
+    const frame = frameBytes(written, this.shape, row);
+    this.newest = this.ring.add(frame, { id, version, changedBy, floor: this.head, before: this.newest });
+    this.head = version;
+    return this.newest;
   }
 
   /** Changes above the cursor in version order, each item once in its latest state (WS-15). */
-  above(cursor: number): Frame[] {
-    this.dropLost();
+  above(cursor: number): FramePosition[] {
     this.judge();
-    const { frames } = this;
-    let from = frames.length;
-    while (from > 0 && (frames[from - 1]?.version ?? 0) > cursor) from--;
-    const latest: Frame[] = [];
-    for (; from < frames.length; from++) {
-      const frame = frames[from];
-      if (frame?.superseded === false) latest.push(frame);
-    }
-    return latest;
+    const places: FramePosition[] = [];
+    this.collect(cursor, places);
+    return places.filter((place) => !this.ring.isSuperseded(place)).reverse();
   }
 
-  /** Marks superseded frames; computed once until the next frame is added. */
-  private judge(): void {
-    const newest = this.frames.at(-1)?.version ?? 0;
-    if (this.judged === newest) return;
-    this.judged = newest;
-    const seen = new Set<string>();
-    for (let i = this.frames.length - 1; i >= 0; i--) {
-      const frame = this.frames[i];
-      if (frame === undefined) break;
-      frame.superseded = seen.has(frame.id);
-      if (!frame.superseded) seen.add(frame.id);
-    }
-  }
-
-  /**
-   * The bytes of a frame: a view, valid until the next change of any tenant. Undefined where it was evicted by other
-   * tenants' frames.
-   */
-  view({ place, length }: Frame): Uint8Array | undefined {
-    return this.ring.has(place) ? this.ring.view(place, length) : undefined;
+  /** The bytes of a frame: a view, valid until the next change of any tenant. Undefined where it is not held any more. */
+  view(place: FramePosition): Uint8Array | undefined {
+    return this.ring.has(place) ? this.ring.view(place) : undefined;
   }
 
   /** As `view`, of each of them; null where one is not held. */
-  views(frames: readonly Frame[]): readonly FrameBytes[] | null {
-    if (!frames.every(({ place }) => this.ring.has(place))) return null;
-    return frames.map(({ place, length }) => this.ring.view(place, length));
+  views(places: readonly FramePosition[]): readonly FrameBytes[] | null {
+    if (!places.every((place) => this.ring.has(place))) return null;
+    return places.map((place) => this.ring.view(place));
   }
 
-  /** Drops all frames; sessions below `delivered` are served from the database. */
-  forget(delivered: number): void {
-    this.frames = [];
-    this.held = 0;
-    this.floor = delivered;
+  /** Drops all frames; sessions below `head` are served from the database. */
+  forget(head: number): void {
+    this.newest = NOWHERE;
+    this.head = head;
   }
 
-  /** Drops the frames that other tenants' changes evicted from the ring. */
-  private dropLost(): void {
-    let lost = 0;
-    for (const { place } of this.frames) {
-      if (this.ring.has(place)) break;
-      lost++;
+  /**
+   * Walks back from the newest frame to the cursor, within the bounds, and adds the places of those above it. Returns the
+   * version above which every change was met: above the cursor where not all of them are held.
+   */
+  private collect(cursor: number, places?: FramePosition[]): number {
+    const { ring } = this;
+    let floor = this.head;
+    let bytes = 0;
+    let rows = 0;
+    for (let place = this.newest; floor > cursor && ring.has(place); place = ring.beforeOf(place)) {
+      bytes += ring.lengthOf(place);
+      if (++rows > RECENT_ROWS || bytes > RECENT_BYTES) break;
+      places?.push(place);
+      floor = ring.floorOf(place);
     }
-    this.drop(lost);
+    return floor;
   }
 
-  private drop(count: number): void {
-    if (count === 0) return;
-    for (const { length, version } of this.frames.splice(0, count)) {
-      this.held -= length;
-      this.floor = version;
+  /** Marks superseded frames; once until the next frame is added. */
+  private judge(): void {
+    if (this.judged === this.head) return;
+    this.judged = this.head;
+    const seen = new Set<string>();
+    const places: FramePosition[] = [];
+    this.collect(NOTHING_SEEN, places);
+    for (const place of places) {
+      const id = this.ring.idOf(place);
+      if (seen.has(id)) this.ring.supersede(place);
+      seen.add(id);
     }
   }
 }
+
+/** Below every version. */
+const NOTHING_SEEN = -1;
 
 /** The part of a tenant's state that delivery works on: position, sessions, recent frames. */
 export interface Delivery {
@@ -353,7 +407,9 @@ function hold(state: Delivery, rows: readonly ItemRow[], summary: Summary | null
 
 /** What one step delivers in one shape. Most sockets get the same of it, and share it. */
 interface Batch {
-  readonly frames: readonly Frame[];
+  readonly rows: readonly ItemRow[];
+  /** Of each row its frame. */
+  readonly places: readonly FramePosition[];
   readonly recent: RecentFrames;
   /**
    * All of them as they are sent; null where they are more than one socket is handed in one step, or are not in memory
@@ -368,15 +424,13 @@ interface Batch {
 }
 
 function batchOf(recent: RecentFrames, rows: readonly ItemRow[], position: number): Batch {
-  const frames = recent.add(rows);
+  const places = rows.map((row) => recent.add(row));
+  const views = recent.views(places);
   let bytes = 0;
+  for (const view of views ?? []) bytes += view.length;
   let since = Infinity;
-  for (const frame of frames) {
-    bytes += frame.length;
-    if (frame.since < since) since = frame.since;
-  }
-  const whole = bytes <= BURST_BYTES ? recent.views(frames) : null;
-  return { frames, recent, whole, since, position, sessions: [] };
+  for (const row of rows) if (row.since < since) since = row.since;
+  return { rows, places, recent, whole: bytes <= BURST_BYTES ? views : null, since, position, sessions: [] };
 }
 
 /** Moves `delivered` to `position` and sends the rows, which are all above it, to every live session. */
@@ -395,7 +449,7 @@ function deliver(state: Delivery, rows: readonly ItemRow[], position: number): E
     if (
       batch.whole !== null &&
       session.cursor <= before &&
-      !batch.frames.some((frame) => frame.changedBy === port.deviceId)
+      !rows.some(({ changedBy }) => changedBy === port.deviceId)
     ) {
       session.cursor = position;
       batch.sessions.push(session);
@@ -403,8 +457,6 @@ function deliver(state: Delivery, rows: readonly ItemRow[], position: number): E
   }
   pushWhole(batchA, effects);
   if (batchB !== batchA) pushWhole(batchB, effects);
-  a.trim();
-  b?.trim();
   return effects;
 }
 
@@ -417,10 +469,12 @@ function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]):
   const out: FrameBytes[] = [];
   let bytes = 0;
   let since = Infinity;
-  for (const frame of batch.frames) {
+  for (const [n, row] of batch.rows.entries()) {
+    const { id, version } = row;
     // A session that came out of replay ahead of `delivered` has this version already.
-    if (frame.version <= session.cursor) continue;
-    const sent = liveFrame(session, frame, { acks: phase.acks, recent: batch.recent });
+    if (version <= session.cursor) continue;
+    const own = row.changedBy === session.port.deviceId;
+    const sent = own ? ownFrame(phase.acks, id, version) : batch.recent.view(batch.places[n] ?? NOWHERE);
     if (sent !== null) {
       bytes += sent?.length ?? 0;
       // More than a ring holds was committed at once: the first of it are overwritten already.
@@ -430,9 +484,9 @@ function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]):
       }
       out.push(sent);
       // An `ack` tells the writer's own device: that is no push.
-      if (frame.changedBy !== session.port.deviceId && frame.since < since) since = frame.since;
+      if (!own && row.since < since) since = row.since;
     }
-    session.cursor = frame.version;
+    session.cursor = version;
   }
   if (session.cursor < batch.position) session.cursor = batch.position;
   if (out.length > 0) effects.push({ kind: 'send', session, frames: out, since });
@@ -453,18 +507,9 @@ function fallBehind(session: Session, phase: Live, frames: readonly FrameBytes[]
   return { kind: 'send', session, frames, phase: replaying };
 }
 
-/**
- * What a live session gets of a change: the frame; of its own change an `ack` where it asked for acks, else null
- * (WS-03, WS-08). Undefined: the frame is not in memory any more.
- */
-export function liveFrame(
-  session: Session,
-  frame: Frame,
-  { acks, recent }: { readonly acks: boolean; readonly recent: RecentFrames },
-): FrameBytes | null | undefined {
-  if (frame.changedBy !== session.port.deviceId) return recent.view(frame);
-  return acks ? ackText(frame.id, frame.version) : null;
-}
+/** What a device's live socket gets of its own change: an `ack` where it asked for acks (WS-03, WS-08). */
+export const ownFrame = (acks: boolean, id: string, version: number): string | null =>
+  acks ? ackText(id, version) : null;
 
 const ackPiece: Piece<AckFrame> = asIs;
 /** Tells the writer's own device of its change. */

@@ -8,7 +8,7 @@ import type { PlainFrame } from '../../protocol/frames.js';
 import type { Summary } from '../../protocol/item.js';
 import { HELLO_INTERVAL_MS } from '../../protocol/limits.js';
 import { type ItemRow, frameBytes, JsonWriter } from './codec.js';
-import { ackText, liveFrame, noticeHead, type RecentFrames, recentFramesOf } from './deliver.js';
+import { noticeHead, ownFrame, type RecentFrames, recentFramesOf } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import { LIVE, LIVE_WITH_ACKS, type Replaying, type Session } from './session.js';
@@ -231,18 +231,20 @@ function ofRows(session: Session, phase: Replaying, rows: readonly ItemRow[]): F
   written.restart();
   for (const row of rows) {
     const own = !phase.greeting && row.changedBy === session.deviceId;
-    if (!own) out.push(frameBytes(written, session.port.shape, row));
-    else if (phase.acks) out.push(ackText(row.id, row.version));
+    const sent = own ? ownFrame(phase.acks, row.id, row.version) : frameBytes(written, session.port.shape, row);
+    if (sent !== null) out.push(sent);
   }
   return out;
 }
 
 /** `recent` covers the phase's cursor, so every frame is there. */
 function fromMemory(session: Session, phase: Replaying, recent: RecentFrames): FrameBytes[] {
+  const { ring } = recent;
   const out: FrameBytes[] = [];
-  for (const frame of recent.above(phase.cursor)) {
-    const sent = phase.greeting ? recent.view(frame) : liveFrame(session, frame, { acks: phase.acks, recent });
-    if (sent !== null && sent !== undefined) out.push(sent);
+  for (const place of recent.above(phase.cursor)) {
+    const own = !phase.greeting && ring.deviceOf(place) === session.deviceId;
+    const sent = own ? ownFrame(phase.acks, ring.idOf(place), ring.versionOf(place)) : ring.view(place);
+    if (sent !== null) out.push(sent);
   }
   return out;
 }
