@@ -1,6 +1,8 @@
 /** Tenants as the actors read them, on a real database. */
 import t from 'tap';
 import { ulid } from 'ulid';
+import { Authenticator } from '../src/server/http/authenticate.js';
+import { TokenVerifier } from '../src/server/http/tokens.js';
 import { PostgresTenantLoader } from '../src/server/storage/tenant-loader.js';
 import { nextTurn } from '../src/protocol/batcher.js';
 import { ServiceError } from '../src/protocol/errors.js';
@@ -60,6 +62,30 @@ t.test('the tenant loader reads many tenants at once', async (t) => {
   );
   const again = await a.directory.reload(tenantId, 0);
   t.equal((again?.bins[1]?.view?.['meta'] as Uint8Array).length, 4_096);
+});
+
+t.test('ADMIT-10: after a crowd a device that asks is answered at once, and a socket waits for others', async (t) => {
+  const logs = await postgresLogs(t);
+  const clock = new TestClock(7);
+  const [instance] = instances(logs, { count: 1, clock, post: () => undefined });
+  if (instance === undefined) throw new Error('no instance');
+  const ids = await Promise.all(Array.from({ length: 22 }, () => tenantWith(logs, 1)));
+  const [device = '', socket = '', ...crowd] = ids;
+  const callers = new Authenticator({
+    tenants: instance.registry,
+    clock,
+    tokens: new TokenVerifier(Buffer.alloc(32)),
+    resolveTenant: device,
+    hosting: undefined,
+  });
+  await Promise.all(crowd.map((id) => callers.actorOf(id, 'together')));
+  let opened = false;
+  const opening = Promise.resolve(callers.actorOf(socket, 'together')).then(() => (opened = true));
+  for (let n = 0; n < 5; n++) await logs.pool.query('SELECT 1');
+  t.notOk(opened, 'a read would have been answered meanwhile');
+  t.equal((await callers.actorOf(device)).tenantId, device, 'no time has passed');
+  await opening;
+  t.same(logs.faults, []);
 });
 
 t.test('a first load has of devices and bins what is kept of them', async (t) => {
