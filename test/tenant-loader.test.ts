@@ -78,7 +78,7 @@ t.test('ADMIT-10: after a crowd a device that asks is answered at once, and a so
     resolveTenant: device,
     hosting: undefined,
   });
-  await Promise.all(crowd.map((id) => callers.actorOf(id, 'together')));
+  await Promise.all(crowd.map(async (id) => callers.actorOf(id, 'together')));
   let opened = false;
   const opening = Promise.resolve(callers.actorOf(socket, 'together')).then(() => (opened = true));
   for (let n = 0; n < 5; n++) await logs.pool.query('SELECT 1');
