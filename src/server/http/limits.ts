@@ -88,6 +88,7 @@ const RENEW_MIN = 64;
  * (bench S3). So the whole Map is replaced before that chain is long.
  */
 class TransientMap<V> {
+  /** Not to be kept, nor deleted from: `delete` replaces it. */
   map = new Map<string, V>();
   private gone = 0;
 
@@ -493,8 +494,12 @@ export interface Bucket {
 /** Of a request. */
 const PARTS = 1_000;
 
-/** A count after so much was filled in, up to its bound; rounded down. */
-const filled = (count: number, more: number, bound: number): number => Math.min(bound, count + more) | 0;
+/** The largest debt: as 32 bits it must not turn into credit. */
+const DEBT_MIN = -(2 ** 31);
+
+/** A count after so much was filled in, up to its bound; without its fraction. */
+const filled = (count: number, more: number, bound: number): number =>
+  Math.max(DEBT_MIN, Math.min(bound, count + more)) | 0;
 
 /**
  * A bucket is full again after this long without use: it holds one second of requests and two of bytes, and the debt of

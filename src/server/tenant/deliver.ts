@@ -34,7 +34,7 @@ const HEAD_BYTES = 32;
 
 /** What is kept of a change beside its frame. */
 export interface FrameHead extends Pick<ItemRow, 'id' | 'version' | 'changedBy'> {
-  /** The tenant's changes above this version and up to `version` are this one, or were superseded before it. */
+  /** The tenant's changes above this version and up to `version` are this one, or were superseded before they could be read. */
   readonly floor: number;
   /** The tenant's frame before it, or `NOWHERE`. */
   readonly before: FramePosition;
@@ -187,7 +187,7 @@ export class RecentFrames {
 
   constructor(
     private readonly shape: Shape,
-    /** The newest frame's version, or what `forget` was told. */
+    /** Up to here each change was added, or is read from the log. */
     private head: number,
     readonly ring: FrameRing,
   ) {}
