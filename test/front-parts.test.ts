@@ -169,6 +169,26 @@ t.test('RATE-15 RATE-16 RATE-07 RATE-08: bytes of bodies and replies, each with 
   t.end();
 });
 
+t.test('RATE-16 RATE-05: who rests is not forgiven the replies that were asked for at once', (t) => {
+  const clock = new TestClock();
+  const rates = new DeviceRates({ read: 100, write: 100 }, clock);
+  const admitted = Array.from({ length: 100 }, () => rates.take('a', 'read'));
+  for (const bucket of admitted) if (bucket !== undefined) bucket.replies -= 4 * MIB;
+  // 368 MiB too much, at 16 MiB a second: 23 s.
+  for (let rested = 0; rested < 4; rested++) {
+    clock.advance(5_000);
+    rates.take('b', 'write');
+  }
+  t.equal(refusal(() => rates.take('a', 'read'))?.retryAfter, 4, 'after 20 s, in which others were served');
+  clock.advance(2_000);
+  t.ok(refusal(() => rates.take('a', 'read')));
+  clock.advance(60_000);
+  t.equal(rates.take('a', 'read')?.replies, 32 * MIB, 'in the end it is paid');
+  clock.advance(60_000);
+  t.equal(clock.waiting, 0, 'and forgotten');
+  t.end();
+});
+
 t.test('RATE-13: where the rate of requests is off, bytes are not counted either', (t) => {
   const rates = new DeviceRates({ read: 0, write: 0 }, new TestClock());
   for (let n = 0; n < 100; n++) t.equal(rates.take('a', 'write', MIB), undefined);

@@ -494,25 +494,19 @@ export interface Bucket {
 /** Of a request. */
 const PARTS = 1_000;
 
-/** The largest debt: as 32 bits it must not turn into credit. */
-const DEBT_MIN = -(2 ** 31);
-
-/** A count after so much was filled in, up to its bound; without its fraction. */
+/** A count after so much was filled in, up to its bound; 32 bits without a fraction, so that no debt turns into credit. */
 const filled = (count: number, more: number, bound: number): number =>
-  Math.max(DEBT_MIN, Math.min(bound, count + more)) | 0;
+  Math.max(-(2 ** 31), Math.min(bound, count + more)) | 0;
 
-/**
- * A bucket is full again after this long without use: it holds one second of requests and two of bytes, and the debt of
- * a device is bounded by its share of unread replies.
- */
+/** A bucket without a debt is full again after this long without use: it holds one second of requests and two of bytes. */
 const FULL_MS = 3_000;
 /** The timer that drops generations fires later than requests do, so that it has no work under load. */
 const FORGET_MS = 2 * FULL_MS;
 
 /**
  * Token buckets per device, in two generations of a map: a bucket that was not used for FULL_MS is full, and a full
- * bucket is the same as none, so the older generation can be dropped. Requests turn the generations; a timer does
- * after the last of them, so that a reconnect storm does not leave its buckets in memory.
+ * bucket is the same as none, so the older generation can be dropped, but for those in debt. Requests turn the
+ * generations; a timer does after the last of them, so that a reconnect storm does not leave its buckets in memory.
  */
 export class DeviceRates {
   private current = new Map<string, Bucket>();
@@ -560,9 +554,15 @@ export class DeviceRates {
   }
 
   private turn(now: number): void {
+    const dropped = this.previous;
     this.previous = this.current;
     this.current = new Map();
     this.turnedAt = now;
+    // Bytes that were asked for at once may be worth many seconds: who rests is not forgiven them.
+    for (const [device, bucket] of dropped) {
+      const { bodies, replies } = this.refilled(bucket, now);
+      if (bodies < BODY_BYTES_BURST || replies < REPLY_BYTES_BURST) this.previous.set(device, bucket);
+    }
     if (this.previous.size === 0) return this.stop();
     this.timer ??= this.clock.setTimer(FORGET_MS, () => {
       this.timer = undefined;
@@ -572,11 +572,13 @@ export class DeviceRates {
 
   private bucket(device: string, now: number): Bucket {
     if (now - this.turnedAt >= FULL_MS || now < this.turnedAt) this.turn(now);
-    let bucket = this.current.get(device);
-    if (bucket === undefined) {
-      bucket = this.previous.get(device) ?? this.full(now);
-      this.current.set(device, bucket);
-    }
+    const known = this.current.get(device);
+    const bucket = known ?? this.previous.get(device) ?? this.full(now);
+    if (known === undefined) this.current.set(device, bucket);
+    return this.refilled(bucket, now);
+  }
+
+  private refilled(bucket: Bucket, now: number): Bucket {
     const passed = Math.max(0, ((now | 0) - bucket.at) | 0);
     const { read, write } = this.rates;
     bucket.at = now | 0;
