@@ -5,6 +5,7 @@
  */
 import { CLOSE } from '../../protocol/close-codes.js';
 import type { Clock } from '../../protocol/clock.js';
+import { asError } from '../../protocol/error-code.js';
 import { ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../../protocol/limits.js';
@@ -132,19 +133,8 @@ export class Actor implements CommitSink {
     return this.tenant.delivered;
   }
 
-  get summary(): Summary {
-    return this.tenant.summary;
-  }
-
   get epoch(): string {
     return this.tenant.epoch;
-  }
-
-  /** Devices that are not revoked. */
-  get deviceCount(): number {
-    let count = 0;
-    for (const device of this.tenant.devices.values()) if (!device.revoked) count++;
-    return count;
   }
 
   get sessionCount(): number {
@@ -193,10 +183,6 @@ export class Actor implements CommitSink {
     let count = 0;
     for (const session of this.tenant.sessions) if (session.deviceId === deviceId) count++;
     return count;
-  }
-
-  hasBin(id: string): boolean {
-    return this.tenant.bins.has(id);
   }
 
   /** Devices with a socket on this instance. */
@@ -347,7 +333,7 @@ export class Actor implements CommitSink {
    */
   private broke(message: Message, error: unknown): Effect[] {
     this.ports.onFault(error, this.tenantId);
-    const failure = error instanceof Error ? error : new Error(String(error));
+    const failure = asError(error);
     const { waiting } = this.tenant;
     this.tenant.waiting = [];
     for (const waiter of this.takeReloads()) waiter.reject(failure);
@@ -398,7 +384,7 @@ export class Actor implements CommitSink {
     try {
       this.ports.lanes.submit(change, this);
     } catch (error) {
-      this.run({ kind: 'refused', change, error: error instanceof Error ? error : new Error(String(error)) });
+      this.run({ kind: 'refused', change, error: asError(error) });
     }
   }
 
@@ -444,7 +430,7 @@ export class Actor implements CommitSink {
         for (const waiter of waiters) waiter.resolve();
       },
       (error: unknown) => {
-        this.post({ kind: 'snapshot-failed', error: error instanceof Error ? error : new Error(String(error)) });
+        this.post({ kind: 'snapshot-failed', error: asError(error) });
         // Callers that queued a further reload fail too: that one was given up with this.
         for (const waiter of [...waiters, ...this.takeReloads()]) waiter.reject(error);
         this.ports.onFault(error, this.tenantId);

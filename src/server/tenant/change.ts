@@ -59,11 +59,6 @@ export class Arena {
   /** Holds at most `bytesMax`. */
   constructor(private readonly bytesMax: number) {}
 
-  /** Bytes of memory that it takes. */
-  get bytes(): number {
-    return (this.size + this.spares.length) * SEGMENT_BYTES;
-  }
-
   /**
    * A segment with room for `bytes` behind `used`. Bytes that are not pinned are overwritten by the next change. Throws
    * `unavailable` where the changes under way use up the arena.
