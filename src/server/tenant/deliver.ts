@@ -12,7 +12,7 @@ import type { Summary } from '../../protocol/item.js';
 import { type ItemRow, asIs, frameBytes, JsonWriter, putAscii } from './codec.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
-import type { Live, Replaying, Session } from './session.js';
+import { beginReplay, type Live, type Session } from './session.js';
 import type { Shape } from '../../protocol/shape.js';
 
 /** Position of a frame in the ring: number of its segment times the segment size, plus its offset. Never reused. */
@@ -494,15 +494,7 @@ function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]):
 
 /** Sends what fits and turns the session back to replay from there: silently, its client sees only rising versions. */
 function fallBehind(session: Session, phase: Live, frames: readonly FrameBytes[]): Extract<Effect, { kind: 'send' }> {
-  const replaying: Replaying = {
-    kind: 'replaying',
-    cursor: session.cursor,
-    acks: phase.acks,
-    greeting: false,
-    committed: null,
-    draining: false,
-    stalled: false,
-  };
+  const replaying = beginReplay({ cursor: session.cursor, acks: phase.acks, greeting: false, draining: false });
   session.phase = replaying;
   return { kind: 'send', session, frames, phase: replaying };
 }
@@ -513,5 +505,4 @@ export const ownFrame = (acks: boolean, id: string, version: number): string | n
 
 const ackPiece: Piece<AckFrame> = asIs;
 /** Tells the writer's own device of its change. */
-export const ackText = (id: string, version: number): string =>
-  ackPiece(`{"type":"ack","id":"${id}","version":${version}}`);
+const ackText = (id: string, version: number): string => ackPiece(`{"type":"ack","id":"${id}","version":${version}}`);

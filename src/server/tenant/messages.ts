@@ -45,6 +45,9 @@ export type Message =
   | { readonly kind: 'drained'; readonly session: Session }
   | { readonly kind: 'closed'; readonly session: Session };
 
+/** The message of a kind. */
+export type MessageOf<K extends Message['kind']> = Extract<Message, { kind: K }>;
+
 export type Effect =
   /** Its answer, exactly one of the two, exactly once. */
   | { readonly kind: 'stored'; readonly change: Change }

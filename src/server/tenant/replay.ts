@@ -9,32 +9,28 @@ import type { Summary } from '../../protocol/item.js';
 import { HELLO_INTERVAL_MS } from '../../protocol/limits.js';
 import { type ItemRow, frameBytes, JsonWriter } from './codec.js';
 import { noticeHead, ownFrame, type RecentFrames, recentFramesOf } from './deliver.js';
-import type { Effect } from './messages.js';
-import type { FrameBytes, LogPage } from './ports.js';
-import { LIVE, LIVE_WITH_ACKS, type Replaying, type Session } from './session.js';
+import type { Effect, MessageOf } from './messages.js';
+import type { FrameBytes } from './ports.js';
+import { beginReplay, LIVE, LIVE_WITH_ACKS, type Replaying, type Session } from './session.js';
 import { dismiss, type TenantState } from './state.js';
 
 /** A frame that is not an item, as JSON text in a shape. */
 export const plainFrame = (shape: Shape, frame: PlainFrame): string => JSON.stringify(encode(shape, frame));
 
-interface Hello {
-  readonly session: Session;
-  readonly since: number;
-  readonly epoch: string | null;
-  readonly acks: boolean;
-}
-
 /** `hello`: starts a replay above `since`; an earlier one of the same socket ends (reference, Sockets). */
-export function onHello(state: TenantState, hello: Hello): Effect[] {
+export function onHello(state: TenantState, hello: MessageOf<'hello'>): Effect[] {
   const { session } = hello;
   const { now } = state;
   if (session.phase.kind === 'closed') return [];
   if (session.helloAt !== undefined && (now - session.helloAt) >>> 0 < HELLO_INTERVAL_MS) return refuseHello(session);
   session.helloAt = now | 0;
   const rewound = hello.epoch !== null && hello.epoch !== state.epoch;
-  const phase = startReplay(session, rewound ? 0 : hello.since, hello.acks);
+  // The buffer that has to empty is the socket's, whichever replay filled it.
+  const draining = isDraining(session);
+  const phase = beginReplay({ cursor: rewound ? 0 : hello.since, acks: hello.acks, greeting: true, draining });
+  session.phase = phase;
   const reset = rewound ? [resetFrame(state, session)] : [];
-  return phase.draining ? reset : [...reset, ...advance(state, session, phase)];
+  return draining ? reset : [...reset, ...advance(state, session, phase)];
 }
 
 const isDraining = ({ phase }: Session): boolean => phase.kind === 'replaying' && phase.draining;
@@ -44,22 +40,6 @@ function refuseHello(session: Session): Effect[] {
   if (session.port.shape === 'b' || isDraining(session)) return [];
   const message = 'one hello per 5 seconds and socket';
   return [{ kind: 'send', session, frames: [plainFrame('a', { type: 'error', code: 'rate_limited', message })] }];
-}
-
-function startReplay(session: Session, cursor: number, acks: boolean): Replaying {
-  // The buffer that has to empty is the socket's, whichever replay filled it.
-  const draining = isDraining(session);
-  const phase: Replaying = {
-    kind: 'replaying',
-    cursor,
-    acks,
-    greeting: true,
-    committed: null,
-    draining,
-    stalled: false,
-  };
-  session.phase = phase;
-  return phase;
 }
 
 function resetFrame(state: TenantState, session: Session): Effect {
@@ -78,7 +58,7 @@ function rewind(state: TenantState, session: Session, phase: Replaying): Effect[
 /**
  * The next step of a replay. `caught_up` must not lie below the head committed when `hello` came, so the head is read.
  */
-export function advance(state: TenantState, session: Session, phase: Replaying): Effect[] {
+function advance(state: TenantState, session: Session, phase: Replaying): Effect[] {
   if (!inMemory(state, session, phase)) return [{ kind: 'read-page', session, phase }];
   if (phase.greeting && phase.committed === null) return [{ kind: 'read-head', session, phase }];
   return finish(state, session, phase);
@@ -93,10 +73,7 @@ function inMemory(state: TenantState, session: Session, phase: Replaying): boole
 }
 
 /** The database's head, read because this session can be served from memory. */
-export function onHead(
-  state: TenantState,
-  { session, phase, summary }: { session: Session; phase: Replaying; summary: Summary },
-): Effect[] {
+export function onHead(state: TenantState, { session, phase, summary }: MessageOf<'head'>): Effect[] {
   if (session.phase !== phase) return [];
   if (summary.version < phase.cursor) return rewind(state, session, phase);
   phase.committed = summary.version;
@@ -107,10 +84,7 @@ export function onHead(
 }
 
 /** One page of a replay. */
-export function onPage(
-  state: TenantState,
-  { session, phase, page }: { session: Session; phase: Replaying; page: LogPage },
-): Effect[] {
+export function onPage(state: TenantState, { session, phase, page }: MessageOf<'page'>): Effect[] {
   if (session.phase !== phase) return [];
   if (page.summary.version < phase.cursor) return rewind(state, session, phase);
   const frames = ofRows(session, phase, page.rows);
@@ -119,18 +93,14 @@ export function onPage(
   phase.committed = page.summary.version;
   if (page.more) phase.rowBytes = page.rows.reduce((sum, { counted }) => sum + counted, 0) / page.rows.length;
   const ahead = noticeHead(state, page.summary.version);
-  if (page.more) return [{ kind: 'send', session, frames, phase }, ...ahead];
-  if (phase.cursor >= state.delivered)
+  if (!page.more && phase.cursor >= state.delivered)
     return [...goLive(state, session, { phase, frames, at: page.summary }), ...ahead];
-  // More was delivered meanwhile: continue from memory or with another page.
+  // The log has more, or more was delivered meanwhile: continue from memory or with another page.
   return [{ kind: 'send', session, frames, phase }, ...ahead];
 }
 
 /** A replay's frames were handed to the socket. Goes on, or waits for the socket's buffer to empty. */
-export function onSent(
-  state: TenantState,
-  { session, phase, congested }: { session: Session; phase: Replaying; congested: boolean },
-): Effect[] {
+export function onSent(state: TenantState, { session, phase, congested }: MessageOf<'sent'>): Effect[] {
   if (session.phase !== phase) return [];
   phase.draining = congested;
   return congested || phase.stalled ? [] : advance(state, session, phase);
@@ -141,10 +111,7 @@ export function onSent(
  * cursor, and `caught_up`, which must not lie below the unknown head, once the database answers. Any other error would
  * repeat, so that socket is closed; its client's cursor has not moved.
  */
-export function onReplayFailed(
-  state: TenantState,
-  { session, phase, away }: { session: Session; phase: Replaying; away: boolean },
-): Effect[] {
+export function onReplayFailed(state: TenantState, { session, phase, away }: MessageOf<'replay-failed'>): Effect[] {
   if (session.phase !== phase) return [];
   if (!away) return [dismiss(state, session, { code: CLOSE.overloaded, reason: 'try again' })];
   phase.stalled = true;
@@ -171,15 +138,7 @@ export function resume(state: TenantState): Effect[] {
 export function onCongested(session: Session): Effect[] {
   const { phase } = session;
   if (phase.kind !== 'live') return [];
-  session.phase = {
-    kind: 'replaying',
-    cursor: session.cursor,
-    acks: phase.acks,
-    greeting: false,
-    committed: null,
-    draining: true,
-    stalled: false,
-  };
+  session.phase = beginReplay({ cursor: session.cursor, acks: phase.acks, greeting: false, draining: true });
   return [];
 }
 

@@ -26,6 +26,14 @@ export interface Replaying {
   stalled: boolean;
 }
 
+/** A replay that begins. */
+export const beginReplay = (given: Pick<Replaying, 'cursor' | 'acks' | 'greeting' | 'draining'>): Replaying => ({
+  kind: 'replaying',
+  ...given,
+  committed: null,
+  stalled: false,
+});
+
 /** At the actor's position, or ahead of it (`Session.cursor`). Gets each version as it is delivered. */
 export interface Live {
   readonly kind: 'live';

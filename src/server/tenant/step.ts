@@ -10,7 +10,7 @@ import { invalid, ServiceError, unavailable, type ErrorName } from '../../protoc
 import { type Change, type Verdict } from './change.js';
 import { ENTRY_HEAD, HAS, ULID_CHARS, type ItemRow } from './codec.js';
 import { noticeHead, onGap, onRows, recentFramesOf } from './deliver.js';
-import type { Effect, Message } from './messages.js';
+import type { Effect, Message, MessageOf } from './messages.js';
 import type { DeviceState, SocketPort } from './ports.js';
 import { resume, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
@@ -32,7 +32,7 @@ export function step(state: TenantState, message: Message, now: number): Effect[
     case 'snapshot-failed':
       return onSnapshotFailed(state, message.error);
     case 'head_hint':
-      return onNudge(state, message.head, message.generation);
+      return onHeadHint(state, message.head, message.generation);
     case 'published':
       return onPublished(state, message);
     case 'gap':
@@ -62,7 +62,7 @@ export function step(state: TenantState, message: Message, now: number): Effect[
   }
 }
 
-function onNudge(state: TenantState, head: number, generation: number): Effect[] {
+function onHeadHint(state: TenantState, head: number, generation: number): Effect[] {
   const reload = generation > state.generation ? requestReload(state) : [];
   return [...noticeHead(state, head), ...resume(state), ...reload];
 }
@@ -71,11 +71,8 @@ function onNudge(state: TenantState, head: number, generation: number): Effect[]
  * Rows committed under a newer generation are handled as a hint: read from the log, beside a reload that may find a
  * device revoked.
  */
-function onPublished(
-  state: TenantState,
-  { rows, generation, summary }: Extract<Message, { kind: 'published' }>,
-): Effect[] {
-  if (generation > state.generation) return onNudge(state, rows.at(-1)?.version ?? 0, generation);
+function onPublished(state: TenantState, { rows, generation, summary }: MessageOf<'published'>): Effect[] {
+  if (generation > state.generation) return onHeadHint(state, rows.at(-1)?.version ?? 0, generation);
   return [...onRows(state, rows, summary), ...resume(state)];
 }
 
@@ -111,9 +108,9 @@ const APPLIED: ReadonlySet<Verdict> = new Set<Verdict>(['insert', 'replace', 're
 const applies = ({ verdict }: Change): boolean => APPLIED.has(verdict);
 
 /** Judges a change by what is known and sends it to be committed. */
-export function onChange(state: TenantState, change: Change): Effect[] {
-  const stranger = refuseCaller(state, change.deviceId);
-  if (stranger !== null) return [{ kind: 'refused', change, error: stranger }];
+function onChange(state: TenantState, change: Change): Effect[] {
+  const error = refuseCaller(state, change.deviceId);
+  if (error !== null) return [{ kind: 'refused', change, error }];
   judge(state, change);
   return [{ kind: 'commit', change }];
 }
@@ -231,7 +228,7 @@ function dropRevoked(state: TenantState, change: Change): void {
 }
 
 /** What one transaction decided about this tenant's changes. Pushes first, then the answers. */
-export function onCommitted(state: TenantState, message: Extract<Message, { kind: 'committed' }>): Effect[] {
+function onCommitted(state: TenantState, message: MessageOf<'committed'>): Effect[] {
   const { changes, summary } = message;
   const applied = changes.every(applies) ? changes : changes.filter(applies);
   const rows = applied.map(rowOf);
@@ -288,12 +285,12 @@ function conflictMessage({ version, ifVersion }: Change): string {
 }
 
 /** Changes whose outcome is unknown or which were never tried: the client may retry (guarantee 2). */
-export function onFailed(changes: readonly Change[], error: Error): Effect[] {
+function onFailed(changes: readonly Change[], error: Error): Effect[] {
   return changes.map((change) => ({ kind: 'refused', change, error }));
 }
 
 /** The tenant was reloaded: the changes that waited for it are judged again. */
-export function recheck(state: TenantState): Effect[] {
+function recheck(state: TenantState): Effect[] {
   const waiting = state.waiting;
   state.waiting = [];
   return waiting.flatMap((change): Effect[] => {
