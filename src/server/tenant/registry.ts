@@ -36,7 +36,7 @@ const COMPARE_REST = 9;
 /** The longest such rest, ms. */
 const COMPARE_REST_MAX_MS = 30_000;
 
-export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'onLate' | 'ring' | 'replays'> {
+export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'onLate' | 'ring' | 'replays' | 'current'> {
   readonly clock: Clock;
   /** The epoch of the database as it is known now. */
   readonly epoch: () => string;
@@ -67,30 +67,19 @@ export class TenantRegistry {
   private closed = false;
 
   constructor(private readonly options: RegistryOptions) {
-    const { lanes, announcer, purger, onFault, clock, meter } = options;
-    const [log, directory] = [this.reads.ofLog(options.log), this.reads.ofLoader(options.loader)];
     const onBroken = (actor: Actor): void => {
       if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
       else actor.retire(CLOSE.restart, 'restart');
     };
-    const ring = new FrameRing(RECENT_BYTES_ALL);
-    const turns = new ReplayQueue(REPLAY_PAGES);
-    const current = (actor: Actor): Promise<boolean> | undefined =>
-      this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId);
     this.ports = {
-      lanes,
-      log,
-      loader: directory,
-      announcer,
-      purger,
-      onFault,
+      ...options,
+      log: this.reads.ofLog(options.log),
+      loader: this.reads.ofLoader(options.loader),
+      ring: new FrameRing(RECENT_BYTES_ALL),
+      replays: new ReplayQueue(REPLAY_PAGES),
       onBroken,
       onLate: (tenantId, { summary, generation }) => this.headHint(tenantId, summary.version, generation),
-      ring,
-      replays: turns,
-      clock,
-      current,
-      meter,
+      current: (actor) => (this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId)),
     };
   }
 
