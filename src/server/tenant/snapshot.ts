@@ -26,11 +26,13 @@ export function onSnapshot(state: TenantState, snapshot: TenantUpdate): Effect[]
   state.reloading = false;
   const effects: Effect[] = [];
   if (snapshot.generation > state.generation) {
-    effects.push(...deviceChanges(state, snapshot), ...binChanges(state, snapshot), ...pairChanges(state, snapshot));
+    const found = devicesOf(snapshot);
+    effects.push(...deviceChanges(state, snapshot, found.devices), ...binChanges(state, snapshot));
+    effects.push(...pairChanges(state, snapshot));
     state.generation = snapshot.generation;
     if (unpaid(snapshot.state) && !unpaid(state.billingState)) effects.push(...dismissAll(state));
     state.billingState = snapshot.state;
-    Object.assign(state, devicesOf(snapshot));
+    Object.assign(state, found);
     state.bins = binsOf(snapshot);
     state.pairRequests = snapshot.pairRequests;
   }
@@ -49,9 +51,8 @@ const unpaid = (billingState: string): boolean => billingState === 'inactive' ||
 const dismissAll = (state: TenantState): Effect[] =>
   [...state.sessions].map((session) => dismiss(state, session, { code: CLOSE.restart, reason: 'payment required' }));
 
-function deviceChanges(state: TenantState, snapshot: TenantUpdate): Effect[] {
+function deviceChanges(state: TenantState, snapshot: TenantUpdate, now: TenantState['devices']): Effect[] {
   const effects: Effect[] = [];
-  const { devices: now } = devicesOf(snapshot);
   for (const known of state.devices.values()) {
     const current = now.get(known.id);
     if (known.revoked || (current !== undefined && current.tokenEpoch === known.tokenEpoch && !current.revoked))

@@ -83,9 +83,8 @@ export function devicesOf(snapshot: TenantSnapshot): Devices {
 const ONLY_DEFAULT: ReadonlySet<string> = new Set([DEFAULT_BIN]);
 
 export function binsOf(snapshot: TenantSnapshot): ReadonlySet<string> {
-  const [only, ...more] = snapshot.bins.filter((bin) => bin.open);
-  if (only?.id === DEFAULT_BIN && more.length === 0) return ONLY_DEFAULT;
-  return new Set(snapshot.bins.filter((bin) => bin.open).map((bin) => bin.id));
+  const open = snapshot.bins.filter((bin) => bin.open).map((bin) => bin.id);
+  return open.length === 1 && open[0] === DEFAULT_BIN ? ONLY_DEFAULT : new Set(open);
 }
 
 /**
