@@ -3,6 +3,8 @@
  * copied three times on its way. What COPY sends it hands out untouched (PostgreSQL manual, COPY, binary format).
  */
 import pg from 'pg';
+import { asError } from '../../protocol/error-code.js';
+import { int8At } from '../tenant/codec.js';
 import { withRetries } from './query.js';
 
 /** Takes each row while it is in hand: the driver takes its memory back. */
@@ -13,10 +15,6 @@ export interface RowTaker {
 const SIGNATURE = Buffer.from('PGCOPY\n\u00ff\r\n\0', 'latin1');
 const NO_MORE_ROWS = -1;
 const NO_BYTES = Buffer.alloc(0);
-
-/** An int8 that fits a safe integer. */
-const int8At = (bytes: Buffer, at: number): number =>
-  bytes.readInt32BE(at) * 4_294_967_296 + bytes.readUInt32BE(at + 4);
 
 /** A row whose columns are read one after the other, as their types' `send` functions wrote them. */
 export class CopiedRow {
@@ -132,5 +130,3 @@ export async function copyRows<T extends RowTaker>(pool: pg.Pool, sql: string, b
     { readOnly: true },
   );
 }
-
-const asError = (fault: unknown): Error => (fault instanceof Error ? fault : new Error(String(fault)));

@@ -11,9 +11,9 @@
  *      2  the length of its rows, and the rows, packed as by `packed_item` (sql/0002_commit.sql), which packing.ts reads
  */
 import type { Summary } from '../../protocol/item.js';
-import { HASH_BYTES, putAscii, ULID_CHARS, type ItemRow } from '../tenant/codec.js';
+import { HASH_BYTES, int8At, putAscii, putInt8, ULID_CHARS, type ItemRow } from '../tenant/codec.js';
 import { MAC_BYTES, type NoticeMac } from './notice-mac.js';
-import { ID_AT, int8, readRows } from './packing.js';
+import { ID_AT, readRows } from './packing.js';
 
 const FORMAT = 1;
 /** PostgreSQL takes payloads under 8,000 bytes; base64 makes four characters of three bytes. */
@@ -39,11 +39,6 @@ export interface NotifiedChange {
   readonly carried: NotifiedRows | undefined;
 }
 
-function int8To(bytes: Buffer, value: number, at: number): number {
-  const high = Math.floor(value / 4_294_967_296);
-  return bytes.writeUInt32BE(value - high * 4_294_967_296, bytes.writeInt32BE(high, at));
-}
-
 /** An id behind its length. */
 function idTo(bytes: Buffer, id: string, at: number): number {
   bytes[at] = id.length;
@@ -63,9 +58,9 @@ function rowTo(bytes: Buffer, row: ItemRow, from: number): number {
   const { ctBytes, keysBytes, blobKeysBytes, binId, type, senderDevice, changedBy, blobRef } = row;
   const texts = sizeOf(binId) + sizeOf(type) + sizeOf(senderDevice) + sizeOf(changedBy) + sizeOf(blobRef);
   if (from + ID_AT + ULID_CHARS + texts + row.end - row.at - HASH_BYTES > NOTIFICATION_BYTES) return -1;
-  let at = int8To(bytes, row.version, from);
-  at = int8To(bytes, row.ts ?? -1, at);
-  at = int8To(bytes, row.deletedAt ?? -1, at);
+  let at = putInt8(bytes, from, row.version);
+  at = putInt8(bytes, at, row.ts ?? -1);
+  at = putInt8(bytes, at, row.deletedAt ?? -1);
   at = bytes.writeInt32BE(row.has, at);
   at = bytes.writeInt32BE(ctBytes, at);
   at = bytes.writeInt32BE(keysBytes, at);
@@ -125,14 +120,14 @@ export class ChangesWriter {
   private begin(tenantId: string, generation: number): number {
     const room = 1 + tenantId.length + PREFIX_BYTES;
     if (this.used + room > NOTIFICATION_BYTES) this.seal();
-    const at = int8To(this.bytes, generation, idTo(this.bytes, tenantId, this.used));
+    const at = putInt8(this.bytes, idTo(this.bytes, tenantId, this.used), generation);
     return at - HEAD_OFFSET + PREFIX_BYTES;
   }
 
   private finish(from: number, end: number, { version, itemCount, versionSum }: Summary): void {
-    let at = int8To(this.bytes, version, from - PREFIX_BYTES + HEAD_OFFSET);
-    at = int8To(this.bytes, itemCount, at);
-    at = int8To(this.bytes, versionSum, at);
+    let at = putInt8(this.bytes, from - PREFIX_BYTES + HEAD_OFFSET, version);
+    at = putInt8(this.bytes, at, itemCount);
+    at = putInt8(this.bytes, at, versionSum);
     this.bytes.writeUInt16BE(end - from, at);
     this.bytesWritten += end - this.used;
     this.used = end;
@@ -193,8 +188,8 @@ function changesOf(bytes: Buffer): NotifiedChanges {
   const changes: NotifiedChange[] = [];
   while (at < bytes.length) {
     const tenantId = id();
-    const [generation, head] = [int8(bytes, at), int8(bytes, at + 8)];
-    const [itemCount, versionSum] = [int8(bytes, at + 16), int8(bytes, at + 24)];
+    const [generation, head] = [int8At(bytes, at), int8At(bytes, at + 8)];
+    const [itemCount, versionSum] = [int8At(bytes, at + 16), int8At(bytes, at + 24)];
     const begin = at + PREFIX_BYTES;
     const end = begin + bytes.readUInt16BE(begin - 2);
     if (end > bytes.length) throw new Error('a notification ends within its changes');

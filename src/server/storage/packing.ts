@@ -6,6 +6,7 @@ import {
   FIXED_BYTES,
   HAS,
   HASH_BYTES,
+  int8At,
   ItemRow,
   MASTER_AT,
   MASTER_BYTES,
@@ -14,10 +15,6 @@ import {
   ULID_CHARS,
 } from '../tenant/codec.js';
 import type { CopiedRow } from './copy.js';
-
-/** An int8 that fits a safe integer; -1 stands for NULL. */
-export const int8 = (bytes: Buffer, at: number): number =>
-  bytes.readInt32BE(at) * 4_294_967_296 + bytes.readUInt32BE(at + 4);
 
 /** Where a row's id begins, behind its numbers. */
 export const ID_AT = 40;
@@ -35,9 +32,10 @@ export function readRows(page: Buffer): ItemRow[] {
 
 function readRow(page: Buffer, from: number): ItemRow {
   const row = new ItemRow(page, from);
-  row.version = int8(page, from);
-  const ts = int8(page, from + 8);
-  const deletedAt = int8(page, from + 16);
+  row.version = int8At(page, from);
+  // Negative: NULL.
+  const ts = int8At(page, from + 8);
+  const deletedAt = int8At(page, from + 16);
   row.has = page.readInt32BE(from + 24);
   row.ctBytes = page.readInt32BE(from + 28);
   row.keysBytes = page.readInt32BE(from + 32);

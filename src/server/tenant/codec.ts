@@ -138,6 +138,16 @@ export function putAscii(bytes: Buffer, at: number, text: string): number {
   return at + text.length;
 }
 
+/** Writes a safe integer as PostgreSQL's int8, without a BigInt; returns where it ends. */
+export function putInt8(bytes: Buffer, at: number, value: number): number {
+  const high = Math.floor(value / 4_294_967_296);
+  return bytes.writeUInt32BE(value - high * 4_294_967_296, bytes.writeInt32BE(high, at));
+}
+
+/** Reads an int8 that fits a safe integer. */
+export const int8At = (bytes: Buffer, at: number): number =>
+  bytes.readInt32BE(at) * 4_294_967_296 + bytes.readUInt32BE(at + 4);
+
 /**
  * Puts the entries of a key list in the order of their devices: the same write may come with them in another order. Returns
  * a device that is there twice, or ''.

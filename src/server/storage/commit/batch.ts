@@ -11,7 +11,7 @@
 import pg from 'pg';
 import type { Summary } from '../../../protocol/item.js';
 import { type Change, type CommitSink, type Verdict } from '../../tenant/change.js';
-import { HAS, type ItemRow } from '../../tenant/codec.js';
+import { HAS, putInt8, type ItemRow } from '../../tenant/codec.js';
 import { readRows } from '../packing.js';
 
 const INT4 = 23;
@@ -57,8 +57,7 @@ export class Parameters {
   int8(value: number): this {
     this.room(12);
     this.count++;
-    this.used = this.bytes.writeInt32BE(8, this.used);
-    this.putInt8(value);
+    this.used = putInt8(this.bytes, this.bytes.writeInt32BE(8, this.used), value);
     return this;
   }
 
@@ -68,10 +67,7 @@ export class Parameters {
     for (let n = 0; n < entries.length; n++) {
       const value = of(entries[n] as T, n);
       if (value === null) this.used = this.bytes.writeInt32BE(-1, this.used);
-      else {
-        this.used = this.bytes.writeInt32BE(8, this.used);
-        this.putInt8(value);
-      }
+      else this.used = putInt8(this.bytes, this.bytes.writeInt32BE(8, this.used), value);
     }
     return this.endArray(from);
   }
@@ -117,12 +113,6 @@ export class Parameters {
     return [this.bytes.subarray(0, this.used), this.tail, TEXT_RESULTS];
   }
 
-  private putInt8(value: number): void {
-    const high = Math.floor(value / 4_294_967_296);
-    this.used = this.bytes.writeInt32BE(high, this.used);
-    this.used = this.bytes.writeUInt32BE(value - high * 4_294_967_296, this.used);
-  }
-
   private beginArray(type: number, entries: number, entryBytes: number): number {
     this.room(4 + ARRAY_HEAD + entries * entryBytes);
     this.count++;
@@ -156,7 +146,7 @@ interface DriverConnection {
   readonly parsedStatements: Readonly<Record<string, string | undefined>>;
   parse(statement: { readonly name: string; readonly text: string; readonly types: readonly number[] }): void;
   describe(what: { readonly type: 'P'; readonly name: string }): void;
-  execute(what: { readonly portal: string; readonly rows?: number }): void;
+  execute(what: { readonly portal: string }): void;
   sync(): void;
 }
 
