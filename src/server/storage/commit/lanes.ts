@@ -6,7 +6,8 @@
  */
 import type pg from 'pg';
 import type { Clock } from '../../../protocol/clock.js';
-import { unavailable } from '../../../protocol/errors.js';
+import { asError } from '../../../protocol/error-code.js';
+import { unavailable, type ServiceError } from '../../../protocol/errors.js';
 import type { Summary } from '../../../protocol/item.js';
 import type { Meter } from '../../../protocol/meter.js';
 import { Arena, type Change, type CommitSink, type Position } from '../../tenant/change.js';
@@ -97,11 +98,6 @@ export class PostgresCommitLanes implements CommitLanes {
 /** In the order in which they came in. */
 const inOrder = (one: Change, other: Change): number => one.order - other.order;
 
-interface Statement {
-  readonly name: string;
-  readonly text: string;
-}
-
 /** The outcomes for one sink. */
 interface Outcomes {
   readonly sink: CommitSink;
@@ -132,7 +128,7 @@ class Lane {
     this.parameters = new Parameters(options.prepares);
   }
 
-  /** Changes that were taken and are not answered. */
+  /** Changes that were taken and wait for their batch. */
   get waiting(): number {
     return this.queue.length;
   }
@@ -258,7 +254,7 @@ class Lane {
     let inserted: (Summary | null)[];
     try {
       const put = (): void => putInsert(this.parameters, tenants, this.options.storageCap);
-      inserted = await this.call(INSERT, put, (rows) => readInserted(rows, tenants.length));
+      inserted = await this.call(INSERT.text, put, (rows) => readInserted(rows, tenants.length));
     } catch (error) {
       const changes = tenants.flatMap((tenant) => tenant.changes);
       // Another instance may have stored one of the items meanwhile: `commit_changes` decides each of them.
@@ -275,12 +271,12 @@ class Lane {
     try {
       const settings = { now: this.options.clock.now(), cap: this.options.storageCap };
       const put = (): void => putCommit(this.parameters, batch, settings);
-      decided = await this.call(COMMIT, put, (rows) => readDecided(rows, batch.length));
+      decided = await this.call(COMMIT.text, put, (rows) => readDecided(rows, batch.length));
     } catch (error) {
       if (isUnavailable(error) || isRetryable(error)) {
         this.outage(batch, error, settled);
       } else if (batch.length === 1) {
-        settled.failed.push({ changes: batch, error: error instanceof Error ? error : new Error(String(error)) });
+        settled.failed.push({ changes: batch, error: asError(error) });
       } else {
         const half = batch.length >> 1;
         await this.decide(batch.slice(0, half), settled);
@@ -307,7 +303,7 @@ class Lane {
    * connection it is sent before this returns. `read` throws where the result does not fit the call; then the outcome
    * is unknown, and the connection is not used again.
    */
-  private call<T>(statement: Statement, put: () => void, read: (rows: unknown) => T): Promise<T> {
+  private call<T>(statement: string, put: () => void, read: (rows: unknown) => T): Promise<T> {
     return this.ask(statement, put, 1).then((rows) => {
       try {
         return read(rows);
@@ -318,11 +314,11 @@ class Lane {
     });
   }
 
-  private ask(statement: Statement, put: () => void, attempt: number): Promise<unknown> {
+  private ask(statement: string, put: () => void, attempt: number): Promise<unknown> {
     const { client } = this;
     const send = (on: pg.Client): Promise<unknown> => {
       put();
-      return callBinary(on, statement.text, this.parameters);
+      return callBinary(on, statement, this.parameters);
     };
     const sent = client === undefined || ++this.calls >= this.planAt ? this.prepared().then(send) : send(client);
     return sent.catch(async (error: unknown) => {
@@ -414,9 +410,12 @@ class Lane {
       change.storedTs = last.ts;
       change.decidedAt = at;
       change.stored = last.stored;
-      const found = sinks.get(change.sink) ?? { changes: [], last };
-      found.changes.push(change);
-      sinks.set(change.sink, { ...found, last });
+      const found = sinks.get(change.sink);
+      if (found === undefined) sinks.set(change.sink, { changes: [change], last });
+      else {
+        found.changes.push(change);
+        found.last = last;
+      }
     }
     this.putBack(back);
     for (const [sink, { changes, last }] of sinks) {
@@ -472,8 +471,8 @@ class Lane {
   }
 }
 
-const outOfReach = (): ReturnType<typeof unavailable> => unavailable('the database is out of reach');
-const unknownOutcome = (): ReturnType<typeof unavailable> => unavailable('whether it is stored is not known');
+const outOfReach = (): ServiceError => unavailable('the database is out of reach');
+const unknownOutcome = (): ServiceError => unavailable('whether it is stored is not known');
 
 /** Changes by who submitted them. */
 function bySink(changes: readonly Change[]): Map<CommitSink, Change[]> {
