@@ -4,7 +4,7 @@ import { Batcher, nextTurn } from '../../protocol/batcher.js';
 import { delay, type Clock } from '../../protocol/clock.js';
 import type { Summary } from '../../protocol/item.js';
 import { ServiceError } from '../../protocol/errors.js';
-import type { Glyph } from '../../protocol/requests.js';
+import type { FrameBin, FrameDevice, PairRequestFrame, Wire } from '../../protocol/frames.js';
 import type {
   BinChange,
   DeviceState,
@@ -129,43 +129,22 @@ interface SummaryRow {
   readonly version_sum: number;
 }
 
-interface DeviceJson {
-  readonly id: string;
-  readonly name: string;
-  readonly glyph: Glyph;
-  readonly pubkey: string;
-  readonly cert: string | null;
+/** Rows of lists as JSON: what their frames show, with bytes as hex, and what decides whether they are sent. */
+type DeviceJson = Wire<'a', FrameDevice> & {
   readonly tokenEpoch: number;
-  readonly pairedAt: number;
   readonly revokedAt: number | null;
   readonly keysPurged: boolean;
-}
+};
 
-interface BinJson {
-  readonly id: string;
-  readonly slug: string;
-  readonly meta: string | null;
-  readonly createdAt: number;
-  readonly updatedAt: number;
+type BinJson = Wire<'a', Omit<FrameBin, 'itemCount'>> & {
   readonly closedAt: number | null;
   readonly deletedAt: number | null;
   readonly changedAt: number;
   /** Counted only for what the reader does not know, which is what its frame is about to tell. */
   readonly itemCount: number | null;
-}
+};
 
-interface PairJson {
-  readonly lookupId: string;
-  readonly existingDevice: string;
-  readonly expiresAt: number;
-  readonly code: string;
-  readonly deviceId: string;
-  readonly host: string | null;
-  readonly pubkey: string;
-  readonly name: string;
-  readonly glyph: Glyph;
-  readonly attestation: string;
-}
+type PairJson = Wire<'a', Omit<PairRequestFrame, 'type'>> & { readonly existingDevice: string };
 
 interface TenantRow extends SummaryRow {
   readonly state: string;
