@@ -106,6 +106,12 @@ export async function databaseIdentity(client: Client): Promise<string> {
   return rows[0]?.id ?? '';
 }
 
+/** Whether there is a table of this name: an older schema, or a database that is not set up yet, has none. */
+export async function hasTable(client: Client, name: string): Promise<boolean> {
+  const { rows } = await client.query<{ there: boolean }>('SELECT to_regclass($1) IS NOT NULL AS there', [name]);
+  return rows[0]?.there === true;
+}
+
 /** Whether commits wait for a synchronous standby while none is connected. */
 export async function awaitsStandby(client: Client): Promise<boolean> {
   const { rows } = await client.query<{ waits: boolean }>(
@@ -326,6 +332,19 @@ export async function withClient<T>(url: string, name: string, work: (client: pg
     return await work(client);
   } finally {
     await client.end();
+  }
+}
+
+/** Runs `work` in a transaction, which is undone where it fails. */
+export async function inTransaction(client: Client, work: () => Promise<void>): Promise<void> {
+  await client.query('BEGIN');
+  try {
+    await work();
+    await client.query('COMMIT');
+  } catch (error) {
+    // When this fails too the connection is gone, and the transaction with it; the first error is the one to tell.
+    await client.query('ROLLBACK').catch(() => undefined);
+    throw error;
   }
 }
 

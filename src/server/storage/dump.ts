@@ -6,7 +6,7 @@ import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
-import { withClient } from './database.js';
+import { type Client, inTransaction, withClient } from './database.js';
 
 /**
  * Tables of a backup, those first that others refer to. Left out: who is up (`instances`, `presence`), limits that run
@@ -130,7 +130,7 @@ const EMPTIED_TABLES: readonly string[] = ['instances', 'presence', 'rate_limits
  * Throws `RestoreError` where counts, sums and storage do not fit the rows. A schema that is too old to tell passes:
  * it is asked again once it was migrated.
  */
-export async function requireFitting(client: pg.ClientBase | pg.Pool): Promise<void> {
+export async function requireFitting(client: Client): Promise<void> {
   const there = await client.query<{ there: boolean }>(
     "SELECT to_regprocedure('discrepancies()') IS NOT NULL AS there",
   );
@@ -149,19 +149,13 @@ export async function requireFitting(client: pg.ClientBase | pg.Pool): Promise<v
  * Rejects with `RestoreError` where the figures do not fit the rows.
  */
 export async function restoreDatabase(url: string, tables: AsyncIterable<Restored>): Promise<void> {
-  return withClient(url, 'service restore', async (client) => {
-    await client.query('BEGIN');
-    try {
+  return withClient(url, 'service restore', async (client) =>
+    inTransaction(client, async () => {
       await fill(client, tables);
       await requireFitting(client);
       await client.query('DELETE FROM installation');
-      await client.query('COMMIT');
-    } catch (error) {
-      // When this fails too the connection is gone, and the transaction with it; the first error is the one to tell.
-      await client.query('ROLLBACK').catch(() => undefined);
-      throw error;
-    }
-  });
+    }),
+  );
 }
 
 async function fill(client: pg.Client, tables: AsyncIterable<Restored>): Promise<void> {

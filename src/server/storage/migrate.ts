@@ -8,7 +8,8 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type pg from 'pg';
-import { withClient } from './database.js';
+import { asError } from '../../protocol/error-code.js';
+import { hasTable, inTransaction, withClient } from './database.js';
 
 /** One file of the folder. */
 interface Migration {
@@ -81,11 +82,8 @@ async function requireUsable(client: pg.Client): Promise<void> {
 }
 
 async function readApplied(client: pg.Client, dryRun: boolean): Promise<Applied[]> {
-  if (dryRun) {
-    const { rows } = await client.query<{ there: boolean }>("SELECT to_regclass('migrations') IS NOT NULL AS there");
-    if (rows[0]?.there !== true) return [];
-  }
   if (!dryRun) await createTable(client);
+  else if (!(await hasTable(client, 'migrations'))) return [];
   return (await client.query<Applied>('SELECT number, name, sha256 FROM migrations ORDER BY number')).rows;
 }
 
@@ -123,23 +121,18 @@ async function transactionId(client: pg.Client): Promise<string> {
 }
 
 async function apply(client: pg.Client, { number, name, sql, sha256 }: Migration): Promise<void> {
-  await client.query('BEGIN');
-  try {
+  const work = async (): Promise<void> => {
     await client.query('INSERT INTO migrations (number, name, sha256) VALUES ($1, $2, $3)', [number, name, sha256]);
     const before = await transactionId(client);
     await client.query(sql);
     // A COMMIT inside the file would end the transaction early, and the rest would not be undone after a failure.
     if ((await transactionId(client)) !== before)
       throw new Error('it ends its transaction; remove its BEGIN and COMMIT');
-    await client.query('COMMIT');
-  } catch (error) {
-    // When this fails too the connection is gone, and the transaction with it; the first error is the one to tell.
-    await client.query('ROLLBACK').catch(() => undefined);
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new MigrationError(`Migration ${name} failed, the schema is as it was before it: ${reason}`, {
-      cause: error,
-    });
-  }
+  };
+  await inTransaction(client, work).catch((cause: unknown) => {
+    const reason = asError(cause).message;
+    throw new MigrationError(`Migration ${name} failed, the schema is as it was before it: ${reason}`, { cause });
+  });
 }
 
 /** What `migrate` is asked for. */

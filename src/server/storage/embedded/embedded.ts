@@ -6,7 +6,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import { errorCode } from '../../../protocol/error-code.js';
+import { asError, errorCode } from '../../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import { SingleFlight } from '../../../protocol/single-flight.js';
 import { isUnavailable, openClient } from '../database.js';
@@ -105,8 +105,6 @@ async function freePort(): Promise<number> {
   }
   throw new Error(`No free port between ${PORT_MIN} and ${PORT_MAX} on 127.0.0.1 for the embedded PostgreSQL.`);
 }
-
-const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 /**
  * Supervises one PostgreSQL on one folder.
@@ -261,7 +259,8 @@ export class EmbeddedPostgres {
           );
         }
         if (!isUnavailable(error)) throw error;
-        if (performance.now() > deadline) throw new Error(`PostgreSQL is silent: ${textOf(error)}`, { cause: error });
+        if (performance.now() > deadline)
+          throw new Error(`PostgreSQL is silent: ${asError(error).message}`, { cause: error });
       }
       if (await postmaster.ended(LOOK_AGAIN_MS)) return false;
     }
@@ -307,7 +306,7 @@ export class EmbeddedPostgres {
         this.#options.onLog('info', `the database is back (process ${this.pid}, port ${port})`);
       } catch (error) {
         if (this.#closing.signal.aborted) return; // `stop` was called, and takes it from here
-        this.#options.onLog('error', `the database is not back yet: ${textOf(error)}`);
+        this.#options.onLog('error', `the database is not back yet: ${asError(error).message}`);
       }
     }
   }
@@ -342,7 +341,7 @@ export class EmbeddedPostgres {
     try {
       this.#owner = await this.#lock();
     } catch (error) {
-      this.#options.onLog('error', `the database keeps running (process ${this.pid}): ${textOf(error)}`);
+      this.#options.onLog('error', `the database keeps running (process ${this.pid}): ${asError(error).message}`);
     }
   }
 

@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type pg from 'pg';
 import { ulid } from 'ulid';
-import { withClient } from '../database.js';
+import { hasTable, withClient } from '../database.js';
 import {
   type Dump,
   dumpDatabase,
@@ -124,7 +124,7 @@ async function fromOldToNew(plan: UpgradePlan, options: UpgradeOptions): Promise
     }
     onStep('retire');
     await withClient(old.url, NAME, async (client) => {
-      if (await hasTables(client)) await client.query('DELETE FROM installation');
+      if (await hasTable(client, 'installation')) await client.query('DELETE FROM installation');
     });
     return upgraded;
   } finally {
@@ -135,7 +135,7 @@ async function fromOldToNew(plan: UpgradePlan, options: UpgradeOptions): Promise
 async function copy(from: string, to: string, options: UpgradeOptions): Promise<Upgraded> {
   const { migrations: folder, onStep, onProgress } = options;
   const epoch = await withClient(from, NAME, async (client) =>
-    (await hasTables(client)) ? epochOf(client, ulid()) : undefined,
+    (await hasTable(client, 'installation')) ? epochOf(client, ulid()) : undefined,
   );
   // A cluster whose very first start was cut off: nobody's data is in it.
   if (epoch === undefined) return { epoch: '', figures: [] };
@@ -178,11 +178,6 @@ async function* rowsOf(dump: Dump, onProgress: UpgradeOptions['onProgress']): As
     }
     yield { table, columns, rows: Readable.from(counted(), { objectMode: false }) };
   }
-}
-
-async function hasTables(client: pg.Client): Promise<boolean> {
-  const { rows } = await client.query<{ there: boolean }>("SELECT to_regclass('installation') IS NOT NULL AS there");
-  return rows[0]?.there === true;
 }
 
 /** The epoch that a server would find here; `fresh` where the history has no name yet. */
