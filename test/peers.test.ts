@@ -4,7 +4,7 @@ import { deflateRawSync } from 'node:zlib';
 import t from 'tap';
 import { bucketOf, Peers, SET_PARTS, TenantSet } from '../src/server/storage/peers.js';
 import { NoticeMac } from '../src/server/storage/notice-mac.js';
-import { partsNotices } from '../src/server/storage/notice.js';
+import { hintPayloads, partsNotices, type Hint } from '../src/server/storage/notice.js';
 import { RecentHeads } from '../src/server/storage/recent-heads.js';
 
 const TENANTS = Array.from({ length: 20_000 }, (_, n) => `01ARZ3NDEKTSV4RRFFQ${String(n).padStart(7, '0')}`);
@@ -36,6 +36,21 @@ t.test('INST-40: the fullest set fits into notifications as well', async (t) => 
   const set = new TenantSet();
   for (const [n, part] of bytes.entries()) t.ok(set.setPart(n, part));
   for (const notice of partsNotices(partsOf(set), { set: 1e9, late: 1e9 })) t.ok(payloadOf(notice).length < 8_000);
+});
+
+t.test('INST-41: heads fill notifications up to the last byte that PostgreSQL takes, and not beyond', (t) => {
+  const mac = new NoticeMac(randomBytes(32));
+  const hints = TENANTS.slice(0, 500).map((id): Hint => [id, 1_000, 1]);
+  const lengths: number[] = [];
+  // Ids of all lengths, so that every remainder occurs.
+  for (let length = 1; length <= 64; length++) {
+    const payloads = hintPayloads('x'.repeat(length), hints);
+    lengths.push(...payloads.map((payload) => mac.sign('service', payload).length));
+    const told = payloads.flatMap((payload) => (JSON.parse(payload) as { changes: Hint[] }).changes);
+    t.strictSame(told, hints, 'each once, in order');
+  }
+  t.equal(Math.max(...lengths), 7_999);
+  t.end();
 });
 
 t.test('INST-57: parts of an earlier set than the last one change nothing', async (t) => {

@@ -29,34 +29,33 @@ export interface Notice {
   readonly asks?: boolean;
 }
 
-/** The parts of a set of subscriptions in as few notices as they fit into; `rest` is said with each. */
-export function partsNotices(parts: readonly string[], rest: Pick<Notice, 'set' | 'late'>): Omit<Notice, 'from'>[] {
-  const notices: Omit<Notice, 'from'>[] = [];
-  let [taken, chars]: [[number, string][], number] = [[], 0];
-  for (const [n, bits] of parts.entries()) {
-    if (chars + bits.length > PARTS_CHARS && taken.length > 0) {
-      notices.push({ ...rest, parts: taken });
-      [taken, chars] = [[], 0];
+/** The entries in as few lists as they fit into, each of `most` characters at most; a longer entry is alone in its own. */
+function listsOf<T>(entries: readonly T[], charsOf: (entry: T) => number, most: number): T[][] {
+  const lists: T[][] = [];
+  let chars = Infinity;
+  for (const entry of entries) {
+    chars += charsOf(entry);
+    if (chars > most) {
+      lists.push([]);
+      chars = charsOf(entry);
     }
-    taken.push([n, bits]);
-    chars += bits.length;
+    lists.at(-1)?.push(entry);
   }
-  return taken.length > 0 ? [...notices, { ...rest, parts: taken }] : notices;
+  return lists;
 }
+
+/** The parts of a set of subscriptions in as few notices as they fit into; `rest` is said with each. */
+export const partsNotices = (parts: readonly string[], rest: Pick<Notice, 'set' | 'late'>): Omit<Notice, 'from'>[] =>
+  listsOf([...parts.entries()], ([, bits]) => bits.length, PARTS_CHARS).map((taken) => ({ ...rest, parts: taken }));
 
 /** Notices with as many hints in each as fit. */
 export function hintPayloads(from: string, hints: readonly Hint[]): string[] {
-  const head = `{"from":${JSON.stringify(from)},"changes":[`;
-  const payloads: string[] = [];
-  let payload = head;
-  for (const change of hints.map((hint) => JSON.stringify(hint))) {
-    if (payload.length + change.length + 2 > NOTICE_BYTES && payload.length > head.length) {
-      payloads.push(`${payload}]}`);
-      payload = head;
-    }
-    payload += payload.length > head.length ? `,${change}` : change;
-  }
-  return payload.length > head.length ? [...payloads, `${payload}]}`] : payloads;
+  const notice = (changes: readonly string[]): string =>
+    `{"from":${JSON.stringify(from)},"changes":[${changes.join(',')}]}`;
+  // Of n entries n-1 have a comma.
+  const room = NOTICE_BYTES - notice([]).length + 1;
+  const texts = hints.map((hint) => JSON.stringify(hint));
+  return listsOf(texts, (text) => text.length + 1, room).map(notice);
 }
 
 /** The notice; undefined where it is malformed. */
