@@ -178,6 +178,17 @@ t.test('ADMIT-05: who does not keep to the time gets no other one, and moves nob
   t.equal(asked.at(-1)?.owner, impatient, 'at its time it is let in');
 });
 
+t.test('ADMIT-05: a promise that was made before the clock was set back keeps nobody out', async (t) => {
+  const { clock, come, away, asked, drainAll } = world();
+  for (let n = 0; n < 5_100; n++) come(`tenant-${n}`, '1');
+  await settle();
+  const [[owner] = ['']] = away();
+  await drainAll(50);
+  clock.setBy(-3_600_000);
+  come(owner.split('/')[0] ?? '', '1');
+  t.equal(asked.at(-1)?.owner, owner, 'it is let in');
+});
+
 t.test('ADMIT-06: a tenant has a quarter of the queue, and tenants are served in turn', async (t) => {
   const { come, away, answer, asked, outcomes, admission } = world();
   come('first', '1');

@@ -103,6 +103,17 @@ t.test('FAIR-20 FAIR-21: a socket that says too much closes, and its device wait
   }
 });
 
+t.test('FAIR-21: a clock that is set back keeps no device waiting for longer', async (t) => {
+  const { port, clock } = await frontOf(t);
+  const mine = { query: `?token=${tokenOf()}` };
+  const socket = await socketOf(t, port, mine);
+  await flood(socket, pongs(70));
+  t.equal(await socket.closed(), CLOSE.tooMuch);
+  t.equal((await refusedSocket(t, port, mine)).headers['retry-after'], '10');
+  clock.setBy(-3_600_000);
+  await (await socketOf(t, port, mine)).say(hello);
+});
+
 t.test('FAIR-22: many sockets of a device parse no more large frames than one', async (t) => {
   const { port, actor } = await frontOf(t);
   actor.admit(OTHER_DEVICE);

@@ -181,6 +181,19 @@ t.test('a flood costs as many statements as it has uses, and forgets nobody who 
   t.equal(asked, 21_005);
 });
 
+t.test('a refusal ends with the store’s, also where the clock is set back', async (t) => {
+  let asked = 0;
+  const store = { take: () => Promise.resolve(asked++ === 0 ? 60_000 : 0) };
+  const clock = new TestClock();
+  const limits = new AddressLimits({ store, clock, perMinute: 5 });
+  t.equal(await refusal(limits.take('pair', 'x')), 'rate_limited');
+  t.equal(await refusal(limits.take('pair', 'x')), 'rate_limited');
+  t.equal(asked, 1, 'remembered');
+  clock.setBy(-3_600_000);
+  t.equal(await refusal(limits.take('pair', 'x')), undefined);
+  t.equal(asked, 2);
+});
+
 t.test('while the database is away nothing is counted', async (t) => {
   let away = true;
   const store = { take: () => (away ? Promise.reject(new ServiceError('unavailable')) : Promise.resolve(0)) };

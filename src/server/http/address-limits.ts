@@ -121,6 +121,8 @@ export class AddressLimits {
     if (window.limit <= 0) return;
     const now = this.options.clock.now();
     const known = this.recall(name, now - window.ms, now);
+    // Later than the store ever says, which counts uses up to one window ahead: the clock was set back since.
+    if (known.until > now + 2 * window.ms) known.until = 0;
     if (known.until > now) throw refusal(known.until - now);
     if (known.used.length >= window.limit) throw refusal((known.used[0] ?? now) + window.ms - now);
     // Counted before the statement has run: else concurrent uses would all execute one.

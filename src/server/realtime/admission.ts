@@ -105,7 +105,9 @@ export class Admission {
   /** The result of `work`, once it is let in, which rejects as it does; or that there is no room. */
   take<T>({ tenantId, owner }: Arrival, work: () => Promise<T>): Promise<T | TurnedAway> {
     const early = (this.promises.get(owner) ?? 0) - this.options.clock.now();
-    if (early > EARLY_MS) return Promise.resolve(new TurnedAway(CLOSE.overloaded, early / 1_000));
+    // Later than any moment that is promised: the clock was set back since.
+    const isStale = early > RETRY_AFTER_MAX_S * 1_000;
+    if (early > EARLY_MS && !isStale) return Promise.resolve(new TurnedAway(CLOSE.overloaded, early / 1_000));
     this.promises.delete(owner);
     return new Promise((resolve, reject) => {
       const away = (): void => resolve(this.turnedAway(owner));

@@ -171,12 +171,14 @@ export class Sockets {
 
   private checkPenalty(device: string): void {
     const now = this.options.clock.now();
+    // One that ends later than any may was noted before the clock was set back.
+    const holds = (until: number): boolean => until > now && until <= now + FRAMES_PENALTY_MS;
     for (const [each, until] of this.penalties) {
-      if (until > now) break;
+      if (holds(until)) break;
       this.penalties.delete(each);
     }
     const until = this.penalties.get(device) ?? now;
-    if (until <= now) return;
+    if (!holds(until)) return;
     const seconds = Math.ceil((until - now) / 1_000);
     throw new ServiceError('rate_limited', 'a socket of this device sent too many frames', undefined, seconds);
   }
