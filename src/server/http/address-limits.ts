@@ -3,6 +3,7 @@
  * Limits). The window slides: at the border of two fixed ones twice as many uses would be admitted.
  */
 import { createHash } from 'node:crypto';
+import { isIPv4 } from 'node:net';
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
 
@@ -55,21 +56,20 @@ const NETWORK_SIGNUPS: readonly Window[] = [
 const CERTIFICATES: readonly Window[] = [{ limit: 60, ms: HOUR_MS }];
 const RETURNS: readonly Window[] = [{ limit: 30, ms: MINUTE_MS }];
 
-/** The IPv4 /24 or IPv6 /48 of a key of limits per address; any other key is returned unchanged. */
-export function networkOf(address: string): string {
-  const [, four] = /^(\d+\.\d+\.\d+)\.\d+$/.exec(address) ?? [];
-  if (four !== undefined) return `${four}.0/24`;
-  const [, six] = /^([0-9a-f]{12})[0-9a-f]{4}\/64$/.exec(address) ?? [];
-  return six === undefined ? address : `${six}/48`;
+/** The network of a key of limits per address: so many bytes of an IPv4 address, or of an IPv6 /64. Other keys stay. */
+function networkOfBytes(address: string, ofIPv4: number, ofIPv6: number): string {
+  if (isIPv4(address)) {
+    const bytes = address.split('.').map((byte, n) => (n < ofIPv4 ? byte : '0'));
+    return `${bytes.join('.')}/${8 * ofIPv4}`;
+  }
+  return /^[0-9a-f]{16}\/64$/.test(address) ? `${address.slice(0, 2 * ofIPv6)}/${8 * ofIPv6}` : address;
 }
 
-/** The IPv4 /16 or IPv6 /32, which one provider has, of a key of limits per address; any other key is unchanged. */
-export function signupNetworkOf(address: string): string {
-  const [, four] = /^(\d+\.\d+)\.\d+\.\d+$/.exec(address) ?? [];
-  if (four !== undefined) return `${four}.0.0/16`;
-  const [, six] = /^([0-9a-f]{8})[0-9a-f]{8}\/64$/.exec(address) ?? [];
-  return six === undefined ? address : `${six}/32`;
-}
+/** The IPv4 /24 or IPv6 /48 of a key of limits per address. */
+export const networkOf = (address: string): string => networkOfBytes(address, 3, 6);
+
+/** The IPv4 /16 or IPv6 /32, which one provider has, of a key of limits per address. */
+export const signupNetworkOf = (address: string): string => networkOfBytes(address, 2, 4);
 
 const refusal = (waitMs: number): ServiceError =>
   new ServiceError('rate_limited', undefined, undefined, Math.max(1, Math.ceil(waitMs / 1_000)));
