@@ -51,7 +51,7 @@ export interface Caller {
  * Whether a tenant that is not loaded is read at once, since a device waits for its answer, or together with others, in a
  * moment: for sockets, of which many come at once, and for clients without a token, who could ask for any number of tenants.
  */
-type Pace = 'at once' | 'together';
+type Urgency = 'at once' | 'together';
 
 /** `Bearer`, a blank and a token. */
 const HEADER_MAX = 7 + TOKEN_TEXT_MAX;
@@ -109,7 +109,6 @@ export class Authenticator {
   /** What a token says, if it is this tenant's and alive. Throws `no_token`, `bad_token`, `expired_token`. */
   claimsOf(token: string | undefined, tenantId: string): TokenClaims {
     if (token === undefined || token === '') throw new ServiceError('no_token');
-    if (token.length > TOKEN_TEXT_MAX) throw new ServiceError('bad_token');
     const verdict = this.options.tokens.verify(token, this.options.clock.now());
     if (!verdict.ok) throw new ServiceError(verdict.reason === 'expired' ? 'expired_token' : 'bad_token');
     if (verdict.claims.tenantId !== tenantId) throw new ServiceError('bad_token');
@@ -117,15 +116,19 @@ export class Authenticator {
   }
 
   /** The tenant's actor, without a promise when it is loaded and current, which is the usual case. */
-  actorOf(tenantId: string, pace: Pace = 'at once'): TenantActor | Promise<TenantActor> {
-    const actor = this.options.tenants.actors.get(tenantId);
-    return actor?.isCurrent(this.options.clock.now()) === true ? actor : this.load(tenantId, pace);
+  actorOf(tenantId: string, urgency: Urgency = 'at once'): TenantActor | Promise<TenantActor> {
+    return this.currentActor(tenantId) ?? this.load(tenantId, urgency);
   }
 
-  private async load(tenantId: string, pace: Pace): Promise<TenantActor> {
+  private currentActor(tenantId: string): TenantActor | undefined {
+    const actor = this.options.tenants.actors.get(tenantId);
+    return actor?.isCurrent(this.options.clock.now()) === true ? actor : undefined;
+  }
+
+  private async load(tenantId: string, urgency: Urgency): Promise<TenantActor> {
     const { tenants } = this.options;
     const loading = tenants.get(tenantId);
-    if (pace === 'at once' && !tenants.actors.has(tenantId)) tenants.hurry();
+    if (urgency === 'at once' && !tenants.actors.has(tenantId)) tenants.hurry();
     const actor = await loading;
     if (actor === undefined) throw new ServiceError('tenant_not_found');
     return actor;
@@ -133,16 +136,16 @@ export class Authenticator {
 
   /** As `callerOf` where that needs no promise; else undefined. */
   knownCallerOf(claims: TokenClaims): Caller | undefined {
-    const actor = this.options.tenants.actors.get(claims.tenantId);
-    return actor?.isCurrent(this.options.clock.now()) === true ? this.judge(actor, claims) : undefined;
+    const actor = this.currentActor(claims.tenantId);
+    return actor && this.judge(actor, claims);
   }
 
   /** The device that a token or ticket names. Throws `bad_token`, `device_revoked`. */
-  callerOf(claims: TokenClaims, pace?: Pace): Caller | Promise<Caller> {
-    const actor = this.actorOf(claims.tenantId, pace);
+  callerOf(claims: TokenClaims, urgency?: Urgency): Caller | Promise<Caller> {
+    const actor = this.actorOf(claims.tenantId, urgency);
     if (actor instanceof Promise)
-      return actor.then((loaded) => this.judge(loaded, claims) ?? this.refreshed(claims, pace));
-    return this.judge(actor, claims) ?? this.refreshed(claims, pace);
+      return actor.then((loaded) => this.judge(loaded, claims) ?? this.refreshed(claims, urgency));
+    return this.judge(actor, claims) ?? this.refreshed(claims, urgency);
   }
 
   /** Undefined when the token is newer than what the actor knows: another instance may be ahead of it. */
@@ -153,9 +156,9 @@ export class Authenticator {
     return { owner: ownerOf(claims), claims, actor, device };
   }
 
-  private async refreshed(claims: TokenClaims, pace?: Pace): Promise<Caller> {
+  private async refreshed(claims: TokenClaims, urgency?: Urgency): Promise<Caller> {
     await this.refresh(claims.tenantId);
-    const caller = this.judge(await this.actorOf(claims.tenantId, pace), claims);
+    const caller = this.judge(await this.actorOf(claims.tenantId, urgency), claims);
     if (caller === undefined) throw new ServiceError('bad_token');
     return caller;
   }

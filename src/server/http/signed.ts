@@ -3,13 +3,12 @@
  * Each kind begins with its own byte, so that none is accepted as another under the same secret.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
+import { TOKEN_TEXT_MAX } from '../../protocol/limits.js';
 
 /** The first byte of the signed bytes: kind and version in one. */
 export const KIND = { token: 1, socketTicket: 2, passwordTicket: 3 } as const;
 
 const MAC_BYTES = 32;
-/** A token of the longest ids has 180 characters; longer texts are refused without decoding them. */
-const TEXT_MAX = 256;
 
 const macOf = (secret: Uint8Array, body: Uint8Array): Buffer => createHmac('sha256', secret).update(body).digest();
 
@@ -20,7 +19,7 @@ export function sealText(secret: Uint8Array, body: Uint8Array): string {
 
 /** The body, or undefined where the text or its MAC is not exactly what `sealText` returned. Constant time. */
 export function openText(secret: Uint8Array, text: string): Buffer | undefined {
-  if (text.length > TEXT_MAX) return undefined;
+  if (text.length > TOKEN_TEXT_MAX) return undefined;
   const bytes = Buffer.from(text, 'base64url');
   // The decoder skips invalid characters and ignores unused bits of the last one: only the canonical text is accepted.
   if (bytes.length <= MAC_BYTES || bytes.toString('base64url') !== text) return undefined;
