@@ -387,7 +387,7 @@ const BOUNDS: LoadBounds = {
 };
 
 /** The budgets of one kind of clients. */
-export type BudgetSet = Readonly<Record<keyof LoadBound, FairBudget>>;
+type BudgetSet = Readonly<Record<keyof LoadBound, FairBudget>>;
 
 /** The fields of a request that decide which budget it is charged to. */
 export interface ChargedRequest {

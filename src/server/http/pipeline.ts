@@ -10,6 +10,7 @@ import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, ownerOf, type Caller } from './authenticate.js';
 import {
   KeptBody,
+  NO_BYTES,
   readBody,
   takeBody,
   takeForm,
@@ -108,7 +109,10 @@ class WaitingRequests {
   }
 }
 
-const NOTHING = Buffer.alloc(0);
+/** Whether a row's limit is one of the client's address, and not of its device. */
+const isOfAddress = (limit: Row['limit']): limit is Exclude<Row['limit'], 'read' | 'write' | 'none'> =>
+  limit !== 'read' && limit !== 'write' && limit !== 'none';
+
 /** That a device was seen is noted at most this often, ms. */
 const SEEN_EVERY_MS = 60_000;
 
@@ -205,7 +209,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     if (row.stream === true) return this.admitStream(ctx, row);
     const admitted = this.admit(ctx, row);
     if (admitted !== undefined) this.runLater(ctx, row, admitted);
-    else if (row.body === 0) this.run(ctx, row, NOTHING);
+    else if (row.body === 0) this.run(ctx, row, NO_BYTES);
     else {
       const done = (bytes: Buffer, fault?: ServiceError): void => this.run(ctx, row, bytes, fault);
       readBody(ctx, row.body, done, this.reading);
@@ -219,8 +223,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     const admitted = this.admit(ctx, row);
     const { clock, transfers } = this.app;
     ctx.upload = new UploadStream(ctx, clock, (pace) => transfers?.tooSlow(ctx.tenantId, pace) ?? true);
-    if (admitted === undefined) this.run(ctx, row, NOTHING);
-    else this.hold(ctx, admitted, () => this.run(ctx, row, NOTHING));
+    if (admitted === undefined) this.run(ctx, row, NO_BYTES);
+    else this.hold(ctx, admitted, () => this.run(ctx, row, NO_BYTES));
   }
 
   /** The body arrives while the request waits for its admission: it is read from the start, and kept until then. */
@@ -236,7 +240,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       const body = kept.take();
       if (body !== undefined) this.run(ctx, row, body.bytes, body.fault);
     });
-    if (row.body === 0) done(NOTHING);
+    if (row.body === 0) done(NO_BYTES);
     else readBody(ctx, row.body, done, this.reading);
   }
 
@@ -321,13 +325,14 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   private admitUnauthenticated(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
     // Charged before anything asynchronous, and while the response still has its peer's address.
     this.budgets.enter(ctx);
-    const isLimited = row.limit !== 'read' && row.limit !== 'write' && row.limit !== 'none';
-    return row.state === 'any' && !isLimited ? undefined : this.admitLimited(ctx, row, this.budgets.addressOf(ctx));
+    return row.state === 'any' && !isOfAddress(row.limit)
+      ? undefined
+      : this.admitLimited(ctx, row, this.budgets.addressOf(ctx));
   }
 
   private async admitLimited(ctx: RequestContext, { state, limit }: Row<P>, address: string): Promise<void> {
     if (state !== 'any') checkState((await this.authenticator.actorOf(ctx.tenantId, 'together')).state, state);
-    if (limit !== 'read' && limit !== 'write' && limit !== 'none') await this.app.addressLimits.take(limit, address);
+    if (isOfAddress(limit)) await this.app.addressLimits.take(limit, address);
   }
 
   private run(ctx: RequestContext, row: Row<P>, bytes: Buffer, fault?: ServiceError): void {
@@ -377,10 +382,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   /** While the request waited its device may have been revoked, or the actor unloaded: the caller is checked again. */
   private runFor(ctx: RequestContext, row: Row<P>): void {
-    if (row.auth !== 'device') return this.answer(ctx, row.run(ctx, this.app));
-    if (ctx.caller !== undefined && this.authenticator.holds(ctx.caller)) {
-      return this.answer(ctx, row.run(ctx, this.app));
-    }
+    const holds = row.auth !== 'device' || (ctx.caller !== undefined && this.authenticator.holds(ctx.caller));
+    if (holds) return this.answer(ctx, row.run(ctx, this.app));
     const go = (found: Caller): void => {
       ctx.caller = found;
       this.answer(ctx, row.run(ctx, this.app));

@@ -23,9 +23,10 @@ import { isAscii, isUtf8 } from 'node:buffer';
 import { EMPTY_QUERY, parseQuery, QUERY_MAX, type Query } from './query.js';
 
 /** The connection after the reply: kept, closed by the client as `Connection: close` says, or closed by the server. */
-export type Closing = 'keep' | 'ask' | 'cut';
+type Closing = 'keep' | 'ask' | 'cut';
 
-const NOTHING = Buffer.alloc(0);
+/** A body without bytes. */
+export const NO_BYTES = Buffer.alloc(0);
 const WHOLE_NUMBER = /^\d{1,15}$/;
 /** The body of a request that has none, or whose body the handler has taken. */
 export const NO_FIELDS: Readonly<Record<string, unknown>> = Object.freeze({});
@@ -91,7 +92,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   bucket: Bucket | undefined;
   body: Readonly<Record<string, unknown>> = NO_FIELDS;
   /** The unparsed body, where the row is `raw`. */
-  bytes: Uint8Array = NOTHING;
+  bytes: Uint8Array = NO_BYTES;
   /** The body, where the row is `stream`. */
   upload: UploadStream | undefined;
   /** Status of a success. */
@@ -334,9 +335,9 @@ class BodyReader {
     if (isLast && first) return this.finish(Buffer.from(chunk));
     // A partial body is charged before its sender is authenticated: else half-sent bodies could fill the memory.
     const verdict = this.hold(chunk);
-    if (verdict !== 'held') this.finish(NOTHING, noRoom(verdict));
+    if (verdict !== 'held') this.finish(NO_BYTES, noRoom(verdict));
     else if (isLast) this.finish(Buffer.concat(this.pieces ?? [], this.size));
-    else if (this.late) this.finish(NOTHING, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
+    else if (this.late) this.finish(NO_BYTES, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
   }
 
   private get late(): boolean {
@@ -355,13 +356,13 @@ class BodyReader {
 
   /** Evicted: refuses the body, to make room for others. */
   giveWay(): void {
-    if (!this.finished) this.finish(NOTHING, noRoom('share'));
+    if (!this.finished) this.finish(NO_BYTES, noRoom('share'));
   }
 
   private swallow(isLast: boolean): void {
     const { cap } = this;
     this.release();
-    if (isLast || this.late || this.size > cap + SWALLOW_MAX) this.finish(NOTHING, tooLarge(cap));
+    if (isLast || this.late || this.size > cap + SWALLOW_MAX) this.finish(NO_BYTES, tooLarge(cap));
   }
 
   private release(): void {
@@ -402,11 +403,11 @@ export class KeptBody {
 
   /** Keeps the body, complete or refused. Where there is no room it is dropped, and the request will be refused. */
   put(bytes: Buffer, fault: ServiceError | undefined): void {
-    this.kept = { bytes: NOTHING, fault };
+    this.kept = { bytes: NO_BYTES, fault };
     if (bytes.length === 0) return;
-    this.held = this.budgets.holding(this.ctx, () => (this.kept = { bytes: NOTHING, fault: noRoom('share') }));
+    this.held = this.budgets.holding(this.ctx, () => (this.kept = { bytes: NO_BYTES, fault: noRoom('share') }));
     const verdict = this.budgets.of(this.ctx).bodies.set(this.held, bytes.length);
-    if (verdict !== 'held') this.kept = { bytes: NOTHING, fault: fault ?? noRoom(verdict) };
+    if (verdict !== 'held') this.kept = { bytes: NO_BYTES, fault: fault ?? noRoom(verdict) };
     else {
       this.kept = { bytes: Buffer.from(bytes), fault };
       this.ctx.onEnd(() => void this.take());
@@ -430,7 +431,7 @@ export class KeptBody {
 export function readBody(ctx: RequestContext, cap: number, done: TakeBody, options: BodyOptions): void {
   if (ctx.contentLength > cap) {
     ctx.closing = 'ask';
-    done(NOTHING, tooLarge(cap));
+    done(NO_BYTES, tooLarge(cap));
     return;
   }
   const reader = new BodyReader(ctx, cap, done, options);

@@ -4,7 +4,7 @@ import type { Clock, Timer } from '../../protocol/clock.js';
 import { invalid } from '../../protocol/errors.js';
 
 /** The pace of a body is measured over this window, ms. */
-export const PACE_WINDOW_MS = 30_000;
+const PACE_WINDOW_MS = 30_000;
 
 /** Whether a transfer at this pace, in bytes a second, is too slow to go on. */
 export type TooSlow = (bytesPerS: number) => boolean;

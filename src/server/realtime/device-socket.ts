@@ -4,7 +4,7 @@ import type { Clock, Timer } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { HELLO_TIMEOUT_MS } from '../../protocol/limits.js';
 import type { Shape } from '../../protocol/shape.js';
-import type { SocketPort } from '../tenant/ports.js';
+import type { FrameBytes, SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
 import type { TenantActor } from '../http/ports.js';
 import { FairBudget, Holding } from '../http/limits.js';
@@ -26,7 +26,7 @@ export type Wire = WebSocket<SocketData>;
 
 // The frames of the current send. `cork` calls back before it returns, so these variables replace a closure per send.
 let corkWire: Wire | undefined;
-let corkFrames: readonly string[] = [];
+let corkFrames: readonly FrameBytes[] = [];
 let corkDropped = false;
 
 /** Results of the library's `send`: all bytes are with the kernel; the frame was dropped, as too many bytes wait. */
@@ -109,7 +109,7 @@ export class DeviceSocket implements SocketPort, TimerEntry {
     return this.unsent?.closing !== undefined;
   }
 
-  send(frames: readonly string[]): number {
+  send(frames: readonly FrameBytes[]): number {
     const { wire } = this;
     if (wire === undefined || this.closing) return 0;
     let dropped: boolean;
