@@ -348,7 +348,7 @@ function takeHeld(state: Delivery, position: number): ItemRow[] {
 /** Delivers the held rows that follow without a gap; the next read finds what lies before the rest. */
 function deliverHeld(state: Delivery): Effect[] {
   if (state.held.length === 0) return [];
-  const held = merge(takeHeld(state, Infinity), []);
+  const held = takeHeld(state, Infinity);
   const next = state.delivered + 1;
   const gap = held.findIndex(({ version }, n) => version !== next + n);
   const rows = gap < 0 ? held : held.slice(0, gap);
