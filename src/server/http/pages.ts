@@ -22,7 +22,7 @@ interface About extends WebParts {
   readonly version: string;
 }
 
-/** `GET /`: the web app for whoever asks for HTML, else a few lines of text (reference, HTTP, The web app). */
+/** `GET /`: the web app for clients that ask for HTML, else a few lines of text (reference, HTTP, The web app). */
 export const welcome: Handler<About, Text | WebPage> = ({ accept }, { version, web }) => {
   const page = web?.file('/');
   if (web !== undefined && page !== undefined && accept.toLowerCase().includes('text/html'))

@@ -328,7 +328,7 @@ export class ResponseWriter {
     } else this.lines.left++;
   }
 
-  /** False once a second has its lines: while the database is away, every device of a crowd is refused. */
+  /** False once a second has its lines: while the database is away, every device's requests are refused. */
   private hasLine(): boolean {
     const { lines } = this;
     const now = this.options.clock.now();

@@ -77,8 +77,8 @@ export class Admission {
   private horizon = 0;
   /** When a device may come back, ms; the earliest promise first. */
   private readonly promises = new Map<string, number>();
-  /** Tenants of which more than TENANT_MIN wait: where the queue is full they give way. */
-  private readonly crowds = new Set<string>();
+  /** Tenants of which more than TENANT_MIN wait: where the queue is full their last ones give way. */
+  private readonly yielding = new Set<string>();
   /** How many of each device wait. */
   private readonly owners = new Map<string, number>();
   /** Sockets that wait to be let in. */
@@ -133,7 +133,7 @@ export class Admission {
     return Math.min(WAITING_MAX, Math.ceil(this.perSecond * WAIT_MAX_S));
   }
 
-  /** Where the queue is full, a tenant of which few wait takes the place of the last one of a crowd. */
+  /** Where the queue is full, a socket of a tenant of which few wait takes the place of the last one of another. */
   private hasRoom({ tenantId, owner }: Arrival): boolean {
     if (this.underWay > 0 && this.options.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
     if ((this.owners.get(owner) ?? 0) >= SOCKETS_PER_DEVICE) return false;
@@ -141,9 +141,9 @@ export class Admission {
     const own = this.queue.get(tenantId)?.length ?? 0;
     if (own >= Math.max(TENANT_MIN, capacity / TENANT_PARTS)) return false;
     if (this.waiting < capacity) return true;
-    const [crowd] = this.crowds;
-    if (crowd === undefined || own >= TENANT_MIN) return false;
-    this.leave(crowd, 'last')?.away();
+    const [other] = this.yielding;
+    if (other === undefined || own >= TENANT_MIN) return false;
+    this.leave(other, 'last')?.away();
     return true;
   }
 
@@ -151,7 +151,7 @@ export class Admission {
     const waiters = this.queue.get(tenantId) ?? [];
     waiters.push(waiter);
     if (waiters.length === 1) this.queue.set(tenantId, waiters);
-    if (waiters.length > TENANT_MIN) this.crowds.add(tenantId);
+    if (waiters.length > TENANT_MIN) this.yielding.add(tenantId);
     this.owners.set(waiter.owner, (this.owners.get(waiter.owner) ?? 0) + 1);
     this.waiting++;
   }
@@ -160,7 +160,7 @@ export class Admission {
     const waiters = this.queue.get(tenantId) ?? [];
     const waiter = which === 'first' ? waiters.shift() : waiters.pop();
     if (waiters.length === 0) this.queue.delete(tenantId);
-    if (waiters.length <= TENANT_MIN) this.crowds.delete(tenantId);
+    if (waiters.length <= TENANT_MIN) this.yielding.delete(tenantId);
     if (waiter === undefined) return undefined;
     const others = (this.owners.get(waiter.owner) ?? 1) - 1;
     if (others === 0) this.owners.delete(waiter.owner);

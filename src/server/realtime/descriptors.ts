@@ -6,7 +6,7 @@ const KEPT_SHARE = 1 / 20;
 const KEPT_MIN = 128;
 
 /**
- * Sockets that leave enough descriptors for all else. Without this bound a crowd of devices takes them all, and the server
+ * Sockets that leave enough descriptors for all else. Without this bound a reconnect storm takes them all, and the server
  * can no longer connect to its database. Infinity where the system does not tell its limit (Linux does).
  */
 export function socketsThatFit(): number {

@@ -127,7 +127,7 @@ function beginDrain(ending: Ending, { ms, closes }: { readonly ms: number; reado
   const { pipeline, upgrader, admission, departures } = ending;
   upgrader.draining = true;
   admission.close();
-  // Whoever asks the next time does so on another connection, which a proxy opens to another instance.
+  // A client's next request comes on another connection, which a proxy opens to another instance.
   pipeline.writer.closing = true;
   if (closes) ending.stopListening();
   void departures.over(ms);

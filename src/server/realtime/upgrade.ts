@@ -70,7 +70,7 @@ type Steps = Pick<Pipeline<HttpParts>, 'begin' | 'hold' | 'writer' | 'authentica
 export class Upgrader {
   /** While the server stops, no socket is opened. */
   closing = false;
-  /** The server is being drained: whoever comes is sent to another instance. */
+  /** The server is being drained: new sockets are sent to another instance. */
   draining = false;
 
   constructor(

@@ -11,11 +11,11 @@
  *
  * Each instance subscribes to the tenants that have a socket there, and what is written of a tenant goes to its
  * subscribers alone, on a channel of their own: the change itself where it fits into a notification, else its head. A
- * subscription arrives a little after the socket was opened. So whoever receives one sends the heads that it has
- * published of these tenants in the last seconds (`recent`). Where it may have missed some itself, it tells its recent
+ * subscription arrives a little after the socket was opened. So an instance that receives one sends the heads
+ * that it has published of these tenants in the last seconds (`recent`). Where it may have missed some itself, it tells its recent
  * heads to everybody, and goes on doing so until it has heard its heartbeat again.
  *
- * Whoever may connect to the database can send a notification in any name. What no instance has signed is a hint that
+ * Any client of the database can send a notification in any name. What no instance has signed is a hint that
  * leads to a read, or nothing.
  */
 import type pg from 'pg';
@@ -54,7 +54,7 @@ const COALESCE_MAX_MS = 12;
  */
 const SUBSCRIBE_MS = 50;
 const SUBSCRIBE_MAX_MS = 3_000;
-/** Where so many tenants were added with the last one, the interval is so many times as long: a crowd comes. */
+/** Where so many tenants were added with the last one, the interval is so many times as long: it is a reconnect storm. */
 const SUBSCRIBE_MANY = 100;
 const SUBSCRIBE_TIMES = 6;
 /** Subscriptions are made anew and sent this often, ms: sockets go. */

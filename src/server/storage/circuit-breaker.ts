@@ -104,7 +104,7 @@ export class CircuitBreaker {
     this.closed = true;
     this.endMoves();
     this.timer?.cancel();
-    // Whoever ends does not wait for an answer that comes slowly.
+    // A server that stops does not wait for a slow answer.
     if (this.asking) this.pulse?.destroy();
     await this.checking;
     await this.client?.end();

@@ -1,5 +1,5 @@
 /**
- * Proof that an instance has sent a notification: whoever may connect to the database can send one in any name. HMAC
+ * Proof that an instance has sent a notification: any client of the database can send one in any name. HMAC
  * (RFC 2104) with SHA-256 over the channel and what is told, of which 16 bytes are kept.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';

@@ -138,7 +138,7 @@ export class Presence {
     const off = rows.filter((row) => !row[2]);
     await this.options.pool.query(
       // OFFSET keeps it a lookup for each. Statistics of a time when this instance had no devices say that it has one row: a
-      // join would then compare each row with each of those that go, which took minutes in a crowd.
+      // join would then compare each row with each of those that go, which took minutes in a reconnect storm.
       `WITH arrived AS (
          INSERT INTO presence (instance_id, tenant_id, device_id)
          SELECT $1, t, d FROM unnest($2::text[], $3::text[]) AS u(t, d) ON CONFLICT DO NOTHING

@@ -91,11 +91,11 @@ export class Actor implements CommitSink {
   /** True while a lane reports a batch: replies wait until the pushes of every tenant are sent. */
   private telling = false;
   private owed: Answer[] | undefined;
-  /** True while a read has failed, or nobody knows what a commit has done: each tick compares it until nothing is news. */
+  /** A read has failed, or the outcome of a commit is unknown: each tick compares heads until one finds nothing new. */
   heldUp = false;
   /** A generation that was told at a time, ms, and is not read yet; the state is the database's of `asOf`. */
   private behind: { readonly generation: number; readonly at: number; readonly asOf: number } | undefined;
-  /** Who waits for a reload; undefined: nobody, which is usual, and there are many actors. */
+  /** Callers that wait for a reload; undefined while there are none: there are many actors. */
   private reloads: Reloading[] | undefined;
   /** Where the bytes of this tenant's changes are to be put. */
   readonly arena: Arena;
@@ -162,7 +162,7 @@ export class Actor implements CommitSink {
     return Math.min(heard, this.behind?.asOf ?? Infinity);
   }
 
-  /** Whether the next tick is to compare it with the database: what was not compared since `before` is too. */
+  /** Whether the next tick is to compare it with the database, also because that was not done since `before`. */
   toCompare(before: number): boolean {
     return this.heldUp || this.behind !== undefined || this.comparedAt < before;
   }
@@ -438,7 +438,7 @@ export class Actor implements CommitSink {
     );
   }
 
-  /** The tenant was deleted: its sockets close, changes that wait for a reload are refused, and who waits for one goes on. */
+  /** The tenant was deleted: its sockets close, changes that wait for a reload are refused, and callers of `reload` go on. */
   private vanish(): void {
     this.retire(CLOSE.expired, 'tenant gone');
     this.post({ kind: 'snapshot-failed', error: new ServiceError('tenant_not_found') });

@@ -158,7 +158,7 @@ export interface ChangeAnnouncer {
   readonly heard: Heard;
   /** The tenant's head or generation is at least this; or something of it has changed that has no number (0). */
   announce(tenantId: string, head: number, generation: number): void;
-  /** Rows of one transaction in version order, for whoever subscribes. Their bytes are copied where they are kept. */
+  /** Rows of one transaction in version order, for the instances that subscribe. Their bytes are copied where they are kept. */
   publish(tenantId: string, rows: readonly ItemRow[], position: Position): void;
   /** The tenant's first socket was opened: other instances are to send here what they write from `since` on, ms. */
   subscribe(tenantId: string, since: number): void;

@@ -179,7 +179,7 @@ export class TenantRegistry {
   private hintLoading(tenantId: string, head: number, generation: number): void {
     this.loading.underWay(tenantId)?.then(
       (actor) => (this.closed ? undefined : actor?.headHint(head, generation)),
-      // Whoever loads it is told.
+      // The caller that loads it gets the error.
       () => undefined,
     );
   }
