@@ -98,15 +98,13 @@ export interface DrainOrder {
   readonly alone: boolean;
 }
 
-interface Registered {
+interface Registered extends DrainOrder {
   readonly fresh: boolean;
   /** The other instances that are up. */
   readonly others: readonly string[];
   /** The last heartbeat of one that may be dead, by the database's clock. */
   readonly silent: number | null;
   readonly asked_at: number | null;
-  readonly ms: number;
-  readonly alone: boolean;
 }
 
 /** An own heartbeat. */

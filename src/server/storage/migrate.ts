@@ -21,11 +21,7 @@ interface Migration {
 }
 
 /** One row of the table `migrations`. */
-interface Applied {
-  readonly number: number;
-  readonly name: string;
-  readonly sha256: string;
-}
+type Applied = Omit<Migration, 'sql'>;
 
 /** What `migrate` did. */
 export interface MigrationReport {
