@@ -25,7 +25,7 @@ export const RESERVE_MS = 5_000;
  * Whether the amount is held now, or why not: the owner or its tenant has used up its share, or the bound is reached
  * and no holder that could be evicted holds more.
  */
-export type Verdict = 'held' | 'share' | 'bound';
+export type BudgetVerdict = 'held' | 'share' | 'bound';
 
 /** A tenant, or the address of an unauthenticated client. */
 interface Group {
@@ -70,7 +70,7 @@ interface Waiter {
   readonly holding: Holding;
   readonly amount: number;
   readonly timer: Timer;
-  readonly resolve: (verdict: Verdict) => void;
+  readonly resolve: (verdict: BudgetVerdict) => void;
 }
 
 /** The refusal for a verdict other than `held`: 429 where the client's own share is used up, 503 where the bound is. */
@@ -137,7 +137,7 @@ export class FairBudget {
    * little the holding is unchanged, and the caller has to drop what it wanted to hold. Evictions, also of older
    * holdings of the same owner, happen before this returns; the holding itself is never evicted by it.
    */
-  set(holding: Holding, amount: number): Verdict {
+  set(holding: Holding, amount: number): BudgetVerdict {
     const more = amount - holding.amount;
     if (more <= 0) {
       this.shrink(holding, -more);
@@ -156,7 +156,7 @@ export class FairBudget {
   }
 
   /** Like `set`, but waits up to RESERVE_MS for room. Waiting owners are served round robin. */
-  reserve(holding: Holding, amount: number): 'held' | Promise<Verdict> {
+  reserve(holding: Holding, amount: number): 'held' | Promise<BudgetVerdict> {
     // First in, first out within an owner.
     const before = this.queue.get(holding.owner);
     const verdict = before === undefined ? this.set(holding, amount) : 'share';
@@ -193,7 +193,7 @@ export class FairBudget {
     append(holder, holding);
   }
 
-  private blockedBy({ group, owner }: Holding, more: number): Verdict {
+  private blockedBy({ group, owner }: Holding, more: number): BudgetVerdict {
     // An owner that holds nothing is admitted once, however small its share is.
     const holder = this.holders.map.get(owner);
     if (holder !== undefined && holder.held + more > this.ownerShare) return 'share';

@@ -8,7 +8,7 @@ import type { Meter } from '../../protocol/meter.js';
 import { encode } from '../../protocol/shape.js';
 import { SWALLOW_MAX, type RequestContext } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
-import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
+import { asRefusal, describe, errorFields, retryAfterSeconds } from './fail.js';
 import { DownloadStream, type BlobFile, type DownloadOptions, Pace, type TooSlow, hasTag, partOf } from './streams.js';
 import type { Log, WebFile } from './ports.js';
 import type { RequestBudgets } from './limits.js';
@@ -308,7 +308,7 @@ export class ResponseWriter {
   refuse(ctx: RequestContext, refusal: ServiceError, headers: Headers = NO_HEADERS): void {
     const status = statusOf(refusal.error, ctx.shape);
     this.options.meter?.refused(codeOf(refusal.error, 'a'));
-    const seconds = retryAfterOf(refusal, status);
+    const seconds = retryAfterSeconds(refusal, status);
     this.send(ctx, {
       status,
       type: 'application/json',

@@ -13,7 +13,7 @@ import {
   type ChargedRequest,
   type Holding,
   refusalOf,
-  type Verdict,
+  type BudgetVerdict,
   type RequestBudgets,
 } from './limits.js';
 import type { Caller } from './authenticate.js';
@@ -344,7 +344,7 @@ class BodyReader {
     return this.options.now() - this.ctx.startedAt > BODY_MS;
   }
 
-  private hold(chunk: ArrayBuffer): Verdict {
+  private hold(chunk: ArrayBuffer): BudgetVerdict {
     const { budgets } = this.options;
     // Progress is not noted with `moved`: the body that began first is evicted first, however fast its bytes arrive.
     this.held ??= budgets.holding(this.ctx, () => this.giveWay());
