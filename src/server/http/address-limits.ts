@@ -8,7 +8,7 @@ import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
 
 /** What is limited; each purpose is counted separately. */
-export type RatePurpose =
+type RatePurpose =
   | 'pair'
   | 'password'
   | 'challenge'

@@ -183,7 +183,7 @@ export class UploadStream {
 }
 
 /** Bytes from `start` up to, and not including, `end`. */
-export interface Part {
+interface Part {
   readonly start: number;
   readonly end: number;
 }

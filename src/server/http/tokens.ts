@@ -24,7 +24,7 @@ export function issueToken(secret: Uint8Array, claims: TokenClaims): string {
 }
 
 /** A token and when it expires, milliseconds since 1970. */
-export interface IssuedToken {
+interface IssuedToken {
   readonly token: string;
   readonly expiresAt: number;
 }
@@ -41,7 +41,7 @@ export function tokenIssuer(options: { secret: Uint8Array; ttlMs: number; clock:
 }
 
 /** The claims of a token, or why it is refused. */
-export type Verified =
+type Verified =
   { readonly ok: true; readonly claims: TokenClaims } | { readonly ok: false; readonly reason: 'invalid' | 'expired' };
 
 const INVALID: Verified = { ok: false, reason: 'invalid' };

@@ -47,7 +47,7 @@ export class TurnedAway {
 }
 
 /** Who wants to be let in. */
-export interface Arrival {
+interface Arrival {
   readonly tenantId: string;
   /** The device, qualified by its tenant. */
   readonly owner: string;

@@ -52,7 +52,7 @@ export interface SocketParts extends HttpParts {
 }
 
 /** A socket ticket whose MAC holds. */
-export interface SocketTicket {
+interface SocketTicket {
   readonly deviceId: string;
   readonly epoch: number;
   readonly tokenExpiresAt: number;

@@ -31,7 +31,7 @@ export interface NotifiedRows {
 }
 
 /** A tenant's rows as they were received. */
-export interface NotifiedChange {
+interface NotifiedChange {
   readonly tenantId: string;
   readonly head: number;
   readonly generation: number;
@@ -162,7 +162,7 @@ const received = Buffer.alloc(NOTIFICATION_BYTES);
 export const decodePayload = (payload: string): Buffer => received.subarray(0, received.write(payload, 'base64'));
 
 /** Some changes, and who tells of them. */
-export interface NotifiedChanges {
+interface NotifiedChanges {
   readonly from: string;
   readonly changes: readonly NotifiedChange[];
 }

@@ -36,12 +36,12 @@ import {
 import type { RequireSig } from '../../protocol/item-codec.js';
 
 /** Above the longest change there can be: 64 KiB of ciphertext, and twice 1,000 keys of 256 bytes. */
-export const SEGMENT_BYTES = 1024 * 1024;
+const SEGMENT_BYTES = 1024 * 1024;
 /** Empty segments that are kept: as many as batches under way need. */
 const SPARES_MAX = 4;
 
 /** One segment of the arena. Changes are appended; it is reused as a whole. */
-export class Segment {
+class Segment {
   used = 0;
   /** Changes in it that are not answered. PostgreSQL, or the socket to it, may be reading their bytes. */
   pins = 0;

@@ -206,7 +206,7 @@ function pairsOf(letters: string): Uint16Array {
 const PAIRS = { base64: pairsOf(`${LETTERS}+/`), base64url: pairsOf(`${LETTERS}-_`) } as const;
 const PADDING = '='.charCodeAt(0);
 
-export type Alphabet = keyof typeof PAIRS;
+type Alphabet = keyof typeof PAIRS;
 
 /** Writes ASCII texts behind one another. Room for them is reserved before. */
 export class JsonWriter {

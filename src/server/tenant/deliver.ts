@@ -16,7 +16,7 @@ import { beginReplay, type Live, type Session } from './session.js';
 import type { Shape } from '../../protocol/shape.js';
 
 /** Position of a frame in the ring: number of its segment times the segment size, plus its offset. Never reused. */
-export type FramePosition = number;
+type FramePosition = number;
 
 const SEGMENT_BYTES = 1024 * 1024;
 /** Position of a frame that is not held. */
@@ -33,7 +33,7 @@ const DEVICE_LENGTH_AT = 30;
 const HEAD_BYTES = 32;
 
 /** What is kept of a change beside its frame. */
-export interface FrameHead extends Pick<ItemRow, 'id' | 'version' | 'changedBy'> {
+interface FrameHead extends Pick<ItemRow, 'id' | 'version' | 'changedBy'> {
   /** The tenant's changes above this version and up to `version` are this one, or were superseded before they could be read. */
   readonly floor: number;
   /** The tenant's frame before it, or `NOWHERE`. */

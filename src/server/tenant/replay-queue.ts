@@ -10,7 +10,7 @@ type Start = () => void;
 type WaitingDevices = Map<string, Start[]>;
 
 /** The socket's tenant and device. */
-export interface Replayer {
+interface Replayer {
   readonly tenantId: string;
   readonly deviceId: string;
 }

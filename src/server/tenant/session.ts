@@ -4,7 +4,7 @@
 import type { SocketPort } from './ports.js';
 
 /** Open, but `hello` has not come. */
-export interface Awaiting {
+interface Awaiting {
   readonly kind: 'awaiting';
 }
 
@@ -40,13 +40,13 @@ export interface Live {
   readonly acks: boolean;
 }
 
-export interface Closed {
+interface Closed {
   readonly kind: 'closed';
 }
 
-export type Phase = Awaiting | Replaying | Live | Closed;
+type Phase = Awaiting | Replaying | Live | Closed;
 
-export const AWAITING: Awaiting = Object.freeze({ kind: 'awaiting' });
+const AWAITING: Awaiting = Object.freeze({ kind: 'awaiting' });
 export const CLOSED: Closed = Object.freeze({ kind: 'closed' });
 /** All live sessions share these: a million of them may be held. */
 export const LIVE: Live = Object.freeze({ kind: 'live', acks: false });

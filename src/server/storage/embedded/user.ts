@@ -52,7 +52,7 @@ async function createUser(): Promise<SystemUser> {
 }
 
 /** The owner of an existing folder, or undefined when there is none. */
-export async function ownerOf(folder: string): Promise<SystemUser | undefined> {
+async function ownerOf(folder: string): Promise<SystemUser | undefined> {
   const found = await ifThere(() => stat(folder));
   return found === undefined ? undefined : { uid: found.uid, gid: found.gid };
 }
