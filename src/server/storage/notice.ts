@@ -70,15 +70,16 @@ export function noticeOf(payload: unknown): Notice | undefined {
 }
 
 function isNotice(value: unknown): value is Notice {
-  if (typeof value !== 'object' || value === null || !('from' in value) || typeof value.from !== 'string') return false;
-  if ('parts' in value && !(Array.isArray(value.parts) && value.parts.every(isPart))) return false;
-  if ('added' in value && !(Array.isArray(value.added) && value.added.every(Number.isInteger))) return false;
-  if ('set' in value && !Number.isInteger(value.set)) return false;
-  if ('late' in value && !Number.isInteger(value.late)) return false;
-  if ('beat' in value && !Number.isInteger(value.beat)) return false;
-  if (!('changes' in value) || value.changes === undefined) return true;
-  return Array.isArray(value.changes) && value.changes.every(isHint);
+  if (typeof value !== 'object' || value === null) return false;
+  const { from, beat, changes, parts, set, added, late } = value as Partial<Record<keyof Notice, unknown>>;
+  const lists = isListOf(changes, isHint) && isListOf(parts, isPart) && isListOf(added, Number.isInteger);
+  const isCount = (count: unknown): boolean => count === undefined || Number.isInteger(count);
+  return typeof from === 'string' && lists && [beat, set, late].every(isCount);
 }
+
+/** A list of such entries, or absent. */
+const isListOf = (value: unknown, fits: (entry: unknown) => boolean): boolean =>
+  value === undefined || (Array.isArray(value) && value.every(fits));
 
 const isPart = (part: unknown): boolean =>
   Array.isArray(part) && Number.isInteger(part[0]) && typeof part[1] === 'string';

@@ -37,39 +37,31 @@ export class ReplayQueue {
         };
         work().then(resolve, reject).then(end, end);
       };
-      const line: WaitingDevices = this.waiting.get(tenantId) ?? new Map<string, Start[]>();
-      this.waiting.set(tenantId, line);
-      const before = line.get(deviceId);
-      if (before === undefined) line.set(deviceId, [start]);
+      const devices: WaitingDevices = this.waiting.get(tenantId) ?? new Map<string, Start[]>();
+      this.waiting.set(tenantId, devices);
+      const before = devices.get(deviceId);
+      if (before === undefined) devices.set(deviceId, [start]);
       else before.push(start);
       this.startNext();
     });
   }
 
+  /** Starts what there are places for: tenants without a read under way are served in turn, as are a tenant's devices. */
   private startNext(): void {
-    while (this.busy.size < this.places) {
-      const tenantId = this.nextTenant();
-      if (tenantId === undefined) return;
+    for (const [tenantId, devices] of this.waiting) {
+      if (this.busy.size >= this.places) return;
+      if (this.busy.has(tenantId)) continue;
+      const [first] = devices;
+      if (first === undefined) continue;
       this.busy.add(tenantId);
-      this.takeFirst(tenantId)?.();
+      const [deviceId, starts] = first;
+      const start = starts.shift();
+      // Device and tenant move to the end of their queues, if more of theirs wait.
+      devices.delete(deviceId);
+      if (starts.length > 0) devices.set(deviceId, starts);
+      this.waiting.delete(tenantId);
+      if (devices.size > 0) this.waiting.set(tenantId, devices);
+      start?.();
     }
-  }
-
-  /** The first waiting tenant without a read under way. */
-  private nextTenant(): string | undefined {
-    for (const tenantId of this.waiting.keys()) if (!this.busy.has(tenantId)) return tenantId;
-    return undefined;
-  }
-
-  /** Removes the tenant's next replay; tenant and device move to the end of their queues. */
-  private takeFirst(tenantId: string): Start | undefined {
-    const line = this.waiting.get(tenantId) ?? new Map<string, Start[]>();
-    const [deviceId = '', starts = []] = line.entries().next().value ?? [];
-    const start = starts.shift();
-    line.delete(deviceId);
-    if (starts.length > 0) line.set(deviceId, starts);
-    this.waiting.delete(tenantId);
-    if (line.size > 0) this.waiting.set(tenantId, line);
-    return start;
   }
 }
