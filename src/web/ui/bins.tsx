@@ -21,7 +21,7 @@ export function BinDialog({
   onMade,
 }: {
   readonly bin?: BinRow;
-  readonly onClose?: () => void;
+  readonly onClose: () => void;
   readonly onMade?: (id: string) => void;
 }): JSX.Element {
   const [name, setName] = useState(bin?.name ?? '');
@@ -36,7 +36,7 @@ export function BinDialog({
       const label = { name: name.trim(), emoji: emoji.trim() };
       if (bin !== undefined) await call('binRename', { id: bin.id, ...label });
       else onMade?.((await call('binCreate', label)).id);
-      onClose?.();
+      onClose();
     });
   };
   if (bin !== undefined && removing)
@@ -44,7 +44,7 @@ export function BinDialog({
   return (
     <Dialog
       title={bin === undefined ? words.create : words.edit}
-      onClose={() => onClose?.()}
+      onClose={onClose}
       onSubmit={submit}
       actions={
         <>
@@ -80,19 +80,18 @@ function RemoveDialog({
 }: {
   readonly bin: BinRow;
   readonly onClose: () => void;
-  readonly onDone?: () => void;
+  readonly onDone: () => void;
 }) {
   const task = useTask();
   const remove = (): void =>
     task.run(async () => {
       await call('binRemove', bin.id);
-      onDone?.();
+      onDone();
     });
   return (
     <Confirm
       title={words.removeTitle(bin.name || words.unnamed)}
       action={words.remove}
-      danger
       busy={task.busy}
       onYes={remove}
       onClose={onClose}

@@ -205,7 +205,6 @@ function RevokeDialog({ device, onClose }: AskProps) {
     <Confirm
       title={words.revokeTitle(device.name)}
       action={words.revoke}
-      danger
       busy={task.busy}
       onYes={revoke}
       onClose={onClose}

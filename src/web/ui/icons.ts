@@ -45,7 +45,6 @@ export {
   Upload,
   UserRound,
   Video,
-  WifiOff,
   X,
 } from 'lucide-preact';
 

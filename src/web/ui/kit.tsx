@@ -71,18 +71,14 @@ interface FieldProps {
   readonly hint?: ComponentChildren;
   readonly error?: string | null;
   /** `secret`: masked, with a button that reveals it. `lines`: grows with its text. */
-  readonly kind?: 'text' | 'secret' | 'lines' | 'number' | 'email' | 'tel' | 'url' | 'search';
+  readonly kind?: 'text' | 'secret' | 'lines' | 'email' | 'tel' | 'url';
   readonly mono?: boolean;
-  readonly placeholder?: string;
   readonly autoComplete?: string;
   readonly autoFocus?: boolean;
-  readonly required?: boolean;
   readonly maxLength?: number;
-  /** Hides the label from view; it is still said. */
-  readonly bare?: boolean;
   /** Buttons at the end of the field. */
   readonly after?: ComponentChildren;
-  readonly inputMode?: 'text' | 'numeric' | 'decimal' | 'email' | 'tel' | 'url' | 'search';
+  readonly inputMode?: 'decimal';
 }
 
 /** What an input and a text area have in common. */
@@ -93,13 +89,11 @@ function inputProps(props: FieldProps, id: string, notes: string) {
   return {
     id,
     value: props.value,
-    placeholder: props.placeholder,
     autocomplete: props.autoComplete ?? 'off',
     autofocus: props.autoFocus,
-    required: props.required,
     maxLength: props.maxLength,
     inputMode: props.inputMode,
-    // An empty field goes the way of the page, so that its placeholder does.
+    // An empty field goes the way of the page.
     dir: props.value === '' ? undefined : ('auto' as const),
     'aria-invalid': error === null ? undefined : true,
     'aria-describedby': notes === '' ? undefined : notes,
@@ -111,7 +105,7 @@ function inputProps(props: FieldProps, id: string, notes: string) {
 
 /** A labelled input or text area with its hint and error. */
 export function Field(props: FieldProps): JSX.Element {
-  const { label, hint, error = null, kind = 'text', bare = false, autoFocus = false } = props;
+  const { label, hint, error = null, kind = 'text', autoFocus = false } = props;
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
   const [shown, setShown] = useState(false);
@@ -124,18 +118,12 @@ export function Field(props: FieldProps): JSX.Element {
   }, []);
   return (
     <div class="field">
-      <label for={id} class={bare ? 'sr' : undefined}>
-        {label}
-      </label>
+      <label for={id}>{label}</label>
       <div
         ref={box}
         class={classes('input', error !== null && 'wrong', (props.mono === true || kind === 'secret') && 'mono')}
       >
-        {kind === 'lines' ? (
-          <textarea {...shared} rows={3} />
-        ) : (
-          <input {...shared} type={type} step={type === 'number' ? 'any' : undefined} />
-        )}
+        {kind === 'lines' ? <textarea {...shared} rows={3} /> : <input {...shared} type={type} />}
         {kind === 'secret' && <ShowButton shown={shown} onShown={setShown} />}
         {props.after}
       </div>
@@ -175,25 +163,15 @@ interface SelectProps<T extends string> {
   readonly value: T;
   readonly options: readonly { readonly value: T; readonly label: string }[];
   readonly onValue: (value: T) => void;
-  readonly bare?: boolean;
   readonly hint?: ComponentChildren;
 }
 
 /** A labelled choice of one of several. */
-export function Select<T extends string>({
-  label,
-  value,
-  options,
-  onValue,
-  bare = false,
-  hint,
-}: SelectProps<T>): JSX.Element {
+export function Select<T extends string>({ label, value, options, onValue, hint }: SelectProps<T>): JSX.Element {
   const id = useId();
   return (
     <div class="field">
-      <label for={id} class={bare ? 'sr' : undefined}>
-        {label}
-      </label>
+      <label for={id}>{label}</label>
       <div class="input">
         <select
           id={id}
@@ -221,17 +199,11 @@ export function Select<T extends string>({
 export function CheckBox(props: {
   readonly checked: boolean;
   readonly onValue: (checked: boolean) => void;
-  readonly disabled?: boolean;
   readonly children: ComponentChildren;
 }): JSX.Element {
   return (
     <label class="check">
-      <input
-        type="checkbox"
-        checked={props.checked}
-        disabled={props.disabled}
-        onChange={(event) => props.onValue(event.currentTarget.checked)}
-      />
+      <input type="checkbox" checked={props.checked} onChange={(event) => props.onValue(event.currentTarget.checked)} />
       <span>{props.children}</span>
     </label>
   );
@@ -243,7 +215,6 @@ interface DialogProps {
   readonly children?: ComponentChildren;
   /** Buttons at the foot; the last one is the main one. */
   readonly actions?: ComponentChildren;
-  readonly wide?: boolean;
   /** A dialog that asks and must be answered: no cross, and Escape is `onClose` still. */
   readonly plain?: boolean;
   readonly onSubmit?: () => void;
@@ -253,15 +224,7 @@ interface DialogProps {
  * A modal dialog while it is rendered. Focus goes in and comes back, Escape and the ground behind it close. With
  * `onSubmit` it is a form: Enter and a `submit` button among its actions do the same.
  */
-export function Dialog({
-  title,
-  onClose,
-  children,
-  actions,
-  wide = false,
-  plain = false,
-  onSubmit,
-}: DialogProps): JSX.Element {
+export function Dialog({ title, onClose, children, actions, plain = false, onSubmit }: DialogProps): JSX.Element {
   const dialog = useModal(onClose);
   const id = useId();
   const inside = (
@@ -271,7 +234,7 @@ export function Dialog({
     </>
   );
   return (
-    <dialog ref={dialog} class={wide ? 'wide' : undefined} aria-labelledby={id}>
+    <dialog ref={dialog} aria-labelledby={id}>
       <div class="dialog-head">
         <h2 id={id}>{title}</h2>
         {!plain && <Button kind="icon" icon={X} label={text.kit.close} onClick={onClose} />}
@@ -330,7 +293,6 @@ export function useModal(onClose: () => void) {
 interface ConfirmProps {
   readonly title: string;
   readonly action: string;
-  readonly danger?: boolean;
   readonly busy?: boolean;
   readonly onYes: () => void;
   readonly onClose: () => void;
@@ -338,15 +300,7 @@ interface ConfirmProps {
 }
 
 /** Asks before something that cannot be taken back. The focus is on the way out. */
-export function Confirm({
-  title,
-  action,
-  danger = false,
-  busy = false,
-  onYes,
-  onClose,
-  children,
-}: ConfirmProps): JSX.Element {
+export function Confirm({ title, action, busy = false, onYes, onClose, children }: ConfirmProps): JSX.Element {
   return (
     <Dialog
       title={title}
@@ -357,7 +311,7 @@ export function Confirm({
           <Button onClick={onClose} autoFocus>
             {text.kit.cancel}
           </Button>
-          <Button kind={danger ? 'danger' : 'primary'} busy={busy} onClick={onYes}>
+          <Button kind="danger" busy={busy} onClick={onYes}>
             {action}
           </Button>
         </>
@@ -467,20 +421,11 @@ export function EmptyState(props: {
   );
 }
 
-/** A device's or bin's picture: its emoji, else the first letter of its name, else an icon. */
-export function Glyph(props: {
-  readonly glyph?: string;
-  readonly name?: string;
-  readonly icon?: Icon;
-  readonly accent?: boolean;
-}): JSX.Element {
-  const Sign = props.icon;
-  const [first = '?'] = [...new Intl.Segmenter().segment((props.glyph ?? '') || (props.name ?? '').trim())].map(
-    ({ segment }) => segment,
-  );
+/** A device's picture. */
+export function Glyph({ icon: Sign, accent = false }: { icon: Icon; accent?: boolean }): JSX.Element {
   return (
-    <span class={classes('glyph', props.accent === true && 'accent')} aria-hidden="true">
-      {Sign === undefined ? <bdi>{first.toUpperCase()}</bdi> : <Sign />}
+    <span class={classes('glyph', accent && 'accent')} aria-hidden="true">
+      <Sign />
     </span>
   );
 }

@@ -118,7 +118,6 @@ export function ForgetDialog({ onClose }: { readonly onClose: () => void }): JSX
     <Confirm
       title={words.forgetTitle}
       action={words.forget}
-      danger
       busy={task.busy}
       onYes={() => task.run(() => call('forget'))}
       onClose={onClose}

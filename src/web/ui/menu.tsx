@@ -8,6 +8,7 @@ export type MenuEntry = {
   readonly label: string;
   readonly icon?: Icon;
   readonly danger?: boolean;
+  /** An address outside of this app. */
   readonly href?: string;
   /** Set: one of several, this one chosen or not. */
   readonly checked?: boolean;
@@ -18,7 +19,6 @@ interface MenuProps {
   /** What the button is for. */
   readonly label: string;
   readonly entries: readonly MenuEntry[];
-  readonly icon?: Icon;
   readonly class?: string;
   /** Instead of an icon alone. */
   readonly children?: ComponentChildren;
@@ -76,14 +76,7 @@ function useMenu() {
 }
 
 /** A button that opens a menu. Its entries are rendered while it is open. */
-export function Menu({
-  label,
-  entries,
-  icon: Sign = EllipsisVertical,
-  class: name,
-  children,
-  tabIndex,
-}: MenuProps): JSX.Element {
+export function Menu({ label, entries, class: name, children, tabIndex }: MenuProps): JSX.Element {
   const { open, setOpen, menu, button } = useMenu();
   const id = useId();
   const choose = (entry: NonNullable<MenuEntry>): void => {
@@ -105,7 +98,7 @@ export function Menu({
         tabIndex={tabIndex}
         onClick={() => setOpen(!open)}
       >
-        {children ?? <Sign />}
+        {children ?? <EllipsisVertical />}
       </button>
       {open && (
         <div
@@ -156,11 +149,7 @@ function MenuItem({
       </button>
     );
   return (
-    <a
-      href={entry.href}
-      {...(entry.href.startsWith('#') ? {} : { target: '_blank', rel: 'noopener noreferrer' })}
-      {...shared}
-    >
+    <a href={entry.href} target="_blank" rel="noopener noreferrer" {...shared}>
       {inside}
     </a>
   );

@@ -118,7 +118,6 @@ function Orphaned({ count }: { readonly count: number }): JSX.Element {
         <Confirm
           title={words.discardTitle}
           action={words.discard}
-          danger
           onYes={() => answer('discard')}
           onClose={() => (asking.value = false)}
         >

@@ -14,7 +14,7 @@ import { wordsIn } from './typed.js';
 const { pair } = pagesText;
 
 /** Draws the words when it opens, and ends the offer when it is closed before somebody joined. */
-export function PairDialog({ onClose }: { readonly onClose?: () => void }): JSX.Element {
+export function PairDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
   const task = useTask();
   const step: Offer = offer.value ?? { step: 'working' };
   const decided = useRef(false);
@@ -23,7 +23,7 @@ export function PairDialog({ onClose }: { readonly onClose?: () => void }): JSX.
   useEffect(() => task.run(() => call('offer')), []);
   const close = (): void => {
     if (step.step !== 'idle') task.run(() => call('offerCancel'));
-    onClose?.();
+    onClose();
   };
   if (task.problem !== null) {
     return (

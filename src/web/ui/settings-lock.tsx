@@ -79,7 +79,7 @@ function UnlockDialog({ onClose }: AskProps) {
       done(onClose);
     });
   return (
-    <Confirm title={words.offTitle} action={words.off} danger busy={task.busy} onYes={take} onClose={onClose}>
+    <Confirm title={words.offTitle} action={words.off} busy={task.busy} onYes={take} onClose={onClose}>
       <p>{words.is.none}</p>
       <Problem problem={task.problem} />
     </Confirm>

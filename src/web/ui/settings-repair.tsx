@@ -107,7 +107,6 @@ function Orphans({ count }: { readonly count: number }) {
         <Confirm
           title={words.discardTitle}
           action={words.discard}
-          danger
           busy={task.busy}
           onYes={decide('discard')}
           onClose={() => setDropping(false)}

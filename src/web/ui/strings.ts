@@ -324,7 +324,6 @@ const fields = {
     url: 'Address',
     title: 'Title',
     desc: 'Description',
-    site: 'Site',
     text: 'Text',
     label: 'Name',
     lang: 'Language',
