@@ -3,7 +3,7 @@
  * there is none, and read by the engine.
  */
 import { SERVICE_NAME } from '../../protocol/limits.js';
-import { ulid } from '../../sdk/ulid.js';
+import { newItemId } from '../random.js';
 import { KeyValue } from './key-value.js';
 
 /** Database, and channel on which changes are told. */
@@ -31,8 +31,6 @@ export interface Share extends Omit<NewShare, 'files'> {
 /** Why a share was not kept: nothing in it, too much of it, no room left, the form could not be read, a site sent it. */
 export type ShareRefusal = 'empty' | 'too_large' | 'full' | 'unreadable' | 'foreign';
 
-const newId = (): string => ulid(Date.now(), (length) => crypto.getRandomValues(new Uint8Array(length)));
-
 const bytesOf = ({ text, title, url, files }: Share): number =>
   files.reduce((sum, { file }) => sum + file.size, 2 * (text.length + title.length + url.length));
 
@@ -52,7 +50,7 @@ export class Shared {
 
   /** Keeps a share; resolves with the reason where it does not. Rejects where the browser's storage fails otherwise. */
   async add({ files, ...texts }: NewShare): Promise<ShareRefusal | null> {
-    const share: Share = { ...texts, id: newId(), files: files.map((file) => ({ id: newId(), file })) };
+    const share: Share = { ...texts, id: newItemId(), files: files.map((file) => ({ id: newItemId(), file })) };
     if (files.length === 0 && Object.values(texts).every((text) => text === '')) return 'empty';
     const characters = Object.values(texts).reduce((sum, text) => sum + text.length, 0);
     if (files.length > FILES_MAX || characters > TEXT_MAX || bytesOf(share) > BYTES_MAX) return 'too_large';
@@ -72,10 +70,6 @@ export class Shared {
   /** The shares that wait, oldest first. */
   async list(): Promise<readonly Share[]> {
     return (await this.records.all('')).map(([, share]) => share as Share);
-  }
-
-  async count(): Promise<number> {
-    return (await this.records.all('')).length;
   }
 
   /** Removes a share: it was put, or a person does not want it. */

@@ -1,5 +1,4 @@
 /** The client's side of the link: a page, or the service worker. */
-import { ulid } from '../../sdk/ulid.js';
 import {
   channelOf,
   DOOR,
@@ -24,9 +23,6 @@ export class LinkError extends Error {
     super(problem.message);
   }
 }
-
-/** The id of a new item. */
-export const newItemId = (): string => ulid(Date.now(), (length) => crypto.getRandomValues(new Uint8Array(length)));
 
 const lost = (): LinkError =>
   new LinkError({
@@ -55,7 +51,6 @@ export class Link {
   private readonly open = new Map<number, Open>();
   private engine: string | null = null;
   private last = 0;
-  private release: () => void = () => undefined;
 
   constructor() {
     this.channel.onmessage = ({ data }: MessageEvent<ToClient | null>) => {
@@ -71,23 +66,14 @@ export class Link {
         if (data?.kind === 'leads') knock();
       };
       knock();
-      return new Promise<void>((resolve) => {
-        this.release = resolve;
-      });
+      // Until the page is gone.
+      return new Promise<never>(() => undefined);
     });
     held.catch((error: unknown) => this.failAll(new LinkError(failureOf(error))));
   }
 
-  /** Ends the client: the engine forgets it. */
-  close(): void {
-    this.failAll(lost());
-    this.channel.close();
-    this.door.close();
-    this.release();
-  }
-
   /** Calls a function of the engine. Rejects with `LinkError`. */
-  call<N extends CallName>(name: N, ...params: Parameters<Calls[N]>): Promise<Awaited<ReturnType<Calls[N]>>> {
+  call<N extends CallName>(name: N, ...params: Parameters<Calls[N]>): Promise<ReturnType<Calls[N]>> {
     return new Promise((resolve, reject) => {
       const id = ++this.last;
       this.send({
@@ -96,7 +82,7 @@ export class Link {
         receive: (answer) => {
           this.open.delete(id);
           if (answer.kind === 'failed') reject(new LinkError(answer.problem));
-          else if (answer.kind === 'result') resolve(answer.value as Awaited<ReturnType<Calls[N]>>);
+          else if (answer.kind === 'result') resolve(answer.value as ReturnType<Calls[N]>);
         },
         fail: reject,
       });

@@ -75,23 +75,19 @@ class Guest {
   /** A tab of another version, or one that fails, may send anything: none of it ends the engine. */
   private receive(data: unknown): void {
     if (!isMessage(data)) return;
-    const message = data;
-    const { id } = message;
-    if (message.kind === 'pull') return this.pulls.get(id)?.();
-    if (message.kind === 'end') {
-      this.ends.get(id)?.();
-      return;
-    }
+    const { id } = data;
+    if (data.kind === 'pull') return this.pulls.get(id)?.();
+    if (data.kind === 'end') return this.ends.get(id)?.();
     const failed = (error: unknown): void => this.send({ kind: 'failed', id, problem: failureOf(error) });
     try {
-      if (message.kind === 'call')
-        this.called(message)
+      if (data.kind === 'call')
+        this.called(data)
           .then((value) => this.send({ kind: 'result', id, value }))
           .catch(failed);
       else if (this.ends.has(id)) throw new RangeError('a watch or a stream has this id already');
       else if (this.ends.size >= OPEN_MAX) throw new RangeError('too many watches and streams are open in this tab');
-      else if (message.kind === 'watch') this.watched(message);
-      else this.read(message).catch(failed);
+      else if (data.kind === 'watch') this.watched(data);
+      else this.read(data).catch(failed);
     } catch (error) {
       failed(error);
     }

@@ -12,7 +12,7 @@ import { isTextKind, KIND_ICONS, TEXT_KINDS } from './kinds.js';
 import { Button } from './kit.js';
 import { Menu } from './menu.js';
 import { bins, call } from './link.js';
-import { newItemId } from '../link/client.js';
+import { newItemId } from '../random.js';
 import { binId } from './route.js';
 import { focusComposer, focusList, takeFiles } from './state.js';
 import { text } from './strings.js';

@@ -1,5 +1,6 @@
 /** A passkey that gives 32 secret bytes (WebAuthn, extension `prf`): they open this browser's identity. */
 import type { PasskeyRef } from '../link/messages.js';
+import { randomBytes } from '../random.js';
 
 const SALT_BYTES = 32;
 const SECRET_BYTES = 32;
@@ -24,8 +25,6 @@ export async function passkeysWork(): Promise<boolean> {
   return capabilities?.['extension:prf'] !== false;
 }
 
-const fresh = (length: number): Uint8Array<ArrayBuffer> => crypto.getRandomValues(new Uint8Array(length));
-
 function secretOf(credential: Credential | null): Uint8Array | undefined {
   if (!(credential instanceof PublicKeyCredential)) throw new PasskeyError('cancelled');
   const first = credential.getClientExtensionResults().prf?.results?.first;
@@ -49,13 +48,13 @@ async function asked<T>(dialog: Promise<T>): Promise<T> {
 export async function makePasskey(
   name: string,
 ): Promise<{ readonly passkey: PasskeyRef; readonly secret: Uint8Array }> {
-  const salt = fresh(SALT_BYTES);
+  const salt = randomBytes(SALT_BYTES);
   const made = await asked(
     navigator.credentials.create({
       publicKey: {
-        challenge: fresh(SALT_BYTES),
+        challenge: randomBytes(SALT_BYTES),
         rp: { id: location.hostname, name: location.hostname },
-        user: { id: fresh(16), name, displayName: name },
+        user: { id: randomBytes(16), name, displayName: name },
         pubKeyCredParams: [ES256, RS256].map((alg) => ({ type: 'public-key', alg })),
         authenticatorSelection: { userVerification: 'required', residentKey: 'preferred' },
         timeout: TIMEOUT_MS,
@@ -75,7 +74,7 @@ export async function askPasskey({ credentialId, salt }: PasskeyRef): Promise<Ui
   const given = await asked(
     navigator.credentials.get({
       publicKey: {
-        challenge: fresh(SALT_BYTES),
+        challenge: randomBytes(SALT_BYTES),
         rpId: location.hostname,
         allowCredentials: [{ type: 'public-key', id: new Uint8Array(credentialId) }],
         userVerification: 'required',

@@ -86,9 +86,10 @@ export class Content {
     const known = this.sizes.get(tag);
     if (known !== undefined) return known;
     const size = await link.call('contentSize', id);
-    for (const oldest of this.sizes.size >= SIZES_MAX ? [...this.sizes.keys()].slice(0, 1) : [])
-      this.sizes.delete(oldest);
-    if (size !== null) this.sizes.set(tag, size);
+    if (size === null) return null;
+    const [oldest] = this.sizes.keys();
+    if (oldest !== undefined && this.sizes.size >= SIZES_MAX) this.sizes.delete(oldest);
+    this.sizes.set(tag, size);
     return size;
   }
 }
