@@ -8,11 +8,12 @@ import { NetworkError, QueuedError } from '../src/sdk/errors.js';
 import { SavableIdentity } from '../src/sdk/identity.js';
 import type { BegunUpload } from '../src/sdk/blobs/begun.js';
 import type { PutRequest } from '../src/sdk/writer.js';
-import { Notices, type Refused } from '../src/web/engine/notices.js';
+import { Notices } from '../src/web/engine/notices.js';
 import { Removals, UNDO_MS } from '../src/web/engine/removals.js';
 import { rowOf, safeHref } from '../src/web/engine/rows.js';
 import { typeOfFile, Uploads } from '../src/web/engine/uploads.js';
 import { Vault } from '../src/web/engine/vault.js';
+import type { PutParams } from '../src/web/link/messages.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
 
@@ -312,7 +313,7 @@ t.test('WEB-82: refused changes are kept encrypted, each by itself, until writte
   const written: unknown[] = [];
   const ports = {
     ...{ records, vault, clock: new TestClock() },
-    write: (item: Refused, how: string) => {
+    write: (item: PutParams, how: string) => {
       if (refuses) return Promise.reject(new Error('refused'));
       written.push([item.payload, how]);
       return Promise.resolve();

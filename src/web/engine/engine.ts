@@ -2,21 +2,21 @@
  * What this browser is: empty, locked, or an open device; and the calls that take it from one to the other. Everything
  * that a screen shows is a value of this engine or of its open device (`session.ts`).
  */
-import { asError } from '../../protocol/error-code.js';
 import { Serial } from '../../protocol/serial.js';
 import { PublicApi } from '../../sdk/api.js';
 import { ClientError, isPassing } from '../../sdk/errors.js';
 import { Http } from '../../sdk/http.js';
+import type { Device } from '../../sdk/device.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
 import { removeIndexed } from '../../sdk/store/browser-store.js';
-import { failureOf, type Phase } from '../link/messages.js';
+import { failureOf, type NewLock, type Opener, type Phase } from '../link/messages.js';
 import { Cell } from './cell.js';
 import { Enrolment } from './enrolment.js';
 import type { KeyValue } from './key-value.js';
 import { Offers } from './pairing.js';
 import { Session } from './session.js';
-import { Vault, type NewLock, type Opener } from './vault.js';
+import { Vault } from './vault.js';
 
 /** A lock's time is looked at this often, ms. */
 const LOCK_EVERY_MS = 5_000;
@@ -101,6 +101,11 @@ export class Engine {
     return session;
   }
 
+  /** As `current`. */
+  get device(): Device {
+    return this.current.device;
+  }
+
   /** Throws `ClientError` `bad_identity` for the wrong passphrase or passkey. */
   unlock(opener: Opener): Promise<void> {
     return this.turns.run(async () => {
@@ -150,7 +155,7 @@ export class Engine {
 
   /** Revokes this device, then forgets it. Throws where the server refuses or cannot be reached: nothing was done then. */
   async signOut(): Promise<void> {
-    const { device } = this.current;
+    const { device } = this;
     await device.revoke(device.id);
     await this.forget();
   }
@@ -220,6 +225,6 @@ export class Engine {
   private watchLock(): void {
     this.platform.clock.setTimer(LOCK_EVERY_MS, () => this.watchLock());
     if (!this.isLockDue()) return;
-    this.lock().catch((error: unknown) => this.phase.set({ phase: 'failed', problem: failureOf(asError(error)) }));
+    this.lock().catch((error: unknown) => this.phase.set({ phase: 'failed', problem: failureOf(error) }));
   }
 }

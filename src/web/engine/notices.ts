@@ -3,9 +3,7 @@
  * the outbox has dropped it, and a closed tab must not lose what somebody wrote.
  */
 import type { Clock } from '../../protocol/clock.js';
-import type { ContentType } from '../../protocol/item.js';
-import type { JsonObject } from '../../crypto/payload.js';
-import { failureOf, type Notice } from '../link/messages.js';
+import { failureOf, type Notice, type PutParams, type ResendHow } from '../link/messages.js';
 import { Cell } from './cell.js';
 import type { KeyValue } from './key-value.js';
 import type { Sealed, Vault } from './vault.js';
@@ -14,28 +12,17 @@ import type { Sealed, Vault } from './vault.js';
 const NOTICES_MAX = 100;
 const PREFIX = 'refused:';
 
-/** Content that was refused. */
-export interface Refused {
-  readonly id: string;
-  readonly binId: string;
-  readonly type: ContentType;
-  readonly payload: JsonObject;
-}
-
-/** Over what another device made of the item, or as an item of its own. */
-export type How = 'overwrite' | 'copy';
-
 /** A refused change, as it is kept. */
 interface Kept {
   readonly notice: Notice;
-  readonly item: Refused;
+  readonly item: PutParams;
 }
 
 /** The notices of an open device. */
 export class Notices {
   readonly list = new Cell<readonly Notice[]>([]);
   /** By the notice's id. */
-  private readonly refusals = new Map<string, Refused>();
+  private readonly refusals = new Map<string, PutParams>();
 
   constructor(
     private readonly ports: {
@@ -43,7 +30,7 @@ export class Notices {
       readonly vault: Pick<Vault, 'sealed' | 'unsealed'>;
       readonly clock: Clock;
       /** Writes a refused change again. */
-      readonly write: (item: Refused, how: How) => Promise<unknown>;
+      readonly write: (item: PutParams, how: ResendHow) => Promise<unknown>;
     },
   ) {}
 
@@ -68,7 +55,7 @@ export class Notices {
   }
 
   /** Tells of a refused change, and keeps its content until it is written again or dismissed. */
-  async refused(item: Refused, { title, error }: { readonly title: string; readonly error: Error }): Promise<void> {
+  async refused(item: PutParams, { title, error }: { readonly title: string; readonly error: Error }): Promise<void> {
     const notice = { ...this.made('rejected', { title, error }), canResend: true };
     this.refusals.set(notice.id, item);
     this.show(notice);
@@ -83,7 +70,7 @@ export class Notices {
   }
 
   /** Writes the refused change of a notice again. It stays where that is refused too. */
-  async resend(id: string, how: How): Promise<void> {
+  async resend(id: string, how: ResendHow): Promise<void> {
     const item = this.refusals.get(id);
     if (item === undefined) return;
     await this.ports.write(item, how);

@@ -1,49 +1,40 @@
 /** The engine as the link offers it: each call, topic and stream of `link/messages.ts`. */
 import { isDisplayName } from '../../protocol/ids.js';
-import type { Device } from '../../sdk/device.js';
 import type { Served } from '../link/host.js';
-import type { Failure, ItemDetail, ListPage, ListParams, Phase, SharedWaiting } from '../link/messages.js';
+import type { Failure, ListPage, ListParams, Phase } from '../link/messages.js';
+import { newItemId } from '../random.js';
 import { Cell } from './cell.js';
 import { archiveOf, importArchive } from './archive.js';
 import type { Engine } from './engine.js';
 import { copyOf } from './rows.js';
 import type { Session } from './session.js';
+import type { SharedInbox } from './shared-inbox.js';
 
 /** Watches a value of the open device, of each one in turn; `none` while there is none. */
-function ofSession<P, T>(
+function ofSession<T>(
   engine: Engine,
   none: T,
-  watch: (session: Session, params: P, push: (value: T) => void) => () => void,
-): (params: P, push: (value: T) => void) => () => void {
-  return (params, push) => {
-    let stop: () => void = () => undefined;
-    const end = engine.session.watch(null, (session) => {
-      stop();
-      stop = () => undefined;
-      if (session === null) push(none);
-      else stop = watch(session, params, push);
-    });
-    return () => {
-      end();
-      stop();
-    };
+  push: (value: T) => void,
+  watch: (session: Session) => () => void,
+): () => void {
+  let stop: () => void = () => undefined;
+  const end = engine.session.watch(null, (session) => {
+    stop();
+    stop = () => undefined;
+    if (session === null) push(none);
+    else stop = watch(session);
+  });
+  return () => {
+    end();
+    stop();
   };
 }
 
-const cellOf =
-  <T>(pick: (session: Session) => Cell<T>) =>
-  (session: Session, _: null, push: (value: T) => void): (() => void) =>
-    pick(session).watch(null, push);
-
-/** The files and texts that were shared into the app. */
-export interface SharedBox {
-  readonly waiting: Cell<SharedWaiting>;
-  take(ids: readonly string[], how: 'put' | 'drop'): Promise<void>;
-  clear(): Promise<void>;
-}
-
-const topicsOf = (engine: Engine, shared: SharedBox): Served['topics'] => {
-  const cell = <T>(none: T, pick: (session: Session) => Cell<T>) => ofSession(engine, none, cellOf(pick));
+const topicsOf = (engine: Engine, shared: SharedInbox): Served['topics'] => {
+  const cell =
+    <T>(none: T, pick: (session: Session) => Cell<T>) =>
+    (_: null, push: (value: T) => void): (() => void) =>
+      ofSession(engine, none, push, (session) => pick(session).watch(null, push));
   return {
     phase: engine.phase.watch,
     info: cell(null, (session) => session.info),
@@ -52,15 +43,13 @@ const topicsOf = (engine: Engine, shared: SharedBox): Served['topics'] => {
     list: (params, push) => {
       expectPage(params);
       const none: ListPage = { items: [], offset: params.offset, total: 0 };
-      return ofSession(engine, none, (session, wanted: ListParams, tell) => session.list(wanted, tell))(params, push);
+      return ofSession(engine, none, push, (session) => session.list(params, push));
     },
     item: (params, push) => {
       // Before there is a session: later it would be the unlocking that fails.
       if (typeof (params as typeof params | null)?.id !== 'string')
         throw new RangeError('an item is watched by its id');
-      return ofSession<{ readonly id: string }, ItemDetail | null>(engine, null, (session, { id }, tell) =>
-        session.item(id, tell),
-      )(params, push);
+      return ofSession(engine, null, push, (session) => session.item(params.id, push));
     },
     uploads: cell([], (session) => session.uploads.list),
     notices: cell([], (session) => session.notices.list),
@@ -70,8 +59,8 @@ const topicsOf = (engine: Engine, shared: SharedBox): Served['topics'] => {
   };
 };
 
-const enrolCalls = (engine: Engine) => {
-  return {
+const enrolCalls = (engine: Engine) =>
+  ({
     claim: ({ name, claimToken }) => engine.enrolment.claim(expectName(name), claimToken),
     claimRegister: () => engine.enrolment.retry(),
     join: ({ name, words }) => engine.enrolment.join(expectName(name), words),
@@ -80,101 +69,85 @@ const enrolCalls = (engine: Engine) => {
     enrolRetry: () => engine.enrolment.retry(),
     enrolCancel: () => engine.enrolment.cancel(),
     askClaimed: () => engine.askClaimed(),
-  } satisfies Partial<Served['calls']>;
-};
+  }) satisfies Partial<Served['calls']>;
 
-const itemCalls = (engine: Engine) => {
-  const device = (): Device => engine.current.device;
-  return {
+const itemCalls = (engine: Engine) =>
+  ({
     put: (params) => engine.current.put(params),
     move: ({ ids, binId }) => engine.current.move(ids, binId),
     remove: ({ ids }) => engine.current.removals.add(ids),
     keep: ({ ids }) => engine.current.removals.keep(ids),
     copyText: async (id) => {
-      const view = await device().get(id);
+      const view = await engine.device.get(id);
       if (view === undefined) return '';
-      const payload = view.blob?.holds === 'payload' ? await device().payload(id) : view.payload;
+      const payload = view.blob?.holds === 'payload' ? await engine.device.payload(id) : view.payload;
       return copyOf({ type: view.type, payload }) ?? '';
     },
-    wholePayload: async (id) => (await device().payload(id)) ?? {},
-    contentSize: (id) => device().blobSize(id),
+    wholePayload: async (id) => (await engine.device.payload(id)) ?? {},
+    contentSize: (id) => engine.device.blobSize(id),
     upload: ({ binId, files }) => engine.current.uploads.add(binId, files),
     uploadCancel: (id) => engine.current.uploads.cancel(id),
     uploadRetry: (id) => engine.current.uploads.retry(id),
-    hidden: async () => (await device().hidden()).map(({ id, reason, kept }) => ({ id, reason, kept })),
-  } satisfies Partial<Served['calls']>;
-};
+    hidden: async () => (await engine.device.hidden()).map(({ id, reason, kept }) => ({ id, reason, kept })),
+  }) satisfies Partial<Served['calls']>;
 
-const binCalls = (engine: Engine) => {
-  const device = (): Device => engine.current.device;
-  return {
+const binCalls = (engine: Engine) =>
+  ({
     binCreate: async ({ name, emoji }) => {
       const label = emoji === '' ? { name } : { name, emoji };
-      const { id } = await device().bins.create(engine.current.newId(), label);
-      await device().bins.refresh('changed');
+      const { id } = await engine.device.bins.create(newItemId(), label);
+      await engine.device.bins.refresh('changed');
       return { id };
     },
     binRename: async ({ id, name, emoji }) => {
-      await device().bins.rename(id, emoji === '' ? { name } : { name, emoji });
-      await device().bins.refresh('changed');
+      await engine.device.bins.rename(id, emoji === '' ? { name } : { name, emoji });
+      await engine.device.bins.refresh('changed');
     },
     binRemove: async (id) => {
-      await device().bins.remove(id);
-      await device().bins.refresh('changed');
+      await engine.device.bins.remove(id);
+      await engine.device.bins.refresh('changed');
     },
-  } satisfies Partial<Served['calls']>;
-};
+  }) satisfies Partial<Served['calls']>;
 
-const deviceCalls = (engine: Engine) => {
-  const device = (): Device => engine.current.device;
-  return {
-    offer: () => engine.offers.begin(device(), engine.serverUrl),
+const deviceCalls = (engine: Engine) =>
+  ({
+    offer: () => engine.offers.begin(engine.device, engine.serverUrl),
     offerAnswer: (same) => engine.offers.answer(same),
     offerCancel: () => engine.offers.cancel(),
-    deviceRename: ({ id, name }) => device().roster.rename(id, name),
-    deviceRevoke: (id) => device().revoke(id),
-    deviceCertify: ({ id, fingerprint }) => device().roster.certify(id, fingerprint),
-  } satisfies Partial<Served['calls']>;
-};
+    deviceRename: ({ id, name }) => engine.device.roster.rename(id, name),
+    deviceRevoke: (id) => engine.device.revoke(id),
+    deviceCertify: ({ id, fingerprint }) => engine.device.roster.certify(id, fingerprint),
+  }) satisfies Partial<Served['calls']>;
 
-const accountCalls = (engine: Engine) => {
-  const device = (): Device => engine.current.device;
-  return {
-    passwordExists: () => device().passwordExists(),
-    passwordSet: ({ password, current }) => device().setPassword(password, current),
-    passwordRemove: (current) => device().removePassword(current),
+const accountCalls = (engine: Engine) =>
+  ({
+    passwordExists: () => engine.device.passwordExists(),
+    passwordSet: ({ password, current }) => engine.device.setPassword(password, current),
+    passwordRemove: (current) => engine.device.removePassword(current),
     storage: async () => {
-      const {
-        storageUsedBytes: usedBytes,
-        storageCapBytes: capBytes,
-        itemCount,
-        version,
-      } = (await device().me()).server;
-      return { usedBytes, capBytes, itemCount, serverVersion: version };
+      const { storageUsedBytes, storageCapBytes, itemCount, version } = (await engine.device.me()).server;
+      return { usedBytes: storageUsedBytes, capBytes: storageCapBytes, itemCount, serverVersion: version };
     },
     importArchive: ({ file, phrase }) => importArchive(engine.platform.sodium, engine.current, { file, phrase }),
     orphans: (how) => engine.current.orphans(how),
-    resync: () => device().resync(),
+    resync: () => engine.device.resync(),
     dismiss: (id) => engine.current.notices.dismiss(id),
     resend: ({ noticeId, how }) => engine.current.notices.resend(noticeId, how),
-  } satisfies Partial<Served['calls']>;
-};
+  }) satisfies Partial<Served['calls']>;
 
-const lockCalls = (engine: Engine) => {
-  return {
+const lockCalls = (engine: Engine) =>
+  ({
     lockSet: (lock) => engine.setLock(lock),
     lockAfter: (minutes) => engine.setLockAfter(minutes),
     lock: () => engine.lock(),
     unlock: (opener) => engine.unlock(opener),
     touched: () => engine.touched(),
-  } satisfies Partial<Served['calls']>;
-};
+  }) satisfies Partial<Served['calls']>;
 
-const wholeCalls = (engine: Engine, shared: SharedBox) => {
-  const device = (): Device => engine.current.device;
-  return {
+const wholeCalls = (engine: Engine, shared: SharedInbox) =>
+  ({
     sharedTake: ({ ids, how }) => shared.take(ids, how),
-    reconnect: () => device().reconnect(),
+    reconnect: () => engine.device.reconnect(),
     retry: () => engine.start(),
     signOut: async () => {
       await engine.signOut();
@@ -184,11 +157,10 @@ const wholeCalls = (engine: Engine, shared: SharedBox) => {
       await engine.forget();
       await shared.clear();
     },
-  } satisfies Partial<Served['calls']>;
-};
+  }) satisfies Partial<Served['calls']>;
 
 /** Everything that clients may ask of the engine. */
-export function servedBy(engine: Engine, shared: SharedBox): Served {
+export function servedBy(engine: Engine, shared: SharedInbox): Served {
   return {
     settled: () => engine.settled,
     topics: topicsOf(engine, shared),

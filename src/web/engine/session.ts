@@ -1,19 +1,20 @@
 /** An open device: its store, its connection, and what of it the screens show. From `open` to `close`. */
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
+import { delay } from '../../protocol/clock.js';
 import { asError } from '../../protocol/error-code.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { Device } from '../../sdk/device.js';
 import type { BinCounts } from '../../sdk/live-query-index.js';
 import { fingerprintOfDevice } from '../../sdk/device-list.js';
 import { ClientError, isPassing, QueuedError } from '../../sdk/errors.js';
-import type { BinView, DeviceEvents, ItemView, LineState } from '../../sdk/events.js';
+import type { BinView, DeviceEvents } from '../../sdk/events.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
 import type { DeviceEntry } from '../../sdk/replies.js';
+import type { QueryFilter, QueryUpdate } from '../../sdk/query.js';
 import { openBrowserStore, type OpenedBrowserStore } from '../../sdk/store/browser-store.js';
 import { StoreError } from '../../sdk/store/error.js';
 import { titleOf } from '../../sdk/payloads/shapes.js';
-import { ulid } from '../../sdk/ulid.js';
 import {
   failureOf,
   type BinRow,
@@ -22,12 +23,13 @@ import {
   type ItemDetail,
   type ListPage,
   type ListParams,
-  type LockKind,
   type PutParams,
+  type ResendHow,
 } from '../link/messages.js';
+import { newItemId } from '../random.js';
 import { Cell } from './cell.js';
 import type { KeyValue } from './key-value.js';
-import { Notices, type How, type Refused } from './notices.js';
+import { Notices } from './notices.js';
 import { Removals } from './removals.js';
 import { readRemembered, writeRemembered, type Remembered } from './remembered.js';
 import { detailViewOf, rowOf } from './rows.js';
@@ -59,15 +61,13 @@ interface OpenParts extends SessionParts {
   readonly store: OpenedBrowserStore['store'];
 }
 
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
-
-async function openedStore(identity: SavableIdentity): Promise<OpenedBrowserStore> {
+async function openedStore({ platform, identity }: SessionParts): Promise<OpenedBrowserStore> {
   for (let tries = 1; ; tries++) {
     try {
       return await openBrowserStore(identity.deviceId, identity);
     } catch (error) {
       if (!(error instanceof StoreError) || error.code !== 'locked' || tries >= STORE_TRIES) throw error;
-      await pause(STORE_WAIT_MS);
+      await delay(platform.clock, STORE_WAIT_MS);
     }
   }
 }
@@ -80,8 +80,7 @@ export class Session {
   readonly notices: Notices;
   readonly uploads: Uploads;
   readonly removals: Removals;
-  private line: LineState = { state: 'closed' };
-  private retryAt = 0;
+  private line: DeviceInfo['line'] = { state: 'closed' };
   private hidden = 0;
   private orphaned = 0;
   private complete: boolean | null = null;
@@ -90,8 +89,17 @@ export class Session {
   private counts: BinCounts = new Map();
   /** Called where a removal is planned or taken back: lists show it. */
   private readonly onRemovals = new Set<() => void>();
+  private lock: DeviceInfo['lock'] = { kind: 'none', afterMinutes: null };
   private telling: ReturnType<typeof setTimeout> | undefined;
   private counting: ReturnType<typeof setTimeout> | undefined;
+
+  /** What fails in the background and is not tried again by itself. */
+  private readonly problem = (error: unknown): void => {
+    // What is closed or revoked is told by the phase.
+    const isTold = error instanceof ClientError && (error.code === 'closed' || error.code === 'revoked');
+    if (isTold || isPassing(error) || error instanceof QueuedError) return;
+    this.notices.add('problem', error);
+  };
 
   private constructor(
     readonly device: Device,
@@ -104,14 +112,12 @@ export class Session {
       changed: () => this.onRemovals.forEach((push) => push()),
     });
     const { clock } = platform;
-    const ports = { device, clock, newId: () => this.newId(), onProblem: (error: Error) => this.problem(error) };
-    this.uploads = new Uploads(records, ports);
+    this.uploads = new Uploads(records, { device, clock, newId: newItemId, onProblem: this.problem });
   }
 
   /** Opens what is here, sends nothing yet, then connects. Throws `StoreError`. */
   static async open(parts: SessionParts): Promise<Session> {
-    const { vault, identity } = parts;
-    const [{ store, repair }, remembered] = await Promise.all([openedStore(identity), readRemembered(vault)]);
+    const [{ store, repair }, remembered] = await Promise.all([openedStore(parts), readRemembered(parts.vault)]);
     try {
       const session = await Session.of({ ...parts, store }, remembered);
       if (repair !== null) session.notices.add('repaired_store');
@@ -125,14 +131,15 @@ export class Session {
 
   private static async of(parts: OpenParts, remembered: Remembered): Promise<Session> {
     const { platform, vault, identity, store } = parts;
-    const report: { problem: (error: Error) => void } = { problem: () => undefined };
+    // Nobody can be told before there is a session.
+    let report: (error: unknown) => void = () => undefined;
     const device = await Device.open({
       ...{ platform, identity, store, devices: remembered.devices },
-      onIdentity: (renewed) => void vault.save(renewed).catch((error: unknown) => report.problem(asError(error))),
-      onProblem: (error) => report.problem(error),
+      onIdentity: (renewed) => void vault.save(renewed).catch((error: unknown) => report(error)),
+      onProblem: (error) => report(error),
     });
     const session = new Session(device, parts);
-    report.problem = (error) => session.problem(error);
+    report = session.problem;
     session.remembered = remembered;
     session.listen();
     session.showBins(remembered.bins);
@@ -148,7 +155,7 @@ export class Session {
       }),
     );
     session.background(() => session.count());
-    device.connect().catch((error: unknown) => session.problem(asError(error)));
+    session.background(() => device.connect());
     return session;
   }
 
@@ -174,51 +181,34 @@ export class Session {
     return [...bins, ...others.map((id) => ({ id, slug: '', label: null }))];
   }
 
-  /** A new id for an item. */
-  newId(): string {
-    const { clock, sodium } = this.parts.platform;
-    return ulid(clock.now(), (length) => sodium.random(length));
-  }
-
   /** A page of the items, and each later state of it. */
   list({ offset, limit, ...filter }: ListParams, push: (page: ListPage) => void): () => void {
-    let items: readonly ItemView[] = [];
-    let total = 0;
-    const show = (): void =>
-      push({ items: items.map((view) => rowOf(view, this.removals.at(view.id))), offset, total });
-    const query = { ...filter, offset, limit: Math.min(limit, PAGE_MAX) };
-    return this.watchQuery(query, show, (update) => {
-      ({ items, total } = update);
-      show();
-    });
+    return this.watchQuery({ ...filter, offset, limit: Math.min(limit, PAGE_MAX) }, ({ items, total }) =>
+      push({ items: items.map((view) => rowOf(view, this.removals.at(view.id))), offset, total }),
+    );
   }
 
   item(id: string, push: (item: ItemDetail | null) => void): () => void {
-    let view: ItemView | undefined;
-    const show = (): void => push(view === undefined ? null : detailViewOf(view, this.removals.at(id)));
-    return this.watchQuery({ id, limit: 1 }, show, (update) => {
-      [view] = update.items;
-      show();
-    });
+    return this.watchQuery({ id, limit: 1 }, ({ items: [view] }) =>
+      push(view === undefined ? null : detailViewOf(view, this.removals.at(id))),
+    );
   }
 
-  private watchQuery(
-    filter: Parameters<Device['query']>[0],
-    onRemovals: () => void,
-    listener: Parameters<Device['query']>[1],
-  ): () => void {
-    let ended = false;
-    this.onRemovals.add(onRemovals);
-    const opened = this.device.query(filter, listener);
-    opened.then(
-      (query) => {
-        if (ended) query.close();
-      },
-      (error: unknown) => this.problem(asError(error)),
-    );
+  /** Shows each state of a query, and the last one again where removals have changed. */
+  private watchQuery(filter: QueryFilter, show: (update: QueryUpdate) => void): () => void {
+    let last: QueryUpdate | undefined;
+    const showAgain = (): void => {
+      if (last !== undefined) show(last);
+    };
+    this.onRemovals.add(showAgain);
+    const opened = this.device.query(filter, (update) => {
+      last = update;
+      show(update);
+    });
+    opened.catch(this.problem);
     return () => {
-      ended = true;
-      this.onRemovals.delete(onRemovals);
+      this.onRemovals.delete(showAgain);
+      // Why it was not opened has been told.
       opened.then(
         (query) => query.close(),
         () => undefined,
@@ -238,10 +228,10 @@ export class Session {
   }
 
   /** Writes a refused change again. What an import put back is written as it is. */
-  private again(item: Refused, how: How): Promise<unknown> {
+  private again(item: PutParams, how: ResendHow): Promise<unknown> {
     const request = { ...item, asIs: true };
     return this.device
-      .put(how === 'copy' ? { ...request, id: this.newId() } : { ...request, onConflict: 'overwrite' as const })
+      .put(how === 'copy' ? { ...request, id: newItemId() } : { ...request, onConflict: 'overwrite' as const })
       .catch((error: unknown) => {
         // Kept: it goes out when the server is back.
         if (!(error instanceof QueuedError)) throw error;
@@ -274,7 +264,7 @@ export class Session {
           if (isKept) return onRefused(asError(error));
           return reject(asError(error));
         })
-        .catch((error: unknown) => this.problem(asError(error)))
+        .catch(this.problem)
         .finally(() => {
           unlisten();
           // A change that changes nothing is answered without being kept.
@@ -298,8 +288,8 @@ export class Session {
   private listen(): void {
     const { device } = this;
     device.on('line', (line) => {
-      this.line = line;
-      if (line.state === 'waiting') this.retryAt = Date.now() + line.retryInMs;
+      this.line =
+        line.state === 'waiting' ? { state: 'waiting', until: Date.now() + line.retryInMs, reason: line.reason } : line;
       if (line.state === 'connected') this.uploads.resume();
       this.tellSoon();
     });
@@ -391,7 +381,7 @@ export class Session {
     this.remembered = remembered;
     // Nothing was read yet in this run.
     if (before.bins === remembered.bins && before.devices === remembered.devices) return;
-    writeRemembered(this.parts.vault, remembered).catch((error: unknown) => this.problem(asError(error)));
+    this.background(() => writeRemembered(this.parts.vault, remembered));
   }
 
   private tellSoon(): void {
@@ -405,34 +395,30 @@ export class Session {
     for (let counts = 0; counts < ORPHAN_COUNTS; counts++) {
       await this.count();
       if (this.orphaned === 0) return;
-      await pause(ORPHAN_WAIT_MS);
+      await delay(this.parts.platform.clock, ORPHAN_WAIT_MS);
     }
   }
 
   /** The lock has changed. */
-  relock(lock: { readonly kind: LockKind; readonly afterMinutes: number | null }): void {
+  relock(lock: DeviceInfo['lock']): void {
     this.lock = lock;
     this.tell();
   }
 
-  private lock: DeviceInfo['lock'] = { kind: 'none', afterMinutes: null };
-
   private tell(): void {
     clearTimeout(this.telling);
     this.telling = undefined;
-    const { device, line } = this;
-    const { name, serverUrl, deviceId } = this.parts.identity;
-    const waiting = device.waiting();
-    const since = waiting.oldestAgeMs === null ? null : Date.now() - waiting.oldestAgeMs;
+    const { device } = this;
+    const { name, serverUrl, deviceId, masterKey } = this.identity;
+    const { waiting: count, oldestAgeMs } = device.waiting();
     this.info.set({
-      ...{ deviceId, name: this.devices.value.find(({ own }) => own)?.name ?? name, serverUrl },
+      deviceId,
+      name: this.devices.value.find(({ own }) => own)?.name ?? name,
+      serverUrl,
       fingerprint: device.fingerprint,
-      masterFingerprint: fingerprintOfMaster(this.parts.platform.sodium, this.parts.identity.masterKey),
-      line:
-        line.state === 'waiting'
-          ? { state: 'waiting', until: this.retryAt, reason: line.reason }
-          : { state: line.state },
-      waiting: { count: waiting.waiting, since },
+      masterFingerprint: fingerprintOfMaster(this.parts.platform.sodium, masterKey),
+      line: this.line,
+      waiting: { count, since: oldestAgeMs === null ? null : Date.now() - oldestAgeMs },
       complete: this.complete,
       hidden: this.hidden,
       uncertified: device.roster.standing()?.uncertified ?? [],
@@ -443,14 +429,6 @@ export class Session {
   }
 
   private background(work: () => Promise<unknown>): void {
-    work().catch((error: unknown) => this.problem(asError(error)));
-  }
-
-  /** What fails in the background and is not tried again by itself. */
-  private problem(error: Error): void {
-    // What is closed or revoked is told by the phase.
-    const isTold = error instanceof ClientError && (error.code === 'closed' || error.code === 'revoked');
-    if (isTold || isPassing(error) || error instanceof QueuedError) return;
-    this.notices.add('problem', error);
+    work().catch(this.problem);
   }
 }

@@ -176,14 +176,8 @@ export class Uploads {
   }
 
   private take(waiting: Waiting): void {
-    const { stop, ...fresh } = {
-      done: 0,
-      speed: 0,
-      state: 'waiting' as const,
-      problem: null,
-      stop: new AbortController(),
-    };
-    this.all.set(waiting.id, { ...waiting, ...fresh, stop });
+    const stop = new AbortController();
+    this.all.set(waiting.id, { ...waiting, done: 0, speed: 0, state: 'waiting', problem: null, stop });
   }
 
   /** Where the server is away, when it is back. */

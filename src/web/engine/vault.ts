@@ -12,7 +12,8 @@ import { text } from '../../protocol/bytes.js';
 import { KEY_BYTES } from '../../protocol/limits.js';
 import { ClientError } from '../../sdk/errors.js';
 import { SavableIdentity } from '../../sdk/identity.js';
-import type { LockKind, PasskeyRef } from '../link/messages.js';
+import type { LockKind, NewLock, Opener, PasskeyRef } from '../link/messages.js';
+import { randomBytes } from '../random.js';
 import type { KeyValue } from './key-value.js';
 
 /** A ciphertext of AES-GCM. */
@@ -21,26 +22,19 @@ export interface Sealed {
   readonly ct: Uint8Array<ArrayBuffer>;
 }
 
+/** How a passphrase becomes a key. */
+interface Argon2Params {
+  readonly salt: Uint8Array;
+  readonly ops: number;
+  readonly memoryBytes: number;
+}
+
 /** The record `lock`: how the data key is wrapped. */
-type Lock =
-  | { readonly kind: 'none'; readonly key: CryptoKey; readonly wrapped: Sealed }
-  | {
-      readonly kind: 'passphrase';
-      readonly salt: Uint8Array;
-      readonly ops: number;
-      readonly memoryBytes: number;
-      readonly wrapped: Sealed;
-    }
-  | { readonly kind: 'passkey'; readonly passkey: PasskeyRef; readonly wrapped: Sealed };
-
-/** What opens a lock. */
-export type Opener = { readonly passphrase: string } | { readonly secret: Uint8Array };
-
-/** A lock to be set. */
-export type NewLock =
-  | { readonly kind: 'none' }
-  | { readonly kind: 'passphrase'; readonly passphrase: string }
-  | { readonly kind: 'passkey'; readonly passkey: PasskeyRef; readonly secret: Uint8Array };
+type Lock = { readonly wrapped: Sealed } & (
+  | { readonly kind: 'none'; readonly key: CryptoKey }
+  | ({ readonly kind: 'passphrase' } & Argon2Params)
+  | { readonly kind: 'passkey'; readonly passkey: PasskeyRef }
+);
 
 const AES = 'AES-GCM';
 const IV_BYTES = 12;
@@ -49,13 +43,11 @@ const IDENTITY = 'identity';
 const REMEMBERED = 'remembered';
 const LOCK_AFTER = 'lock-after';
 
-const fresh = (length: number): Uint8Array<ArrayBuffer> => crypto.getRandomValues(new Uint8Array(length));
-
 const keyOf = (raw: Uint8Array): Promise<CryptoKey> =>
   crypto.subtle.importKey('raw', new Uint8Array(raw), AES, false, ['encrypt', 'decrypt']);
 
 async function seal(key: CryptoKey, plain: Uint8Array): Promise<Sealed> {
-  const iv = fresh(IV_BYTES);
+  const iv = randomBytes(IV_BYTES);
   return { iv, ct: new Uint8Array(await crypto.subtle.encrypt({ name: AES, iv }, key, new Uint8Array(plain))) };
 }
 
@@ -83,7 +75,7 @@ export class Vault {
 
   /** Keeps the identity of a new device, without a lock at first. */
   async create(identity: SavableIdentity): Promise<void> {
-    await this.take(fresh(KEY_BYTES));
+    await this.take(randomBytes(KEY_BYTES));
     await this.save(identity);
     await this.setLock({ kind: 'none' });
   }
@@ -168,9 +160,9 @@ export class Vault {
         return { kind: 'none', key, wrapped: await seal(key, raw) };
       }
       case 'passphrase': {
-        const cost = { salt: fresh(SALT_BYTES), ops: ARGON2_OPS, memoryBytes: ARGON2_MEMORY_BYTES };
-        const key = await this.stretched(lock.passphrase, cost);
-        return { kind: 'passphrase', ...cost, wrapped: await seal(key, raw) };
+        const params = { salt: randomBytes(SALT_BYTES), ops: ARGON2_OPS, memoryBytes: ARGON2_MEMORY_BYTES };
+        const key = await this.stretched(lock.passphrase, params);
+        return { kind: 'passphrase', ...params, wrapped: await seal(key, raw) };
       }
       case 'passkey':
         return { kind: 'passkey', passkey: lock.passkey, wrapped: await seal(await keyOf(lock.secret), raw) };
@@ -185,10 +177,7 @@ export class Vault {
     return 'secret' in opener ? keyOf(opener.secret) : undefined;
   }
 
-  private async stretched(
-    passphrase: string,
-    { salt, ops, memoryBytes }: { readonly salt: Uint8Array; readonly ops: number; readonly memoryBytes: number },
-  ): Promise<CryptoKey> {
+  private async stretched(passphrase: string, { salt, ops, memoryBytes }: Argon2Params): Promise<CryptoKey> {
     // Two keyboards may write one letter as different code points.
     const password = text(passphrase.normalize('NFKC'));
     if (password.length === 0) throw wrong();

@@ -22,6 +22,15 @@ export interface PasskeyRef {
   readonly salt: Uint8Array;
 }
 
+/** A lock to be set. */
+export type NewLock =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'passphrase'; readonly passphrase: string }
+  | { readonly kind: 'passkey'; readonly passkey: PasskeyRef; readonly secret: Uint8Array };
+
+/** What opens a lock. */
+export type Opener = { readonly passphrase: string } | { readonly secret: Uint8Array };
+
 /** What this browser is at the moment. */
 export type Phase =
   | { readonly phase: 'starting' }
@@ -173,6 +182,9 @@ export interface Notice {
   readonly canResend: boolean;
 }
 
+/** How a refused change is written again: over what another device made of the item, or as an item of its own. */
+export type ResendHow = 'overwrite' | 'copy';
+
 /** An item that is not shown, and why: a `Reason` of the reference. */
 export interface HiddenRow {
   readonly id: string;
@@ -190,11 +202,8 @@ export type Enrolment =
   | { readonly step: 'compare'; readonly digits: string }
   /** An account password is set: `enrolPassword`. `wrong`: the one given was not it. */
   | { readonly step: 'password'; readonly wrong: boolean }
-  | {
-      readonly step: 'failed';
-      readonly problem: Failure;
-      /** `enrolRetry` continues the same attempt. */ readonly undecided: boolean;
-    };
+  /** `undecided`: `enrolRetry` continues the same attempt. */
+  | { readonly step: 'failed'; readonly problem: Failure; readonly undecided: boolean };
 
 /** Pairing another device, on this one. */
 export type Offer =
@@ -233,7 +242,7 @@ export interface Topics {
 
 /** A new item, or new content of one. */
 export interface PutParams {
-  /** Of a new item: `newItemId`. The client draws it, so that the call can be repeated. */
+  /** Of a new item: `newItemId` (`random.ts`). The client draws it, so that the call can be repeated. */
   readonly id: string;
   readonly binId: string;
   readonly type: ContentType;
@@ -309,19 +318,14 @@ export interface Calls {
   orphans(how: 'republish' | 'discard'): void;
   resync(): void;
   dismiss(noticeId: string): void;
-  /** Writes a refused change again, over what the other device wrote, or as a copy. */
-  resend(params: { readonly noticeId: string; readonly how: 'overwrite' | 'copy' }): void;
+  /** Writes a refused change again. */
+  resend(params: { readonly noticeId: string; readonly how: ResendHow }): void;
 
   // Lock.
-  lockSet(
-    params:
-      | { readonly kind: 'none' }
-      | { readonly kind: 'passphrase'; readonly passphrase: string }
-      | { readonly kind: 'passkey'; readonly passkey: PasskeyRef; readonly secret: Uint8Array },
-  ): void;
+  lockSet(lock: NewLock): void;
   lockAfter(minutes: number | null): void;
   lock(): void;
-  unlock(params: { readonly passphrase: string } | { readonly secret: Uint8Array }): void;
+  unlock(opener: Opener): void;
   /** A person used the page: the lock's time begins anew. */
   touched(): void;
 
@@ -336,9 +340,23 @@ export interface Calls {
 }
 
 /** Calls that may be made twice: the next engine gets those that the last one did not answer. */
-export const REPEATABLE: ReadonlySet<keyof Calls> = new Set<keyof Calls>([
-  ...(['put', 'move', 'remove', 'keep', 'copyText', 'wholePayload', 'hidden', 'deviceRename'] as const),
-  ...(['passwordExists', 'storage', 'dismiss', 'touched', 'askClaimed', 'reconnect', 'lock', 'lockAfter'] as const),
+export const REPEATABLE: ReadonlySet<keyof Calls> = new Set([
+  'put',
+  'move',
+  'remove',
+  'keep',
+  'copyText',
+  'wholePayload',
+  'hidden',
+  'deviceRename',
+  'passwordExists',
+  'storage',
+  'dismiss',
+  'touched',
+  'askClaimed',
+  'reconnect',
+  'lock',
+  'lockAfter',
 ]);
 
 /** Bytes, pulled by their reader chunk by chunk. */
