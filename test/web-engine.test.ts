@@ -4,7 +4,7 @@ import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { ContentType } from '../src/protocol/item.js';
 import type { ItemView } from '../src/sdk/events.js';
-import { NetworkError, QueuedError } from '../src/sdk/errors.js';
+import { ApiError, NetworkError, QueuedError } from '../src/sdk/errors.js';
 import { SavableIdentity } from '../src/sdk/identity.js';
 import type { BegunUpload } from '../src/sdk/blobs/begun.js';
 import type { PutRequest } from '../src/sdk/writer.js';
@@ -285,6 +285,23 @@ t.test(
     await until('nothing waits', () => records.kept.size === 0);
   },
 );
+
+t.test('WEB-53: an upload that met a proxy in trouble is tried again, one that was refused is not', async (t) => {
+  const proxy = new ApiError({ code: 'bad_reply', status: 502, message: 'a page of the proxy' });
+  const refusal = new ApiError({ code: 'blob_too_large', status: 413, message: 'too large' });
+  const { made, requests, clock } = uploading(new Records(), ({ id }) =>
+    Promise.reject(id === 'id-1' ? proxy : refusal),
+  );
+  await made.add('inbox', [file('a.bin', ''), file('b.bin', '')]);
+  await until('both have failed', () => made.list.value.every(({ state }) => state === 'failed'));
+  clock.advance(60_000);
+  await until('it is tried again', () => requests.length > 2);
+  await until('in vain', () => made.list.value.every(({ state }) => state === 'failed'));
+  t.same(
+    requests.map(({ id }) => id),
+    ['id-1', 'id-2', 'id-1'],
+  );
+});
 
 t.test(
   'WEB-82: a file whose item waits is kept until that is written, and sent again where it is refused',

@@ -37,6 +37,8 @@ interface Transfer extends Waiting {
   /** `queued`: sent, and its item waits in the outbox. */
   state: Upload['state'] | 'queued';
   problem: Failure | null;
+  /** What it failed of passes: it is tried again by itself. */
+  passes: boolean;
   readonly stop: AbortController;
 }
 
@@ -164,7 +166,7 @@ export class Uploads {
   /** The connection is back. */
   resume(): void {
     this.giveUpUnwanted();
-    for (const { id, problem } of this.all.values()) if (problem !== null && isPassingCode(problem)) this.retry(id);
+    for (const { id, passes } of this.all.values()) if (passes) this.retry(id);
   }
 
   close(): void {
@@ -177,7 +179,7 @@ export class Uploads {
 
   private take(waiting: Waiting): void {
     const stop = new AbortController();
-    this.all.set(waiting.id, { ...waiting, done: 0, speed: 0, state: 'waiting', problem: null, stop });
+    this.all.set(waiting.id, { ...waiting, done: 0, speed: 0, state: 'waiting', problem: null, passes: false, stop });
   }
 
   /** Where the server is away, when it is back. */
@@ -241,7 +243,8 @@ export class Uploads {
       }
       transfer.state = 'failed';
       transfer.problem = failureOf(error);
-      if (isPassing(error)) this.later();
+      transfer.passes = isPassing(error);
+      if (transfer.passes) this.later();
       this.tell();
     }
   }
@@ -274,6 +277,3 @@ export class Uploads {
     this.list.set(shown);
   }
 }
-
-const isPassingCode = ({ name, code }: Failure): boolean =>
-  name === 'NetworkError' || ['rate_limited', 'internal', 'storage_unavailable', 'unavailable'].includes(code);
