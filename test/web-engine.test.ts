@@ -8,6 +8,7 @@ import { ApiError, NetworkError, QueuedError } from '../src/sdk/errors.js';
 import { SavableIdentity } from '../src/sdk/identity.js';
 import type { BegunUpload } from '../src/sdk/blobs/begun.js';
 import type { PutRequest } from '../src/sdk/writer.js';
+import { Engine } from '../src/web/engine/engine.js';
 import { Notices } from '../src/web/engine/notices.js';
 import { Removals, UNDO_MS } from '../src/web/engine/removals.js';
 import { rowOf, safeHref } from '../src/web/engine/rows.js';
@@ -106,6 +107,21 @@ t.test('WEB-51: a passkey opens what it locked, and another does not', async (t)
   await t.rejects(next.open({ secret: nodeSodium.random(32) }), { code: 'bad_identity' });
   await t.rejects(next.open({ passphrase: 'x' }), { code: 'bad_identity' });
   t.same((await next.open({ secret })).toJSON(), identity.toJSON());
+});
+
+t.test('WEB-57: a server that is away is asked whether it is claimed by one question at a time', async (t) => {
+  const clock = new TestClock();
+  const fetch = () => Promise.reject(new TypeError('no server'));
+  const platform = { clock, fetch, sodium: nodeSodium, random: () => 0 };
+  const engine = new Engine(platform as never, new Records() as never, 'https://sync.example.org');
+  await engine.start();
+  for (let times = 0; times < 10; times++) engine.askClaimed();
+  for (let seconds = 0; seconds < 60; seconds++) {
+    clock.advance(1_000);
+    await setImmediate();
+  }
+  t.match(engine.phase.value, { phase: 'empty', claimed: null, problem: { code: 'network' } });
+  t.equal(clock.waiting, 2, 'beside the timer of the lock one waits');
 });
 
 function removals(records: Records, clock: TestClock) {

@@ -2,6 +2,7 @@
  * What this browser is: empty, locked, or an open device; and the calls that take it from one to the other. Everything
  * that a screen shows is a value of this engine or of its open device (`session.ts`).
  */
+import type { Timer } from '../../protocol/clock.js';
 import { Serial } from '../../protocol/serial.js';
 import { PublicApi } from '../../sdk/api.js';
 import { ClientError, isPassing } from '../../sdk/errors.js';
@@ -37,6 +38,7 @@ export class Engine {
   private lockAfterMinutes: number | null = null;
   private touchedAt = 0;
   private isRevoked = false;
+  private askingAgain: Timer | undefined;
   /** Opening and closing, one after the other: an unlocking that was slow never follows a lock. */
   private readonly turns = new Serial();
 
@@ -84,7 +86,10 @@ export class Engine {
       ({ claimed }) => tell(claimed),
       (error: unknown) => {
         tell(null, error);
-        if (isPassing(error)) this.platform.clock.setTimer(ASK_AGAIN_MS, () => this.askAgain());
+        if (!isPassing(error)) return;
+        // However often it was asked for: one question follows.
+        this.askingAgain?.cancel();
+        this.askingAgain = this.platform.clock.setTimer(ASK_AGAIN_MS, () => this.askAgain());
       },
     );
   }
