@@ -92,6 +92,7 @@ const PLACES: readonly Case[] = [
 const CODES: readonly Case[] = [
   ['```ts\nconst a = 1;\n```', 'code', { lang: 'typescript', text: 'const a = 1;' }],
   ['```\nplain\n```', 'code', { lang: '', text: 'plain' }],
+  ['```constructor\nplain\n```', 'code', { lang: 'constructor', text: 'plain' }],
   ['{"a": [1, 2]}', 'code', { lang: 'json' }],
   ['#!/bin/sh\necho hi', 'code', { lang: 'shell' }],
   ['git push --force-with-lease origin main', 'code', { lang: 'shell' }],

@@ -2,9 +2,11 @@
 import t from 'tap';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { PayloadError, shapedPayload } from '../src/sdk/payloads/shapes.js';
+import { deviceIcon } from '../src/web/ui/device-icons.js';
 import { draftOf, payloadOf } from '../src/web/ui/drafts.js';
 import { honest } from '../src/web/ui/honest.js';
 import { hashOf, readPlace } from '../src/web/ui/route.js';
+import { text } from '../src/web/ui/strings.js';
 import { PAGE_ROWS, pageOffset, shiftOf, visibleRows } from '../src/web/ui/window.js';
 
 const ROW = 68;
@@ -51,6 +53,16 @@ t.test('WEB-29: a name cannot turn its direction, so that its ending is seen', (
   t.equal(honest('photo\u202egnp.exe'), 'photo\ufffdgnp.exe');
   t.equal(honest('\u2066a\u2069\u0000\u001b[2J'), '\ufffda\ufffd\ufffd\ufffd[2J');
   for (const plain of ['שלום עולם', 'two\nlines\r\n\tand a tab', '👩‍👩‍👧', 'a\u200fb']) t.equal(honest(plain), plain);
+  t.end();
+});
+
+t.test('WEB-72: a code or picture that a server names is looked up among our own only', (t) => {
+  const { problem } = text;
+  t.equal(problem({ name: 'ApiError', code: 'conflict', message: '' }), 'Another device changed it meanwhile.');
+  for (const code of ['constructor', 'toString', '__proto__']) {
+    t.equal(problem({ name: 'ApiError', code, message: 'as the server says' }), 'as the server says');
+    t.equal(deviceIcon(code), deviceIcon('globe'));
+  }
   t.end();
 });
 

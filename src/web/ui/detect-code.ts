@@ -11,8 +11,8 @@ const LOOK_MAX = 20_000;
 const JSON_MAX = 200_000;
 
 /** Names that people write behind a fence. */
-const ALIASES: Readonly<Record<string, string>> = {
-  ...{
+const ALIASES: ReadonlyMap<string, string> = new Map(
+  Object.entries({
     ts: 'typescript',
     js: 'javascript',
     py: 'python',
@@ -21,9 +21,15 @@ const ALIASES: Readonly<Record<string, string>> = {
     sh: 'shell',
     bash: 'shell',
     zsh: 'shell',
-  },
-  ...{ yml: 'yaml', 'c++': 'cpp', 'c#': 'csharp', cs: 'csharp', md: 'markdown', golang: 'go', console: 'shell' },
-};
+    yml: 'yaml',
+    'c++': 'cpp',
+    'c#': 'csharp',
+    cs: 'csharp',
+    md: 'markdown',
+    golang: 'go',
+    console: 'shell',
+  }),
+);
 
 const KNOWN_COMMAND =
   /^(?:\$ |# )?(?:sudo )?(?:npm (?:i|install|ci|run|test)|npx \S+|git (?:add|clone|commit|push|pull|checkout|rebase|log|diff|status|switch|stash|fetch)|docker (?:run|compose|ps|build|exec|pull)|(?:apt|apt-get|brew|dnf|pip3?|cargo|go|yarn|pnpm|pacman) (?:-\w+ )?(?:install|add|get|build|run|update)|kubectl \w+|systemctl \w+)(?: [^\n]*)?$/;
@@ -109,7 +115,7 @@ function fencedIn(trimmed: string): Code | undefined {
   if (fence === undefined || trimmed.slice(end).trim() !== fence) return undefined;
   const name = tag.toLowerCase();
   const inner = trimmed.slice(begin + 1, Math.max(begin + 1, end));
-  return { lang: (ALIASES[name] ?? name) || languageOf(inner) || '', text: inner };
+  return { lang: (ALIASES.get(name) ?? name) || languageOf(inner) || '', text: inner };
 }
 
 /** Empty: code of a language that is not known. */

@@ -523,8 +523,10 @@ const PROBLEMS: Readonly<Record<string, string>> = {
 };
 
 /** What went wrong, in words for a person. */
-function problem(failure: Failure): string {
-  return PROBLEMS[failure.code] ?? (failure.message || 'Something went wrong.');
+function problem({ code, message }: Failure): string {
+  // A server may send any code, `constructor` too.
+  const known = Object.hasOwn(PROBLEMS, code) ? PROBLEMS[code] : undefined;
+  return known ?? (message || 'Something went wrong.');
 }
 
 export const text = {
