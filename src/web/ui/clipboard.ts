@@ -44,8 +44,8 @@ function forgetSecret(): void {
 }
 
 /**
- * Takes the secret off the clipboard, and whatever replaced it there: reading it would ask the person. A page in the background may not, and does it when it is looked
- * at again.
+ * Takes the secret off the clipboard, or whatever replaced it there: to look first, the browser would ask the person. A
+ * page in the background may not write to it, and does it when it is looked at again.
  */
 export async function clearClipboard(): Promise<void> {
   if (clearsAt.value === null) return;
