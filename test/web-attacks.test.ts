@@ -61,14 +61,17 @@ t.test('WEB-61: what a failing tab sends ends no engine, and no other tab sees i
       { kind: 'call', id: 5, name: 'nothing', params: null },
       { kind: 'call', id: 6, name: 'move', params: null },
       { kind: 'read', id: 7, stream: 'content', params: null },
+      { kind: 'watch', id: 8, topic: 'constructor', params: null },
     ];
-    for (const garbage of [null, undefined, 7, 'text', [], {}, { kind: 'watch' }, ...wrong]) own.postMessage(garbage);
+    const ends = wrong.map(({ id }) => ({ kind: 'end', id }));
+    for (const garbage of [null, undefined, 7, 'text', [], {}, { kind: 'watch' }, ...wrong, ...ends])
+      own.postMessage(garbage);
     while (answers.length < wrong.length) await new Promise((resolve) => setTimeout(resolve, 20));
     return answers as [number, string][];
   });
   t.same(
     answers.sort(([a], [b]) => a - b),
-    [1, 2, 3, 4, 5, 6, 7].map((id) => [id, 'failed']),
+    [1, 2, 3, 4, 5, 6, 7, 8].map((id) => [id, 'failed']),
     'each is refused',
   );
   await app.call('unlock', { passphrase: 'correct horse' });

@@ -102,6 +102,8 @@ class Guest {
   private watched({ id, topic, params }: ToEngine & { readonly kind: 'watch' }): void {
     const watch = this.served.topics[topic] as (params: unknown, push: (value: unknown) => void) => () => void;
     const stop = watch(params, (value) => this.send({ kind: 'value', id, value }));
+    // `constructor` and its like are functions of every object, and no topics.
+    if (typeof (stop as unknown) !== 'function') throw new RangeError('there is no such topic');
     this.ends.set(id, () => {
       this.ends.delete(id);
       stop();
