@@ -59,21 +59,19 @@ const COMMON = {
   // Licences are a file of their own.
   legalComments: 'none',
   logLevel: 'warning',
+  write: false,
+  metafile: true,
 } as const satisfies BuildOptions;
 
 /** The page's beginning among what is made of it. */
 const PAGE = join('page', 'page.js');
 
 async function bundle(entry: string, options: BuildOptions = {}): Promise<Bundle> {
-  const { outputFiles, metafile } = await build({
-    ...{ ...COMMON, entryPoints: [entry], format: 'iife', metafile: true },
-    ...options,
-    write: false,
-  });
+  const { outputFiles, metafile } = await build({ entryPoints: [entry], format: 'iife', ...options, ...COMMON });
   const [file] = outputFiles;
   if (file === undefined || outputFiles.length > 1) throw new Error(`${entry}: not one file`);
   // Not what `define` is listed as.
-  const inputs = Object.keys(metafile?.inputs ?? {}).filter((path) => !path.startsWith('<'));
+  const inputs = Object.keys(metafile.inputs).filter((path) => !path.startsWith('<'));
   return { bytes: Buffer.from(file.contents), inputs };
 }
 
@@ -87,16 +85,13 @@ interface PageParts {
 /** In parts: what is imported by `import()` alone, and what it shares with the rest, are files of their own. */
 async function pageParts(entry: string): Promise<PageParts> {
   const { outputFiles, metafile } = await build({
-    ...{
-      ...COMMON,
-      entryPoints: [entry],
-      format: 'esm',
-      splitting: true,
-      outdir: 'page',
-      write: false,
-      metafile: true,
-    },
-    ...{ entryNames: 'page', chunkNames: 'part-[hash]' },
+    ...COMMON,
+    entryPoints: [entry],
+    format: 'esm',
+    splitting: true,
+    outdir: 'page',
+    entryNames: 'page',
+    chunkNames: 'part-[hash]',
   });
   const texts = new Map(outputFiles.map(({ path, text }) => [relative(PROJECT_ROOT, path), text]));
   const files = new Map<string, File>();
@@ -202,7 +197,7 @@ async function indexOf(values: Readonly<Record<string, string>>): Promise<File> 
 }
 
 /** All files. The service worker comes last: it knows the others. */
-async function filesOf(): Promise<{ files: readonly File[]; first: readonly File[]; inputs: Built['inputs'] }> {
+async function filesOf() {
   const [page, engine, style, { icon, pngs }] = await Promise.all([
     pageParts(join(COMPILED, 'ui', 'main.js')),
     engineOf(),
