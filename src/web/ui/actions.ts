@@ -5,6 +5,7 @@ import type { ItemRow } from '../link/messages.js';
 import { honest } from './honest.js';
 import { toast } from './kit.js';
 import { bins, call, problemOf } from './link.js';
+import { openItem } from './route.js';
 import { text } from './strings.js';
 
 /** Does something of the engine, and says it where that fails. True where it was done. */
@@ -40,12 +41,12 @@ export function binName(id: string): string {
 
 /** An item whose fields are to be edited as soon as its view is there. */
 export const toEdit = signal<string | null>(null);
+
+/** Opens an item with its fields. */
+export function edit({ id }: Pick<ItemRow, 'id'>): void {
+  toEdit.value = id;
+  openItem(id);
+}
+
 /** An item that a person is choosing a bin for. */
 export const toMove = signal<ItemRow | null>(null);
-
-/** Where a file's content is served by the service worker, or null where there is none in charge of this page. */
-export function contentUrl(id: string, download: string | null = null): string | null {
-  if (!('serviceWorker' in navigator) || navigator.serviceWorker.controller === null) return null;
-  const query = download === null ? '' : `?download=${encodeURIComponent(download)}`;
-  return `/web/content/${encodeURIComponent(id)}${query}`;
-}

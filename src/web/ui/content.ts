@@ -1,11 +1,18 @@
 /** The content of files: by the service worker, which streams, or gathered in the page where there is none. */
 import { useEffect, useState } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
-import { attempt, contentUrl } from './actions.js';
+import { attempt } from './actions.js';
 import { honest } from './honest.js';
 import { toast } from './kit.js';
 import { link } from './link.js';
 import { text } from './strings.js';
+
+/** Where the service worker serves a file's content; null where none is in charge of this page. */
+function contentUrl(id: string, download: string | null = null): string | null {
+  if (!('serviceWorker' in navigator) || navigator.serviceWorker.controller === null) return null;
+  const query = download === null ? '' : `?download=${encodeURIComponent(download)}`;
+  return `/web/content/${encodeURIComponent(id)}${query}`;
+}
 
 /** Largest content that is gathered in the page's memory. */
 const GATHER_MAX = 64 * 1024 * 1024;
@@ -24,8 +31,18 @@ async function gather(id: string, mime: string): Promise<Blob> {
   return new Blob(chunks, { type: mime });
 }
 
-/** Time after which the browser has begun a download. */
+/** Time after which the browser has begun a download, and holds its bytes itself. */
 const BEGUN_MS = 60_000;
+
+/** Saves bytes that are in this browser already. */
+export function saveBlob(blob: Blob, name: string): void {
+  const url = URL.createObjectURL(blob);
+  const anchor = document.createElement('a');
+  anchor.href = url;
+  anchor.download = name;
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(url), BEGUN_MS);
+}
 
 /** Saves a file to disk: streamed there by the service worker, where there is one. */
 export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void> {
@@ -37,16 +54,7 @@ export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void
     return;
   }
   toast(text.item.downloading);
-  await attempt(
-    gather(item.id, 'application/octet-stream').then((blob) => {
-      const own = URL.createObjectURL(blob);
-      const anchor = document.createElement('a');
-      anchor.href = own;
-      anchor.download = name;
-      anchor.click();
-      setTimeout(() => URL.revokeObjectURL(own), BEGUN_MS);
-    }),
-  );
+  await attempt(gather(item.id, 'application/octet-stream').then((blob) => saveBlob(blob, name)));
 }
 
 /** By a frame: what a link with `download` asks for does not pass the service worker in every browser. */

@@ -2,11 +2,11 @@
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
-import { remove, toEdit, toMove } from './actions.js';
+import { edit, remove, toMove } from './actions.js';
 import { copyItem } from './clipboard.js';
 import { Dialog } from './kit.js';
 import { link } from './link.js';
-import { itemId, leave, openItem, page } from './route.js';
+import { itemId, leave, page } from './route.js';
 import { focusComposer, focusSearch, moveInList, showingKeys } from './state.js';
 import { text } from './strings.js';
 
@@ -30,11 +30,6 @@ function withCurrent(act: (item: ItemRow) => void): void {
 const open = (item: ItemRow): void => {
   if (item.href !== null) window.open(item.href, '_blank', 'noopener,noreferrer');
 };
-
-function edit(item: ItemRow): void {
-  toEdit.value = item.id;
-  openItem(item.id);
-}
 
 const KEYS: Readonly<Record<string, () => void>> = {
   '/': () => focusSearch.current(),

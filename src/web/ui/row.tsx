@@ -3,7 +3,7 @@ import { signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
-import { keep, remove, toEdit, toMove } from './actions.js';
+import { edit, keep, remove, toMove } from './actions.js';
 import { copyItem } from './clipboard.js';
 import { Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from './icons.js';
 import { KIND_ICONS } from './kinds.js';
@@ -36,27 +36,18 @@ export function SecondsTo({ at, children }: { at: number; children: (seconds: nu
   );
 }
 
+/** What copying an item is called. */
+export const copyLabel = ({ type }: Pick<ItemRow, 'type'>): string =>
+  type === 'password' ? words.copySecret : words.copy;
+
 /** What can be done with an item, for its menu. */
 export function entriesOf(item: ItemRow): readonly MenuEntry[] {
   return [
-    ...(item.file === null
-      ? [
-          {
-            label: item.type === 'password' ? words.copySecret : words.copy,
-            icon: Copy,
-            onSelect: () => void copyItem(item),
-          },
-        ]
-      : [{ label: words.download, icon: Download, onSelect: () => void download(item) }]),
+    item.file === null
+      ? { label: copyLabel(item), icon: Copy, onSelect: () => void copyItem(item) }
+      : { label: words.download, icon: Download, onSelect: () => void download(item) },
     ...(item.href === null ? [] : [{ label: words.open, icon: ExternalLink, href: item.href }]),
-    {
-      label: words.edit,
-      icon: Pencil,
-      onSelect: () => {
-        toEdit.value = item.id;
-        openItem(item.id);
-      },
-    },
+    { label: words.edit, icon: Pencil, onSelect: () => edit(item) },
     { label: words.move, icon: FolderInput, onSelect: () => (toMove.value = item) },
     null,
     { label: words.remove, icon: Trash2, danger: true, onSelect: () => void remove(item.id) },
@@ -145,12 +136,11 @@ function RowAct({ item, tabIndex }: { readonly item: ItemRow; readonly tabIndex:
         <ExternalLink />
       </a>
     );
-  const label = item.type === 'password' ? words.copySecret : words.copy;
   return (
     <Button
       kind="icon"
       icon={Copy}
-      label={`${label}: ${item.title}`}
+      label={`${copyLabel(item)}: ${item.title}`}
       tabIndex={tabIndex}
       onClick={() => void copyItem(item)}
     />

@@ -1,8 +1,8 @@
 /** Writes a stream of bytes to a file of the user's: straight to the disk where the browser can, else as a download. */
+import { saveBlob } from './content.js';
 
 /** Blobs lie outside of the page's memory, so what has come is gathered in them. */
 const PIECE_BYTES = 4 * 1024 * 1024;
-const FREE_AFTER_MS = 60_000;
 
 interface Target {
   readonly write: (bytes: Uint8Array<ArrayBuffer>) => Promise<void>;
@@ -45,12 +45,7 @@ function asDownload(name: string): Target {
     },
     close: () => {
       gather();
-      const url = URL.createObjectURL(new Blob(pieces, { type: 'application/octet-stream' }));
-      const link = document.createElement('a');
-      [link.href, link.download] = [url, name];
-      link.click();
-      // The download has begun by then; it holds the bytes itself.
-      setTimeout(() => URL.revokeObjectURL(url), FREE_AFTER_MS);
+      saveBlob(new Blob(pieces, { type: 'application/octet-stream' }), name);
       return Promise.resolve();
     },
     abort: () => {
