@@ -86,10 +86,11 @@ function useTouch(): void {
       // The next touch tells it again.
       call('touched').catch(() => undefined);
     };
-    const names = ['pointerdown', 'keydown', 'wheel', 'touchmove'];
-    for (const name of names) addEventListener(name, touch, { passive: true });
+    const listening = new AbortController();
+    for (const name of ['pointerdown', 'keydown', 'wheel', 'touchmove'])
+      addEventListener(name, touch, { passive: true, signal: listening.signal });
     touch();
-    return () => names.forEach((name) => removeEventListener(name, touch));
+    return () => listening.abort();
   }, []);
 }
 
@@ -123,7 +124,7 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
       </aside>
       <main class="main">
         {revoked && <Page page="revoked" />}
-        <Current />
+        {page.value === null ? <Browse /> : <Page page={page.value} />}
       </main>
       {drawer.value && <Drawer />}
       {showingKeys.value && <KeysDialog />}
@@ -132,8 +133,6 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
     </div>
   );
 }
-
-const Current = (): JSX.Element => (page.value === null ? <Browse /> : <Page page={page.value} />);
 
 /** Says that a secret is on the clipboard, and until when. */
 function ClipboardBar({ at }: { readonly at: number }): JSX.Element {

@@ -5,7 +5,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
 import { CompareStep, PasswordStep, PhraseStep, StartOver, UndecidedStep } from './begin-steps.js';
-import { Button, Field, Notice } from './kit.js';
+import { Button, Field, Notice, type FieldProps } from './kit.js';
 import { call, enrolment, phase, problemOf } from './link.js';
 import { Problem, Screen } from './screen.js';
 import { text } from './strings.js';
@@ -213,16 +213,12 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
     >
       <p>{begin.join.lead}</p>
       <Problem problem={problem} title={begin.failed} />
-      <div onKeyDown={sendOnEnter}>
-        <Field
-          kind="lines"
-          label={begin.join.words}
-          hint={begin.join.count(words.length)}
-          value={draft.words}
-          mono
-          onValue={(typed) => onDraft({ words: typed })}
-        />
-      </div>
+      <WordsField
+        label={begin.join.words}
+        hint={begin.join.count(words.length)}
+        value={draft.words}
+        onValue={(typed) => onDraft({ words: typed })}
+      />
       {elsewhere !== null && (
         <Notice
           kind="warn"
@@ -249,6 +245,15 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
   );
 }
 
+/** A field of several lines for words. */
+function WordsField(props: Pick<FieldProps, 'label' | 'hint' | 'value' | 'onValue'>) {
+  return (
+    <div onKeyDown={sendOnEnter}>
+      <Field kind="lines" mono {...props} />
+    </div>
+  );
+}
+
 /** In a field of several lines: Enter sends, as words need no second line. */
 function sendOnEnter(event: TargetedKeyboardEvent<HTMLElement>): void {
   if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
@@ -268,16 +273,12 @@ function RecoverForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
     >
       <p>{begin.recover.lead}</p>
       <Problem problem={problem} title={begin.failed} />
-      <div onKeyDown={sendOnEnter}>
-        <Field
-          kind="lines"
-          label={begin.recover.words}
-          hint={begin.recover.count(words.length)}
-          value={draft.phrase}
-          mono
-          onValue={(phrase) => onDraft({ phrase })}
-        />
-      </div>
+      <WordsField
+        label={begin.recover.words}
+        hint={begin.recover.count(words.length)}
+        value={draft.phrase}
+        onValue={(phrase) => onDraft({ phrase })}
+      />
       <NameField draft={draft} onDraft={onDraft} />
       <div class="step-foot">
         <Button kind="primary" submit wide disabled={!ready}>

@@ -40,16 +40,13 @@ export function DropZone(): JSX.Element | null {
       event.preventDefault();
       takeFiles.current(files);
     };
-    const pairs = [
-      ['dragover', onOver],
-      ['dragleave', onLeave],
-      ['drop', onDrop],
-      ['paste', onPaste],
-    ] as const;
-    for (const [name, listener] of pairs) addEventListener(name, listener as EventListener);
-    return () => {
-      for (const [name, listener] of pairs) removeEventListener(name, listener as EventListener);
-    };
+    const listening = new AbortController();
+    const untilAborted = { signal: listening.signal };
+    addEventListener('dragover', onOver, untilAborted);
+    addEventListener('dragleave', onLeave, untilAborted);
+    addEventListener('drop', onDrop, untilAborted);
+    addEventListener('paste', onPaste, untilAborted);
+    return () => listening.abort();
   }, []);
   if (over.value === null) return null;
   const { bin } = over.value;

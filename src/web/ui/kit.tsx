@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { Check, CircleAlert, Eye, EyeOff, Info, TriangleAlert, X, type Icon } from './icons.js';
+import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type Icon } from './icons.js';
 import { honest } from './honest.js';
 import { text } from './strings.js';
 
@@ -64,7 +64,7 @@ export function Button(props: ButtonProps): JSX.Element {
   );
 }
 
-interface FieldProps {
+export interface FieldProps {
   readonly label: string;
   readonly value: string;
   readonly onValue: (value: string) => void;
@@ -117,8 +117,7 @@ export function Field(props: FieldProps): JSX.Element {
     if (autoFocus) box.current?.querySelector<HTMLElement>('input, textarea')?.focus();
   }, []);
   return (
-    <div class="field">
-      <label for={id}>{label}</label>
+    <Labelled id={id} label={label} hint={hint} error={error}>
       <div
         ref={box}
         class={classes('input', error !== null && 'wrong', (props.mono === true || kind === 'secret') && 'mono')}
@@ -127,6 +126,23 @@ export function Field(props: FieldProps): JSX.Element {
         {kind === 'secret' && <ShowButton shown={shown} onShown={setShown} />}
         {props.after}
       </div>
+    </Labelled>
+  );
+}
+
+/** What is around an input: its label, and its error and hint, which are named `${id}e` and `${id}h`. */
+function Labelled(props: {
+  readonly id: string;
+  readonly label: string;
+  readonly hint: ComponentChildren;
+  readonly error?: string | null;
+  readonly children: ComponentChildren;
+}): JSX.Element {
+  const { id, label, hint, error = null, children } = props;
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      {children}
       {error !== null && (
         <p class="error" id={`${id}e`} role="alert">
           <CircleAlert /> {error}
@@ -170,8 +186,7 @@ interface SelectProps<T extends string> {
 export function Select<T extends string>({ label, value, options, onValue, hint }: SelectProps<T>): JSX.Element {
   const id = useId();
   return (
-    <div class="field">
-      <label for={id}>{label}</label>
+    <Labelled id={id} label={label} hint={hint}>
       <div class="input">
         <select
           id={id}
@@ -186,12 +201,7 @@ export function Select<T extends string>({ label, value, options, onValue, hint 
           ))}
         </select>
       </div>
-      {hint !== undefined && (
-        <p class="hint" id={`${id}h`}>
-          {hint}
-        </p>
-      )}
-    </div>
+    </Labelled>
   );
 }
 
@@ -208,6 +218,14 @@ export function CheckBox(props: {
     </label>
   );
 }
+
+/** What a form does instead of loading another page. */
+export const submits =
+  (act: () => void) =>
+  (event: Event): void => {
+    event.preventDefault();
+    act();
+  };
 
 interface DialogProps {
   readonly title: string;
@@ -242,14 +260,7 @@ export function Dialog({ title, onClose, children, actions, plain = false, onSub
       {onSubmit === undefined ? (
         inside
       ) : (
-        <form
-          method="dialog"
-          class="stack"
-          onSubmit={(event) => {
-            event.preventDefault();
-            onSubmit();
-          }}
-        >
+        <form method="dialog" class="stack" onSubmit={submits(onSubmit)}>
           {inside}
         </form>
       )}
@@ -276,13 +287,13 @@ export function useModal(onClose: () => void) {
     const onClick = (event: Event): void => {
       if (event.target === element && pressed === element) close.current();
     };
-    element.addEventListener('cancel', onCancel);
-    element.addEventListener('pointerdown', onDown);
-    element.addEventListener('click', onClick);
+    const listening = new AbortController();
+    const untilAborted = { signal: listening.signal };
+    element.addEventListener('cancel', onCancel, untilAborted);
+    element.addEventListener('pointerdown', onDown, untilAborted);
+    element.addEventListener('click', onClick, untilAborted);
     return () => {
-      element.removeEventListener('cancel', onCancel);
-      element.removeEventListener('pointerdown', onDown);
-      element.removeEventListener('click', onClick);
+      listening.abort();
       // Gives the focus back.
       element.close();
     };
@@ -427,6 +438,16 @@ export function Glyph({ icon: Sign, accent = false }: { icon: Icon; accent?: boo
     <span class={classes('glyph', accent && 'accent')} aria-hidden="true">
       <Sign />
     </span>
+  );
+}
+
+/** A bin's emoji, or what stands for it. */
+export function BinSign({ emoji }: { readonly emoji: string }): JSX.Element {
+  if (emoji === '') return <Inbox />;
+  return (
+    <bdi class="nav-emoji" aria-hidden="true">
+      {emoji}
+    </bdi>
   );
 }
 

@@ -62,15 +62,14 @@ function useMenu() {
       if ((event as ToggleEvent).newState === 'closed') setOpen(false);
     };
     const leave = (): void => element.hidePopover();
-    element.addEventListener('toggle', onToggle);
-    addEventListener('scroll', leave, { capture: true, passive: true });
+    const listening = new AbortController();
+    const untilAborted = { signal: listening.signal };
+    element.addEventListener('toggle', onToggle, untilAborted);
+    addEventListener('scroll', leave, { capture: true, passive: true, ...untilAborted });
     element.showPopover();
     place(from, element);
     element.querySelector<HTMLElement>('[role^=menuitem]')?.focus({ preventScroll: true });
-    return () => {
-      element.removeEventListener('toggle', onToggle);
-      removeEventListener('scroll', leave, { capture: true });
-    };
+    return () => listening.abort();
   }, [open]);
   return { open, setOpen, menu, button };
 }

@@ -2,8 +2,9 @@
 import { Fragment, type ComponentChildren, type JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
-import { Button, Notice } from './kit.js';
+import { Button, Notice, submits } from './kit.js';
 import { Check, Copy, type Icon } from './icons.js';
+import type { PasskeyError } from './passkey.js';
 import { text } from './strings.js';
 
 interface ScreenProps {
@@ -43,14 +44,7 @@ export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps): 
       {onSubmit === undefined ? (
         <div class="step">{inside}</div>
       ) : (
-        <form
-          class="step"
-          noValidate
-          onSubmit={(event) => {
-            event.preventDefault();
-            onSubmit();
-          }}
-        >
+        <form class="step" noValidate onSubmit={submits(onSubmit)}>
           {inside}
         </form>
       )}
@@ -72,6 +66,22 @@ export function Problem({
   return (
     <Notice kind="danger" title={title} actions={actions} live>
       {text.problem(problem)}
+    </Notice>
+  );
+}
+
+/** As `Problem`. `words`: what the screen says where it was the passkey. */
+export function PasskeyProblem({
+  problem,
+  words,
+}: {
+  readonly problem: Failure | null;
+  readonly words: Readonly<Record<PasskeyError['code'], string>>;
+}): JSX.Element {
+  if (problem?.name !== 'PasskeyError') return <Problem problem={problem} />;
+  return (
+    <Notice kind="warn" live>
+      {words[problem.code as PasskeyError['code']]}
     </Notice>
   );
 }
