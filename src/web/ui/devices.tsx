@@ -1,11 +1,12 @@
 /** The user's devices: who they are, what they may, and out with them. */
-import type { ComponentChildren, JSX } from 'preact';
+import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { DeviceRow } from '../link/messages.js';
 import { deviceIcon } from './device-icons.js';
+import { FormDialog } from './form-dialog.js';
 import { Plus } from './icons.js';
-import { Button, Confirm, Dialog, Field, Glyph, Notice, OneLine, When } from './kit.js';
+import { Button, Confirm, Field, Glyph, Notice, OneLine, When } from './kit.js';
 import { Menu } from './menu.js';
 import { call, devices, info } from './link.js';
 import { PairDialog } from './pair.js';
@@ -178,19 +179,16 @@ function RenameDialog({ device, onClose }: AskProps) {
       onClose();
     });
   return (
-    <Dialog
+    <FormDialog
       title={words.rename}
-      onClose={onClose}
+      action={words.save}
+      disabled={name.trim() === ''}
+      task={task}
       onSubmit={submit}
-      actions={
-        <Button kind="primary" submit busy={task.busy} disabled={name.trim() === ''}>
-          {words.save}
-        </Button>
-      }
+      onClose={onClose}
     >
       <Field label={words.name} value={name} onValue={setName} maxLength={NAME_MAX} autoFocus />
-      <Problem problem={task.problem} />
-    </Dialog>
+    </FormDialog>
   );
 }
 
@@ -209,17 +207,15 @@ function RevokeDialog({ device, onClose }: AskProps) {
       onYes={revoke}
       onClose={onClose}
     >
-      <Points>
+      <ul class="points">
         <li>{words.revokeNow}</li>
         <li>{words.revokeKept}</li>
         <li>{words.revokeStolen}</li>
-      </Points>
+      </ul>
       <Problem problem={task.problem} />
     </Confirm>
   );
 }
-
-const Points = ({ children }: { readonly children: ComponentChildren }) => <ul class="points">{children}</ul>;
 
 /** The fingerprint is typed from the other screen: the server's word for it would prove nothing. */
 function CertifyDialog({ device, onClose }: AskProps) {
@@ -232,15 +228,14 @@ function CertifyDialog({ device, onClose }: AskProps) {
     });
   const other = task.problem?.code === 'fingerprint';
   return (
-    <Dialog
+    <FormDialog
       title={words.certifyTitle(device.name)}
-      onClose={onClose}
+      action={words.certify}
+      disabled={typed.trim() === ''}
+      task={task}
+      problemInField={other}
       onSubmit={submit}
-      actions={
-        <Button kind="primary" submit busy={task.busy} disabled={typed.trim() === ''}>
-          {words.certify}
-        </Button>
-      }
+      onClose={onClose}
     >
       <p>{words.certifyLead}</p>
       <Field
@@ -251,7 +246,6 @@ function CertifyDialog({ device, onClose }: AskProps) {
         autoFocus
         error={other ? words.notIt : null}
       />
-      <Problem problem={other ? null : task.problem} />
-    </Dialog>
+    </FormDialog>
   );
 }

@@ -3,10 +3,10 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Failure, Phase } from '../link/messages.js';
 import { Lock } from './icons.js';
-import { Button, Confirm, Field, Notice } from './kit.js';
+import { Button, Confirm, Field } from './kit.js';
 import { call, phase, shared } from './link.js';
-import { askPasskey, PasskeyError } from './passkey.js';
-import { Problem, Screen } from './screen.js';
+import { askPasskey } from './passkey.js';
+import { PasskeyProblem, Problem, Screen } from './screen.js';
 import { text } from './strings.js';
 import { useTask } from './task.js';
 
@@ -73,28 +73,14 @@ function ByPassphrase({ waiting, onLost }: LockProps) {
 }
 
 function ByPasskey({ now, waiting, onLost }: LockProps & { readonly now: Extract<Phase, { phase: 'locked' }> }) {
-  const [failed, setFailed] = useState<PasskeyError['code'] | null>(null);
   const task = useTask();
-  const open = (): void => {
-    setFailed(null);
+  const open = (): void =>
     task.run(async () => {
-      if (now.passkey === null) return;
-      try {
-        await call('unlock', { secret: await askPasskey(now.passkey) });
-      } catch (error) {
-        if (!(error instanceof PasskeyError)) throw error;
-        setFailed(error.code);
-      }
+      if (now.passkey !== null) await call('unlock', { secret: await askPasskey(now.passkey) });
     });
-  };
   return (
     <Screen title={words.title} icon={Lock}>
-      {failed !== null && (
-        <Notice kind="warn" live>
-          {words[failed]}
-        </Notice>
-      )}
-      <Problem problem={task.problem} />
+      <PasskeyProblem problem={task.problem} words={words} />
       <Waiting count={waiting} />
       <div class="step-foot">
         <Button kind="primary" wide busy={task.busy} onClick={open} autoFocus>

@@ -2,10 +2,11 @@
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { DeviceInfo, LockKind } from '../link/messages.js';
-import { Button, Confirm, Dialog, Field, Notice, Select, toast } from './kit.js';
+import { FormDialog } from './form-dialog.js';
+import { Button, Confirm, Dialog, Field, Select, toast } from './kit.js';
 import { call } from './link.js';
-import { makePasskey, PasskeyError, passkeysWork } from './passkey.js';
-import { Problem } from './screen.js';
+import { makePasskey, passkeysWork } from './passkey.js';
+import { PasskeyProblem, Problem } from './screen.js';
 import { Section } from './section.js';
 import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
@@ -102,16 +103,7 @@ function PassphraseDialog({ onClose }: AskProps) {
     });
   };
   return (
-    <Dialog
-      title={words.setPassphrase}
-      onClose={onClose}
-      onSubmit={submit}
-      actions={
-        <Button kind="primary" submit busy={task.busy}>
-          {words.set}
-        </Button>
-      }
-    >
+    <FormDialog title={words.setPassphrase} action={words.set} task={task} onSubmit={submit} onClose={onClose}>
       <p>{words.passphraseLead}</p>
       <Field
         kind="secret"
@@ -131,26 +123,17 @@ function PassphraseDialog({ onClose }: AskProps) {
         autoComplete="new-password"
         error={tried && !short && differ ? words.differ : null}
       />
-      <Problem problem={task.problem} />
-    </Dialog>
+    </FormDialog>
   );
 }
 
 function PasskeyDialog({ name, onClose }: AskProps & { readonly name: string }) {
-  const [failed, setFailed] = useState<PasskeyError['code'] | null>(null);
   const task = useTask();
-  const make = (): void => {
-    setFailed(null);
+  const make = (): void =>
     task.run(async () => {
-      try {
-        await call('lockSet', { kind: 'passkey', ...(await makePasskey(name)) });
-        done(onClose);
-      } catch (error) {
-        if (!(error instanceof PasskeyError)) throw error;
-        setFailed(error.code);
-      }
+      await call('lockSet', { kind: 'passkey', ...(await makePasskey(name)) });
+      done(onClose);
     });
-  };
   return (
     <Dialog
       title={words.setPasskey}
@@ -162,12 +145,7 @@ function PasskeyDialog({ name, onClose }: AskProps & { readonly name: string }) 
       }
     >
       <p>{words.passkeyLead}</p>
-      {failed !== null && (
-        <Notice kind="warn" live>
-          {words[failed]}
-        </Notice>
-      )}
-      <Problem problem={task.problem} />
+      <PasskeyProblem problem={task.problem} words={words} />
     </Dialog>
   );
 }

@@ -1,9 +1,9 @@
 /** The account password: set, changed, removed. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import { Button, Dialog, Field, toast } from './kit.js';
+import { FormDialog } from './form-dialog.js';
+import { Button, Field, toast } from './kit.js';
 import { call } from './link.js';
-import { Problem } from './screen.js';
 import { Section, useAnswer } from './section.js';
 import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
@@ -58,15 +58,12 @@ function SetDialog({ exists, onDone, onClose }: AskProps & { readonly exists: bo
     });
   };
   return (
-    <Dialog
+    <FormDialog
       title={exists ? words.change : words.set}
-      onClose={onClose}
+      action={pagesText.settings.lock.set}
+      task={task}
       onSubmit={submit}
-      actions={
-        <Button kind="primary" submit busy={task.busy}>
-          {pagesText.settings.lock.set}
-        </Button>
-      }
+      onClose={onClose}
     >
       {exists && (
         <Field
@@ -94,8 +91,7 @@ function SetDialog({ exists, onDone, onClose }: AskProps & { readonly exists: bo
         autoComplete="new-password"
         error={tried && fresh !== again ? words.differ : null}
       />
-      <Problem problem={task.problem} />
-    </Dialog>
+    </FormDialog>
   );
 }
 
@@ -110,15 +106,14 @@ function RemoveDialog({ onDone, onClose }: AskProps) {
     });
   };
   return (
-    <Dialog
+    <FormDialog
       title={words.remove}
-      onClose={onClose}
+      action={words.remove}
+      danger
+      disabled={current === ''}
+      task={task}
       onSubmit={submit}
-      actions={
-        <Button kind="danger" submit busy={task.busy} disabled={current === ''}>
-          {words.remove}
-        </Button>
-      }
+      onClose={onClose}
     >
       <p>{words.removeLead}</p>
       <Field
@@ -129,7 +124,6 @@ function RemoveDialog({ onDone, onClose }: AskProps) {
         autoComplete="current-password"
         autoFocus
       />
-      <Problem problem={task.problem} />
-    </Dialog>
+    </FormDialog>
   );
 }
