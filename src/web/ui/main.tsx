@@ -3,6 +3,7 @@ import { render } from 'preact';
 import { App, engineGone } from './app.js';
 import { takeFragment } from './begin.js';
 import { connect } from './link.js';
+import { metaContent } from './meta.js';
 import { whatIsMissing } from './unable.js';
 import { startServiceWorker } from './update.js';
 import { startRouting } from './route.js';
@@ -13,10 +14,10 @@ const LEADER = 'service-web-leader';
 
 /** What a document with Trusted Types has; the standard library does not know it yet. */
 interface TrustedTypes {
-  createPolicy(
-    name: string,
-    rules: { createScriptURL: (url: string) => string },
-  ): { createScriptURL: (url: string) => string };
+  createPolicy(name: string, rules: ScriptRules): ScriptRules;
+}
+interface ScriptRules {
+  readonly createScriptURL: (url: string) => string;
 }
 
 /** Scripts come from this server's own folder only, whatever calls for them. */
@@ -27,16 +28,12 @@ function checkedScript(address: string): string {
   return url.href;
 }
 
+const rules = { createScriptURL: checkedScript };
 const trusted = (globalThis as { readonly trustedTypes?: TrustedTypes }).trustedTypes;
-const policy = trusted?.createPolicy('service-web', { createScriptURL: checkedScript }) ?? {
-  createScriptURL: checkedScript,
-};
+const policy = trusted?.createPolicy('service-web', rules) ?? rules;
 
 /** The address of a script, from the page's head. */
-function scriptOf(name: 'engine' | 'sw'): string {
-  const content = document.querySelector<HTMLMetaElement>(`meta[name="${name}"]`)?.content ?? '';
-  return policy.createScriptURL(content);
-}
+const scriptOf = (name: 'engine' | 'sw'): string => policy.createScriptURL(metaContent(name));
 
 /** Runs the engine as soon as no other tab does, as long as this page lives. */
 function lead(): void {

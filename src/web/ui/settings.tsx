@@ -3,8 +3,9 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { DeviceInfo, StorageUse } from '../link/messages.js';
-import { Button, Field, Progress } from './kit.js';
+import { Button, Field, Progress, submits } from './kit.js';
 import { call, info } from './link.js';
+import { metaContent } from './meta.js';
 import { Copyable, Problem } from './screen.js';
 import { PageHead, Section, useAnswer } from './section.js';
 import { ArchiveSection } from './settings-archive.js';
@@ -21,6 +22,7 @@ const words = pagesText.settings;
 /** The settings of this device. */
 export function SettingsScreen(): JSX.Element {
   const now = info.value;
+  const { value: storage } = useAnswer(() => call('storage'), 0);
   return (
     <div class="page">
       <PageHead title={words.title} />
@@ -30,10 +32,10 @@ export function SettingsScreen(): JSX.Element {
             <DeviceSection info={now} />
             <LockSection lock={now.lock} name={now.name} />
             <PasswordSection />
-            <StorageSection />
+            <StorageSection storage={storage} />
             <ArchiveSection />
             <RepairSection info={now} />
-            <AboutSection />
+            <AboutSection serverVersion={storage?.serverVersion} />
             <LeaveSection />
           </>
         )}
@@ -55,14 +57,13 @@ function DeviceSection({
     <Section title={words.device.title}>
       <form
         class="stack"
-        onSubmit={(event) => {
-          event.preventDefault();
+        onSubmit={submits(() => {
           if (!changed) return;
           task.run(async () => {
             await call('deviceRename', { id: deviceId, name: shown.trim() });
             setTyped(null);
           });
-        }}
+        })}
       >
         <Field
           label={pagesText.devices.name}
@@ -100,19 +101,16 @@ function Fact({ name, value, hint }: { readonly name: string; readonly value: st
   );
 }
 
-/** Asked by two sections; the engine answers from the server. */
-const storage = (): Promise<StorageUse> => call('storage');
-
-function StorageSection() {
-  const { value } = useAnswer(storage, 0);
-  if (value === undefined) {
+/** `storage` undefined: the server has not answered. */
+function StorageSection({ storage }: { readonly storage: StorageUse | undefined }) {
+  if (storage === undefined) {
     return (
       <Section title={words.storage.title}>
         <p class="quiet">{words.storage.unknown}</p>
       </Section>
     );
   }
-  const { usedBytes, capBytes, itemCount } = value;
+  const { usedBytes, capBytes, itemCount } = storage;
   return (
     <Section title={words.storage.title}>
       {capBytes > 0 && <Progress label={words.storage.label} value={Math.min(usedBytes, capBytes)} max={capBytes} />}
@@ -124,13 +122,12 @@ function StorageSection() {
   );
 }
 
-function AboutSection() {
-  const { value } = useAnswer(storage, 0);
-  const page = document.querySelector<HTMLMetaElement>('meta[name=version]')?.content ?? '';
+function AboutSection({ serverVersion }: { readonly serverVersion: string | undefined }) {
+  const page = metaContent('version');
   return (
     <Section title={words.about.title}>
       <p class="quiet">
-        {value === undefined ? words.about.page(page) : words.about.version(page, value.serverVersion)}
+        {serverVersion === undefined ? words.about.page(page) : words.about.version(page, serverVersion)}
       </p>
       <div>
         <Button href="#/trust">{words.about.trust}</Button>

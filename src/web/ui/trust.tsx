@@ -1,5 +1,6 @@
 /** What a web page can promise and what not, in plain words. */
 import type { JSX } from 'preact';
+import { metaContent } from './meta.js';
 import { Copyable } from './screen.js';
 import { PageHead } from './section.js';
 import { pagesText } from './strings-pages.js';
@@ -8,7 +9,7 @@ const words = pagesText.trust;
 
 /** What a web page can and cannot promise, and how to check. */
 export function TrustScreen(): JSX.Element {
-  const version = document.querySelector<HTMLMetaElement>('meta[name=version]')?.content ?? '';
+  const version = metaContent('version');
   return (
     <div class="page">
       <PageHead title={words.title} />
