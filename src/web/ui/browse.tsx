@@ -2,12 +2,12 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
-import type { ContentType } from '../../protocol/item.js';
+import { CONTENT_TYPES, type ContentType } from '../../protocol/item.js';
 import { binName, move, toMove } from './actions.js';
 import { Composer } from './composer.js';
 import { Check, Inbox, MenuIcon, Search, X } from './icons.js';
-import { KIND_ICONS, KINDS } from './kinds.js';
-import { Button, Dialog, EmptyState } from './kit.js';
+import { KIND_ICONS } from './kinds.js';
+import { BinSign, Button, Dialog, EmptyState } from './kit.js';
 import { later } from './later.js';
 import { bins, phase } from './link.js';
 import { List } from './list.js';
@@ -145,7 +145,7 @@ function Chips(): JSX.Element {
       <button type="button" class="chip" aria-pressed={filters.value.length === 0} onClick={() => (filters.value = [])}>
         {words.allKinds}
       </button>
-      {KINDS.map((type) => {
+      {CONTENT_TYPES.map((type) => {
         const Sign = KIND_ICONS[type];
         return (
           <button
@@ -183,13 +183,7 @@ function MoveDialog(): JSX.Element | null {
                 void move(item, bin.id);
               }}
             >
-              {bin.emoji === '' ? (
-                <Inbox />
-              ) : (
-                <bdi class="nav-emoji" aria-hidden="true">
-                  {bin.emoji}
-                </bdi>
-              )}
+              <BinSign emoji={bin.emoji} />
               <bdi class="grow clip">{binName(bin.id)}</bdi>
               {bin.id === item.binId && <Check />}
             </button>

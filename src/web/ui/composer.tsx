@@ -8,8 +8,8 @@ import { convert, detect, textOf, type TextKind } from './detect.js';
 import { KindFields } from './fields.js';
 import { Camera, ChevronDown, Inbox, Paperclip, Text, X } from './icons.js';
 import { draftOf, payloadOf, type Draft, type DraftErrors } from './drafts.js';
-import { isTextKind, KIND_ICONS, TEXT_KINDS } from './kinds.js';
-import { Button } from './kit.js';
+import { KIND_ICONS, TEXT_KINDS } from './kinds.js';
+import { Button, submits } from './kit.js';
 import { Menu } from './menu.js';
 import { bins, call } from './link.js';
 import { newItemId } from '../random.js';
@@ -57,18 +57,24 @@ export function upload(files: readonly File[], bin: string = into()): void {
 
 const kindOf = (): TextKind => chosen.value ?? detect(typed.value.slice(0, LOOK_MAX)).type;
 
+/** What is typed, as a kind and its fields. */
+function fieldsTyped(): { readonly type: TextKind; readonly fields: Draft } {
+  if (draft.value !== null) return { type: kindOf(), fields: draft.value };
+  const { type, payload } =
+    chosen.value === null ? detect(typed.value) : { type: chosen.value, payload: convert(typed.value, chosen.value) };
+  return { type, fields: draftOf(type, payload) };
+}
+
 /** Puts what is typed. The field is empty at once; it comes back where the engine does not take it. */
 async function put(): Promise<void> {
-  const type = kindOf();
   const before = { typed: typed.value, chosen: chosen.value, draft: draft.value };
   if (before.draft === null && before.typed.trim() === '') return;
-  const found = chosen.value === null ? detect(before.typed) : { type, payload: convert(before.typed, type) };
-  const checked =
-    before.draft === null ? payloadOf(found.type, draftOf(found.type, found.payload)) : payloadOf(type, before.draft);
+  const { type, fields } = fieldsTyped();
+  const checked = payloadOf(type, fields);
   if (Object.keys(checked.errors).length > 0) {
     batch(() => {
       chosen.value = type;
-      draft.value = before.draft ?? draftOf(type, found.payload);
+      draft.value = fields;
       errors.value = checked.errors;
     });
     return;
@@ -76,17 +82,7 @@ async function put(): Promise<void> {
   const bin = into();
   clear();
   focusComposer.current();
-  if (
-    await attempt(
-      call('put', {
-        id: newItemId(),
-        binId: bin,
-        type: before.draft === null ? found.type : type,
-        payload: checked.payload,
-      }),
-    )
-  )
-    return;
+  if (await attempt(call('put', { id: newItemId(), binId: bin, type, payload: checked.payload }))) return;
   // Not over something that was typed meanwhile.
   if (typed.value === '' && draft.value === null)
     batch(() => {
@@ -96,9 +92,13 @@ async function put(): Promise<void> {
     });
 }
 
+/** What is typed, as one text. */
+const textTyped = (): string =>
+  draft.value === null ? typed.value : textOf(kindOf(), payloadOf(kindOf(), draft.value).payload);
+
 /** Another kind, chosen by hand: its fields, filled from the text. */
 function choose(type: TextKind): void {
-  const whole = draft.value === null ? typed.value : textOf(kindOf(), payloadOf(kindOf(), draft.value).payload);
+  const whole = textTyped();
   batch(() => {
     chosen.value = type;
     errors.value = {};
@@ -109,13 +109,10 @@ function choose(type: TextKind): void {
 
 /** Back from the fields to one text. */
 function toText(): void {
-  const type = kindOf();
-  const whole = draft.value === null ? typed.value : textOf(type, payloadOf(type, draft.value).payload);
+  const whole = textTyped();
   batch(() => {
+    clear();
     typed.value = whole;
-    draft.value = null;
-    chosen.value = null;
-    errors.value = {};
   });
   requestAnimationFrame(() => focusComposer.current());
 }
@@ -130,10 +127,7 @@ export function Composer(): JSX.Element {
     <form
       class={`composer${filled ? ' filled' : ''}`}
       aria-label={words.label}
-      onSubmit={(event) => {
-        event.preventDefault();
-        void put();
-      }}
+      onSubmit={submits(() => void put())}
       onKeyDown={(event) => {
         if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
           event.preventDefault();
@@ -217,7 +211,7 @@ function KindMenu(): JSX.Element {
         label: text.list.kind[one],
         icon: KIND_ICONS[one],
         checked: one === kind,
-        onSelect: () => isTextKind(one) && choose(one),
+        onSelect: () => choose(one),
       }))}
     >
       <Sign />

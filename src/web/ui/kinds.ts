@@ -1,5 +1,5 @@
 /** The ten kinds of items, as screens show them. */
-import { CONTENT_TYPES, type ContentType } from '../../protocol/item.js';
+import type { ContentType } from '../../protocol/item.js';
 import { Code, File, Image, KeyRound, LinkIcon, MapPin, Music, Text, UserRound, Video, type Icon } from './icons.js';
 import type { TextKind } from './detect.js';
 
@@ -16,6 +16,5 @@ export const KIND_ICONS: Readonly<Record<ContentType, Icon>> = {
   location: MapPin,
 };
 
-export const KINDS: readonly ContentType[] = CONTENT_TYPES;
+/** Kinds that text can become, the likeliest first. */
 export const TEXT_KINDS: readonly TextKind[] = ['text', 'link', 'password', 'code', 'contact', 'location'];
-export const isTextKind = (type: ContentType): type is TextKind => (TEXT_KINDS as readonly string[]).includes(type);

@@ -4,20 +4,8 @@ import type { ComponentChildren, JSX } from 'preact';
 import type { BinRow } from '../link/messages.js';
 import { attempt, binName } from './actions.js';
 import { BinDialog } from './bins.js';
-import {
-  Inbox,
-  Keyboard,
-  Layers,
-  Lock,
-  MonitorSmartphone,
-  Pencil,
-  Plus,
-  Settings,
-  ShieldCheck,
-  X,
-  type Icon,
-} from './icons.js';
-import { Button, useModal } from './kit.js';
+import { Keyboard, Layers, Lock, MonitorSmartphone, Pencil, Plus, Settings, ShieldCheck, X } from './icons.js';
+import { BinSign, Button, useModal } from './kit.js';
 import { bins, call, info, phase } from './link.js';
 import { binId, go, hashOf, page, type Place } from './route.js';
 import { drawer, showingKeys } from './state.js';
@@ -25,6 +13,13 @@ import { Status } from './status.js';
 import { text } from './strings.js';
 
 const words = text.frame;
+
+/** The ways to the pages beside the list. */
+const PAGE_LINKS = [
+  ['devices', MonitorSmartphone],
+  ['settings', Settings],
+  ['trust', ShieldCheck],
+] as const;
 
 /** The side bar's own content; beside the list or in a drawer. */
 export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.Element {
@@ -40,13 +35,7 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
       </div>
       <nav class="side-nav" aria-label={words.bins}>
         <ul>
-          <NavItem
-            to={{}}
-            icon={Layers}
-            label={words.all}
-            count={total}
-            on={page.value === null && binId.value === null}
-          />
+          <NavItem to={{}} icon={<Layers />} label={words.all} count={total} />
         </ul>
         <div class="side-title">
           <h2>{words.bins}</h2>
@@ -57,12 +46,9 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
             <NavItem
               key={bin.id}
               to={{ binId: bin.id }}
-              icon={Inbox}
-              emoji={bin.emoji}
+              icon={<BinSign emoji={bin.emoji} />}
               label={binName(bin.id)}
               count={bin.count}
-              on={page.value === null && binId.value === bin.id}
-              bin={bin.id}
               onEdit={() => (editing.value = bin)}
             />
           ))}
@@ -70,14 +56,9 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
       </nav>
       <nav class="side-foot" aria-label={words.menu}>
         <ul>
-          <NavItem
-            to={{ page: 'devices' }}
-            icon={MonitorSmartphone}
-            label={words.devices}
-            on={page.value === 'devices'}
-          />
-          <NavItem to={{ page: 'settings' }} icon={Settings} label={words.settings} on={page.value === 'settings'} />
-          <NavItem to={{ page: 'trust' }} icon={ShieldCheck} label={words.trust} on={page.value === 'trust'} />
+          {PAGE_LINKS.map(([to, Sign]) => (
+            <NavItem key={to} to={{ page: to }} icon={<Sign />} label={words[to]} />
+          ))}
           <SideActions />
         </ul>
       </nav>
@@ -119,19 +100,18 @@ function SideActions(): JSX.Element {
 
 interface NavItemProps {
   readonly to: Partial<Place>;
-  readonly icon: Icon;
-  readonly emoji?: string;
+  readonly icon: JSX.Element;
   readonly label: string;
   readonly count?: number;
-  readonly on: boolean;
-  /** Files can be dropped on it. */
-  readonly bin?: string;
   readonly onEdit?: () => void;
 }
 
-function NavItem({ to, icon: Sign, emoji = '', label, count, on, bin, onEdit }: NavItemProps): JSX.Element {
+function NavItem({ to, icon, label, count, onEdit }: NavItemProps): JSX.Element {
+  const { page: toPage = null, binId: toBin = null } = to;
+  const on = page.value === toPage && binId.value === toBin;
   return (
-    <li class={`nav${on ? ' on' : ''}`} data-bin={bin}>
+    // Files can be dropped on a bin.
+    <li class={`nav${on ? ' on' : ''}`} data-bin={toBin}>
       <a
         class="nav-link"
         href={hashOf(to)}
@@ -143,13 +123,7 @@ function NavItem({ to, icon: Sign, emoji = '', label, count, on, bin, onEdit }: 
           go(to);
         }}
       >
-        {emoji === '' ? (
-          <Sign />
-        ) : (
-          <bdi class="nav-emoji" aria-hidden="true">
-            {emoji}
-          </bdi>
-        )}
+        {icon}
         <bdi class="grow clip">{label}</bdi>
         {count !== undefined && <span class="nav-count numbers">{count.toLocaleString()}</span>}
       </a>
