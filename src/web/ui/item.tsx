@@ -13,18 +13,18 @@ import { ItemBody } from './item-body.js';
 import { draftOf, fieldOf, payloadOf, type DraftErrors } from './drafts.js';
 import { KIND_ICONS } from './kinds.js';
 import { honest } from './honest.js';
-import { Button, EmptyState, Notice, OneLine } from './kit.js';
+import { Button, EmptyState, Notice, OneLine, submits } from './kit.js';
 import { Menu } from './menu.js';
-import { call, devices, info, useTopic } from './link.js';
+import { call, devices, info, useItem } from './link.js';
 import { leave } from './route.js';
-import { entriesOf, SecondsTo } from './row.js';
+import { copyLabel, entriesOf, SecondsTo } from './row.js';
 import { text } from './strings.js';
 
 const words = text.item;
 
 /** The item that is open. */
 export function ItemView({ id }: { readonly id: string }): JSX.Element {
-  const item = useTopic('item', { id }).value;
+  const item = useItem(id);
   if (item === undefined) return <ItemFrame title="" />;
   if (item === null)
     return (
@@ -88,11 +88,10 @@ function Known({ item }: { readonly item: ItemDetail }): JSX.Element {
 }
 
 function HeadActions({ item, onEdit }: { readonly item: ItemDetail; readonly onEdit: () => void }): JSX.Element {
-  const label = item.type === 'password' ? text.list.copySecret : text.list.copy;
   return (
     <>
       {item.file === null ? (
-        <Button kind="icon" icon={Copy} label={label} onClick={() => void copyItem(item)} />
+        <Button kind="icon" icon={Copy} label={copyLabel(item)} onClick={() => void copyItem(item)} />
       ) : (
         <Button kind="icon" icon={Download} label={text.list.download} onClick={() => void download(item)} />
       )}
@@ -188,10 +187,7 @@ function Editing({ item, payload, onEnd }: EditingProps): JSX.Element {
       class="item"
       noValidate
       aria-label={text.list.edit}
-      onSubmit={(event) => {
-        event.preventDefault();
-        void save();
-      }}
+      onSubmit={submits(() => void save())}
       onKeyDown={(event) => {
         if (event.key === 'Escape') {
           event.stopPropagation();

@@ -2,7 +2,15 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { Link, LinkError } from '../link/client.js';
-import { failureOf, type CallName, type Calls, type Failure, type TopicName, type Topics } from '../link/messages.js';
+import {
+  failureOf,
+  type CallName,
+  type Calls,
+  type Failure,
+  type ItemDetail,
+  type TopicName,
+  type Topics,
+} from '../link/messages.js';
 
 let current: Link | null = null;
 
@@ -18,10 +26,8 @@ export function link(): Link {
 }
 
 /** Calls a function of the engine. Rejects with `LinkError`. */
-export const call = <N extends CallName>(
-  name: N,
-  ...params: Parameters<Calls[N]>
-): Promise<Awaited<ReturnType<Calls[N]>>> => link().call(name, ...params);
+export const call = <N extends CallName>(name: N, ...params: Parameters<Calls[N]>): Promise<ReturnType<Calls[N]>> =>
+  link().call(name, ...params);
 
 /** What went wrong, as data. */
 export const problemOf = (error: unknown): Failure => (error instanceof LinkError ? error.problem : failureOf(error));
@@ -50,13 +56,9 @@ export const enrolment = watched('enrolment');
 export const offer = watched('offer');
 export const shared = watched('shared');
 
-/** A topic with parameters, watched by one component. Undefined until its first value. */
-export function useTopic<N extends TopicName>(
-  topic: N,
-  params: Topics[N]['params'],
-): ReadonlySignal<Topics[N]['value'] | undefined> {
-  const key = JSON.stringify(params);
-  const value = useMemo(() => signal<Topics[N]['value'] | undefined>(undefined), [topic, key]);
-  useEffect(() => link().watch(topic, params, (next) => (value.value = next)), [topic, key]);
-  return value;
+/** An item, watched by one component. Null: there is none; undefined until that is known. */
+export function useItem(id: string): ItemDetail | null | undefined {
+  const value = useMemo(() => signal<ItemDetail | null | undefined>(undefined), [id]);
+  useEffect(() => link().watch('item', { id }, (item) => (value.value = item)), [id]);
+  return value.value;
 }

@@ -2,8 +2,7 @@
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
-import type { ContentType } from '../../protocol/item.js';
-import type { ListPage } from '../link/messages.js';
+import type { ListPage, ListParams } from '../link/messages.js';
 import { link } from './link.js';
 import { Button, EmptyState } from './kit.js';
 import { Inbox, Search } from './icons.js';
@@ -14,11 +13,7 @@ import { text } from './strings.js';
 import { PAGE_ROWS, pageOffset, shiftOf, visibleRows } from './window.js';
 
 /** The filter of the list, as the engine takes it. */
-interface Filter {
-  readonly binId?: string;
-  readonly types?: readonly ContentType[];
-  readonly text?: string;
-}
+type Filter = Omit<ListParams, 'offset' | 'limit'>;
 
 const NOTHING: ListPage = { items: [], offset: 0, total: 0 };
 
@@ -122,12 +117,18 @@ export function List(): JSX.Element {
   );
 }
 
+/** An item, and its place in the whole list. */
+interface At {
+  readonly id: string;
+  readonly at: number;
+}
+
 type View = ReadonlySignal<{ readonly top: number; readonly height: number; readonly row: number }>;
 
 /** Rows that come and go above do not move what is looked at; another filter begins at the top. */
 function useStandStill(of: { box: RefObject<HTMLDivElement>; page: ListPage; filter: Filter; view: View }): void {
   const { box, page, filter, view } = of;
-  const anchor = useRef<{ id: string; at: number } | null>(null);
+  const anchor = useRef<At | null>(null);
   const filterBefore = useRef(filter);
   useLayoutEffect(() => {
     const element = box.current;
@@ -147,11 +148,6 @@ function useStandStill(of: { box: RefObject<HTMLDivElement>; page: ListPage; fil
     const item = page.items[at - page.offset];
     anchor.current = item === undefined ? null : { id: item.id, at };
   }, [page, view.value]);
-}
-
-interface At {
-  readonly id: string;
-  readonly at: number;
 }
 
 /** Where a row is in a page; of one that is gone, or was not there before, what is in its place now. */
