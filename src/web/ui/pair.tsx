@@ -1,5 +1,5 @@
 /** Pairing another device from this one. */
-import type { ComponentChildren, JSX } from 'preact';
+import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Offer } from '../link/messages.js';
 import { Compare, WordGrid } from './compare.js';
@@ -27,25 +27,12 @@ export function PairDialog({ onClose }: { readonly onClose: () => void }): JSX.E
   };
   if (task.problem !== null) {
     return (
-      <Frame title={pair.failedTitle} onClose={close} actions={<Again task={task} />}>
+      <Dialog title={pair.failedTitle} onClose={close} actions={<Again task={task} />}>
         <Problem problem={task.problem} />
-      </Frame>
+      </Dialog>
     );
   }
   return <Step step={step} task={task} onClose={close} decided={decided.current} />;
-}
-
-function Frame(props: {
-  readonly title: string;
-  readonly onClose: () => void;
-  readonly actions?: ComponentChildren;
-  readonly children: ComponentChildren;
-}) {
-  return (
-    <Dialog title={props.title} onClose={props.onClose} actions={props.actions}>
-      {props.children}
-    </Dialog>
-  );
 }
 
 function Again({ task }: { readonly task: Task }) {
@@ -67,11 +54,11 @@ function Step({ step, task, onClose, decided }: StepProps & { readonly decided: 
     case 'idle':
     case 'working':
       return (
-        <Frame title={pair.title} onClose={onClose}>
+        <Dialog title={pair.title} onClose={onClose}>
           <p class="step-waiting" role="status">
             <span class="turning" aria-hidden="true" /> {decided ? pair.letting : pair.working}
           </p>
-        </Frame>
+        </Dialog>
       );
     case 'words':
       return <Words step={step} task={task} onClose={onClose} />;
@@ -79,7 +66,7 @@ function Step({ step, task, onClose, decided }: StepProps & { readonly decided: 
       return <Decide step={step} task={task} onClose={onClose} />;
     case 'joined':
       return (
-        <Frame
+        <Dialog
           title={pair.joinedTitle}
           onClose={onClose}
           actions={
@@ -89,20 +76,20 @@ function Step({ step, task, onClose, decided }: StepProps & { readonly decided: 
           }
         >
           <p role="status">{pair.joined(step.name)}</p>
-        </Frame>
+        </Dialog>
       );
     case 'failed':
       return (
-        <Frame title={pair.failedTitle} onClose={onClose} actions={<Again task={task} />}>
+        <Dialog title={pair.failedTitle} onClose={onClose} actions={<Again task={task} />}>
           {step.problem.code === 'rejected' ? <p role="alert">{pair.differed}</p> : <Problem problem={step.problem} />}
-        </Frame>
+        </Dialog>
       );
   }
 }
 
 function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) {
   return (
-    <Frame title={pair.title} onClose={onClose} actions={<CopyButton value={step.link} label={pair.copyLink} plain />}>
+    <Dialog title={pair.title} onClose={onClose} actions={<CopyButton value={step.link} label={pair.copyLink} plain />}>
       <p>{pair.lead}</p>
       <div class="offer">
         <QrCode value={step.link} label={pair.qr} />
@@ -110,7 +97,7 @@ function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) 
       </div>
       <p class="quiet small">{pair.secret}</p>
       <TimeLeft until={step.expiresAt} />
-    </Frame>
+    </Dialog>
   );
 }
 
@@ -132,7 +119,7 @@ function TimeLeft({ until }: { readonly until: number }) {
 function Decide({ step, task, onClose }: StepProps<Extract<Offer, { step: 'compare' }>>) {
   const answer = (same: boolean) => () => task.run(() => call('offerAnswer', same));
   return (
-    <Frame
+    <Dialog
       title={pair.compareTitle}
       onClose={onClose}
       actions={
@@ -148,6 +135,6 @@ function Decide({ step, task, onClose }: StepProps<Extract<Offer, { step: 'compa
     >
       <p>{pair.wants(step.name)}</p>
       <Compare digits={step.digits} />
-    </Frame>
+    </Dialog>
   );
 }

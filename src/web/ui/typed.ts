@@ -69,8 +69,9 @@ export interface BrowserSelf {
   readonly touch: boolean;
 }
 
-const FIRST = <T>(pairs: readonly (readonly [RegExp, T])[], text: string): T | undefined =>
-  pairs.find(([pattern]) => pattern.test(text))?.[1];
+/** The name of the first pattern that fits; empty: none does. */
+const firstFit = (patterns: readonly (readonly [RegExp, string])[], text: string): string =>
+  patterns.find(([pattern]) => pattern.test(text))?.[1] ?? '';
 
 const BROWSERS = [
   [/Edg(e|A|iOS)?\/|Microsoft Edge/, 'Edge'],
@@ -95,8 +96,8 @@ const PLATFORMS = [
 
 /** A device's name to begin with: `Firefox on Linux`. `join` makes it one text in the page's language. */
 export function deviceName(self: BrowserSelf, join: (browser: string, platform: string) => string): string {
-  const platform = FIRST(PLATFORMS, `${self.platform} ${self.userAgent}`) ?? '';
-  const browser = FIRST(BROWSERS, [...self.brands, self.userAgent].join(' ')) ?? '';
+  const platform = firstFit(PLATFORMS, `${self.platform} ${self.userAgent}`);
+  const browser = firstFit(BROWSERS, [...self.brands, self.userAgent].join(' '));
   // An iPad calls itself a Mac, and no Mac has a touch screen.
   return join(browser, platform === 'Mac' && self.touch ? 'iPad' : platform);
 }
