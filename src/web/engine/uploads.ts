@@ -6,6 +6,7 @@
 import { asError } from '../../protocol/error-code.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import type { ContentType } from '../../protocol/item.js';
+import { SingleFlight } from '../../protocol/single-flight.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { fileSource, type TransferOptions } from '../../sdk/blobs/source.js';
 import type { Device } from '../../sdk/device.js';
@@ -82,7 +83,7 @@ async function dimensionsOf(file: File): Promise<JsonObject> {
 export class Uploads {
   readonly list = new Cell<readonly Upload[]>([]);
   private readonly all = new Map<string, Transfer>();
-  private running = false;
+  private readonly sending = new SingleFlight(() => this.sendAll());
   private closed = false;
   private toldAt = 0;
   private again: Timer | undefined;
@@ -208,13 +209,7 @@ export class Uploads {
 
   private run(): void {
     this.tell();
-    if (this.running || this.closed) return;
-    this.running = true;
-    this.sendAll()
-      .catch((error: unknown) => this.ports.onProblem(asError(error)))
-      .finally(() => {
-        this.running = false;
-      });
+    if (!this.closed) this.sending.fresh().catch((error: unknown) => this.ports.onProblem(asError(error)));
   }
 
   private async sendAll(): Promise<void> {
