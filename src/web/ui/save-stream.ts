@@ -20,8 +20,7 @@ export async function chooseTarget(suggestedName: string): Promise<Target | null
   if (pick === undefined) return asDownload(suggestedName);
   try {
     const file = await pick({ suggestedName });
-    const stream = await file.createWritable();
-    return { write: (bytes) => stream.write(bytes), close: () => stream.close(), abort: () => stream.abort() };
+    return await file.createWritable();
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') return null;
     throw error;
