@@ -247,14 +247,16 @@ export function Dialog({ title, onClose, children, actions, plain = false, onSub
   const id = useId();
   const inside = (
     <>
-      <div class="dialog-body">{children}</div>
+      <div class="dialog-body stack">{children}</div>
       {actions !== undefined && <div class="dialog-foot">{actions}</div>}
     </>
   );
   return (
     <dialog ref={dialog} aria-labelledby={id}>
       <div class="dialog-head">
-        <h2 id={id}>{title}</h2>
+        <h2 id={id} class="grow">
+          {title}
+        </h2>
         {!plain && <Button kind="icon" icon={X} label={text.kit.close} onClick={onClose} />}
       </div>
       {onSubmit === undefined ? (

@@ -18,7 +18,7 @@ export function Notices(): JSX.Element {
   const told = notices.value ?? [];
   const about = info.value ?? null;
   return (
-    <div class="notices" role="region" aria-label={words.label}>
+    <div class="notices stack tight" role="region" aria-label={words.label}>
       {update.value !== null && (
         <Notice
           kind="good"

@@ -27,7 +27,7 @@ export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps): 
   }, []);
   const inside = (
     <>
-      <header class="step-head no-print">
+      <header class="stack tight no-print">
         <p class="step-host">
           {Sign !== undefined && <Sign />}
           <bdi>{location.host}</bdi>
@@ -42,9 +42,9 @@ export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps): 
   return (
     <main class="screen">
       {onSubmit === undefined ? (
-        <div class="step">{inside}</div>
+        <div class="step stack">{inside}</div>
       ) : (
-        <form class="step" noValidate onSubmit={submits(onSubmit)}>
+        <form class="step stack" noValidate onSubmit={submits(onSubmit)}>
           {inside}
         </form>
       )}

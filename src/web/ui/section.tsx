@@ -21,7 +21,7 @@ export function PageHead({
   return (
     <div class="page-head">
       <Button kind="icon" icon={ArrowLeft} label={text.kit.back} onClick={leave} />
-      <h1 ref={heading} tabIndex={-1}>
+      <h1 ref={heading} class="grow" tabIndex={-1}>
         {title}
       </h1>
       {children}

@@ -80,7 +80,7 @@ function DeviceSection({
         />
         <Problem problem={task.problem} />
       </form>
-      <dl class="facts-list">
+      <dl class="facts-list stack">
         <Fact name={words.device.server} value={serverUrl} />
         <Fact name={words.device.fingerprint} hint={words.device.fingerprintHint} value={fingerprint} />
         <Fact name={words.device.master} hint={words.device.masterHint} value={masterFingerprint} />
