@@ -25,8 +25,7 @@ t.test('MCP-64: after any batches it holds what the store of the client holds', 
 
 t.test('MCP-45: the newest of many are found without sorting them', async (t) => {
   const card = (ts: number, id: string): Card => ({
-    ...{ id, ts, version: 1, reason: null, binId: 'inbox', type: 'text', senderDevice: null },
-    ...{ blobRef: null, provenBin: 'inbox' },
+    ...{ id, ts, version: 1, reason: null, binId: 'inbox', type: 'text', provenBin: 'inbox' },
   });
   await fc.assert(
     fc.asyncProperty(fc.array(fc.nat(50)), fc.integer({ min: 1, max: 8 }), async (times, most) => {

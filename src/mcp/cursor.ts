@@ -3,7 +3,6 @@
  * is written or deleted meanwhile. Nothing of a page is kept here: a cursor outlives the program, and may be used twice.
  */
 import { createHash } from 'node:crypto';
-import { newestFirst } from '../sdk/query.js';
 import { isUlid } from '../protocol/ids.js';
 import { McpError } from './errors.js';
 import type { Card } from './vault-store.js';
@@ -38,6 +37,3 @@ export function positionOf(cursor: string, selection: Selection): Position {
   if (isUlid(id) && given === mark(position, selection) && cursorAfter(position, selection) === cursor) return position;
   throw new McpError('bad_cursor', 'the cursor is not one that a call with these arguments gave');
 }
-
-/** True for an item on a later page than `last`. */
-export const isAfter = (card: Card, last: Position): boolean => newestFirst(card, last) > 0;

@@ -61,7 +61,7 @@ export const systemMachine = (): Machine =>
     read: (path) => readFile(path, 'utf8'),
     run,
     hostName: hostname,
-    userName: () => accountName(),
+    userName: accountName,
     systemRoot: process.env['SystemRoot'] ?? 'C:\\Windows',
   });
 

@@ -1,8 +1,8 @@
 /** Which items a list or a search selects, and which of them its page may show. */
-import { fold } from '../sdk/query.js';
+import { fold, newestFirst } from '../sdk/query.js';
 import type { ContentType } from '../protocol/item.js';
 import type { Bins } from './bin-scope.js';
-import { cursorAfter, isAfter, positionOf, type Position, type Selection } from './cursor.js';
+import { cursorAfter, positionOf, type Position, type Selection } from './cursor.js';
 import { McpError } from './errors.js';
 import { firstOf, lastOf } from './schemas.js';
 import { Newest, type Card } from './vault-store.js';
@@ -59,7 +59,8 @@ export class Page {
 
   offer(card: Card): void {
     this.total++;
-    if (this.last === undefined || isAfter(card, this.last)) this.newest.offer(card);
+    const isAfterCursor = this.last === undefined || newestFirst(card, this.last) > 0;
+    if (isAfterCursor) this.newest.offer(card);
   }
 
   /** At most as many as were asked for, newest first. */

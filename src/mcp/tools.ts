@@ -177,7 +177,7 @@ const searchTool = (tooling: Tooling): Tool =>
       for (const card of store.cards()) {
         if (!page.fits(card)) continue;
         if (card.reason !== null) unread++;
-        else if ((store.textOf(card.id) ?? (await tooling.vault.textOf(card))).includes(needed)) page.offer(card);
+        else if ((store.textOf(card.id) ?? (await tooling.vault.openedText(card))).includes(needed)) page.offer(card);
       }
       const notes = unread === 0 ? [] : [`${unread} items were not searched, since they do not verify: list them.`];
       if (page.total === 0)

@@ -6,11 +6,10 @@
  * searches need (bin, type, time, searched text) is kept beside it. A deleted item is a number in a map.
  */
 import type { ItemView } from '../sdk/events.js';
-import { newestFirst, fold, SEARCHED } from '../sdk/query.js';
+import { newestFirst, searchedText } from '../sdk/query.js';
 import { decodeEntry, encodeEntry, entryKey } from '../sdk/store/records.js';
 import { MemoryStore, type Batch, type Entry, type Held, type QuarantineReason } from '../sdk/store/store.js';
 import { timeOfUlid } from '../sdk/ulid.js';
-import type { JsonObject } from '../crypto/payload.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';
 
@@ -25,9 +24,6 @@ export interface Card {
   readonly type: ContentType | null;
   /** ms; the time of the id if nothing of the item can be read. */
   readonly ts: number;
-  readonly senderDevice: string | null;
-  /** Name of the blob that the row names. */
-  readonly blobRef: string | null;
   /** The bin of the last state that verified; null if none did. */
   readonly provenBin: string | null;
 }
@@ -50,7 +46,7 @@ export class VaultStore extends MemoryStore {
   private readonly slots = new Map<string, Slot>();
   /** Deleted items without content: twice the version, plus one if the delete had a valid tag. */
   private readonly gone = new Map<string, number>();
-  /** Interned ids of bins and devices: every row names one of the same few. */
+  /** Interned ids of bins: every row names one of the same few. */
   private readonly names = new Map<string, string>();
   private counted: Held = { itemCount: 0, versionSum: 0 };
 
@@ -157,8 +153,6 @@ export class VaultStore extends MemoryStore {
       binId: row === null ? null : this.shared(row.binId),
       type: row === null ? null : row.type,
       ts: row === null ? timeOfUlid(id) : row.ts,
-      senderDevice: row === null ? null : this.shared(row.senderDevice),
-      blobRef: row?.blob?.ref ?? null,
       provenBin: kept === null ? null : this.shared(kept.binId),
     };
   }
@@ -195,20 +189,6 @@ function sameContent(before: Slot, entry: Entry): boolean {
   const known = decoded(before);
   return known.state === 'live' && known.row.sig !== null && equalBytes(known.row.sig, entry.row.sig);
 }
-
-/** Separates two fields. Folded text contains no line break, so that no match spans two fields. */
-const BREAK = '\n';
-
-/** The searched fields of a payload, folded. The secret of a password is not one of them. */
-const searchedText = (type: ContentType, payload: JsonObject | null): string =>
-  payload === null
-    ? ''
-    : SEARCHED[type]
-        .flatMap((field) => {
-          const value = Object.hasOwn(payload, field) ? payload[field] : undefined;
-          return typeof value === 'string' && value !== '' ? [fold(value)] : [];
-        })
-        .join(BREAK);
 
 /** Selects the newest cards, and holds at most twice as many. */
 export class Newest {

@@ -137,10 +137,8 @@ export class Vault {
     return this.device.get(id);
   }
 
-  /** The searched text of an item, which is opened if it was not yet. */
-  async textOf({ id }: Card): Promise<string> {
-    const known = this.store.textOf(id);
-    if (known !== undefined) return known;
+  /** The searched text of an item that was not opened yet. */
+  async openedText({ id }: Card): Promise<string> {
     const view = await this.device.get(id);
     if (view !== undefined) this.store.read(view);
     return this.store.textOf(id) ?? '';
