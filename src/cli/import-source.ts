@@ -11,8 +11,8 @@ import {
 import type { Sodium } from '../crypto/sodium.js';
 import type { ContentType } from '../protocol/item.js';
 import { BINS_MAX } from '../protocol/limits.js';
-import { errorCode } from '../protocol/error-code.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
+import { readBytes } from './read-bytes.js';
 
 /** A plain export is parsed as one JSON document in memory. */
 const PLAIN_MAX = 256 * 1024 * 1024;
@@ -39,24 +39,18 @@ export class ImportSource {
     readonly encrypted: boolean,
   ) {}
 
-  /** Opens a file. Throws `CommandError` where it cannot be read or has neither form. */
+  /** Opens a path that `readForeign` has found to be a file. Throws `CommandError` where it has neither form. */
   static async open(path: string): Promise<ImportSource> {
-    const handle = await open(path, 'r').catch((error: unknown) => {
-      const why = errorCode(error) === 'ENOENT' ? 'does not exist' : `cannot be read (${errorCode(error)})`;
-      throw new CommandError(EXIT.usage, `${path} ${why}.`, undefined, { cause: error });
-    });
+    const handle = await open(path, 'r');
     try {
-      const stat = await handle.stat();
-      if (!stat.isFile()) throw new CommandError(EXIT.usage, `${path} is not a file.`);
-      const start = Buffer.alloc(MAGIC_BYTES);
-      const { bytesRead } = await handle.read(start, 0, MAGIC_BYTES, 0);
-      const encrypted = isArchive(start.subarray(0, bytesRead));
+      const start = await readBytes(handle, 0, MAGIC_BYTES);
+      const encrypted = isArchive(start);
       if (!encrypted && !/^\s*\{/.test(start.toString('utf8')))
         throw new CommandError(
           EXIT.untrusted,
           `${path} is neither an archive nor a plain export of a vault, nor of a program that is known here.`,
         );
-      return new ImportSource(handle, stat.size, encrypted);
+      return new ImportSource(handle, (await handle.stat()).size, encrypted);
     } catch (error) {
       await handle.close();
       throw error;
@@ -97,16 +91,10 @@ export class ImportSource {
     let at = 0;
     return {
       read: async (length) => {
-        const buffer = new Uint8Array(length);
-        let filled = 0;
-        while (filled < length) {
-          const { bytesRead } = await this.handle.read(buffer, filled, length - filled, at);
-          if (bytesRead === 0) break;
-          filled += bytesRead;
-          at += bytesRead;
-        }
+        const bytes = await readBytes(this.handle, at, length);
+        at += bytes.length;
         onRead(this.size === 0 ? 1 : at / this.size);
-        return buffer.subarray(0, filled);
+        return bytes;
       },
     };
   }
@@ -119,8 +107,6 @@ export class ImportSource {
         'Export it as an archive instead: those are read piece by piece.',
       );
     }
-    const buffer = Buffer.alloc(this.size);
-    const { bytesRead } = await this.handle.read(buffer, 0, this.size, 0);
-    return buffer.subarray(0, bytesRead).toString('utf8');
+    return (await readBytes(this.handle, 0, this.size)).toString('utf8');
   }
 }

@@ -10,6 +10,7 @@ import type { ContentType } from '../protocol/item.js';
 import { type Context, PROGRAM_NAME } from './context.js';
 import { describeFile, mediaType, textFile, textOf } from './detect.js';
 import { notText } from './payloads.js';
+import { readBytes } from './read-bytes.js';
 import { Spool } from './spool.js';
 import { sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
@@ -167,10 +168,8 @@ class FileSource implements HeldSource {
   }
 
   /** Its first bytes, at most `most`. Regular files only. */
-  async start(most: number): Promise<Uint8Array> {
-    const bytes = Buffer.alloc(Math.min(most, this.size));
-    const { bytesRead } = await this.handle.read(bytes, 0, bytes.length, 0);
-    return bytes.subarray(0, bytesRead);
+  start(most: number): Promise<Uint8Array> {
+    return readBytes(this.handle, 0, Math.min(most, this.size));
   }
 
   async close(): Promise<void> {

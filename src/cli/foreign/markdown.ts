@@ -8,6 +8,7 @@ import type { BlobSource } from '../../sdk/blobs/source.js';
 import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { describeFile, languageOf, mediaType, textFile, textOf } from '../detect.js';
+import { readBytes } from '../read-bytes.js';
 import { type Entry, ForeignError, leftBehind, type Made } from './entries.js';
 import { FOLDER_FORMAT, MANIFEST } from './folder-export.js';
 
@@ -54,9 +55,7 @@ async function expectNotOurs(folder: string): Promise<void> {
   const handle = await open(join(folder, MANIFEST), 'r').catch(() => undefined);
   if (handle === undefined) return;
   try {
-    const head = Buffer.alloc(MANIFEST_HEAD);
-    await handle.read(head, 0, MANIFEST_HEAD, 0);
-    if (!head.includes(FOLDER_FORMAT)) return;
+    if (!(await readBytes(handle, 0, MANIFEST_HEAD)).includes(FOLDER_FORMAT)) return;
   } finally {
     await handle.close();
   }
@@ -99,9 +98,7 @@ async function madeOf(path: string, name: string): Promise<{ readonly made: Made
     const changed = Math.floor(mtimeMs);
     const most = languageOf(name) === 'markdown' ? PAYLOAD_MAX / 2 : PAYLOAD_INLINE_MAX;
     if (mediaType(name) === undefined && size <= most) {
-      const bytes = Buffer.alloc(size);
-      const { bytesRead } = await handle.read(bytes, 0, size, 0);
-      const text = textOf(bytes.subarray(0, bytesRead));
+      const text = textOf(await readBytes(handle, 0, size));
       if (text !== undefined && isVisible(text)) return { made: { part: 'main', ...textFile(name, text) }, changed };
     }
     const type = mediaType(name) ?? 'file';

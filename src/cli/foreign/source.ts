@@ -1,12 +1,13 @@
 /** Which program a file or a folder is of, by its content, and its entries. */
 import type { Stats } from 'node:fs';
-import { open, stat, type FileHandle } from 'node:fs/promises';
+import { open, stat } from 'node:fs/promises';
 import { isArchive } from '../../sdk/archive/archive.js';
 import { PLAIN_FORMAT } from '../../sdk/archive/records.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { sanitizeText } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { readBytes } from '../read-bytes.js';
 import { readBitwarden } from './bitwarden.js';
 import { readCsv } from './csv.js';
 import {
@@ -71,11 +72,11 @@ async function inFile(path: string, facts: Stats, secrets: Secrets): Promise<For
   if (!facts.isFile()) throw new CommandError(EXIT.usage, `${path} is not a file.`);
   const handle = await open(path, 'r');
   try {
-    const form = formOf(await start(handle, Math.min(facts.size, HEAD_BYTES)));
+    const form = formOf(await readBytes(handle, 0, HEAD_BYTES));
     if (form === undefined) return undefined;
     if (facts.size > FOREIGN_FILE_MAX)
       throw new ForeignError('', `it has more than ${FOREIGN_FILE_MAX / 1024 / 1024} MiB, which is read at once`);
-    return await entriesOf(form, await start(handle, facts.size), secrets);
+    return await entriesOf(form, await readBytes(handle, 0, facts.size), secrets);
   } finally {
     await handle.close();
   }
@@ -98,23 +99,12 @@ async function entriesOf(form: Form, bytes: Uint8Array, secrets: Secrets): Promi
   }
 }
 
-async function start(handle: FileHandle, length: number): Promise<Uint8Array> {
-  const bytes = Buffer.alloc(length);
-  let filled = 0;
-  while (filled < length) {
-    const { bytesRead } = await handle.read(bytes, filled, length - filled, filled);
-    if (bytesRead === 0) break;
-    filled += bytesRead;
-  }
-  return bytes.subarray(0, filled);
-}
-
 type Form = 'keepass' | 'json' | 'vcard' | 'csv';
 
-function formOf(head: Uint8Array): Form | undefined {
+function formOf(head: Buffer): Form | undefined {
   if (isArchive(head)) return undefined;
   if (isKeepass(head)) return 'keepass';
-  if (Buffer.from(head).subarray(0, ZIP.length).equals(ZIP))
+  if (head.subarray(0, ZIP.length).equals(ZIP))
     throw new ForeignError(
       '',
       'it is a zip archive',
