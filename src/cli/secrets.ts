@@ -24,6 +24,7 @@ import type { Identity } from '../sdk/identity.js';
 import { bytes, count, nonEmpty, object, string } from '../sdk/reader.js';
 import { withFileLock } from '../terminal/lock.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
+import { PROGRAM_NAME } from './context.js';
 import { KeychainError, type Keychain } from './keychain.js';
 
 type KeyPlace = 'keychain' | 'file';
@@ -62,8 +63,8 @@ const BUSY = { code: 'busy' };
 const readIdentity = object({ ...SECRETS, serverUrl: nonEmpty, deviceId: nonEmpty, name: string });
 const readHeader = object({ format: string, version: count, place: string, key: string, nonce: bytes(), ct: bytes() });
 const WAY_BACK =
-  `Forget what is here (\`${SERVICE_NAME}-device forget\`) and become a device anew: \`${SERVICE_NAME}-device pair\` beside ` +
-  `another device of yours, or \`${SERVICE_NAME}-device recover\` with your twelve words. Then revoke the old entry in the ` +
+  `Forget what is here (\`${PROGRAM_NAME} forget\`) and become a device anew: \`${PROGRAM_NAME} pair\` beside ` +
+  `another device of yours, or \`${PROGRAM_NAME} recover\` with your twelve words. Then revoke the old entry in the ` +
   'device list.';
 /** A keychain shows only the entries of its user: another one than usual may be open. */
 const OTHER_KEYCHAIN = "Is it the keychain that you always use, and not another user's or an older copy? If so: ";
@@ -204,7 +205,7 @@ export class Secrets {
     if (before !== undefined && !(before.place === 'file' && setting === 'on'))
       return { place: before.place, keyName: before.keyName, key: Uint8Array.from(before.key) };
     const key = sodium.random(KEY_BYTES);
-    const keyName = `identity-${Array.from(sodium.random(8), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
+    const keyName = `identity-${Buffer.from(sodium.random(8)).toString('hex')}`;
     if (setting !== 'off' && (await this.intoKeychain(keyName, key))) return { place: 'keychain', keyName, key };
     return { place: 'file', keyName, key };
   }

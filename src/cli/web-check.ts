@@ -7,7 +7,7 @@ import { reachedIn, type WebAsset, type WebRelease } from '../protocol/web-app.j
 import { WEB_FOLDER } from '../root.js';
 import { NetworkError, ProtocolError } from '../sdk/errors.js';
 import type { Platform } from '../sdk/platform.js';
-import { nonEmpty, object, record } from '../sdk/reader.js';
+import { nonEmpty, object } from '../sdk/reader.js';
 import { cappedBody } from '../terminal/capped-body.js';
 
 const ANSWER_WITHIN_MS = 15_000;
@@ -84,7 +84,7 @@ async function versionOf(platform: Platform, serverUrl: string): Promise<string>
   } catch (cause) {
     throw new ProtocolError('/api/health: must be JSON', { cause });
   }
-  return readHealth(record(health, '/api/health'), '/api/health').version;
+  return readHealth(health, '/api/health').version;
 }
 
 const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');

@@ -3,8 +3,7 @@ import type { Call } from '../../sdk/http.js';
 import type { Identity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
 import { count, nonEmpty, object, type Read } from '../../sdk/reader.js';
-import { SERVICE_NAME } from '../../protocol/limits.js';
-import type { Context } from '../context.js';
+import { type Context, PROGRAM_NAME } from '../context.js';
 
 /** The checks, in the order of execution (the reference, Doctor). */
 export const CHECKS = [
@@ -61,7 +60,7 @@ export const about = (check: CheckName) => ({
 export const isProblem = ({ status }: Finding): boolean => status === 'problem';
 
 /** How to become a device again. */
-export const AGAIN = `\`${SERVICE_NAME}-device pair\` beside another device of yours, or \`recover\` with the twelve words.`;
+export const AGAIN = `\`${PROGRAM_NAME} pair\` beside another device of yours, or \`recover\` with the twelve words.`;
 
 /** Resolves with `late` where `work` takes longer than `ms`. The work itself is not cancelled. */
 export function within<T, L>(clock: Platform['clock'], ms: number, work: Promise<T>, late: L): Promise<T | L> {

@@ -5,7 +5,8 @@
 import { lookup } from 'node:dns/promises';
 import { connect, isIP } from 'node:net';
 import { faultsOf, handshake, type CertificateFault, type Shown } from '../../sdk/node-certificate.js';
-import { nullable, object, record, string } from '../../sdk/reader.js';
+import { isLocalHost } from '../../sdk/address.js';
+import { nullable, object, string } from '../../sdk/reader.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { cappedBody } from '../../terminal/capped-body.js';
 import { about, span, within, type CheckName, type Finding, type DoctorContext } from './finding.js';
@@ -33,16 +34,14 @@ function targetOf({ identity }: DoctorContext) {
   return { host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? (tls ? 443 : 80) : Number(port), tls };
 }
 
-const isLoopback = (host: string): boolean =>
-  host === 'localhost' || host.endsWith('.localhost') || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
-
 /** Plain http is safe on this machine only. */
 export function checkAddress(doctor: DoctorContext): Finding {
   const { ok, problem } = about('address');
   const { host, tls } = targetOf(doctor);
   const { serverUrl } = doctor.identity;
   if (tls) return ok(`The address is ${serverUrl}.`);
-  if (isLoopback(host)) return ok(`The address is ${serverUrl}, on this machine: no TLS is needed.`);
+  if (isLocalHost(new URL(serverUrl).hostname))
+    return ok(`The address is ${serverUrl}, on this machine: no TLS is needed.`);
   return problem(
     `The address is plain http: everyone on the way to ${host} sees this device's token and can use it.`,
     'Put the server behind TLS (the reference, Hosting), then recover or pair this device with the https address.',
@@ -210,7 +209,7 @@ function serverFindings(doctor: DoctorContext, response: Response, text: string)
   const { ok, problem } = about('server');
   let status: ReturnType<typeof readStatus>;
   try {
-    status = readStatus(record(JSON.parse(text), ''), '');
+    status = readStatus(JSON.parse(text), '');
   } catch {
     return [problem(...otherServer(doctor, response))];
   }

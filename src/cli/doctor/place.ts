@@ -5,8 +5,7 @@ import type { Identity } from '../../sdk/identity.js';
 import { isOpenToOthers } from '../../files/durable.js';
 import { modeText } from '../../files/private.js';
 import { errorCode } from '../../protocol/error-code.js';
-import { SERVICE_NAME } from '../../protocol/limits.js';
-import type { Context } from '../context.js';
+import { type Context, PROGRAM_NAME } from '../context.js';
 import { CommandError } from '../../terminal/terminal.js';
 import { about, type Finding } from './finding.js';
 
@@ -76,7 +75,7 @@ export async function checkIdentity({
       const { name, deviceId, serverUrl } = identity;
       return { identity, here: true, finding: ok(`This is ${name} (${deviceId}), a device of ${serverUrl}.`) };
     }
-    const way = `\`${SERVICE_NAME}-device claim\` on a new server, \`pair\` beside another device, or \`recover\` with the twelve words.`;
+    const way = `\`${PROGRAM_NAME} claim\` on a new server, \`pair\` beside another device, or \`recover\` with the twelve words.`;
     return { here: false, finding: problem(`There is no device in ${profile.folder} yet.`, way) };
   } catch (error) {
     if (!(error instanceof CommandError)) throw error;

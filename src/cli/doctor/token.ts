@@ -8,7 +8,7 @@ import { Session } from '../../sdk/session.js';
 import { isCertified } from '../../crypto/device.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import { equalBytes } from '../../protocol/bytes.js';
-import { SERVICE_NAME } from '../../protocol/limits.js';
+import { PROGRAM_NAME } from '../context.js';
 import { failureOf } from '../failure.js';
 import { about, AGAIN, readFigures, span, type Finding, type DoctorContext } from './finding.js';
 
@@ -116,7 +116,7 @@ export async function checkDevices({ platform, identity, session }: DoctorContex
     } else if (!certified) {
       const fingerprint = fingerprintOfDevice(platform.sodium, device);
       const what = `Nobody of yours vouches for the device ${JSON.stringify(name)} (${id}, fingerprint ${fingerprint}): nothing is written while it is listed.`;
-      const mend = `Is it yours? Compare the fingerprint with the one it shows, then certify it. If it is not: \`${SERVICE_NAME}-device revoke ${id}\`.`;
+      const mend = `Is it yours? Compare the fingerprint with the one it shows, then certify it. If it is not: \`${PROGRAM_NAME} revoke ${id}\`.`;
       findings.push(problem(what, mend));
     }
   }

@@ -5,8 +5,7 @@ import type { HiddenItem } from '../../sdk/item-reader.js';
 import { REASONS } from '../../sdk/reasons.js';
 import type { Held, Pending, Store } from '../../sdk/store/store.js';
 import { errorCode } from '../../protocol/error-code.js';
-import { SERVICE_NAME } from '../../protocol/limits.js';
-import type { OpenDevice } from '../context.js';
+import { type OpenDevice, PROGRAM_NAME } from '../context.js';
 import { failureOf } from '../failure.js';
 import { CommandError } from '../../terminal/terminal.js';
 import { about, within, type Figures, type Finding, type DoctorContext } from './finding.js';
@@ -52,7 +51,7 @@ async function checkStore(store: Store): Promise<Finding> {
     return ok(`The local copy holds ${itemCount} items, up to version ${cursor.since}.`);
   return problem(
     'The local copy is damaged: its tally and its items do not agree.',
-    `\`${SERVICE_NAME}-device doctor\` with a server at hand reads everything again; if it stays, remove the local copy (the reference, Doctor, "store").`,
+    `\`${PROGRAM_NAME} doctor\` with a server at hand reads everything again; if it stays, remove the local copy (the reference, Doctor, "store").`,
   );
 }
 
