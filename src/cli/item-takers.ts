@@ -6,7 +6,7 @@ import { errorCode } from '../protocol/error-code.js';
 import { Serial } from '../protocol/serial.js';
 import type { Device } from '../sdk/device.js';
 import type { ItemView } from '../sdk/events.js';
-import { jsonLine, sanitizeText } from '../terminal/output.js';
+import { jsonLine, sanitizeText, show } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 import type { Context } from './context.js';
 import { failureOf } from './failure.js';
@@ -93,15 +93,15 @@ export class ItemTakers {
 
   /** Saves a file or a text under a free name. Other items are no files. */
   private async save(folder: string, given: ItemView): Promise<void> {
-    const { terminal } = this.context;
     const isFile = given.blob?.holds === 'file';
     const item = isFile ? given : await whole(this, given);
     const text = isFile ? undefined : textIn(item);
     if (!isFile && text === undefined) return;
     const output = await freePath(folder, fileNameOf(item));
     const { size } = await saveItem(this.context, this, { item, output, force: false, text });
-    if (terminal.json) terminal.data({ event: 'saved', id: item.id, file: output, size });
-    else terminal.print(`Saved: ${sanitizeText(output)}  ${sizeText(size)}`);
+    show(this.context.terminal, { event: 'saved', id: item.id, file: output, size }, () => [
+      `Saved: ${sanitizeText(output)}  ${sizeText(size)}`,
+    ]);
   }
 }
 

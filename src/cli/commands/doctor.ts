@@ -10,7 +10,7 @@ import { checkSocket } from '../doctor/socket.js';
 import { checkDevices, checkToken } from '../doctor/token.js';
 import { checkVault } from '../doctor/vault.js';
 import { checkWebApp } from '../doctor/web.js';
-import { sanitizeText } from '../../terminal/output.js';
+import { sanitizeText, show } from '../../terminal/output.js';
 import { EXIT, type ExitCode } from '../../terminal/terminal.js';
 
 const IDLE_DEFAULT_S = 5;
@@ -62,7 +62,7 @@ export async function runDoctor(context: Context, { idle }: { readonly idle: num
   const add = (found: Finding | readonly Finding[]): void => {
     for (const finding of [found].flat()) {
       checks.push(finding);
-      if (!terminal.json) show(context, finding);
+      if (!terminal.json) showFinding(context, finding);
     }
   };
   for (const check of [checkSecrets, checkPermissions, checkDisk]) add(await check(context));
@@ -76,13 +76,11 @@ export async function runDoctor(context: Context, { idle }: { readonly idle: num
   }
   const notChecked = CHECKS.filter((name) => !SILENT.has(name) && checks.every(({ check }) => check !== name));
   const problems = checks.filter(isProblem).length;
-  if (terminal.json) terminal.data({ ok: problems === 0, checks, notChecked });
-  else {
-    if (notChecked.length > 0)
-      terminal.print(`Not checked, since something before it failed: ${notChecked.join(', ')}.`);
-    const count = problems === 1 ? '1 problem was' : `${problems} problems were`;
-    terminal.print(problems === 0 ? 'No problem was found.' : `${count} found.`);
-  }
+  const count = problems === 1 ? '1 problem was' : `${problems} problems were`;
+  show(terminal, { ok: problems === 0, checks, notChecked }, () => [
+    notChecked.length > 0 && `Not checked, since something before it failed: ${notChecked.join(', ')}.`,
+    problems === 0 ? 'No problem was found.' : `${count} found.`,
+  ]);
   if (problems === 0) return EXIT.ok;
   return here ? EXIT.failure : EXIT.notFound;
 }
@@ -119,7 +117,7 @@ const WORDS: Readonly<Record<Finding['status'], readonly [word: string, colour: 
   problem: ['PROBLEM', 31],
 };
 
-function show({ terminal }: Context, { check, status, what, do: mend }: Finding): void {
+function showFinding({ terminal }: Context, { check, status, what, do: mend }: Finding): void {
   const [word, colour] = WORDS[status];
   const padded = word.padEnd(8);
   const shown = terminal.colours ? `\u001b[${colour}m${padded}\u001b[0m` : padded;

@@ -221,9 +221,10 @@ export function report(
   counts: ImportCounts,
 ): ExitCode {
   const refused = [...counts.refused].map(([code, items]) => ({ code, items }));
-  if (terminal.json) terminal.data({ file, ...counts, refused, account });
-  else terminal.print(`${file}: ${counted(counts.written, 'item')} imported, ${counts.same} were here already.`);
-  if (account !== undefined && !terminal.json) for (const line of accountLines(terminal, account)) terminal.print(line);
+  show(terminal, { file, ...counts, refused, account }, () => [
+    `${file}: ${counted(counts.written, 'item')} imported, ${counts.same} were here already.`,
+    ...(account === undefined ? [] : accountLines(terminal, account)),
+  ]);
   const notes: readonly (readonly [count: number, note: string])[] = [
     [counts.renamed, 'items were deleted here and came back under new ids: a deleted id cannot be used again.'],
     [counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'],

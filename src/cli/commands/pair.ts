@@ -6,7 +6,7 @@ import type { JoinApproval, PairingOffer } from '../../sdk/pairing.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcomer.js';
 import { withCopy } from '../open-device.js';
-import { counted, sanitizeText, paletteOf } from '../../terminal/output.js';
+import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { isYes } from '../../terminal/ask.js';
 import { CommandError, Declined, EXIT } from '../../terminal/terminal.js';
 import { joinCommand } from './enrol.js';
@@ -85,12 +85,11 @@ class Gate {
     const { terminal } = this.context;
     const { deviceId, name, glyph, digits } = request;
     terminal.progress('');
-    if (terminal.json) terminal.data({ event: 'request', deviceId, name, glyph, digits });
-    else {
-      const { bold } = paletteOf(terminal);
-      terminal.print(`\nA ${sanitizeText(glyph)} called ${bold(`"${sanitizeText(name)}"`)} knows the words.`);
-      terminal.print(`Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`);
-    }
+    const { bold } = paletteOf(terminal);
+    show(terminal, { event: 'request', deviceId, name, glyph, digits }, () => [
+      `\nA ${sanitizeText(glyph)} called ${bold(`"${sanitizeText(name)}"`)} knows the words.`,
+      `Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`,
+    ]);
     if (this.options.digits !== undefined) {
       const given = await this.givenDigits(this.options.digits);
       this.differs = given !== digits;
@@ -161,14 +160,13 @@ async function waited(
     const items = await rewrapped.done;
     terminal.progress('');
     const name = gate.request?.name ?? '';
-    if (terminal.json) terminal.data({ event: 'joined', deviceId, name, rewrapped: items });
-    else {
-      const keys =
-        items === null
-          ? 'Its keys are still under way; `sync` finishes that.'
-          : `${counted(items, 'item')} opened to it.`;
-      terminal.print(`${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`);
-    }
+    const keys =
+      items === null
+        ? 'Its keys are still under way; `sync` finishes that.'
+        : `${counted(items, 'item')} opened to it.`;
+    show(terminal, { event: 'joined', deviceId, name, rewrapped: items }, () => [
+      `${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`,
+    ]);
   } catch (error) {
     if (gate.declined) {
       const code = 'pairing_rejected';
