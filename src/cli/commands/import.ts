@@ -102,12 +102,12 @@ async function importOwn(context: Context, options: ImportOptions): Promise<Exit
   const { platform } = context;
   const { sodium } = platform;
   const source = await ImportSource.open(options.file);
-  let seed = new Uint8Array(0);
+  let seed: Uint8Array = new Uint8Array(0);
   try {
     if (source.encrypted) {
       const question = 'The twelve words under which this archive was made: ';
       const fromInput = options.phraseStdin === true;
-      seed = new Uint8Array(await askSeed(sodium, context.terminal, { question, fromInput }));
+      seed = await askSeed(sodium, context.terminal, { question, fromInput });
     }
     const survey = await surveyed(context, source, seed);
     if (options.dryRun === true) return tellOwn(context, options, survey);
