@@ -3,16 +3,10 @@
  * a person can read, with a custom field that holds what an import needs to make the same item of it.
  */
 import { type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
-import { isContentType, type ContentType } from '../../protocol/item.js';
+import { isContentType } from '../../protocol/item.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
-import { fieldText, holdsFile, titleOf } from '../../sdk/payloads/shapes.js';
+import { type Detected, fieldText, holdsFile, titleOf } from '../../sdk/payloads/shapes.js';
 import { serviceOf, serviceParts } from './entries.js';
-
-/** An item without its place. */
-interface Content {
-  readonly type: ContentType;
-  readonly payload: JsonObject;
-}
 
 /** The custom field that marks a secure note as one of our items. */
 const MARK = `${SERVICE_NAME} item`;
@@ -23,7 +17,7 @@ const isPlain = (payload: JsonObject, fields: readonly string[]): boolean =>
   Object.keys(payload).length === fields.length && fields.every((field) => typeof payload[field] === 'string');
 
 /** A login, where one says all of it. */
-function asLogin({ type, payload }: Content): JsonObject | undefined {
+function asLogin({ type, payload }: Detected): JsonObject | undefined {
   if (type !== 'password' || !isPlain(payload, ['service', 'user', 'secret'])) return undefined;
   const [service = '', username = '', password = ''] = ['service', 'user', 'secret'].map((f) => fieldText(payload, f));
   const { name, url } = serviceParts(service);
@@ -33,7 +27,7 @@ function asLogin({ type, payload }: Content): JsonObject | undefined {
 }
 
 /** A secure note, where one says all of it: its name is a line of the text, so it is told from the text alone. */
-function asNote({ type, payload }: Content): JsonObject | undefined {
+function asNote({ type, payload }: Detected): JsonObject | undefined {
   const notes = fieldText(payload, 'text') ?? '';
   const name = titleOf('text', payload);
   const first = notes.split('\n').find((line) => line.trim() !== '') ?? '';
@@ -49,7 +43,7 @@ const readable = (payload: JsonObject): string =>
     .join('\n');
 
 /** Any item: the mark holds all of it but a text that is the notes. */
-function marked({ type, payload }: Content): JsonObject {
+function marked({ type, payload }: Detected): JsonObject {
   const { text, ...rest } = payload;
   const whole = typeof text === 'string' && text !== '';
   const value = JSON.stringify({ type, payload: whole ? rest : payload, ...(whole ? { text: IN_NOTES } : {}) });
@@ -60,22 +54,22 @@ function marked({ type, payload }: Content): JsonObject {
 }
 
 /** An item as an entry, without ids, folder and times. */
-export const bitwardenEntry = (content: Content): JsonObject => asLogin(content) ?? asNote(content) ?? marked(content);
+export const bitwardenEntry = (item: Detected): JsonObject => asLogin(item) ?? asNote(item) ?? marked(item);
 
 /** The item that an entry of ours holds; undefined: it is none, or its notes were changed in Bitwarden since. */
-export function ownItem(entry: JsonObject): Content | undefined {
+export function ownItem(entry: JsonObject): Detected | undefined {
   const [field, ...others] = Array.isArray(entry['fields']) ? (entry['fields'] as readonly unknown[]) : [];
   const { name, value } = (field ?? {}) as { readonly name?: unknown; readonly value?: unknown };
   if (name !== MARK || typeof value !== 'string' || others.length > 0) return undefined;
   const notes = typeof entry['notes'] === 'string' ? entry['notes'] : '';
-  const content = contentIn(value, notes);
-  if (content === undefined) return undefined;
-  const again = marked(content);
+  const item = itemIn(value, notes);
+  if (item === undefined) return undefined;
+  const again = marked(item);
   const same = again['notes'] === notes && again['name'] === entry['name'];
-  return same && JSON.stringify(again['fields']).includes(JSON.stringify(value)) ? content : undefined;
+  return same && JSON.stringify(again['fields']).includes(JSON.stringify(value)) ? item : undefined;
 }
 
-function contentIn(mark: string, notes: string): Content | undefined {
+function itemIn(mark: string, notes: string): Detected | undefined {
   if (nestedDeeper(PAYLOAD_DEPTH_MAX, mark.length, (at) => mark.charCodeAt(at))) return undefined;
   try {
     const { type, payload, text } = JSON.parse(mark) as Readonly<Record<string, unknown>>;

@@ -1,6 +1,5 @@
 /** The JSON export of Bitwarden, of one person or of an organisation, plain or under a password. */
-import { nestedDeeper } from '../../crypto/payload.js';
-import type { JsonObject } from '../../crypto/payload.js';
+import { type JsonObject, nestedDeeper } from '../../crypto/payload.js';
 import { ProtocolError } from '../../sdk/errors.js';
 import { array, boolean, count, nullable, object, type Read, type Reader, record, string } from '../../sdk/reader.js';
 import { ownItem } from './bitwarden-own.js';

@@ -3,8 +3,8 @@ import type { JsonObject } from '../../crypto/payload.js';
 import {
   type Draft,
   ENTRIES_MAX,
-  type Entry,
   entryOf,
+  type ForeignEntries,
   ForeignError,
   type ForeignProgram,
   keyCounter,
@@ -57,11 +57,7 @@ const FORMS: readonly Form[] = [
 ];
 
 /** The entries of a CSV; undefined where its columns are those of no form. Throws `ForeignError`. */
-export async function readCsv(
-  text: string,
-): Promise<
-  { readonly program: ForeignProgram; readonly title: string; readonly entries: readonly Entry[] } | undefined
-> {
+export async function readCsv(text: string): Promise<ForeignEntries | undefined> {
   const [header, ...rows] = await recordsOf(text);
   const columns = (header?.cells ?? []).map((cell) => cell.trim());
   const form = FORMS.find(({ needs }) => needs.every((column) => columns.includes(column)));

@@ -2,12 +2,10 @@
  * What every reader of another program's export gives: entries, each with the items it becomes. What no field of ours
  * holds stands in a note beside the item, with the entry as it was as a file: nothing is dropped without a word.
  */
-import type { JsonObject } from '../../crypto/payload.js';
 import { isVisible } from '../../protocol/ids.js';
-import type { ContentType } from '../../protocol/item.js';
 import { bytesSource, type BlobSource } from '../../sdk/blobs/source.js';
 import { text as utf8 } from '../../protocol/bytes.js';
-import { PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
+import { type Detected, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
 import { counted } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { describeFile, mediaType } from '../detect.js';
@@ -17,11 +15,9 @@ export const PROGRAMS = ['bitwarden', 'chrome', 'firefox', 'keepass', 'vcard', '
 export type ForeignProgram = (typeof PROGRAMS)[number];
 
 /** An item that an entry becomes. */
-export interface Made {
+export interface Made extends Detected {
   /** Tells the items of an entry apart; with the entry's key it decides the id. */
   readonly part: string;
-  readonly type: ContentType;
-  readonly payload: JsonObject;
   /** The bytes of a file. */
   readonly content?: BlobSource;
 }
@@ -81,7 +77,7 @@ export class ForeignError extends CommandError {
 export interface Draft extends Pick<Entry, 'where' | 'kind' | 'name' | 'folder' | 'key' | 'created' | 'changed'> {
   readonly program: ForeignProgram;
   /** The item that holds most of it; undefined: none does, and the note is all. */
-  readonly main?: Omit<Made, 'part' | 'content'> | undefined;
+  readonly main?: Detected | undefined;
   readonly notes: string;
   readonly files?: readonly { readonly name: string; readonly bytes: Uint8Array }[];
   readonly unplaced?: readonly string[];
@@ -124,8 +120,10 @@ export function entryOf(draft: Draft): Entry {
 
 /** An entry that stays behind. */
 export const leftBehind = (entry: Omit<Entry, 'made' | 'unplaced' | 'marks'> & { readonly left: string }): Entry => ({
-  ...{ ...entry, made: [] },
-  ...{ unplaced: [], marks: [] },
+  ...entry,
+  made: [],
+  unplaced: [],
+  marks: [],
 });
 
 function fileItem(part: string, name: string, bytes: Uint8Array): Made {
@@ -158,7 +156,7 @@ const fileStem = (name: string): string =>
     .join('') || 'entry';
 
 /** A login: name, address, user and secret. */
-export interface Login {
+interface Login {
   readonly name: string;
   readonly url: string;
   readonly user: string;

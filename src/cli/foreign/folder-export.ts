@@ -2,7 +2,7 @@
  * A vault as a plain folder: a folder a bin, a file an item, passwords in one table, and a manifest that names every item
  * with what its file cannot hold. The folder appears under its name when it is complete.
  */
-import { mkdir, open, readdir, rename, rm, rmdir, type FileHandle } from 'node:fs/promises';
+import { mkdir, open, readdir, rename, rm, rmdir, writeFile, type FileHandle } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { FILE_MODE, FOLDER_MODE, syncFolder, tempSibling } from '../../files/durable.js';
 import type { JsonObject } from '../../crypto/payload.js';
@@ -14,6 +14,7 @@ import { toUserError } from '../../terminal/new-file.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import type { Output } from '../export-document.js';
 import { safeFileName, TITLE_BYTES } from '../file-name.js';
+import { nameField } from '../item-content.js';
 import { serviceParts } from './entries.js';
 
 /** Tells the manifest of such a folder from other files. */
@@ -157,9 +158,7 @@ class FolderWriter {
   }
 
   private async write(name: string, text: string): Promise<void> {
-    const file = await open(join(this.root, name), 'wx', FILE_MODE);
-    await file.appendFile(text);
-    await file.close();
+    await writeFile(join(this.root, name), text, { flag: 'wx', mode: FILE_MODE });
   }
 }
 
@@ -167,8 +166,7 @@ class FolderWriter {
 function fileOf({ id, type, payload }: ArchivedItem): { readonly name: string; readonly text?: string } {
   const value = (field: string): string => fieldText(payload, field) ?? '';
   const title = safeFileName(titleOf(type, payload), TITLE_BYTES) || id;
-  if (holdsFile(type))
-    return { name: safeFileName(value(type === 'file' ? 'name' : type === 'video' ? 'title' : 'label')) || id };
+  if (holdsFile(type)) return { name: safeFileName(value(nameField(type))) || id };
   if (type === 'text') return { name: `${title}.md`, text: value('text') };
   if (type === 'code') return { name: safeFileName(value('label')) || `${id}.txt`, text: value('text') };
   if (type === 'link') return { name: `${title}.url`, text: `[InternetShortcut]\r\nURL=${oneLine(value('url'))}\r\n` };

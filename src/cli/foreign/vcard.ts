@@ -1,5 +1,5 @@
 /** vCards 2.1, 3.0 (RFC 2426) and 4.0 (RFC 6350): several in a file, folded lines, quoted-printable, groups. */
-import { type Draft, ENTRIES_MAX, type Entry, entryOf, ForeignError, keyCounter, some } from './entries.js';
+import { type Draft, ENTRIES_MAX, type Entry, entryOf, ForeignError, keyCounter, some, timeOf } from './entries.js';
 
 /** A line of a card: `item1.TEL;TYPE=cell,pref:+49 ...`. */
 interface Property {
@@ -159,10 +159,8 @@ function draftOf(card: Card, number: number, numbered: (key: string) => string):
 }
 
 /** `20260102T030405Z` and `2026-01-02T03:04:05Z`. */
-function revision(value: string): number | undefined {
-  const ms = Date.parse(value.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)/, '$1-$2-$3T$4:$5:$6'));
-  return Number.isFinite(ms) ? ms : undefined;
-}
+const revision = (value: string): number | undefined =>
+  timeOf(value.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)/, '$1-$2-$3T$4:$5:$6'));
 
 /** The one that is marked as preferred, else the first. */
 const preferred = (properties: readonly Property[]): Property | undefined =>
