@@ -71,8 +71,8 @@ export const forgiving = <T>(
   );
 
 /** Retries after failures for which `mistyped` has a message for the user. */
-async function retried<T>(
-  terminal: Asked,
+export async function retried<T>(
+  terminal: Pick<Terminal, 'note'>,
   attempt: () => Promise<T>,
   mistyped: (error: unknown) => string | undefined,
 ): Promise<T> {

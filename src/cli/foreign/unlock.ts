@@ -1,5 +1,6 @@
 /** The password of a locked export: asked without echo, or read from a file; a wrong one may be typed again. */
 import { readFile, stat } from 'node:fs/promises';
+import { retried } from '../../device/newcomer.js';
 import type { Context } from '../context.js';
 import { secretFrom } from '../newcomer.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
@@ -24,7 +25,6 @@ export class WrongPassword extends CommandError {
   }
 }
 
-const TRIES = 3;
 const KEY_FILE_MAX = 1024 * 1024;
 
 /** What `open` makes of the password. Throws `WrongPassword` after the last try, and what `open` throws. */
@@ -34,14 +34,10 @@ export async function unlocked<T>(
   open: (password: string) => Promise<T>,
 ): Promise<T> {
   if (passwordFile !== undefined) return open(await secretFrom(terminal, passwordFile));
-  for (let tries = 1; ; tries++) {
-    try {
-      return await open(await terminal.ask(question, { hidden: true }));
-    } catch (error) {
-      if (!(error instanceof WrongPassword) || tries >= TRIES) throw error;
-      terminal.note(`${error.message} Try again.`);
-    }
-  }
+  const attempt = async (): Promise<T> => open(await terminal.ask(question, { hidden: true }));
+  return retried(terminal, attempt, (error) =>
+    error instanceof WrongPassword ? `${error.message} Try again.` : undefined,
+  );
 }
 
 /** The bytes of the key file; undefined where none was named. Throws `CommandError`. */
