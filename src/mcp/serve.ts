@@ -6,9 +6,9 @@ import { setFlagsFromString } from 'node:v8';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { serverAddress } from '../sdk/address.js';
 import type { Identity } from '../sdk/identity.js';
-import { delay } from '../protocol/clock.js';
 import { yieldToEventLoop } from '../sdk/platform.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
+import { within } from '../terminal/within.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { Audit } from './audit.js';
 import { loadPairing, renewIdentity, type Keeper } from './config-file.js';
@@ -139,9 +139,7 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
   try {
     await mcp.connect(transport);
     if (!ended.aborted) await once(ended, 'abort');
-    const patience = new AbortController();
-    await Promise.race([server.idle(), delay(platform.clock, GRACE_MS, patience.signal).catch(() => undefined)]);
-    patience.abort();
+    await within(platform.clock, GRACE_MS, server.idle(), undefined);
     // The results of those calls reach the transport one turn later.
     await yieldToEventLoop();
     await mcp.close();

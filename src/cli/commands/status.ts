@@ -1,13 +1,13 @@
 /** `status`: this device and its account. `sync`: send, read, compare, and add the keys of new devices. */
 import type { Device } from '../../sdk/device.js';
 import type { DeviceEvents } from '../../sdk/events.js';
-import { delay } from '../../protocol/clock.js';
 import type { Me } from '../../sdk/replies.js';
 import { fingerprintOfDevice } from '../../sdk/device-list.js';
 import type { Store } from '../../sdk/store/store.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { counted, facts, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { within } from '../../terminal/within.js';
 import { sizeText } from '../transfer.js';
 import { noteHidden } from '../views.js';
 
@@ -107,22 +107,15 @@ async function sync(context: Context, { full }: { readonly full?: boolean }): Pr
 
 /** Connects, with a time-out: a proxy may pass requests and block WebSockets. */
 async function connected({ terminal, platform }: Context, device: Device): Promise<void> {
-  const stop = new AbortController();
-  const late = delay(platform.clock, CONNECT_MS, stop.signal).then(() => {
-    throw new CommandError(
-      EXIT.unavailable,
-      'the server answers, but no live connection to it can be made, so nothing can be compared',
-      `\`${PROGRAM_NAME} doctor\` finds out why.`,
-      { code: 'no_stream' },
-    );
-  });
-  try {
-    await Promise.race([device.connect(), late]);
-  } finally {
-    late.catch(() => undefined);
-    stop.abort();
-    terminal.progress('');
-  }
+  const connecting = device.connect().then(() => true);
+  const isConnected = await within(platform.clock, CONNECT_MS, connecting, false).finally(() => terminal.progress(''));
+  if (isConnected) return;
+  throw new CommandError(
+    EXIT.unavailable,
+    'the server answers, but no live connection to it can be made, so nothing can be compared',
+    `\`${PROGRAM_NAME} doctor\` finds out why.`,
+    { code: 'no_stream' },
+  );
 }
 
 function incomplete({ expected, held, unlisted }: DeviceEvents['missing']): CommandError {

@@ -9,7 +9,8 @@ import { isLocalHost } from '../../sdk/address.js';
 import { nullable, object, string } from '../../sdk/reader.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { cappedBody } from '../../terminal/capped-body.js';
-import { about, span, within, type CheckName, type Finding, type DoctorContext } from './finding.js';
+import { within } from '../../terminal/within.js';
+import { about, span, type CheckName, type Finding, type DoctorContext } from './finding.js';
 
 const WITHIN_MS = 10_000;
 const ANSWER_WITHIN_MS = 15_000;

@@ -4,7 +4,8 @@ import { count, object, record, string } from '../../sdk/reader.js';
 import type { OpenSocket } from '../../sdk/platform.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { WS_TICKET_MS } from '../../protocol/limits.js';
-import { about, span, within, type Figures, type Finding, type DoctorContext } from './finding.js';
+import { within } from '../../terminal/within.js';
+import { about, span, type Figures, type Finding, type DoctorContext } from './finding.js';
 import { checkClock } from './network.js';
 
 const OPEN_WITHIN_MS = 15_000;

@@ -8,7 +8,8 @@ import { errorCode } from '../../protocol/error-code.js';
 import { type OpenDevice, PROGRAM_NAME } from '../context.js';
 import { failureOf } from '../failure.js';
 import { CommandError } from '../../terminal/terminal.js';
-import { about, within, type Figures, type Finding, type DoctorContext } from './finding.js';
+import { within } from '../../terminal/within.js';
+import { about, type Figures, type Finding, type DoctorContext } from './finding.js';
 
 const COMPLETE_WITHIN_MS = 120_000;
 const SEND_WITHIN_MS = 15_000;
