@@ -6,7 +6,6 @@ import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
 import {
   binRecord,
-  PART_BYTES,
   PLAIN_FORMAT,
   plainRecord,
   type ArchivedBin,
@@ -18,6 +17,7 @@ import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
+import { partsOf } from '../content-parts.js';
 import { documentOutput, type DocumentForm, type Output } from '../export-document.js';
 import { bitwardenForm } from '../foreign/bitwarden-export.js';
 import { expectNoFolder, folderOutput } from '../foreign/folder-export.js';
@@ -31,7 +31,7 @@ const TARGETS = ['bitwarden', 'folder'] as const;
 type ExportTarget = (typeof TARGETS)[number];
 
 /** Options of `export`. */
-export interface ExportOptions {
+interface ExportOptions {
   /** `-` for standard output, plain only. */
   readonly file: string;
   readonly plain?: boolean;
@@ -264,10 +264,7 @@ class Exporter {
     const spool = await Spool.of(this.context.platform.sodium, this.measured(pieces));
     try {
       await output.add({ ...record, content: spool.size });
-      for await (const piece of spool.open()) {
-        for (let at = 0; at < piece.length; at += PART_BYTES)
-          await output.add({ record: 'part', data: piece.subarray(at, at + PART_BYTES) });
-      }
+      for await (const part of partsOf(spool)) await output.add(part);
     } finally {
       await spool.close();
     }

@@ -2,6 +2,7 @@
 import { Option } from 'commander';
 import { type ArchivedItem, ArchiveError, type ArchiveRecord } from '../../sdk/archive/records.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
+import { contentOf } from '../content-parts.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { type Account, accountLines, accountOf, entryFacts } from '../foreign/account.js';
 import { type ForeignProgram, PROGRAMS } from '../foreign/entries.js';
@@ -15,7 +16,7 @@ import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
 
 /** Options of `import`. */
-export interface ImportOptions {
+interface ImportOptions {
   readonly file: string;
   /** Replaces different items, also newer ones. */
   readonly overwrite?: boolean;
@@ -200,17 +201,6 @@ async function importItem(
     await importer.take(item, content);
   } finally {
     await content.close();
-  }
-}
-
-/** The content of the item just read: the survey has verified that parts of `length` bytes follow it. */
-async function* contentOf(records: AsyncGenerator<ArchiveRecord>, length: number): AsyncGenerator<Uint8Array> {
-  for (let left = length; left > 0;) {
-    const next = await records.next();
-    if (next.done === true || next.value.record !== 'part')
-      throw new ArchiveError('bad_record', 'the content of an item is not whole');
-    left -= next.value.data.length;
-    yield next.value.data;
   }
 }
 

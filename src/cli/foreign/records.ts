@@ -3,10 +3,9 @@ import { b32, type Sodium } from '../../crypto/sodium.js';
 import { lengthPrefixed, text } from '../../protocol/bytes.js';
 import { isDisplayName } from '../../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
-import { portionsOf, type BlobSource } from '../../sdk/blobs/source.js';
-import { type ArchivedBin, type ArchiveRecord, binRecord, PART_BYTES } from '../../sdk/archive/records.js';
+import { type ArchivedBin, type ArchiveRecord, binRecord } from '../../sdk/archive/records.js';
 import { ulid } from '../../sdk/ulid.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { partsOf } from '../content-parts.js';
 import type { ForeignSource } from './source.js';
 
 /** What an import takes, of whatever form. */
@@ -54,17 +53,6 @@ export function incomingOf(
   const known = new Map<string, ArchivedBin | undefined>([...bins.values()].map((bin) => [bin.id, bin]));
   if (made.some(({ folder }) => folder === '')) known.set(DEFAULT_BIN, undefined);
   return { bins: known, items: ordered.length, records };
-}
-
-async function* partsOf(content: BlobSource): AsyncGenerator<ArchiveRecord> {
-  let left = content.size;
-  for await (const piece of portionsOf(content))
-    for (let at = 0; at < piece.length; at += PART_BYTES) {
-      const data = piece.subarray(at, at + PART_BYTES);
-      left -= data.length;
-      yield { record: 'part', data };
-    }
-  if (left !== 0) throw new CommandError(EXIT.failure, 'A file was changed while it was read.', 'Run it again.');
 }
 
 const ELLIPSIS = '…';

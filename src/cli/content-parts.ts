@@ -1,0 +1,27 @@
+/** The content of an item as records of an export, which follow the item, and back. */
+import { ArchiveError, type ArchivedPart, type ArchiveRecord, PART_BYTES } from '../sdk/archive/records.js';
+import { portionsOf, type BlobSource } from '../sdk/blobs/source.js';
+import { CommandError, EXIT } from '../terminal/terminal.js';
+
+/** The bytes of a source as records. Throws `CommandError` where there are more or fewer than the source says. */
+export async function* partsOf(content: BlobSource): AsyncGenerator<ArchivedPart> {
+  let left = content.size;
+  for await (const piece of portionsOf(content))
+    for (let at = 0; at < piece.length; at += PART_BYTES) {
+      const data = piece.subarray(at, at + PART_BYTES);
+      left -= data.length;
+      yield { record: 'part', data };
+    }
+  if (left !== 0) throw new CommandError(EXIT.failure, 'A file was changed while it was read.', 'Run it again.');
+}
+
+/** The content of the item just read: the survey has verified that parts of `length` bytes follow it. */
+export async function* contentOf(records: AsyncGenerator<ArchiveRecord>, length: number): AsyncGenerator<Uint8Array> {
+  for (let left = length; left > 0;) {
+    const next = await records.next();
+    if (next.done === true || next.value.record !== 'part')
+      throw new ArchiveError('bad_record', 'the content of an item is not whole');
+    left -= next.value.data.length;
+    yield next.value.data;
+  }
+}
