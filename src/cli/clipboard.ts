@@ -140,7 +140,7 @@ function run(
 }
 
 /** Copies a text; false where the tool fails. */
-export async function copyBy(session: Session, tools: Tools, text: string): Promise<boolean> {
+async function copyBy(session: Session, tools: Tools, text: string): Promise<boolean> {
   const input = tools.utf16 === true ? Buffer.from(`\ufeff${text}`, 'utf16le') : Buffer.from(text);
   return (await run(session, tools.copy, { input })) !== undefined;
 }

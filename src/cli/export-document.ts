@@ -41,9 +41,10 @@ export async function documentOutput(
   let inItems = false;
   let separator = '';
   const beginItems = (): void => {
-    if (!inItems) buffer += '],"items":[\n';
-    if (!inItems) separator = '';
+    if (inItems) return;
     inItems = true;
+    separator = '';
+    buffer += '],"items":[\n';
   };
   const flush = async (): Promise<void> => {
     if (file === undefined) terminal.print(buffer.replace(/\n$/, ''));

@@ -1,4 +1,5 @@
 /** Resolves what the user typed to one item, bin or device. */
+import { isUlid } from '../protocol/ids.js';
 import type { BinView, ItemView } from '../sdk/events.js';
 import type { DeviceEntry } from '../sdk/replies.js';
 import type { OpenDevice } from './context.js';
@@ -7,7 +8,6 @@ import { titleOf } from '../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 
 const SHOWN_MAX = 5;
-const ULID_LENGTH = 26;
 /** Shortest form of an id that is shown: one more than the digits of a number, so that neither looks like the other. */
 const SHORT_MIN = 5;
 /** Numbers of a list; more items than that have none. */
@@ -69,7 +69,7 @@ export async function findAnyId(
   typed: string,
 ): Promise<string> {
   const wanted = typed.trim().toUpperCase();
-  if (wanted.length === ULID_LENGTH && !items.some(({ id }) => id === wanted)) {
+  if (isUlid(wanted) && !items.some(({ id }) => id === wanted)) {
     const hidden = (await device.hidden()).find(({ id, reason }) => id === wanted && reason !== 'untagged_delete');
     if (hidden !== undefined) return hidden.id;
   }

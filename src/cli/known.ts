@@ -30,7 +30,7 @@ const readBins = object({
 });
 
 /** What the names of bins are encrypted with. */
-export interface BinKeys {
+interface BinKeys {
   readonly sodium: Sodium;
   readonly masterKey: Uint8Array;
 }

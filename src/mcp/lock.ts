@@ -3,14 +3,13 @@ import { join } from 'node:path';
 import { waitForLock, withFileLock, type LockOptions } from '../terminal/lock.js';
 import { lockHolder, type FileLock } from '../files/lock.js';
 import { privateFolder } from '../files/private.js';
-import { systemClock } from '../protocol/clock.js';
 import type { Paths } from './context.js';
 import { McpError } from './errors.js';
 
 const instancePath = ({ folder }: Paths): string => join(folder, 'mcp.lock');
 
 /** A restarting MCP client starts the new instance while the old one still ends its calls (`GRACE_MS` in serve.ts). */
-const RESTART: Pick<LockOptions, 'clock' | 'timeoutMs'> = { clock: systemClock, timeoutMs: 6_000 };
+const RESTART: Pick<LockOptions, 'clock' | 'timeoutMs'> = { timeoutMs: 6_000 };
 
 /**
  * Takes the instance lock: takes over from an instance that died, waits for one that is ending. Throws `McpError`

@@ -64,7 +64,7 @@ export class NewFile {
     try {
       await this.handle.sync();
       await this.handle.close();
-      await this.place();
+      await placeFile(this.temporary, this.path, this.force ? 'replace' : 'keep');
       await syncFolder(dirname(this.path));
     } catch (error) {
       await this.abandon();
@@ -76,9 +76,5 @@ export class NewFile {
   async abandon(): Promise<void> {
     await this.handle.close().catch(() => undefined);
     await rm(this.temporary, { force: true });
-  }
-
-  private async place(): Promise<void> {
-    await placeFile(this.temporary, this.path, this.force ? 'replace' : 'keep');
   }
 }

@@ -43,9 +43,7 @@ const programName = (command: Command): string =>
 export const newProgram = <C>(name: string, description: string, run: Run<C>): ProgramCommand<C> =>
   new ProgramCommand<C>(run, name)
     .description(description)
-    .configureHelp({ showGlobalOptions: true, sortSubcommands: false })
-    .exitOverride()
-    .configureOutput({ writeErr: () => undefined });
+    .configureHelp({ showGlobalOptions: true, sortSubcommands: false });
 
 /** The environment of one call. */
 export interface ProgramCall {

@@ -86,9 +86,8 @@ async function paste(context: Context, options: { readonly bin?: string }): Prom
   const { terminal, platform } = context;
   const tools = clipboardTools(terminal.env);
   if (tools.length === 0) throw noClipboard(terminal.env, 'there is no clipboard that can be read here');
-  const bytes = await firstOf(
-    tools.map((one) => () => pasteBy({ env: terminal.env, clock: platform.clock }, one, PAYLOAD_MAX)),
-  );
+  let bytes: Buffer | undefined;
+  for (const one of tools) bytes ??= await pasteBy({ env: terminal.env, clock: platform.clock }, one, PAYLOAD_MAX);
   if (bytes === undefined)
     throw new CommandError(EXIT.notFound, `the clipboard holds no text, or more than ${PAYLOAD_MAX} bytes`, undefined, {
       code: 'no_text',
@@ -98,13 +97,4 @@ async function paste(context: Context, options: { readonly bin?: string }): Prom
   if (!isVisible(text)) throw nothing('the clipboard');
   const { type, payload } = textDetected(text);
   await putFound(context, { type, payload: shaped(type, payload) }, options);
-}
-
-/** The first result that is one. */
-async function firstOf<T>(attempts: readonly (() => Promise<T | undefined>)[]): Promise<T | undefined> {
-  for (const attempt of attempts) {
-    const result = await attempt();
-    if (result !== undefined) return result;
-  }
-  return undefined;
 }
