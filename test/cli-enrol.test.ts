@@ -304,6 +304,11 @@ t.test(
       code: EXIT.usage,
       error: { code: 'bad_words' },
     });
+    writeFileSync(file, 'x'.repeat(5_000));
+    t.match(await script.call(['recover', url, '--json', '--phrase-file', file]), {
+      code: EXIT.usage,
+      error: { code: 'usage', message: 'secrets is larger than any secret' },
+    });
     t.equal(script.tap.calls.length, 0, 'checked before anything was sent');
     writeFileSync(file, `${phrase}\n`);
     t.match(await script.call(['recover', url, '--json', '--phrase-file', file]), {

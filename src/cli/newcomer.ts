@@ -116,7 +116,8 @@ export async function secretFrom(terminal: Terminal, path: string): Promise<stri
 /** Empty where there is no such file. */
 async function readSecretFile(path: string): Promise<Buffer> {
   try {
-    if ((await stat(path)).size > SECRET_FILE_MAX) throw new Error(`${basename(path)} is larger than any secret`);
+    if ((await stat(path)).size > SECRET_FILE_MAX)
+      throw new CommandError(EXIT.usage, `${basename(path)} is larger than any secret`);
     return await readFile(path);
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return Buffer.alloc(0);
