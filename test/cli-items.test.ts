@@ -104,6 +104,8 @@ t.test('CLI-06 CLI-07 CLI-09 CLI-15: what cannot be put or found is said, and no
     [['put', '--type', 'contact', '--set', 'name=A', '--set', 'age=7'], EXIT.usage, 'bad_payload'],
     [['put', '--type', 'password', '--set', `secret=${SECRET}`], EXIT.usage, 'usage'],
     [['put', '--payload', `{"secret": ${SECRET}`, '--type', 'password'], EXIT.usage, 'bad_payload'],
+    [['put', '--payload', `{"secret":"${SECRET}"}`, '--type', 'password'], EXIT.usage, 'usage'],
+    [['put', '--payload', '{}', '--type', 'password', '--set', `secret=${SECRET}`], EXIT.usage, 'usage'],
     [['put', '--payload', '{}'], EXIT.usage, 'usage'],
     [['put', 'x', '--file', big], EXIT.usage, 'usage'],
     [['put', '--file', join(desk.home, 'none')], EXIT.failure, 'enoent'],
@@ -130,6 +132,13 @@ t.test('CLI-06 CLI-07 CLI-09 CLI-15: what cannot be put or found is said, and no
     desk.tap.calls.some(({ method, path }) => method === 'POST' && path.startsWith('/items')),
     'nothing was sent',
   );
+});
+
+t.test('CLI-11: a payload from standard input may hold a secret, which is no argument then', async (t) => {
+  const { desk } = await scene(t);
+  const input = JSON.stringify({ service: 'mail', secret: SECRET });
+  const { id } = await desk.json(['put', '--type', 'password', '--payload', '-'], { input });
+  t.match(await desk.json(['get', String(id)]), { payload: { service: 'mail', secret: SECRET } });
 });
 
 t.test('CLI-09 CLI-21: an item is written over, moved and deleted by the beginning of its id', async (t) => {

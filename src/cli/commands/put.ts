@@ -11,6 +11,7 @@ import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from 
 import {
   textDetected,
   type Detected,
+  isSecretField,
   PAYLOAD_MAX,
   mainField,
   PAYLOAD_INLINE_MAX,
@@ -283,9 +284,13 @@ async function contentOf(context: Context, one: One): Promise<Found> {
   const { words, set, payload: json, file } = one;
   const sources = [words.length > 0, file !== undefined, json !== undefined].filter(Boolean).length;
   if (sources > 1) throw oneSource();
+  if (type === 'password' && (words.length > 0 || set.some((pair) => pair.startsWith('secret='))))
+    throw secretAsArgument();
   if (json !== undefined) {
     if (type === undefined) throw new CommandError(EXIT.usage, '--payload needs --type');
-    return withFields(type, await jsonPayload(context, json), set);
+    const payload = await jsonPayload(context, json);
+    if (json !== '-' && Object.keys(payload).some((field) => isSecretField(type, field))) throw secretAsArgument();
+    return withFields(type, payload, set);
   }
   if (type !== undefined && (type === 'contact' || type === 'location') && sources === 0)
     return withFields(type, {}, set);
@@ -330,16 +335,16 @@ async function detected(context: Context, { words, file, name }: One, type: Cont
   return foundIn(context, { path: '-' }, type);
 }
 
-/** The secret is never an argument: arguments are visible in the process list and in the shell's history. */
-async function passwordOf(context: Context, { words, set, file }: One): Promise<Detected> {
+/** A secret is never an argument: arguments are visible in the process list and in the shell's history. */
+const secretAsArgument = (): CommandError =>
+  new CommandError(
+    EXIT.usage,
+    'a secret is not given as an argument, where others can read it',
+    'Leave it out and it is asked for; or pipe it in.',
+  );
+
+async function passwordOf(context: Context, { set, file }: One): Promise<Detected> {
   const { terminal } = context;
-  if (words.length > 0 || set.some((pair) => pair.startsWith('secret='))) {
-    throw new CommandError(
-      EXIT.usage,
-      'a secret is not given as an argument, where others can read it',
-      'Leave it out and it is asked for; or pipe it in.',
-    );
-  }
   const typed =
     file === undefined && terminal.interactive
       ? await terminal.ask('Secret: ', { hidden: true })
