@@ -20,7 +20,11 @@ import { EXIT } from '../terminal/terminal.js';
 const CERTIFY = 'Look at `service-device devices`; then `certify ID FINGERPRINT` or `revoke ID`.';
 const GONE = 'Forget this profile (`service-device forget`); to come back, pair it again (`service-device join`).';
 
-const ASKED = 'At a terminal it is asked for; scripts give it by --password-file.';
+const PASSWORD_REQUIRED = {
+  exitCode: EXIT.refused,
+  message: 'an account password is set, and none was given',
+  hint: 'At a terminal it is asked for; scripts give it by --password-file.',
+} as const;
 
 /** Refusals with a message or a hint of their own. `message` absent: the server's. */
 const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonly message?: string }>> = {
@@ -44,7 +48,7 @@ const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonl
   bin_not_found: { exitCode: EXIT.notFound, message: 'there is no such bin', hint: 'See `service-device bins`.' },
   item_not_found: { exitCode: EXIT.notFound, message: 'there is no such item', hint: 'See `service-device list`.' },
   rate_limited: { exitCode: EXIT.unavailable, message: 'the server asks for a slower pace' },
-  password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given', hint: ASKED },
+  password_required: PASSWORD_REQUIRED,
   password_invalid: { exitCode: EXIT.refused, message: 'the account password is wrong' },
   storage_cap_exceeded: {
     exitCode: EXIT.refused,
@@ -80,7 +84,7 @@ const PAIRING: Readonly<Record<PairingFailure, Omit<Failure, 'code'>>> = {
     message: 'the device that answered does not prove that it knows the words',
     hint: 'Nothing was given to it. Start again; if it happens again, somebody may be in between.',
   },
-  password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given', hint: ASKED },
+  password_required: PASSWORD_REQUIRED,
 };
 
 /** The others end with `EXIT.failure`. */

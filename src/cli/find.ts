@@ -21,6 +21,13 @@ export interface Listed {
   readonly ids: readonly string[];
 }
 
+/** What an item is found in, as it was typed: all items, and the list that numbers refer to. */
+export interface ItemsAndList {
+  readonly items: readonly ItemView[];
+  /** Undefined: there is none, and numbers mean nothing. */
+  readonly listed: Listed | undefined;
+}
+
 const quoted = (text: string): string => `"${sanitizeText(text).slice(0, 80)}"`;
 
 function only<T>(found: readonly T[], what: string, typed: string, say: (one: T) => string): T {
@@ -65,7 +72,7 @@ export function findItem(items: readonly ItemView[], typed: string, listed?: Lis
 /** The id of an item to delete: also one that does not verify and is not listed. */
 export async function findAnyId(
   { device }: Pick<OpenDevice, 'device'>,
-  { items, listed }: { readonly items: readonly ItemView[]; readonly listed: Listed | undefined },
+  { items, listed }: ItemsAndList,
   typed: string,
 ): Promise<string> {
   const wanted = typed.trim().toUpperCase();
@@ -78,7 +85,7 @@ export async function findAnyId(
 
 /** The item that `typed` means, or the newest. Throws `CommandError` as `findItem`, and `usage` for both. */
 export function chosenItem(
-  { items, listed }: { readonly items: readonly ItemView[]; readonly listed: Listed | undefined },
+  { items, listed }: ItemsAndList,
   typed: string | undefined,
   last: boolean | undefined,
 ): ItemView {

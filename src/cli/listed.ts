@@ -2,11 +2,10 @@
 import { join } from 'node:path';
 import { removePrivate, writePrivate } from '../files/private.js';
 import { isUlid } from '../protocol/ids.js';
-import type { ItemView } from '../sdk/events.js';
 import { array, count, nonEmpty, object } from '../sdk/reader.js';
 import type { Context, OpenDevice } from './context.js';
 import { failureOf } from './failure.js';
-import { type Listed, NUMBERS_MAX } from './find.js';
+import { type ItemsAndList, type Listed, NUMBERS_MAX } from './find.js';
 import { readPrivate } from './secrets.js';
 
 const LISTED_FILE = 'listed.json';
@@ -45,10 +44,10 @@ async function readListed(folder: string): Promise<Listed | undefined> {
   }
 }
 
-/** All items, and the list that numbers refer to. */
-export async function typable(
+/** All items, and the last list. */
+export async function itemsAndList(
   { profile }: Pick<Context, 'profile'>,
   { device }: Pick<OpenDevice, 'device'>,
-): Promise<{ readonly items: readonly ItemView[]; readonly listed: Listed | undefined }> {
+): Promise<ItemsAndList> {
   return { items: await device.list(), listed: await readListed(profile.folder) };
 }

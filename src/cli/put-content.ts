@@ -4,7 +4,6 @@ import { open, type FileHandle } from 'node:fs/promises';
 import { basename, resolve } from 'node:path';
 import type { BlobSource, SourceIdentity } from '../sdk/blobs/source.js';
 import { textDetected, type Detected, PAYLOAD_MAX, holdsFile, PAYLOAD_INLINE_MAX } from '../sdk/payloads/shapes.js';
-import type { JsonObject } from '../crypto/payload.js';
 import { isVisible } from '../protocol/ids.js';
 import type { ContentType } from '../protocol/item.js';
 import { type Context, PROGRAM_NAME } from './context.js';
@@ -107,12 +106,6 @@ export const nothing = (what: string): CommandError =>
     `${what} is empty or blank: nothing was written`,
     `For example: ${PROGRAM_NAME} put "milk, bread"`,
   );
-
-/** A file's fields with those of the user; the size is always the real one. */
-export const described = (found: Found, fields: JsonObject): JsonObject =>
-  found.type === 'file' && found.content !== undefined
-    ? { ...found.payload, ...fields, size: found.content.size }
-    : { ...found.payload, ...fields };
 
 /** A stream of bytes with resources to release. */
 interface HeldSource extends BlobSource {

@@ -10,7 +10,7 @@ import { textOf } from '../detect.js';
 import { failureOf } from '../failure.js';
 import { chosenItem } from '../find.js';
 import { contentText, whole } from '../item-content.js';
-import { typable } from '../listed.js';
+import { itemsAndList } from '../listed.js';
 import { notText, shaped } from '../payloads.js';
 import { nothing } from '../put-content.js';
 import { putFound } from './put.js';
@@ -41,7 +41,7 @@ export function registerClipboard(program: DeviceCommand): void {
 async function copy(context: Context, id: string | undefined, { last }: { readonly last?: boolean }): Promise<void> {
   const { terminal, platform } = context;
   await context.withDevice(async (open) => {
-    const item = await whole(open, chosenItem(await typable(context, open), id, last));
+    const item = await whole(open, chosenItem(await itemsAndList(context, open), id, last));
     if (item.blob?.holds === 'file') {
       const hint = 'Save it: `get` with --output <path>.';
       throw new CommandError(EXIT.usage, `this ${item.type} is a file, which is not copied`, hint, { code: 'no_text' });

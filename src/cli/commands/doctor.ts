@@ -37,7 +37,7 @@ export function registerDoctor(program: DeviceCommand): void {
 type Probe = (doctor: DoctorContext) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
 
 /** The path to the server. Each step depends on the one before: a problem of the named check ends it. */
-const WAY: readonly (readonly [check: CheckName, probe: Probe])[] = [
+const PATH_TO_SERVER: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['dns', checkName],
   ['connection', checkConnection],
   ['tls', checkTls],
@@ -46,14 +46,14 @@ const WAY: readonly (readonly [check: CheckName, probe: Probe])[] = [
 ];
 
 /** Independent checks of a server that accepts this device. */
-const QUESTIONS: readonly (readonly [check: CheckName, probe: Probe])[] = [
+const INDEPENDENT_CHECKS: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['devices', checkDevices],
   ['upgrade', checkSocket],
   ['web', checkWebApp],
 ];
 
 /** Checks without a finding are not reported as skipped. */
-const SILENT: ReadonlySet<CheckName> = new Set(['tls', 'secrets', 'disk', 'clock']);
+const OPTIONAL_CHECKS: ReadonlySet<CheckName> = new Set(['tls', 'secrets', 'disk', 'clock']);
 
 /** Runs all checks and prints each at once. `EXIT.ok` only without a problem. */
 export async function runDoctor(context: Context, { idle }: { readonly idle: number }): Promise<ExitCode> {
@@ -74,7 +74,7 @@ export async function runDoctor(context: Context, { idle }: { readonly idle: num
     add(about('fingerprint').ok(same));
     await examine({ context, platform, identity, idleMs: idle * 1_000 }, checks, add);
   }
-  const notChecked = CHECKS.filter((name) => !SILENT.has(name) && checks.every(({ check }) => check !== name));
+  const notChecked = CHECKS.filter((name) => !OPTIONAL_CHECKS.has(name) && checks.every(({ check }) => check !== name));
   const problems = checks.filter(isProblem).length;
   const count = problems === 1 ? '1 problem was' : `${problems} problems were`;
   show(terminal, { ok: problems === 0, checks, notChecked }, () => [
@@ -94,12 +94,12 @@ async function examine(
   const failed = (name: CheckName): boolean => checks.some((finding) => finding.check === name && isProblem(finding));
   // Plain http is a problem, but does not stop the other checks.
   add(checkAddress(doctor));
-  for (const [check, probe] of WAY) {
+  for (const [check, probe] of PATH_TO_SERVER) {
     add(await probe(doctor));
     if (failed(check)) break;
   }
   const { session } = doctor;
-  for (const [check, probe] of session === undefined ? [] : QUESTIONS) {
+  for (const [check, probe] of session === undefined ? [] : INDEPENDENT_CHECKS) {
     try {
       add(await probe(doctor));
     } catch (error) {

@@ -4,7 +4,7 @@ import { fieldsOf, fieldText, isSecretField } from '../../sdk/payloads/shapes.js
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { chosenItem } from '../find.js';
 import { contentText, notHere, saveItem, type Saving, textIn, whole } from '../item-content.js';
-import { typable } from '../listed.js';
+import { itemsAndList } from '../listed.js';
 import { facts, sanitizeText, sanitizeLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { sizeText } from '../transfer.js';
@@ -47,7 +47,7 @@ async function get(context: Context, id: string | undefined, options: Options): 
   const sync = options.local === true ? 'local' : 'catch up';
   await context.withDevice(
     async (open) => {
-      const item = await whole(open, chosenItem(await typable(context, open), id, options.last), options.local);
+      const item = await whole(open, chosenItem(await itemsAndList(context, open), id, options.last), options.local);
       if (options.local === true && givesFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
       if (options.output !== undefined)
         return saved(context, open, { item, output: options.output, force: options.force === true });

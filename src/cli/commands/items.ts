@@ -6,7 +6,7 @@ import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
 import { findAnyId, findBin, findItem, folding, type Listed, numbered, ShortIds } from '../find.js';
 import { binsOf } from '../known.js';
-import { rememberListed, typable } from '../listed.js';
+import { itemsAndList, rememberListed } from '../listed.js';
 import { counted, sanitizeText, show } from '../../terminal/output.js';
 import { contentType } from '../payloads.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
@@ -137,7 +137,7 @@ export function registerChanges(program: DeviceCommand): void {
 async function move(context: Context, typed: string, bin: string): Promise<void> {
   const { terminal } = context;
   await context.withDevice(async (open) => {
-    const { items, listed } = await typable(context, open);
+    const { items, listed } = await itemsAndList(context, open);
     const item = findItem(items, typed, listed);
     const bins = await binsOf(context, open);
     const { id: binId } = findBin(bins, bin);
@@ -170,7 +170,7 @@ async function rm(
   const later = options.later === true;
   await context.withDevice(
     async (open) => {
-      const { items, listed } = await typable(context, open);
+      const { items, listed } = await itemsAndList(context, open);
       const ids = new Set<string>();
       for (const text of typed) ids.add(await findAnyId(open, { items, listed }, text));
       const named = namedShort(items);
@@ -220,7 +220,7 @@ async function restore(
   if (typed.length > 0 && last === true) throw new CommandError(EXIT.usage, 'give items, or --last, not both');
   await context.withDevice(
     async (open) => {
-      const { items, listed } = await typable(context, open);
+      const { items, listed } = await itemsAndList(context, open);
       const waiting = await open.device.deleted();
       const chosen = typed.length === 0 ? waiting.slice(0, 1) : typed.map((text) => waitingOf(waiting, text, listed));
       if (chosen.length === 0) throw new CommandError(EXIT.notFound, 'no deletion waits to be sent', FINAL);

@@ -23,10 +23,10 @@ import type { Failure } from '../../terminal/failure.js';
 import { findBin, findItem } from '../find.js';
 import { filesIn, type Source } from '../folder.js';
 import { binsOf, readKnown } from '../known.js';
-import { typable } from '../listed.js';
+import { itemsAndList } from '../listed.js';
 import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { assigned, contentType, notText, shaped } from '../payloads.js';
-import { described, foundIn, type Found } from '../put-content.js';
+import { foundIn, type Found } from '../put-content.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 import { meter, percentOf, sizeText } from '../transfer.js';
 import { noteQueued, written, type Written } from '../writes.js';
@@ -43,12 +43,15 @@ interface Options {
 }
 
 /** The options of one item. */
-interface One extends Omit<Options, 'file' | 'folder'> {
+interface ItemOptions extends Omit<Options, 'file' | 'folder'> {
   readonly words: readonly string[];
   readonly file?: string;
   /** What the item of a file is called, by default as the file. */
   readonly name?: string;
 }
+
+/** Where an item goes. */
+type Target = Pick<ItemOptions, 'id' | 'bin' | 'overwrite'>;
 
 const gathered = (value: string, before: readonly string[]): readonly string[] => [...before, value];
 
@@ -89,16 +92,12 @@ async function put(context: Context, words: readonly string[], options: Options)
   const { file: files = [], folder: folders, ...rest } = options;
   if (files.length > 1 || folders !== undefined)
     return putAll(context, { files, folders: folders ?? [] }, { ...rest, words });
-  const one: One = { ...rest, words, file: files[0] };
+  const one: ItemOptions = { ...rest, words, file: files[0] };
   await withContent(context, one, (found) => putFound(context, found, one));
 }
 
-/** Writes one item, and reports it. `later`: what needs nothing from the server is queued before that is contacted (CLI-38). */
-export async function putFound(
-  context: Context,
-  found: Found,
-  one: Pick<One, 'id' | 'bin' | 'overwrite'>,
-): Promise<void> {
+/** Writes one item, and reports it. What needs nothing from the server is queued before the server is contacted (CLI-38). */
+export async function putFound(context: Context, found: Found, one: Target): Promise<void> {
   await context.withDevice(
     async (open) => {
       const item = await sent(context, { found, open, one });
@@ -110,7 +109,7 @@ export async function putFound(
 }
 
 /** Runs `work` with the content, and closes it. */
-async function withContent<T>(context: Context, one: One, work: (found: Found) => Promise<T>): Promise<T> {
+async function withContent<T>(context: Context, one: ItemOptions, work: (found: Found) => Promise<T>): Promise<T> {
   const found = await contentOf(context, one);
   try {
     return await work(found);
@@ -120,18 +119,18 @@ async function withContent<T>(context: Context, one: One, work: (found: Found) =
 }
 
 /** The options of several items: those of one apply to each. Throws `CommandError` `usage` for those that cannot. */
-function expectSeveral({ words, payload, id, type }: One): void {
+function expectSeveral({ words, payload, id, type }: ItemOptions): void {
   if (words.length > 0 || payload !== undefined) throw oneSource();
   if (id !== undefined) throw new CommandError(EXIT.usage, '--id takes one file: each is an item of its own');
   if (type !== undefined && contentType(type) === 'password')
     throw new CommandError(EXIT.usage, 'a password takes one file');
 }
 
-/** Several files, an item each. One that fails does not stop the others. */
+/** Several files, an item each. ItemOptions that fails does not stop the others. */
 async function putAll(
   context: Context,
   { files, folders }: { readonly files: readonly string[]; readonly folders: readonly string[] },
-  rest: One,
+  rest: ItemOptions,
 ): Promise<void> {
   const { terminal } = context;
   expectSeveral(rest);
@@ -189,7 +188,7 @@ async function sent(
   what: {
     readonly found: Found;
     readonly open: OpenDevice;
-    readonly one: Pick<One, 'id' | 'bin' | 'overwrite'>;
+    readonly one: Target;
   },
 ): Promise<Put> {
   const { terminal, platform } = context;
@@ -256,14 +255,14 @@ async function noteLeft(
 async function targetOf(
   context: Context,
   open: OpenDevice,
-  { id, bin, found }: Pick<One, 'id' | 'bin'> & { readonly found: Found },
+  { id, bin, found }: Pick<ItemOptions, 'id' | 'bin'> & { readonly found: Found },
 ): Promise<Pick<PutRequest, 'id' | 'binId'>> {
   const binId = bin === undefined || bin === DEFAULT_BIN ? bin : await binIdOf(context, open, bin);
   if (id === undefined) {
     const begun = await begunOf(open, found, undefined);
     return { id: begun?.id, binId: binId ?? DEFAULT_BIN };
   }
-  const { items, listed } = await typable(context, open);
+  const { items, listed } = await itemsAndList(context, open);
   // An unknown complete id is a new item: scripts choose ids so that a repeated call does not create a second item.
   const known = isUlid(id) ? items.find((item) => item.id === id) : findItem(items, id, listed);
   return { id: known?.id ?? id, binId: binId ?? known?.binId ?? DEFAULT_BIN };
@@ -279,7 +278,7 @@ async function binIdOf(context: Context, open: OpenDevice, typed: string): Promi
 
 const oneSource = (): CommandError => new CommandError(EXIT.usage, 'give one of: text, --file or --folder, --payload');
 
-async function contentOf(context: Context, one: One): Promise<Found> {
+async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
   const type = one.type === undefined ? undefined : contentType(one.type);
   const { words, set, payload: json, file } = one;
   const sources = [words.length > 0, file !== undefined, json !== undefined].filter(Boolean).length;
@@ -292,19 +291,20 @@ async function contentOf(context: Context, one: One): Promise<Found> {
     if (json !== '-' && Object.keys(payload).some((field) => isSecretField(type, field))) throw secretAsArgument();
     return withFields(type, payload, set);
   }
-  if (type !== undefined && (type === 'contact' || type === 'location') && sources === 0)
-    return withFields(type, {}, set);
+  if ((type === 'contact' || type === 'location') && sources === 0) return withFields(type, {}, set);
   if (type === 'password') return passwordOf(context, one);
   const found = await detected(context, one, type);
   if (found.content !== undefined) return fileWithFields(found, set);
   if (type === undefined || type === found.type) return withFields(found.type, found.payload, set);
-  return withFields(type, under(type, found, one), set);
+  return withFields(type, asType(type, found, one), set);
 }
 
 async function fileWithFields(found: Found, set: readonly string[]): Promise<Found> {
   try {
-    const payload = shaped(found.type, described(found, assigned(found.type, set)), { file: true });
-    return { ...found, payload };
+    const { type, payload, content } = found;
+    // The size is always the real one.
+    const size = type === 'file' ? { size: content?.size } : {};
+    return { ...found, payload: shaped(type, { ...payload, ...assigned(type, set), ...size }, { file: true }) };
   } catch (error) {
     await found.content?.close();
     throw error;
@@ -317,7 +317,7 @@ const withFields = (type: ContentType, payload: JsonObject, set: readonly string
 });
 
 /** Content of a detected type as another type: its text becomes the main field. */
-function under(type: ContentType, found: Detected, { file, name }: One): JsonObject {
+function asType(type: ContentType, found: Detected, { file, name }: ItemOptions): JsonObject {
   const main = mainField(type);
   if (main === undefined) throw new CommandError(EXIT.usage, `a ${type} is given by --set or --payload`);
   const own = mainField(found.type) ?? '';
@@ -326,7 +326,11 @@ function under(type: ContentType, found: Detected, { file, name }: One): JsonObj
   return { [main]: text, label: name ?? basename(file), lang: languageOf(file) ?? '' };
 }
 
-async function detected(context: Context, { words, file, name }: One, type: ContentType | undefined): Promise<Found> {
+async function detected(
+  context: Context,
+  { words, file, name }: ItemOptions,
+  type: ContentType | undefined,
+): Promise<Found> {
   if (words.length > 0) return textDetected(words.join(' '));
   if (file !== undefined) return foundIn(context, { path: file, name }, type);
   if (context.terminal.interactive) {
@@ -343,7 +347,7 @@ const secretAsArgument = (): CommandError =>
     'Leave it out and it is asked for; or pipe it in.',
   );
 
-async function passwordOf(context: Context, { set, file }: One): Promise<Detected> {
+async function passwordOf(context: Context, { set, file }: ItemOptions): Promise<Detected> {
   const { terminal } = context;
   const typed =
     file === undefined && terminal.interactive

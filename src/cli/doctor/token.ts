@@ -10,7 +10,7 @@ import { CryptoRefusal } from '../../crypto/refusal.js';
 import { equalBytes } from '../../protocol/bytes.js';
 import { PROGRAM_NAME } from '../context.js';
 import { failureOf } from '../failure.js';
-import { about, AGAIN, readFigures, span, type Finding, type DoctorContext } from './finding.js';
+import { about, REJOIN, readFigures, span, type Finding, type DoctorContext } from './finding.js';
 
 const ME = { method: 'GET', path: '/me', repeatable: true } as const;
 const { ok, warning, problem } = about('token');
@@ -70,7 +70,7 @@ function refusal(error: unknown): Finding {
   if (isRevoked(error))
     return problem(
       'This device was revoked: another device, or this one, has signed it out.',
-      `If that was not you, look at the device list of another device. To come back: ${AGAIN}`,
+      `If that was not you, look at the device list of another device. To come back: ${REJOIN}`,
     );
   if (error instanceof CryptoRefusal)
     return problem(
@@ -84,7 +84,7 @@ function refusal(error: unknown): Finding {
     );
   const { code, status } = error;
   if (code === 'device_not_found' || status === 401) {
-    const mend = `Its devices were wiped, or another server answers there. ${AGAIN}`;
+    const mend = `Its devices were wiped, or another server answers there. ${REJOIN}`;
     return problem('The server does not know this device (any more).', mend);
   }
   if (code === 'payment_required') {
@@ -93,7 +93,7 @@ function refusal(error: unknown): Finding {
   }
   if (isPassing(error))
     return problem(`The server is in trouble (${code}).`, 'Wait a little and try again; its log says why.');
-  return problem(`The server refuses this device (${code}).`, AGAIN);
+  return problem(`The server refuses this device (${code}).`, REJOIN);
 }
 
 /** Every device in the server's list must have a certificate of this vault. */
@@ -120,6 +120,7 @@ export async function checkDevices({ platform, identity, session }: DoctorContex
       findings.push(problem(what, mend));
     }
   }
-  if (!active.some(({ id }) => id === deviceId)) findings.push(problem('The server does not list this device.', AGAIN));
+  if (!active.some(({ id }) => id === deviceId))
+    findings.push(problem('The server does not list this device.', REJOIN));
   return findings.length > 0 ? findings : [ok(`${active.length} devices, each vouched for by this vault's key.`)];
 }
