@@ -62,11 +62,8 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   const words = await wordsFrom(context, options.code ?? offer?.words);
   // The words work once: a folder that cannot be written must be noticed before they are used.
   await withLock(paths, () => Promise.resolve());
-  const request: Omit<JoinRequest, 'onDigits'> = {
-    ...{ platform, serverUrl, name, glyph: 'laptop', words, signal: context.interrupted },
-    password: passwordFrom(context, options.passwordFile),
-  };
-  const identity = await joined(context, request);
+  const request = { platform, serverUrl, name, glyph: 'laptop', words, signal: context.interrupted } as const;
+  const identity = await joined(context, request, passwordFrom(context, options.passwordFile));
   await kept(context, { identity, passwords }, options.force ? savePairing : createPairing);
   if (before !== undefined) await replaced(context, before);
   terminal.print(`Paired. This machine is ${JSON.stringify(name)}, a device of ${serverUrl}.`);
@@ -145,10 +142,14 @@ async function firstLine(input: AsyncIterable<Uint8Array>, file?: string): Promi
 }
 
 /** Joins. Prompts again for a mistyped password, which does not use up the code. */
-async function joined(context: CommandContext, request: Omit<JoinRequest, 'onDigits'>): Promise<Identity> {
+async function joined(
+  context: CommandContext,
+  request: Omit<JoinRequest, 'onDigits' | 'password'>,
+  ask: AskPassword,
+): Promise<Identity> {
   const waiting = new Waiting(context);
   const onDigits = (digits: string): void => waiting.shown(digits);
-  const password = waiting.around(request.password);
+  const password = waiting.around(ask);
   const mistyped = 'That is not the account password. Once more; the digits will be others.';
   try {
     return await forgiving(context, () => join({ ...request, onDigits, password }), mistyped);
@@ -181,10 +182,10 @@ class Waiting {
   }
 
   /** Wraps the password prompt: no progress is written meanwhile. */
-  around(ask: AskPassword | undefined): AskPassword {
+  around(ask: AskPassword): AskPassword {
     return async () => {
       this.end();
-      const typed = (await ask?.()) ?? null;
+      const typed = await ask();
       this.tick();
       return typed;
     };

@@ -1,7 +1,7 @@
 /** `service-mcp serve`: the tools over standard input and output, until either side closes them. */
 import { once } from 'node:events';
 import { Socket } from 'node:net';
-import { Readable, Writable } from 'node:stream';
+import { type Readable, Writable } from 'node:stream';
 import { setFlagsFromString } from 'node:v8';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { serverAddress } from '../sdk/address.js';
@@ -22,8 +22,8 @@ import { toolsOf } from './tools.js';
 import { Vault } from './vault.js';
 
 interface ServeOptions extends Context {
-  readonly input: NodeJS.ReadableStream;
-  readonly output: NodeJS.WritableStream;
+  readonly input: Readable;
+  readonly output: Writable;
 }
 
 /** A longer message ends the connection. */
@@ -124,8 +124,7 @@ const described = ({ bins, readOnly, redact }: Policy, passwords: boolean): stri
   ].join(', ');
 
 async function converse(options: ServeOptions, server: ToolServer, ending: AbortController): Promise<void> {
-  const { output, platform, interrupted } = options;
-  const input = options.input instanceof Readable ? options.input : new Readable().wrap(options.input);
+  const { input, output, platform, interrupted } = options;
   const { mcp } = server;
   const ended = AbortSignal.any([ending.signal, interrupted]);
   const stop = (): void => ending.abort();
@@ -154,14 +153,14 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
   }
 }
 
-type Write = NodeJS.WritableStream['write'];
+type Write = Writable['write'];
 
 /**
  * Reserves `output` for the protocol: one stray line there breaks it. Only the returned stream writes to it; what a
  * library or the console writes to `output` goes to `strays`. `onBroken`: the reader is gone (EPIPE). `release`
  * restores `output`.
  */
-function guarded(output: NodeJS.WritableStream, strays: NodeJS.WritableStream, onBroken: () => void) {
+function guarded(output: Writable, strays: Writable, onBroken: () => void) {
   const original = output.write.bind(output) as (chunk: Buffer, done: (error?: Error | null) => void) => boolean;
   const protocol = new Writable({
     write: (chunk: Buffer, _encoding, done) => void original(chunk, done),
