@@ -1,5 +1,5 @@
 /** Items and bins at the command line, on two machines of one person, against a real server. */
-import { writeFileSync } from 'node:fs';
+import { chmodSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
@@ -139,6 +139,18 @@ t.test('CLI-11: a payload from standard input may hold a secret, which is no arg
   const input = JSON.stringify({ service: 'mail', secret: SECRET });
   const { id } = await desk.json(['put', '--type', 'password', '--payload', '-'], { input });
   t.match(await desk.json(['get', String(id)]), { payload: { service: 'mail', secret: SECRET } });
+});
+
+t.test('SECRET-04: a command closes a profile whose folder is open to others, and says so once', async (t) => {
+  const { desk } = await scene(t);
+  const folder = join(desk.home, 'service/device/default');
+  chmodSync(folder, 0o755);
+  t.match(
+    (await desk.call(['list'])).notes,
+    /^Warning: .*default was open to other users \(mode 755\)\. It is closed now/m,
+  );
+  t.equal(statSync(folder).mode & 0o777, 0o700);
+  t.notMatch((await desk.call(['list'])).notes, /open to other users/);
 });
 
 t.test('CLI-09 CLI-21: an item is written over, moved and deleted by the beginning of its id', async (t) => {

@@ -76,7 +76,7 @@ export async function withLock<T>(
   { terminal, platform, profile }: Pick<Context, 'terminal' | 'platform' | 'profile'>,
   work: () => Promise<T>,
 ): Promise<T> {
-  await privateFolder(profile.folder, () => undefined);
+  await privateFolder(profile.folder, (text) => terminal.note(`Warning: ${text}`));
   const lock = await waitForLock(join(profile.folder, LOCK_FILE), {
     clock: platform.clock,
     signal: terminal.interrupted,

@@ -55,7 +55,7 @@ export type Keeper = Pick<Context, 'paths' | 'note'> & { readonly platform: { re
 
 /**
  * The pairing of this machine. Throws `McpError` `not_paired`, `other_machine`, `config_damaged`, `config_newer` or
- * `config_unsafe`. A file or folder that others could read is closed to them, with a warning by `note`.
+ * `config_unsafe`. A file that others could read is closed to them, with a warning by `note`.
  */
 export async function loadPairing(keeper: Keeper): Promise<Pairing> {
   const file = await readConfig(keeper.paths, keeper.note);
