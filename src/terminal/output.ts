@@ -18,6 +18,9 @@ export function widthOf(text: string): number {
   return width;
 }
 
+/** The spaces that widen a text to `columns`. */
+export const padding = (text: string, columns: number): string => ' '.repeat(Math.max(0, columns - widthOf(text)));
+
 /** The text, truncated to `columns`; truncation is marked with an ellipsis. */
 export function fitted(text: string, columns: number): string {
   if (widthOf(text) <= columns) return text;
@@ -99,7 +102,7 @@ export function table(terminal: Terminal, columns: readonly Column[], rows: read
       .map((at) => {
         const cell = row[at] ?? '';
         if (at === last) return paint(fitted(cell, most), at);
-        return paint(cell, at) + ' '.repeat(Math.max(0, (widths[at] ?? 0) - widthOf(cell)));
+        return paint(cell, at) + padding(cell, widths[at] ?? 0);
       })
       .join(GAP)
       .trimEnd();
@@ -114,7 +117,7 @@ export function table(terminal: Terminal, columns: readonly Column[], rows: read
 export function facts(terminal: Terminal, rows: readonly (readonly [name: string, value: string])[]): string[] {
   const width = Math.max(0, ...rows.map(([name]) => widthOf(name)));
   const { dim } = paletteOf(terminal);
-  return rows.map(([name, value]) => `${dim(name)}${' '.repeat(width - widthOf(name))}${GAP}${value}`);
+  return rows.map(([name, value]) => `${dim(name)}${padding(name, width)}${GAP}${value}`);
 }
 
 const MINUTE = 60_000;

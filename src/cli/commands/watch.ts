@@ -9,7 +9,7 @@ import type { Context, DeviceCommand } from '../context.js';
 import { ShortIds } from '../find.js';
 import { expectFolder, ItemTakers } from '../item-takers.js';
 import { withCopy } from '../open-device.js';
-import { fitted, onScreen, paletteOf, sanitizeText, widthOf } from '../../terminal/output.js';
+import { fitted, onScreen, padding, paletteOf, sanitizeText, widthOf } from '../../terminal/output.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';
@@ -30,7 +30,7 @@ const TITLE_MIN = 12;
 /** Screens narrower than this have no column for the bin. */
 const NARROW = 60;
 
-const padded = (text: string, width: number): string => text + ' '.repeat(Math.max(0, width - widthOf(text)));
+const padded = (text: string, width: number): string => text + padding(text, width);
 
 /** `watch`. */
 export function registerWatch(program: DeviceCommand): void {
