@@ -314,6 +314,12 @@ t.test(
     t.match(await script.call(['recover', url, '--json', '--phrase-file', file]), {
       error: { code: 'password_required' },
     });
+    const wrong = join(script.home, 'wrong');
+    writeFileSync(wrong, 'battery staple\n');
+    const attended = ['recover', url, '--json', '--phrase-file', file, '--password-file', wrong];
+    t.match(await script.call(attended, { answers: [] }), { error: { code: 'password_invalid' } });
+    const tries = script.tap.calls.filter(({ path }) => path === '/password/verify');
+    t.equal(tries.length, 1, 'a password from a file is not tried again');
     const both = ['recover', url, '--json', '--phrase-file', file, '--password-file', '-'];
     t.equal((await script.call(both, { input: 'correct horse\n' })).code, EXIT.ok);
   },

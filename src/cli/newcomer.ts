@@ -7,7 +7,7 @@ import { backoffMs, RECONNECT } from '../sdk/platform.js';
 import type { AskPassword, NewDevice } from '../sdk/enrol.js';
 import { isUndecided } from '../sdk/errors.js';
 import type { Identity } from '../sdk/identity.js';
-import { ownName, serverFrom } from '../device/newcomer.js';
+import { forgiving, ownName, serverFrom } from '../device/newcomer.js';
 import { isDisplayName } from '../protocol/ids.js';
 import type { Glyph } from '../protocol/requests.js';
 import { errorCode } from '../protocol/error-code.js';
@@ -104,6 +104,13 @@ export const passwordFrom =
     if (!terminal.interactive) return null;
     return terminal.ask('Account password: ', { hidden: true });
   };
+
+/** Lets the user retry a wrong account password. One from a file would be the same again, and the server counts each try. */
+export const forgivingTyped = <T>(
+  context: Context,
+  { passwordFile }: Pick<NewcomerOptions, 'passwordFile'>,
+  attempt: () => Promise<T>,
+): Promise<T> => (passwordFile === undefined ? forgiving(context, attempt) : attempt());
 
 /** The first line of a file, or of standard input (`-`). */
 export async function secretFrom(terminal: Terminal, path: string): Promise<string> {

@@ -63,7 +63,7 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   // The words work once: a folder that cannot be written must be noticed before they are used.
   await withLock(paths, () => Promise.resolve());
   const request = { platform, serverUrl, name, glyph: 'laptop', words, signal: context.interrupted } as const;
-  const identity = await joined(context, request, passwordFrom(context, options.passwordFile));
+  const identity = await joined(context, request, options);
   await kept(context, { identity, passwords }, options.force ? savePairing : createPairing);
   if (before !== undefined) await replaced(context, before);
   terminal.print(`Paired. This machine is ${JSON.stringify(name)}, a device of ${serverUrl}.`);
@@ -145,14 +145,16 @@ async function firstLine(input: AsyncIterable<Uint8Array>, file?: string): Promi
 async function joined(
   context: CommandContext,
   request: Omit<JoinRequest, 'onDigits' | 'password'>,
-  ask: AskPassword,
+  { passwordFile }: Pick<PairOptions, 'passwordFile'>,
 ): Promise<Identity> {
   const waiting = new Waiting(context);
   const onDigits = (digits: string): void => waiting.shown(digits);
-  const password = waiting.around(ask);
+  const password = waiting.around(passwordFrom(context, passwordFile));
+  const attempt = (): Promise<Identity> => join({ ...request, onDigits, password });
   const mistyped = 'That is not the account password. Once more; the digits will be others.';
   try {
-    return await forgiving(context, () => join({ ...request, onDigits, password }), mistyped);
+    // A password from a file would be the same again, and the server counts each try.
+    return await (passwordFile === undefined ? forgiving(context, attempt, mistyped) : attempt());
   } catch (error) {
     const failure = failureOf(error);
     if (failure.code !== 'interrupted') throw error;

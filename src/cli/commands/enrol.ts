@@ -7,9 +7,10 @@ import { join as joinBy } from '../../sdk/pairing.js';
 import { decodeWords, normalizeWords } from '../../crypto/words.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
-import { askedWords, forgiving } from '../../device/newcomer.js';
+import { askedWords } from '../../device/newcomer.js';
 import {
   expectNobody,
+  forgivingTyped,
   newcomer,
   newcomerOptions,
   passwordFrom,
@@ -158,7 +159,7 @@ export async function joinCommand(
       onDigits: (digits: string) => showDigits(terminal, digits),
     };
     try {
-      const identity = await forgiving(context, () => joinBy(request));
+      const identity = await forgivingTyped(context, options, () => joinBy(request));
       await kept(context, identity, { event: 'joined', next: `See what is there: ${PROGRAM_NAME} list` });
     } finally {
       terminal.progress('');
@@ -213,7 +214,8 @@ async function recover(context: Context, url: string | undefined, options: Recov
     const recovery = await prepareRecovery({ ...device, phrase, password });
     try {
       const stands = 'It may have gone through: look at the device list later, and revoke what nobody holds.';
-      const identity = await registered(context, () => forgiving(context, () => recovery.register()), stands);
+      const register = () => forgivingTyped(context, options, () => recovery.register());
+      const identity = await registered(context, register, stands);
       const next = `Look who else is a device, and revoke what is lost: ${PROGRAM_NAME} devices`;
       await kept(context, identity, { event: 'recovered', next });
     } finally {
