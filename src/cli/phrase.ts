@@ -1,7 +1,7 @@
 /** Asking for the twelve words: without echo, validated, and never stored. */
 import { masterKeyOfSeed, phraseSeed } from '../crypto/master-key.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Sodium } from '../crypto/sodium.js';
+import { erasing, type Sodium } from '../crypto/sodium.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 
 interface PhraseRequest {
@@ -54,8 +54,6 @@ async function seedOf(sodium: Sodium, typed: string, { check }: PhraseRequest): 
 
 /** Throws `CommandError` unless the seed gives this master key. */
 export async function expectOwnSeed(sodium: Sodium, seed: Uint8Array, masterKey: Uint8Array): Promise<void> {
-  const derived = await masterKeyOfSeed(sodium, seed);
-  const own = sodium.equal(derived, masterKey);
-  sodium.memzero(derived);
+  const own = erasing(sodium, await masterKeyOfSeed(sodium, seed), (derived) => sodium.equal(derived, masterKey));
   if (!own) throw new CommandError(EXIT.failure, 'These are not the twelve words of this vault.');
 }

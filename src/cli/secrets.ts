@@ -12,7 +12,7 @@
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Sodium } from '../crypto/sodium.js';
+import { erasing, type Sodium } from '../crypto/sodium.js';
 import { identityOf, secretsOf, SECRETS } from '../device/identity.js';
 import { sealed, unsealed } from '../device/sealed.js';
 import * as files from '../files/private.js';
@@ -113,12 +113,7 @@ export class Secrets {
   async read(): Promise<Identity | undefined> {
     const header = await this.header();
     if (header === undefined) return undefined;
-    const key = await this.keyOf(header);
-    try {
-      return this.opened(header, key);
-    } finally {
-      this.options.sodium.memzero(key);
-    }
+    return erasing(this.options.sodium, await this.keyOf(header), (key) => this.opened(header, key));
   }
 
   /**
@@ -155,24 +150,32 @@ export class Secrets {
 
   /** Writes the identity that `next` makes of the stored one; false where it makes none. */
   private async store(next: Next): Promise<boolean> {
-    const { folder, sodium, warn } = this.options;
     for (let round = 1; round <= ROUNDS_MAX; round++) {
       const header = await this.header();
       const before = header === undefined ? undefined : { ...header, key: await this.keyOf(header) };
-      // Checked before a key is created or the folder is touched.
-      if (next(before === undefined ? undefined : this.opened(before, before.key)) === undefined) return false;
-      await files.privateFolder(folder, warn);
-      const now = await this.keyForWriting(before);
-      const outcome = await this.locked(() => this.replaced(before, now, next));
-      if (before !== undefined) sodium.memzero(before.key);
-      sodium.memzero(now.key);
+      const outcome = await this.storeOver(before, next).finally(() => {
+        if (before !== undefined) this.options.sodium.memzero(before.key);
+      });
       if (outcome !== 'again') return outcome;
-      if (now.place === 'keychain' && now.keyName !== before?.keyName) await this.dropFromKeychain(now.keyName);
     }
     throw new CommandError(EXIT.unavailable, `${this.path} is being changed by other commands`, 'Run it again.', BUSY);
   }
 
-  /** Replaces the file, under the lock. `again`: another process has changed its key since it was read. */
+  /** One round of `store`: `before` is what was there, with its key. `again`: another process has changed its key. */
+  private async storeOver(before: (Header & StoredKey) | undefined, next: Next): Promise<boolean | 'again'> {
+    const { folder, sodium, warn } = this.options;
+    // Checked before a key is created or the folder is touched.
+    if (next(before === undefined ? undefined : this.opened(before, before.key)) === undefined) return false;
+    await files.privateFolder(folder, warn);
+    const now = await this.keyForWriting(before);
+    const outcome = await this.locked(() => this.replaced(before, now, next)).finally(() => sodium.memzero(now.key));
+    // Nothing refers to a new key that was not taken into use.
+    const isUnused = outcome !== true && now.keyName !== before?.keyName;
+    if (isUnused && now.place === 'keychain') await this.dropFromKeychain(now.keyName);
+    return outcome;
+  }
+
+  /** Replaces the file, under the lock; see `storeOver`. */
   private async replaced(before: StoredKey | undefined, now: StoredKey, next: Next): Promise<boolean | 'again'> {
     const { sodium, folder } = this.options;
     const header = await this.header();

@@ -6,7 +6,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Identity } from '../sdk/identity.js';
 import { boolean, bytes, count, nonEmpty, nullable, object, string, type Read } from '../sdk/reader.js';
-import type { Sodium } from '../crypto/sodium.js';
+import { erasing, type Sodium } from '../crypto/sodium.js';
 import { identityOf, secretsOf, SECRETS } from '../device/identity.js';
 import { sealed, unsealed } from '../device/sealed.js';
 import { PrivateFileError, readPrivate, removePrivate, writePrivate, type Warn } from '../files/private.js';
@@ -149,9 +149,9 @@ async function write(
   const salt = sodium.random(SALT_BYTES);
   const { serverUrl: server, deviceId, name } = identity;
   const open = { format: FORMAT, version: VERSION, server, deviceId, name, machine: machine.source };
-  const key = derived(machine, 'key', salt);
-  const secret = sealed({ sodium, key, aad: aadOf({ ...open, salt }) }, { ...secretsOf(identity), passwords });
-  sodium.memzero(key);
+  const secret = erasing(sodium, derived(machine, 'key', salt), (key) =>
+    sealed({ sodium, key, aad: aadOf({ ...open, salt }) }, { ...secretsOf(identity), passwords }),
+  );
   const shown = { salt: toBase64Url(salt), binding: toBase64Url(derived(machine, 'binding', salt)), ...secret };
   await writePrivate(paths.configPath, text(`${JSON.stringify({ ...open, ...shown }, undefined, 2)}\n`));
 }
@@ -167,20 +167,17 @@ async function boundMachine(paths: Paths, { machine: source, salt, binding }: Co
 }
 
 function opened({ paths, platform: { sodium } }: Keeper, file: ConfigFile, machine: MachineId): Pairing {
-  const key = derived(machine, 'key', file.salt);
   const { server: serverUrl, deviceId, name } = file;
-  try {
-    return unsealed({ sodium, key, aad: aadOf(file) }, file, {
+  return erasing(sodium, derived(machine, 'key', file.salt), (key) =>
+    unsealed({ sodium, key, aad: aadOf(file) }, file, {
       read: (value) => {
         const read = readSecrets(value, '');
         return { identity: identityOf(read, { serverUrl, deviceId, name }), passwords: read.passwords === true };
       },
       changed: () => damaged(paths, 'was changed after it was written'),
       unreadable: () => damaged(paths, 'has an unreadable content'),
-    });
-  } finally {
-    sodium.memzero(key);
-  }
+    }),
+  );
 }
 
 const damaged = (paths: Paths, what: string): McpError => new McpError('config_damaged', `${paths.configPath} ${what}`);
