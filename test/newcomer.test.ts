@@ -11,6 +11,7 @@ import { sizeText } from '../src/cli/transfer.js';
 import { failureOf } from '../src/cli/failure.js';
 import { repairNote } from '../src/cli/open-device.js';
 import { programOf, runProgram } from '../src/cli/program.js';
+import { failureFrom } from '../src/terminal/failure.js';
 import { EXIT, type Terminal } from '../src/terminal/terminal.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { until } from './support/events.js';
@@ -64,7 +65,8 @@ t.test(
 
 t.test('CLI-34 DOCTOR-19: a full disk is told as that, with what to do, also by doctor', async (t) => {
   const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
-  t.match(failureOf(full), { message: 'the disk is full', hint: /Make room/ });
+  t.match(failureOf(full), { message: 'the disk is full', hint: /Make room.*`service-device status`/ });
+  t.notMatch(failureFrom(full, () => undefined).hint, /service-device/, 'which is no command of the other programs');
   const context = { withDevice: () => Promise.reject(full) };
   const [finding, ...more] = await checkVault({ context } as unknown as DoctorContext, undefined);
   t.match(finding, { check: 'store', status: 'problem', what: /the disk is full/, do: /Make room/ });

@@ -105,7 +105,8 @@ const CLIENT: Readonly<Partial<Record<ClientError['code'], Omit<Failure, 'code' 
 };
 
 /** Any error as a failure. */
-export const failureOf = (thrown: unknown): Failure => failureFrom(thrown, ofClient);
+export const failureOf = (thrown: unknown): Failure =>
+  failureFrom(thrown, ofClient, '; `service-device status` shows the folder');
 
 function ofClient(error: Error): Failure | undefined {
   if (error instanceof QueuedError) return { exitCode: EXIT.unavailable, code: 'queued', message: error.message };

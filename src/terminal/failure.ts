@@ -24,15 +24,14 @@ const SYSTEM: Readonly<Record<string, string>> = {
   EMFILE: 'too many files are open',
 };
 
-const ROOM = 'Nothing was changed. Make room, and run it again; `service-device status` shows the folder.';
-
 /**
- * Any error as a failure. `known` translates the errors of the program's own parts. The message is sanitized here, since
- * parts of it may come from a server.
+ * Any error as a failure. `known` translates the errors of the program's own parts; `whichFolder` says how its user finds
+ * the folder on a full disk. The message is sanitized here, since parts of it may come from a server.
  */
-export function failureFrom(thrown: unknown, known: (error: Error) => Failure | undefined): Failure {
+export function failureFrom(thrown: unknown, known: (error: Error) => Failure | undefined, whichFolder = ''): Failure {
   const error = asError(thrown);
-  const { exitCode, code, message, hint } = ofCommand(error) ?? known(error) ?? ofSystem(error) ?? unexpected(error);
+  const { exitCode, code, message, hint } =
+    ofCommand(error) ?? known(error) ?? ofSystem(error, whichFolder) ?? unexpected(error);
   return { exitCode, code, message: sanitizeLines(message), ...(hint === undefined ? {} : { hint }) };
 }
 
@@ -42,12 +41,12 @@ function ofCommand(error: Error): Failure | undefined {
   return { exitCode: EXIT.usage, code: 'usage', message: sanitizeText(error.message.replace(/^error: /, '')) };
 }
 
-function ofSystem(error: Error): Failure | undefined {
+function ofSystem(error: Error, whichFolder: string): Failure | undefined {
   const code = errorCode(error);
   const reason = SYSTEM[code];
   if (reason === undefined) return undefined;
   const path = 'path' in error && typeof error.path === 'string' ? `${sanitizeText(error.path)}: ` : '';
-  const hint = code === 'ENOSPC' ? ROOM : undefined;
+  const hint = code === 'ENOSPC' ? `Nothing was changed. Make room, and run it again${whichFolder}.` : undefined;
   return { exitCode: EXIT.failure, code: code.toLowerCase(), message: `${path}${reason}`, hint };
 }
 
