@@ -148,6 +148,15 @@ t.test('MCP-09: a file that was changed, cut off or replaced is damaged, whateve
   t.same(plain(await loadIdentity(kept)), plain(identity), 'pairing anew mends it');
 });
 
+t.test('MCP-07: a folder that is open to others is closed and told of', async (t) => {
+  const kept = await keeper(t);
+  await saveIdentity(kept, identity);
+  await chmod(kept.paths.folder, 0o755);
+  t.equal(await renewIdentity(kept, identity), true);
+  t.match(kept.notes, [/was open to other users \(mode 755\)/]);
+  t.equal((await stat(kept.paths.folder)).mode & 0o777, 0o700);
+});
+
 t.test('MCP-09: a file that is open to others is closed and told of; a link is refused', async (t) => {
   const kept = await keeper(t);
   await saveIdentity(kept, identity);

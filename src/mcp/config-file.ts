@@ -68,11 +68,11 @@ export const loadIdentity = async (keeper: Keeper): Promise<Identity> => (await 
 
 /** Saves the pairing and replaces any other; durable when it resolves. Resolves with what it is bound to. */
 export const savePairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
-  withLock(keeper.paths, () => stored(keeper, pairing));
+  withLock(keeper, () => stored(keeper, pairing));
 
 /** Saves the pairing if there is none: of two concurrent `pair` commands one gets `already_paired`. */
 export const createPairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
-  withLock(keeper.paths, async () => {
+  withLock(keeper, async () => {
     const file = await readConfig(keeper.paths, keeper.note);
     if (file === undefined) return stored(keeper, pairing);
     throw new McpError('already_paired', 'this machine was paired meanwhile');
@@ -99,7 +99,7 @@ export async function savePasswords(keeper: Keeper, passwords: boolean): Promise
  * one.
  */
 const changed = (keeper: Keeper, change: (kept: Pairing) => Pairing | undefined): Promise<boolean> =>
-  withLock(keeper.paths, async () => {
+  withLock(keeper, async () => {
     const file = await readConfig(keeper.paths, keeper.note);
     if (file === undefined) return false;
     const machine = await boundMachine(keeper.paths, file);
@@ -110,7 +110,8 @@ const changed = (keeper: Keeper, change: (kept: Pairing) => Pairing | undefined)
   });
 
 /** Removes the pairing from this machine; not an error if there is none. */
-export const forgetIdentity = (paths: Paths): Promise<void> => withLock(paths, () => removePrivate(paths.configPath));
+export const forgetIdentity = (paths: Paths): Promise<void> =>
+  withLock({ paths, note: () => undefined }, () => removePrivate(paths.configPath));
 
 /** The file without its secrets; undefined if there is none. Throws as `loadPairing`. */
 export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile | undefined> {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { waitForLock, withFileLock, type LockOptions } from '../terminal/lock.js';
 import { lockHolder, type FileLock } from '../files/lock.js';
 import { privateFolder } from '../files/private.js';
-import type { Paths } from './context.js';
+import type { Context, Paths } from './context.js';
 import { McpError } from './errors.js';
 
 const instancePath = ({ folder }: Paths): string => join(folder, 'mcp.lock');
@@ -28,9 +28,12 @@ export async function holdInstance(paths: Paths, onLost: () => void, patience = 
 /** Process id of the running instance; undefined if none runs. */
 export const runningInstance = (paths: Paths): number | undefined => lockHolder(instancePath(paths));
 
-/** Runs `work` under the lock of the pairing's file; creates its folder if missing. */
-export async function withLock<T>(paths: Paths, work: () => Promise<T>): Promise<T> {
-  await privateFolder(paths.folder, () => undefined);
+/** Runs `work` under the lock of the pairing's file; creates its folder if missing, and closes it to others, with a warning. */
+export async function withLock<T>(
+  { paths, note }: Pick<Context, 'paths' | 'note'>,
+  work: () => Promise<T>,
+): Promise<T> {
+  await privateFolder(paths.folder, note);
   const refusal = () => new McpError('already_running', `another command is at work with ${paths.configPath}`);
   return withFileLock(`${paths.configPath}.lock`, { refusal }, work);
 }

@@ -50,7 +50,7 @@ export const passwordsSaid = (allowed: boolean): string =>
  * once the new one is saved, and its device is revoked. Throws `McpError`.
  */
 export async function pair(context: CommandContext, options: PairOptions): Promise<void> {
-  const { terminal, paths, platform } = context;
+  const { terminal, platform } = context;
   if (!options.force) await expectUnpaired(context);
   const before = options.force ? await previous(context) : undefined;
   const offer = options.host === undefined ? undefined : readOfferText(options.host);
@@ -61,7 +61,7 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   const passwords = options.passwords ?? (await passwordsAllowed(context));
   const words = await wordsFrom(context, options.code ?? offer?.words);
   // The words work once: a folder that cannot be written must be noticed before they are used.
-  await withLock(paths, () => Promise.resolve());
+  await withLock(context, () => Promise.resolve());
   const request = { platform, serverUrl, name, glyph: 'laptop', words, signal: context.interrupted } as const;
   const identity = await joined(context, request, options);
   await kept(context, { identity, passwords }, options.force ? savePairing : createPairing);

@@ -9,6 +9,7 @@ import type { Identity } from '../sdk/identity.js';
 import { yieldToEventLoop } from '../sdk/platform.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
 import { within } from '../terminal/within.js';
+import { privateFolder } from '../files/private.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { Audit } from './audit.js';
 import { loadPairing, renewIdentity, type Keeper } from './config-file.js';
@@ -43,6 +44,8 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   const policy = readPolicy(options.env);
   const ending = new AbortController();
   let lost = false;
+  // The lock closes the folder without a word.
+  await privateFolder(paths.folder, note);
   const lock = await holdInstance(paths, () => {
     lost = true;
     ending.abort();
