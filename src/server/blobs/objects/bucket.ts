@@ -141,7 +141,7 @@ export abstract class BucketStore implements ObjectStore {
     headers: SignedRequest['headers'],
     work: () => Promise<string>,
   ): Promise<SignedRequest> {
-    return { url: this.present(what, await this.call(what, work)), headers };
+    return { url: await this.callBucket(what, work), headers };
   }
 
   /**
@@ -162,8 +162,9 @@ export abstract class BucketStore implements ObjectStore {
     }
   }
 
-  /** The result of a call that is not about an object: absent can only be the bucket. */
-  protected present<T>(what: string, result: T | undefined): T {
+  /** `call`, for a call that is not about an object: absent can only be the bucket. */
+  protected async callBucket<T>(what: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const result = await this.call(what, work);
     if (result === undefined) throw this.fault('bucket', `${what}: 404`);
     return result;
   }

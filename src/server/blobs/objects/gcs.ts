@@ -1,5 +1,5 @@
 /** Blobs in a bucket of Google Cloud Storage. */
-import { ApiError, Storage, type File } from '@google-cloud/storage';
+import { ApiError, Storage, type File, type GetSignedUrlConfig } from '@google-cloud/storage';
 import type { Readable } from 'node:stream';
 import { ServiceError } from '../../../protocol/errors.js';
 import {
@@ -25,7 +25,7 @@ const ENDED: ReadonlySet<number> = new Set([404, 410, 499]);
 const RETRY_DELAY_MAX_S = 2;
 
 /** Where the bucket is, and for tests who signs. */
-export interface GcsOptions extends BucketOptions {
+interface GcsOptions extends BucketOptions {
   /** In place of Google's IAM. */
   readonly signingEndpoint?: string;
 }
@@ -41,7 +41,7 @@ export class GcsStore extends BucketStore {
   private readonly storage: Storage;
   private readonly urls = new SignedUrls();
   private readonly signing: Signing;
-  private readonly signingAt: { readonly signingEndpoint?: string };
+  private readonly signingEndpoint: string | undefined;
 
   constructor(options: GcsOptions) {
     super(options);
@@ -62,8 +62,7 @@ export class GcsStore extends BucketStore {
     });
     // The key signs each call itself; otherwise a second server would have to issue tokens, and could be down.
     this.storage.authClient.useJWTAccessWithScope = true;
-    const { signingEndpoint } = options;
-    this.signingAt = signingEndpoint === undefined ? {} : { signingEndpoint };
+    this.signingEndpoint = options.signingEndpoint;
     const faultOf = (call: string, error: unknown): StoreFault => this.faultOf(call, error);
     this.signing = new Signing({ callMs, faultOf, now: Date.now });
     this.signing.take(this.storage.authClient);
@@ -73,35 +72,27 @@ export class GcsStore extends BucketStore {
     const { size, contentType } = grant;
     const file = this.file(name);
     const bound = { 'x-goog-content-length-range': `${size},${size}`, 'x-goog-if-generation-match': '0' };
-    return this.sign('sign upload', { 'content-type': contentType, ...bound }, async () => {
-      const options = { action: 'write', contentType, extensionHeaders: bound, ...validity(grant) } as const;
-      return (await file.getSignedUrl({ ...options, ...this.signingAt }))[0];
-    });
+    const options = { action: 'write', contentType, extensionHeaders: bound, ...validity(grant) } as const;
+    return this.sign('sign upload', { 'content-type': contentType, ...bound }, () => this.signedUrl(file, options));
   }
 
   async signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedDownload> {
     const file = this.file(name);
-    const sign = (): Promise<SignedRequest> =>
-      this.sign('sign download', {}, async () => {
-        const options = { action: 'read', responseDisposition: 'attachment', ...validity(grant) } as const;
-        return (await file.getSignedUrl({ ...options, ...this.signingAt }))[0];
-      });
+    const options = { action: 'read', responseDisposition: 'attachment', ...validity(grant) } as const;
+    const sign = (): Promise<SignedRequest> => this.sign('sign download', {}, () => this.signedUrl(file, options));
     if (await this.hasKey()) return { ...(await sign()), expiresAt: grant.expiresAt };
     return this.urls.get(file.name, grant, sign);
   }
 
   async begin(name: ObjectName, { size, contentType, page }: UploadStart): Promise<string | undefined> {
     if (size <= partSizeOf(size) && (await this.hasKey())) return undefined;
-    const [session] = this.present(
-      'begin',
-      await this.call('begin', () =>
-        this.file(name).createResumableUpload({
-          metadata: { contentType, contentLength: size },
-          preconditionOpts: { ifGenerationMatch: 0 },
-          // A session answers the pages of one origin, whatever the bucket's own rules are.
-          ...(page === undefined ? {} : { origin: page }),
-        }),
-      ),
+    const [session] = await this.callBucket('begin', () =>
+      this.file(name).createResumableUpload({
+        metadata: { contentType, contentLength: size },
+        preconditionOpts: { ifGenerationMatch: 0 },
+        // A session answers the pages of one origin, whatever the bucket's own rules are.
+        ...(page === undefined ? {} : { origin: page }),
+      }),
     );
     // Requests to it bear the server's token, and pages may send to the store's origin only.
     if (!URL.canParse(session) || new URL(session).origin !== (await this.origin()))
@@ -183,10 +174,7 @@ export class GcsStore extends BucketStore {
 
   protected async page(token: string | undefined, max: number): Promise<Page> {
     const query = { prefix: this.prefix, maxResults: max, pageToken: token, autoPaginate: false };
-    const [files, following] = this.present(
-      'list',
-      await this.call('list', () => this.storage.bucket(this.bucket).getFiles(query)),
-    );
+    const [files, following] = await this.callBucket('list', () => this.storage.bucket(this.bucket).getFiles(query));
     const next = tokenOf(following);
     // Without this check a store that repeats a page would be listed without end.
     if (next !== undefined && next === token) throw this.fault('broken', 'list: a page names itself as the next one');
@@ -218,8 +206,13 @@ export class GcsStore extends BucketStore {
     return new StoreFault('credentials', `${call}: the credentials cannot be used (${code ?? 'unknown error'})`, code);
   }
 
-  private async hasKey(): Promise<boolean> {
-    return this.present('credentials', await this.call('credentials', () => hasKey(this.storage.authClient)));
+  private hasKey(): Promise<boolean> {
+    return this.callBucket('credentials', () => hasKey(this.storage.authClient));
+  }
+
+  private async signedUrl(file: File, options: GetSignedUrlConfig): Promise<string> {
+    const [url] = await file.getSignedUrl({ ...options, signingEndpoint: this.signingEndpoint });
+    return url;
   }
 
   private file(name: ObjectName): File {

@@ -1,5 +1,6 @@
 /** Blobs in a bucket of AWS S3, R2, MinIO, Ceph or another store that speaks S3. */
 import {
+  type $Command,
   AbortMultipartUploadCommand,
   CompleteMultipartUploadCommand,
   CreateMultipartUploadCommand,
@@ -16,6 +17,9 @@ import {
   type CompletedPart,
   type ListPartsCommandOutput,
   type S3ClientConfig,
+  type S3ClientResolvedConfig,
+  type ServiceInputTypes,
+  type ServiceOutputTypes,
 } from '@aws-sdk/client-s3';
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
 import { Readable } from 'node:stream';
@@ -90,8 +94,7 @@ export class S3Store extends BucketStore {
   async begin(name: ObjectName, { size, contentType }: UploadStart): Promise<string | undefined> {
     if (size <= partSizeOf(size)) return undefined;
     const command = new CreateMultipartUploadCommand({ ...this.at(name), ContentType: contentType });
-    const send = (abortSignal: AbortSignal) => this.client.send(command, { abortSignal });
-    const { UploadId } = this.present('begin', await this.call('begin', send));
+    const { UploadId } = await this.callBucket('begin', this.sending(command));
     if (UploadId === undefined) throw this.fault('broken', 'begin: no upload id');
     return UploadId;
   }
@@ -107,18 +110,15 @@ export class S3Store extends BucketStore {
   }
 
   async abort(upload: OpenUpload): Promise<void> {
-    const command = new AbortMultipartUploadCommand(this.uploadAt(upload));
-    await this.call('abort', (abortSignal) => this.client.send(command, { abortSignal }));
+    await this.call('abort', this.sending(new AbortMultipartUploadCommand(this.uploadAt(upload))));
   }
 
   async remove(name: ObjectName): Promise<void> {
-    const command = new DeleteObjectCommand(this.at(name));
-    await this.call('remove', (abortSignal) => this.client.send(command, { abortSignal }));
+    await this.call('remove', this.sending(new DeleteObjectCommand(this.at(name))));
   }
 
   async read(name: ObjectName): Promise<Readable> {
-    const command = new GetObjectCommand(this.at(name));
-    const found = await this.call('read', (abortSignal) => this.client.send(command, { abortSignal }));
+    const found = await this.call('read', this.sending(new GetObjectCommand(this.at(name))));
     if (found === undefined) throw new ServiceError('blob_not_found');
     const { Body, ContentLength } = found;
     if (!(Body instanceof Readable)) throw this.fault('broken', 'read: no body');
@@ -143,8 +143,7 @@ export class S3Store extends BucketStore {
   }
 
   protected async lookUp(name: ObjectName): Promise<Metadata | undefined> {
-    const command = new HeadObjectCommand(this.at(name));
-    const found = await this.call('head', (abortSignal) => this.client.send(command, { abortSignal }));
+    const found = await this.call('head', this.sending(new HeadObjectCommand(this.at(name))));
     return found && metadataOf({ ...found, Size: found.ContentLength });
   }
 
@@ -158,7 +157,7 @@ export class S3Store extends BucketStore {
     const Parts = before === 0 ? kept : await this.partsAfter(upload, 0);
     const command = new CompleteMultipartUploadCommand({ ...this.uploadAt(upload), MultipartUpload: { Parts } });
     // No other object has this name: a condition would only refuse the second of two ends of the same upload.
-    await this.call('complete', (abortSignal) => this.client.send(command, { abortSignal }));
+    await this.call('complete', this.sending(command));
     return size;
   }
 
@@ -183,16 +182,12 @@ export class S3Store extends BucketStore {
 
   private partsPage(upload: OpenUpload, marker: string): Promise<ListPartsCommandOutput | undefined> {
     const command = new ListPartsCommand({ ...this.uploadAt(upload), PartNumberMarker: marker });
-    return this.call('list parts', (abortSignal) => this.client.send(command, { abortSignal }));
+    return this.call('list parts', this.sending(command));
   }
 
   protected async page(token: string | undefined, max: number): Promise<Page> {
     const input = { Bucket: this.bucket, Prefix: this.prefix, MaxKeys: max, ContinuationToken: token };
-    const command = new ListObjectsV2Command(input);
-    const page = this.present(
-      'list',
-      await this.call('list', (abortSignal) => this.client.send(command, { abortSignal })),
-    );
+    const page = await this.callBucket('list', this.sending(new ListObjectsV2Command(input)));
     const next = page.IsTruncated === true ? page.NextContinuationToken : undefined;
     // Without this check a store that repeats a page would be listed without end.
     if (page.IsTruncated === true && (next === undefined || next === token)) {
@@ -218,6 +213,13 @@ export class S3Store extends BucketStore {
     }
     if (known !== undefined) return new StoreFault('credentials', `${call}: no credentials`, code);
     return connectionFault(call, error) ?? new StoreFault('broken', `${call}: ${code ?? 'unknown error'}`, code);
+  }
+
+  /** The request of a command, to be run by `call`. */
+  private sending<I extends ServiceInputTypes, O extends ServiceOutputTypes>(
+    command: $Command<I, O, S3ClientResolvedConfig, ServiceInputTypes, ServiceOutputTypes>,
+  ): (abortSignal: AbortSignal) => Promise<O> {
+    return (abortSignal) => this.client.send(command, { abortSignal });
   }
 
   private uploadAt(upload: OpenUpload): { Bucket: string; Key: string; UploadId: string } {
