@@ -15,8 +15,9 @@ import {
   type OpenUpload,
   type PartGrant,
   type SignedRequest,
+  type UploadStart,
 } from './ports.js';
-import type { BlobStore, Reservation, ReserveVerdict, Turn } from './store.js';
+import type { BlobRow, BlobStore, Reservation, ReserveVerdict, Turn } from './store.js';
 
 interface BlobsOptions {
   readonly store: ObjectStore;
@@ -28,17 +29,12 @@ interface BlobsOptions {
   readonly capBytes: number;
 }
 
-/** A request for an upload URL. */
-export interface UploadRequest {
-  /** Bytes. */
-  readonly size: number;
-  readonly contentType: string;
+/** A device's request for an upload. */
+export interface UploadRequest extends UploadStart {
   /** Id of the requesting device. */
   readonly by: string;
   /** Scheme and host that the client reached this server by, without a trailing slash. */
   readonly origin: string;
-  /** The `Origin` of the requesting page; undefined: it is none. */
-  readonly page?: string | undefined;
 }
 
 /** Reservations that a tenant may have open at once: bounds the rows, which cost the server something too. */
@@ -115,8 +111,7 @@ export class Blobs {
    */
   async continue(tenantId: string, ref: string, origin: string): Promise<OpenUploadReply> {
     const { rows, clock } = this.options;
-    const name = { tenantId, ref };
-    const row = BLOB_REF.test(ref) ? await rows.find(name) : undefined;
+    const row = await this.find(tenantId, ref);
     if (row?.state === 'ready') return this.standing(row, row.size, origin);
     if (row?.state !== 'reserved' || row.expiresAt <= clock.now()) throw new ServiceError('no_blob');
     const offset = await this.heads.turn(tenantId, () => this.offsetOf(row));
@@ -127,7 +122,7 @@ export class Blobs {
     }
     if (offset === row.size) await this.markReady(row);
     // Another request may have been first: then the client hears of it when it sends a part.
-    else await rows.keep(name, { from: row.kept, to: offset, now: clock.now() });
+    else await rows.keep(row, { from: row.kept, to: offset, now: clock.now() });
     return this.standing(row, offset, origin);
   }
 
@@ -137,22 +132,19 @@ export class Blobs {
    * job removes it then.
    */
   async giveUp(tenantId: string, ref: string): Promise<void> {
-    const row = BLOB_REF.test(ref) ? await this.options.rows.find({ tenantId, ref }) : undefined;
+    const row = await this.find(tenantId, ref);
     if (row === undefined) throw new ServiceError('no_blob');
     if (row.state === 'reserved' || row.state === 'dying') await this.discard(row);
   }
 
   /** Signs a download URL, good for 5 minutes at most. Throws `no_blob`, and as `settle` where the upload is not settled yet. */
   async downloadUrl(tenantId: string, ref: string, origin: string): Promise<BlobDownload> {
-    const { store, rows, clock } = this.options;
-    if (!BLOB_REF.test(ref)) throw new ServiceError('no_blob');
-    const name = { tenantId, ref };
-    const row = await rows.find(name);
-    const there = row?.state === 'ready' || (row?.state === 'reserved' && (await this.settle(tenantId, ref)));
-    if (row === undefined || !there) throw new ServiceError('no_blob');
+    const { store, clock } = this.options;
+    const row = await this.find(tenantId, ref);
+    if (row === undefined || !(await this.settled(row))) throw new ServiceError('no_blob');
     const now = clock.now();
     const grant = { now, expiresAt: now + DOWNLOAD_URL_MS };
-    const { url, expiresAt } = await store.signDownload(name, grant, origin);
+    const { url, expiresAt } = await store.signDownload(row, grant, origin);
     return { url, expiresAt, size: row.size };
   }
 
@@ -162,27 +154,32 @@ export class Blobs {
    * and `unavailable` where the tenant has too many lookups under way.
    */
   async settle(tenantId: string, ref: string): Promise<boolean> {
-    const { rows } = this.options;
-    if (!BLOB_REF.test(ref)) return false;
-    const name = { tenantId, ref };
-    const row = await rows.find(name);
-    if (row?.state !== 'reserved') return row?.state === 'ready';
-    return this.heads.run(name, async () => (await this.offsetOf(row)) === row.size && (await this.markReady(row)));
+    const row = await this.find(tenantId, ref);
+    return row !== undefined && this.settled(row);
+  }
+
+  /** Undefined: there is no such row, or `ref` is no name of a blob. */
+  private async find(tenantId: string, ref: string): Promise<BlobRow | undefined> {
+    return BLOB_REF.test(ref) ? this.options.rows.find({ tenantId, ref }) : undefined;
+  }
+
+  private async settled(row: BlobRow): Promise<boolean> {
+    if (row.state !== 'reserved') return row.state === 'ready';
+    return this.heads.run(row, async () => (await this.offsetOf(row)) === row.size && (await this.markReady(row)));
   }
 
   /** Bytes of an upload that the store keeps; undefined: it does not know the upload. */
   private async offsetOf(upload: OpenUpload): Promise<number | undefined> {
     const { store } = this.options;
     if (upload.session !== null) return store.standing(upload);
-    const { tenantId, ref, size } = upload;
-    return (await store.head({ tenantId, ref }))?.size === size ? size : 0;
+    const { size } = upload;
+    return (await store.head(upload))?.size === size ? size : 0;
   }
 
-  private async markReady({ tenantId, ref, size }: OpenUpload): Promise<boolean> {
+  private async markReady(upload: OpenUpload): Promise<boolean> {
     const { rows, clock } = this.options;
-    const name = { tenantId, ref };
     // A concurrent lookup may have marked it first.
-    return (await rows.markReady(name, size, clock.now())) || (await rows.find(name))?.state === 'ready';
+    return (await rows.markReady(upload, upload.size, clock.now())) || (await rows.find(upload))?.state === 'ready';
   }
 
   /** The reply, with the parts from `offset` on. */
@@ -200,18 +197,15 @@ export class Blobs {
   private sign(upload: OpenUpload, part: PartGrant, origin: string): Promise<SignedRequest> {
     const { store } = this.options;
     if (upload.session !== null) return store.signPart(upload, part, origin);
-    const { tenantId, ref, contentType } = upload;
-    return store.signUpload({ tenantId, ref }, { ...part, contentType }, origin);
+    return store.signUpload(upload, { ...part, contentType: upload.contentType }, origin);
   }
 
   /** Gives up a reservation: of a row that is dying already the object may still be there. */
   private async discard(upload: OpenUpload): Promise<void> {
     const { store, rows } = this.options;
-    const { tenantId, ref } = upload;
-    const name = { tenantId, ref };
-    if (!(await rows.giveUp(name)) && (await rows.find(name))?.state !== 'dying') return;
+    if (!(await rows.giveUp(upload)) && (await rows.find(upload))?.state !== 'dying') return;
     await discard(store, upload);
-    await rows.free([name]);
+    await rows.free([upload]);
   }
 
   /** Gives back the room of one tenant's uploads that never arrived. */
@@ -261,7 +255,7 @@ function partsFrom({ size, session }: OpenUpload, offset: number): { readonly fr
 /** Removes what the store has of an upload, or of a blob: first its parts, of which no object can be made then. */
 export async function discard(store: ObjectStore, upload: OpenUpload): Promise<void> {
   if (upload.session !== null) await store.abort(upload);
-  await store.remove({ tenantId: upload.tenantId, ref: upload.ref });
+  await store.remove(upload);
 }
 
 const isFull = (verdict: ReserveVerdict): boolean => verdict === 'cap' || verdict === 'too_many';
@@ -319,21 +313,18 @@ export async function releaseExpired(
   const expired = await rows.takeExpired(tenantId, turn);
   const gone: ObjectName[] = [];
   const settle = async (upload: OpenUpload): Promise<void> => {
-    const { tenantId, ref, size, session } = upload;
-    const name = { tenantId, ref };
-    const object = await store.head(name);
-    if (object?.size === size) await rows.markReady(name, size, null);
-    else if (await rows.giveUp(name, turn.now)) {
+    const object = await store.head(upload);
+    if (object?.size === upload.size) await rows.markReady(upload, upload.size, null);
+    else if (await rows.giveUp(upload, turn.now)) {
       // The row is dying now: the nightly run removes an object that cannot be removed here.
-      if (object !== undefined || session !== null) await discard(store, upload);
-      gone.push(name);
+      if (object !== undefined || upload.session !== null) await discard(store, upload);
+      gone.push(upload);
     }
   };
-  const mapped = await mapLimit(store, expired, settle).catch(async (error: unknown) => {
+  const { done, faults } = await mapLimit(store, expired, settle).catch(async (error: unknown) => {
     await rows.free(gone);
     throw error;
   });
-  const { done, faults } = mapped;
   const freed = await rows.free(gone);
   return { seen: expired.length, done: done.length, freed, refused: faults.length, fault: faults[0] };
 }

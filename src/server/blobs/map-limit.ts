@@ -6,7 +6,7 @@ import type { ObjectName, ObjectStore } from './ports.js';
 const LIMIT = 8;
 
 /** Results of `mapLimit`, each in the order of the names. */
-export interface Mapped<N> {
+interface Mapped<N> {
   readonly done: N[];
   /** The store's refusals of the other names. */
   readonly faults: ServiceError[];

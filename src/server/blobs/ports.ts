@@ -20,19 +20,16 @@ export interface SignedDownload extends SignedRequest {
   readonly expiresAt: number;
 }
 
-/** What an upload URL admits: one upload of exactly this size and type, before it expires. */
-export interface UploadGrant {
-  readonly size: number;
-  readonly contentType: string;
-  /** Milliseconds since 1970, both. */
-  readonly now: number;
-  readonly expiresAt: number;
-}
-
 /** Validity of a download URL, milliseconds since 1970. */
 export interface DownloadGrant {
   readonly now: number;
   readonly expiresAt: number;
+}
+
+/** What an upload URL admits: one upload of exactly this size and type, before it expires. */
+export interface UploadGrant extends DownloadGrant {
+  readonly size: number;
+  readonly contentType: string;
 }
 
 /** An upload that has not ended. */
@@ -54,12 +51,9 @@ export interface UploadStart {
 }
 
 /** A part of an upload; only the last one may end elsewhere than at a multiple of `partSizeOf`. */
-export interface PartGrant {
+export interface PartGrant extends DownloadGrant {
   readonly from: number;
   readonly size: number;
-  /** Milliseconds since 1970, both. */
-  readonly now: number;
-  readonly expiresAt: number;
 }
 
 const MIB = 1024 * 1024;

@@ -6,7 +6,7 @@ import type pg from 'pg';
 import type { Clock } from '../../protocol/clock.js';
 import type { ServiceError } from '../../protocol/errors.js';
 import { discard, releaseExpired, type Released } from './blobs.js';
-import { mapLimit, type Mapped } from './map-limit.js';
+import { mapLimit } from './map-limit.js';
 import type { ObjectName, ObjectStore } from './ports.js';
 import { BlobAudit, BlobStore, type Missing, type Stray, type Turn, type Unremoved } from './store.js';
 
@@ -103,10 +103,6 @@ export class Reaper {
     return { done, refused, fault };
   }
 
-  private removed<N extends ObjectName>(names: readonly N[]): Promise<Mapped<N>> {
-    return mapLimit(this.store, names, ({ tenantId, ref }) => this.store.remove({ tenantId, ref }));
-  }
-
   /**
    * Compares the store's listing with the rows. `remove`: strays that are older than 24 hours and not foreign are removed,
    * until too many were refused; otherwise they are only reported. A missing blob is looked up by name before it is reported.
@@ -143,9 +139,9 @@ export class Reaper {
     found.strayBytes += strays.reduce((sum, { size }) => sum + size, 0);
     found.foreign += strays.length - ours.length;
     if (!remove || found.refused >= REFUSED_MAX) return;
-    const { faults } = await this.removed(ours);
+    const { faults } = await mapLimit(this.store, ours, (stray) => this.store.remove(stray));
     found.refused += faults.length;
-    if (faults[0] !== undefined) found.fault ??= faults[0];
+    found.fault ??= faults[0];
   }
 
   /** Counts blobs whose object is not there. False: stopped before the end. */
@@ -155,10 +151,9 @@ export class Reaper {
       const page = await audit.missing(before, after, PAGE);
       for (const blob of page) {
         if (stopped.aborted) return false;
-        const { tenantId, ref, size } = blob;
         // The listing is out of date by now: a blob that came or went since is not missing.
-        const object = await this.store.head({ tenantId, ref });
-        if (object?.size === size || (await this.rows.find({ tenantId, ref }))?.state !== 'ready') continue;
+        const object = await this.store.head(blob);
+        if (object?.size === blob.size || (await this.rows.find(blob))?.state !== 'ready') continue;
         found.missing++;
         if (found.examples.length < EXAMPLES) found.examples.push(blob);
       }

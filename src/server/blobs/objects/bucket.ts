@@ -104,11 +104,11 @@ export abstract class BucketStore implements ObjectStore {
   }
 
   async standing(upload: OpenUpload): Promise<number | undefined> {
-    const { tenantId, ref, size } = upload;
+    const { size } = upload;
     const kept = await this.keptOf(upload);
     if (kept !== undefined && kept < size) return kept;
     // An upload that has ended is unknown too, by and by; and of one that is whole the object has to be there.
-    return (await this.head({ tenantId, ref }))?.size === size ? size : undefined;
+    return (await this.head(upload))?.size === size ? size : undefined;
   }
 
   async *list(): AsyncGenerator<readonly StoredObject[]> {
@@ -198,11 +198,13 @@ export abstract class BucketStore implements ObjectStore {
     }
   }
 
-  private stored(name: ObjectName, { size = NaN, modifiedAt = NaN, checksums }: Metadata, what: string): StoredObject {
+  private stored(name: ObjectName, found: Metadata, what: string): StoredObject {
+    const { tenantId, ref } = name;
+    const { size = NaN, modifiedAt = NaN, checksums } = found;
     if (!Number.isSafeInteger(size) || size < 0 || Number.isNaN(modifiedAt)) {
       throw this.fault('broken', `${what}: an answer without size or time`);
     }
-    return { ...name, size, modifiedAt, ...checksumOf(checksums) };
+    return { tenantId, ref, size, modifiedAt, ...checksumOf(checksums) };
   }
 }
 

@@ -3,7 +3,7 @@
  * takes a round trip and counts against a quota, so they are few, a bounded number at once, and none while they fail.
  */
 import type { Storage } from '@google-cloud/storage';
-import type { SignedRequest } from '../ports.js';
+import type { DownloadGrant, SignedDownload, SignedRequest } from '../ports.js';
 import { inTime } from './bucket.js';
 import { StoreFault } from './fault.js';
 
@@ -70,7 +70,7 @@ export class Signing {
 }
 
 /** The permission that signing without a key needs, which the service account has on itself. */
-export const SIGN_BLOB = 'iam.serviceAccounts.signBlob';
+const SIGN_BLOB = 'iam.serviceAccounts.signBlob';
 
 /** Whether the credentials have a private key. Throws where there are no credentials. */
 export async function hasKey(auth: Storage['authClient']): Promise<boolean> {
@@ -95,9 +95,9 @@ export class SignedUrls {
   /** The URL of an object that has been signed already, or a new one; valid for no longer than asked. */
   async get(
     key: string,
-    { now, expiresAt }: { readonly now: number; readonly expiresAt: number },
+    { now, expiresAt }: DownloadGrant,
     sign: () => Promise<SignedRequest>,
-  ): Promise<SignedRequest & { readonly expiresAt: number }> {
+  ): Promise<SignedDownload> {
     const before = this.kept.get(key);
     const left = before === undefined || before.expiresAt > expiresAt ? 0 : before.expiresAt - now;
     const signed = before !== undefined && left >= LEFT_MIN_MS ? before : { expiresAt, request: sign() };

@@ -59,9 +59,7 @@ export class LocalStore implements ObjectStore, BlobFiles {
 
   signUpload({ tenantId, ref }: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest> {
     const { size, contentType, expiresAt } = grant;
-    const path = signedPath(this.secret, { tenantId, ref, method: 'PUT', expiresAt, size, contentType });
-    const headers = { 'content-type': contentType, 'content-length': String(size) };
-    return Promise.resolve({ url: origin + path, headers });
+    return this.signPut({ tenantId, ref, expiresAt, size, contentType }, origin);
   }
 
   signDownload({ tenantId, ref }: ObjectName, { expiresAt }: DownloadGrant, origin: string): Promise<SignedDownload> {
@@ -76,8 +74,16 @@ export class LocalStore implements ObjectStore, BlobFiles {
 
   signPart({ tenantId, ref, contentType }: OpenUpload, part: PartGrant, origin: string): Promise<SignedRequest> {
     const { from, size, expiresAt } = part;
-    const path = signedPath(this.secret, { tenantId, ref, method: 'PUT', expiresAt, size, contentType, from });
-    const headers = { 'content-type': contentType, 'content-length': String(size) };
+    return this.signPut({ tenantId, ref, expiresAt, size, contentType, from }, origin);
+  }
+
+  /** `from`: of a part. */
+  private signPut(
+    put: ObjectName & Omit<UploadGrant, 'now'> & Partial<Pick<PartGrant, 'from'>>,
+    origin: string,
+  ): Promise<SignedRequest> {
+    const path = signedPath(this.secret, { ...put, method: 'PUT' });
+    const headers = { 'content-type': put.contentType, 'content-length': String(put.size) };
     return Promise.resolve({ url: origin + path, headers });
   }
 
@@ -85,13 +91,13 @@ export class LocalStore implements ObjectStore, BlobFiles {
    * What the row says is durable. Where the file has less it was not restored with the row, and the upload goes back;
    * where it has more, the rest may be missing after a loss of power.
    */
-  async standing({ tenantId, ref, size, kept }: OpenUpload): Promise<number> {
-    const name = { tenantId, ref };
-    if ((await this.head(name))?.size === size) return size;
-    const held = await orUnavailable(() => ifThere(() => stat(this.partOf(name))));
+  async standing(upload: OpenUpload): Promise<number> {
+    const { size, kept } = upload;
+    if ((await this.head(upload))?.size === size) return size;
+    const held = await orUnavailable(() => ifThere(() => stat(this.partOf(upload))));
     const offset = Math.min(kept, held?.size ?? 0);
     // Whoever gave it up in this moment has removed the file.
-    return offset < size || (await this.finish(name, size)) ? offset : 0;
+    return offset < size || (await this.finish(upload, size)) ? offset : 0;
   }
 
   abort(upload: OpenUpload): Promise<void> {

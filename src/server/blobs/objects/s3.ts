@@ -223,7 +223,7 @@ export class S3Store extends BucketStore {
   }
 
   private uploadAt(upload: OpenUpload): { Bucket: string; Key: string; UploadId: string } {
-    return { ...this.at({ tenantId: upload.tenantId, ref: upload.ref }), UploadId: upload.session ?? '' };
+    return { ...this.at(upload), UploadId: upload.session ?? '' };
   }
 
   private at(name: ObjectName): { Bucket: string; Key: string } {
