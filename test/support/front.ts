@@ -166,10 +166,8 @@ function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> 
     (fields: object, message: string): void =>
       void test.lines.push({ ...fields, level, message });
   const identity: Identity = {
-    device: { id: DEVICE, name: 'Laptop', glyph: 'laptop', pairedAt: 1_700_000_000_000 },
-    summary: { version: 7, itemCount: 2, versionSum: 12 },
-    storageUsedBytes: 99,
-    deviceCount: 3,
+    ...{ id: DEVICE, name: 'Laptop', glyph: 'laptop', pairedAt: 1_700_000_000_000 },
+    ...{ headVersion: 7, itemCount: 2, versionSum: 12, storageUsedBytes: 99, deviceCount: 3 },
   };
   return {
     log: { isLevelEnabled: () => true, debug: note('debug'), warn: note('warn'), error: note('error') },

@@ -31,7 +31,8 @@ interface OpenTicket {
 const ID_BYTES = 16;
 const NO_KEY = new Uint8Array(0);
 
-const keyHash = (pubkey: Uint8Array): Buffer => createHash('sha256').update(pubkey).digest();
+/** The SHA-256 of bytes, or of a text's UTF-8. */
+export const sha256 = (value: string | Uint8Array): Buffer => createHash('sha256').update(value).digest();
 
 /**
  * Signed one-use tickets. Issuing costs no statement; a use is stored where every instance sees it. A socket ticket is
@@ -77,7 +78,7 @@ export class Tickets {
   }): replies.TicketReply {
     const expiresAt = this.options.clock.now() + PASSWORD_TICKET_MS;
     const body = this.begin(KIND.passwordTicket, expiresAt, scope.tenantId);
-    return this.seal(body.bytes(scope.pubkey === null ? NO_KEY : keyHash(scope.pubkey)).number(scope.setAt), expiresAt);
+    return this.seal(body.bytes(scope.pubkey === null ? NO_KEY : sha256(scope.pubkey)).number(scope.setAt), expiresAt);
   }
 
   /** What a ticket proves to this tenant for this key; undefined where none was sent, or it is altered, late or another's. */
@@ -89,7 +90,7 @@ export class Tickets {
     if (opened === undefined) return undefined;
     const { id, expiresAt, fields } = opened;
     const bound = fields.bytes();
-    if (bound.length > 0 && !timingSafeEqual(bound, keyHash(scope.pubkey))) return undefined;
+    if (bound.length > 0 && !timingSafeEqual(bound, sha256(scope.pubkey))) return undefined;
     return { ticketId: id, expiresAt, setAt: fields.number() };
   }
 

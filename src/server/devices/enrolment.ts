@@ -1,5 +1,5 @@
 /** Ways for a device to join a tenant without another device: the claim of an empty tenant, and recovery by phrase. */
-import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { ulid } from 'ulid';
 import { verifyRecovery } from '../../crypto/recovery.js';
 import { SIGNATURE_BYTES, type Sodium } from '../../crypto/sodium.js';
@@ -18,7 +18,7 @@ import type * as replies from '../../protocol/replies.js';
 import type { BootstrapBody, RecoverBody } from '../../protocol/requests.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { TokenIssuer } from '../http/tokens.js';
-import type { Tickets } from './credentials.js';
+import { sha256, type Tickets } from './credentials.js';
 import type { AccountStore } from './store.js';
 
 interface EnrolmentOptions extends ChangeNotifier {
@@ -37,8 +37,6 @@ export interface BootstrapOptions extends EnrolmentOptions {
   /** Closes the tenant's sockets everywhere and forgets what is held of it. */
   readonly reset: (tenantId: string) => Promise<void>;
 }
-
-const sha256 = (value: string): Buffer => createHash('sha256').update(value, 'utf8').digest();
 
 /** Publishes a device that was just added, and issues its first token. */
 async function enrolled(

@@ -60,13 +60,13 @@ export const me: Handler<DeviceParts, Me> = async (call, { identities, presence,
   const [found, online] = await Promise.all([identities.identity(tenantId, deviceId), presence.online(tenantId)]);
   // The device was deleted after its token had been checked.
   if (found === undefined) throw new ServiceError('bad_token');
-  const { device, summary, storageUsedBytes, deviceCount } = found;
+  const { id, name, glyph, pairedAt, headVersion, versionSum, storageUsedBytes, itemCount, deviceCount } = found;
   const { region, storageCapBytes } = config;
-  const figures = { itemCount: summary.itemCount, deviceCount, devicesOnline: online.size };
-  const history = { headVersion: summary.version, versionSum: summary.versionSum, epoch: epoch(), tenantId };
+  const figures = { itemCount, deviceCount, devicesOnline: online.size };
+  const history = { headVersion, versionSum, epoch: epoch(), tenantId };
   const server = { version, region, storageUsedBytes, storageCapBytes, ...figures, ...history };
   // Clients look for the history at either level.
-  return { device, server, ...history };
+  return { device: { id, name, glyph, pairedAt }, server, ...history };
 };
 
 /** `GET /devices`. */

@@ -4,7 +4,6 @@ import { ulid } from 'ulid';
 import { Batcher } from '../../protocol/batcher.js';
 import type { NewDevice } from '../../protocol/device-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
-import type { Summary } from '../../protocol/item.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type { KnownDevice, Me } from '../../protocol/replies.js';
 import { arrayOf, queryOne, proofOf, Store } from '../storage/query.js';
@@ -63,22 +62,8 @@ export interface StoredPassword {
 }
 
 /** The caller and its tenant's figures, for `/me`. */
-export interface Identity {
-  readonly device: Me['device'];
-  readonly summary: Summary;
-  readonly storageUsedBytes: number;
-  /** Devices that are not revoked. */
-  readonly deviceCount: number;
-}
-
-interface IdentityRow extends Pick<DeviceRecord, 'name' | 'glyph'> {
-  readonly paired_at: number;
-  readonly head: number;
-  readonly item_count: number;
-  readonly version_sum: number;
-  readonly storage_bytes: number;
-  readonly devices: number;
-}
+export type Identity = Me['device'] &
+  Pick<Me['server'], 'headVersion' | 'versionSum' | 'itemCount' | 'storageUsedBytes' | 'deviceCount'>;
 
 interface Spending {
   readonly id: string;
@@ -170,18 +155,12 @@ export class AccountStore extends Store {
   }
 
   /** The device and its tenant's figures in one snapshot; undefined when the device is gone. */
-  async identity(tenantId: string, deviceId: string): Promise<Identity | undefined> {
-    const text = `SELECT d.name, d.glyph, d.paired_at, t.head, t.item_count, t.version_sum, t.storage_bytes,
-        (SELECT count(*) FROM devices o WHERE o.tenant_id = t.id AND o.revoked_at IS NULL) AS devices
+  identity(tenantId: string, deviceId: string): Promise<Identity | undefined> {
+    const text = `SELECT d.id, d.name, d.glyph, d.paired_at AS "pairedAt", t.head AS "headVersion",
+        t.version_sum AS "versionSum", t.item_count AS "itemCount", t.storage_bytes AS "storageUsedBytes",
+        (SELECT count(*) FROM devices o WHERE o.tenant_id = t.id AND o.revoked_at IS NULL) AS "deviceCount"
       FROM tenants t JOIN devices d ON d.tenant_id = t.id AND d.id = $2 WHERE t.id = $1`;
-    const row = await this.first<IdentityRow>(text, [tenantId, deviceId], { name: 'identity' });
-    if (row === undefined) return undefined;
-    return {
-      device: { id: deviceId, name: row.name, glyph: row.glyph, pairedAt: row.paired_at },
-      summary: { version: row.head, itemCount: row.item_count, versionSum: row.version_sum },
-      storageUsedBytes: row.storage_bytes,
-      deviceCount: row.devices,
-    };
+    return this.first<Identity>(text, [tenantId, deviceId], { name: 'identity' });
   }
 
   /** Stores a challenge where every instance finds it. */
