@@ -10,6 +10,7 @@ import {
   flag,
   hostName,
   list,
+  matching,
   oneOf,
   origin,
   optional,
@@ -50,14 +51,14 @@ const PREFIX = /^[A-Za-z0-9._-]{1,64}(\/[A-Za-z0-9._-]{1,64}){0,7}$/;
 const MIB = 1024 * 1024;
 
 const bucket = (name: string): Variable<string | null> =>
-  optional(name, "a bucket's name: 3 to 222 of a-z 0-9 . _ -", (text) => (BUCKET.test(text) ? text : undefined));
+  optional(name, "a bucket's name: 3 to 222 of a-z 0-9 . _ -", matching(BUCKET));
 
 const endpoint = (name: string): Variable<string | null> =>
   optional(name, 'an http or https URL without user, query and fragment', publicUrl);
 
 const VARIABLES = {
   /** TCP port of HTTP and WebSocket; 0 takes a free one. */
-  port: wholeNumber('PORT', [8080, 0, 65_535], '0 takes a free port'),
+  port: wholeNumber('PORT', [8080, 0, PORT_MAX], '0 takes a free port'),
   /** Processes that share the port; see src/server/app/instances.ts. */
   instances: wholeNumber('INSTANCES', [1, 1, 256], 'processes on one port'),
   /** What SIGUSR2 and `service-admin drain` spread the leaving of sockets over, unless told otherwise; in minutes. */
@@ -117,10 +118,10 @@ const VARIABLES = {
   /** What `/me` reports as `server.region`. */
   region: variable('REGION', '1 to 64 of the characters A-Z a-z 0-9 . _ -', {
     fallback: 'local',
-    parse: (text) => (/^[A-Za-z0-9._-]{1,64}$/.test(text) ? text : undefined),
+    parse: matching(/^[A-Za-z0-9._-]{1,64}$/),
   }),
   /** Port of the Prometheus metrics; 0: off. */
-  metricsPort: wholeNumber('METRICS_PORT', [0, 1, 65_535]),
+  metricsPort: wholeNumber('METRICS_PORT', [0, 1, PORT_MAX]),
   /** Address of the metrics; loopback by default, since they are served without authentication. */
   metricsHost: variable('METRICS_HOST', 'an IP address or a host name', { fallback: '127.0.0.1', parse: address }),
   logLevel: oneOf('LOG_LEVEL', ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info'),
@@ -166,9 +167,7 @@ const VARIABLES = {
   gcsEndpoint: endpoint('GCS_ENDPOINT'),
   s3Bucket: bucket('S3_BUCKET'),
   /** The region in signatures; null: as the AWS SDK determines it. */
-  s3Region: optional('S3_REGION', 'a region such as eu-central-1; auto for R2', (text) =>
-    /^[a-z0-9-]{2,64}$/.test(text) ? text : undefined,
-  ),
+  s3Region: optional('S3_REGION', 'a region such as eu-central-1; auto for R2', matching(/^[a-z0-9-]{2,64}$/)),
   /** Another server than AWS: R2, MinIO, Ceph. */
   s3Endpoint: endpoint('S3_ENDPOINT'),
   /** The endpoint for clients; null: the same. */
@@ -195,8 +194,10 @@ const VARIABLES = {
   /** The key of Stripe's webhook signatures. */
   paymentWebhookSecret: secret('PAYMENT_WEBHOOK_SECRET', 8, SECRET_MAX),
   /** The price of the subscription. */
-  paymentPriceId: optional('PAYMENT_PRICE_ID', 'the id of a price, such as price_1AbC', (text) =>
-    /^[A-Za-z0-9_.-]{1,255}$/.test(text) ? text : undefined,
+  paymentPriceId: optional(
+    'PAYMENT_PRICE_ID',
+    'the id of a price, such as price_1AbC',
+    matching(/^[A-Za-z0-9_.-]{1,255}$/),
   ),
   /** A tenant with a failed payment is served for this time, ms; the variable is in days. */
   paymentGraceMs: variable('PAYMENT_GRACE_DAYS', `a whole number from 0 to ${TTL_DAYS_MAX} (days)`, {
@@ -231,6 +232,9 @@ function shown(text: string, isSecret: boolean | undefined): string {
   return JSON.stringify(harmless.length > 100 ? `${harmless.slice(0, 100)}...` : harmless);
 }
 
+/** A variable that another one's value requires. */
+const missing = (name: string, takes: string): ConfigProblem => ({ name, got: 'nothing', takes });
+
 /** Checks between variables, each of which is valid by itself. */
 function conflicts(config: Config): ConfigProblem[] {
   const found: ConfigProblem[] = [];
@@ -242,31 +246,17 @@ function conflicts(config: Config): ConfigProblem[] {
     });
   }
   if (config.tenantMode === 'multi' && apexOf(config) === '') {
-    found.push({
-      name: 'BASE_DOMAIN',
-      got: 'nothing',
-      takes: 'the domain whose subdomains are the tenants: TENANT_MODE is multi',
-    });
+    found.push(missing('BASE_DOMAIN', 'the domain whose subdomains are the tenants: TENANT_MODE is multi'));
   }
-  return [
-    ...[...found, ...databaseConflicts(config), ...storageConflicts(config)],
-    ...[...metricsConflicts(config), ...billingConflicts(config)],
-  ];
-}
-
-/** The bucket that the chosen store needs. */
-function storageConflicts({ storageKind, gcsBucket, s3Bucket }: Config): ConfigProblem[] {
-  const needs = (name: string): ConfigProblem => {
-    return { name, got: 'nothing', takes: `the bucket that blobs are kept in: STORAGE_KIND is ${storageKind}` };
-  };
-  if (storageKind === 'gcs' && gcsBucket === null) return [needs('GCS_BUCKET')];
-  return storageKind === 's3' && s3Bucket === null ? [needs('S3_BUCKET')] : [];
-}
-
-/** What goes past a pooler needs the address of the pooler. */
-function databaseConflicts({ databaseUrl, listenDatabaseUrl }: Config): ConfigProblem[] {
-  if (listenDatabaseUrl === null || databaseUrl !== null) return [];
-  return [{ name: 'DATABASE_URL', got: 'nothing', takes: 'the pooler: LISTEN_DATABASE_URL is set' }];
+  // What goes past a pooler needs the address of the pooler.
+  if (config.listenDatabaseUrl !== null && config.databaseUrl === null) {
+    found.push(missing('DATABASE_URL', 'the pooler: LISTEN_DATABASE_URL is set'));
+  }
+  const { storageKind } = config;
+  const bucketTakes = `the bucket that blobs are kept in: STORAGE_KIND is ${storageKind}`;
+  if (storageKind === 'gcs' && config.gcsBucket === null) found.push(missing('GCS_BUCKET', bucketTakes));
+  if (storageKind === 's3' && config.s3Bucket === null) found.push(missing('S3_BUCKET', bucketTakes));
+  return [...found, ...metricsConflicts(config), ...billingConflicts(config)];
 }
 
 /** The metrics ports of all instances, counted up from the first, must be valid and other ports than PORT. */
@@ -287,12 +277,12 @@ function billingConflicts(config: Config): ConfigProblem[] {
     ['PAYMENT_WEBHOOK_SECRET', config.paymentWebhookSecret, 'the signing secret of the webhook'],
     ['PAYMENT_PRICE_ID', config.paymentPriceId, 'the price that is subscribed to'],
   ];
-  const missing = needed
+  const absent = needed
     .filter(([, value]) => value === null)
-    .map(([name, , takes]) => ({ name, got: 'nothing', takes: `${takes}: PAYMENT_BILLING_ENABLED is true` }));
-  if (config.tenantMode === 'multi') return missing;
+    .map(([name, , takes]) => missing(name, `${takes}: PAYMENT_BILLING_ENABLED is true`));
+  if (config.tenantMode === 'multi') return absent;
   const takes = 'false: there is nobody to bill, TENANT_MODE is single';
-  return [{ name: 'PAYMENT_BILLING_ENABLED', got: 'true', takes }, ...missing];
+  return [{ name: 'PAYMENT_BILLING_ENABLED', got: 'true', takes }, ...absent];
 }
 
 /** Where a connection is a session of its own; null: the embedded PostgreSQL. */

@@ -85,6 +85,12 @@ export function days(text: string): number | undefined {
 export const wholeDays = (text: string): number | undefined =>
   /^\d{1,4}$/.test(text) && Number(text) <= TTL_DAYS_MAX ? Number(text) * DAY_MS : undefined;
 
+/** A parser of texts that fit `pattern`. */
+export const matching =
+  (pattern: RegExp) =>
+  (text: string): string | undefined =>
+    pattern.test(text) ? text : undefined;
+
 /** A host name (RFC 1123). */
 const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i;
 
