@@ -4,6 +4,8 @@ import t from 'tap';
 import { Batcher } from '../src/protocol/batcher.js';
 import { Serial } from '../src/protocol/serial.js';
 import { KeyedFlight, SingleFlight } from '../src/protocol/single-flight.js';
+import { repeated } from '../src/server/app/database.js';
+import { TestClock } from './support/clock.js';
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 /** How a piece of work ends: at once or when the test says so, well or not; `reenter` asks for itself on the way. */
@@ -267,4 +269,25 @@ t.test('WORK-03: every call of a batcher is answered, by a batch that began afte
     { numRuns: 1_000 },
   );
   t.pass('whatever the batches end with');
+});
+
+t.test('WORK-02: what is done every few seconds is not begun beside itself, and its stop waits for it', async (t) => {
+  const clock = new TestClock();
+  const ends: (() => void)[] = [];
+  const stop = repeated(clock, 1_000, () => new Promise((resolve) => ends.push(resolve)));
+  clock.advance(3_000);
+  await turn();
+  t.equal(ends.length, 1, 'the first has not ended');
+  ends[0]?.();
+  await turn();
+  clock.advance(1_000);
+  await turn();
+  t.equal(ends.length, 2);
+  const stopped = stop();
+  t.equal(await Promise.race([stopped.then(() => 'stopped'), turn()]), undefined, 'one is under way');
+  ends[1]?.();
+  await stopped;
+  clock.advance(10_000);
+  await turn();
+  t.equal(ends.length, 2, 'no other begins');
 });

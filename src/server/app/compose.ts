@@ -3,8 +3,7 @@ import { availableParallelism, hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { nodePasswordHasher, nodeSodium } from '../../crypto/sodium-node.js';
-import type { Clock, Timer } from '../../protocol/clock.js';
-import { SingleFlight } from '../../protocol/single-flight.js';
+import type { Clock } from '../../protocol/clock.js';
 import { Checkout } from '../billing/checkout.js';
 import type { Billing } from '../billing/routes.js';
 import { BillingStore } from '../billing/store.js';
@@ -48,7 +47,7 @@ import { PostgresTenantLoader } from '../storage/tenant-loader.js';
 import { TenantRegistry } from '../tenant/registry.js';
 import { SERVER_VERSION } from '../../root.js';
 import { blobJobs } from './blobs.js';
-import type { Database, Stop } from './database.js';
+import { repeated, type Database, type Stop } from './database.js';
 
 /** What every part is constructed from. */
 export interface Parts {
@@ -259,18 +258,11 @@ async function originOf(store: ObjectStore, log: Logger): Promise<string | undef
 
 /** Removes temporary files of uploads whose process died, at start and periodically. */
 function keepSwept({ clock, stops, onFault }: Parts, local: LocalStore): void {
-  let timer: Timer | undefined;
   // The system's time, which the files carry, and not that of an injected clock.
-  const sweeping = new SingleFlight(() => local.sweep(Date.now(), QUIET_MS).then(() => undefined, onFault));
-  const sweep = (): void => {
-    timer = clock.setTimer(QUIET_MS, sweep);
-    void sweeping.join();
-  };
-  sweep();
-  stops.push(async () => {
-    timer?.cancel();
-    await sweeping.idle();
-  });
+  const sweep = (): Promise<void> => local.sweep(Date.now(), QUIET_MS).then(() => undefined, onFault);
+  const first = sweep();
+  stops.push(() => first);
+  stops.push(repeated(clock, QUIET_MS, sweep));
 }
 
 /** The services of a hosted service; `billing` is undefined where PAYMENT_BILLING_ENABLED is false. */

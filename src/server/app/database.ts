@@ -3,6 +3,7 @@ import type pg from 'pg';
 import type { Logger } from 'pino';
 import { sessionDatabaseUrl, type Config } from '../config/config.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
+import { SingleFlight } from '../../protocol/single-flight.js';
 import { keptSecret } from '../config/secrets.js';
 import { createPool, endPool, openClient } from '../storage/database.js';
 import { hostsOf } from '../storage/database-hosts.js';
@@ -44,14 +45,15 @@ export interface Database {
   openLane(onLost: (error: Error) => void): Promise<pg.Client>;
 }
 
-interface DatabaseHooks {
+/** What the database reports to. The last two need the database, and are set after it is open. */
+export interface DatabaseHooks {
   /** The stops of what was opened are added here. */
   readonly stops: Stop[];
   readonly onFault: (error: unknown) => void;
   /** A connection found another history: the database was restored or failed over. */
-  readonly onOtherHistory: () => void;
+  onOtherHistory: () => void;
   /** It is reachable again after an outage: commits of other instances meanwhile are unknown here. */
-  readonly onBack: () => void;
+  onBack: () => void;
 }
 
 /** Opens the database. Rejects with `MigrationError`, or the error of the connection. */
@@ -94,8 +96,8 @@ export async function openDatabase(
   hooks.stops.push(() => breaker.close());
   const { onFault } = hooks;
   const hosts = hostsOf(url);
-  if (pooled) hooks.stops.push(again(clock, () => compareHistory(pool, history).catch(onFault)));
-  if (hosts.servers.length > 1) hooks.stops.push(again(clock, () => hosts.look().catch(onFault)));
+  if (pooled) hooks.stops.push(repeated(clock, LOOK_MS, () => compareHistory(pool, history).catch(onFault)));
+  if (hosts.servers.length > 1) hooks.stops.push(repeated(clock, LOOK_MS, () => hosts.look().catch(onFault)));
   return {
     ...{ pool, history, noticeKey, sessionUrl, pooled, link },
     async openLane(onLost) {
@@ -129,18 +131,21 @@ async function compareHistory(pool: pg.Pool, history: EpochGuard): Promise<void>
   }
 }
 
-/** Calls `look` again and again, `LOOK_MS` apart. Returns its stop. */
-function again(clock: Clock, look: () => Promise<void>): Stop {
-  let looking: Promise<void> = Promise.resolve();
+/**
+ * Calls `work`, which must not reject, every `ms` milliseconds, unless the call before is still under way. Returns its
+ * stop, which waits for that call.
+ */
+export function repeated(clock: Clock, ms: number, work: () => Promise<void>): Stop {
+  const working = new SingleFlight(work);
   const later = (): Timer =>
-    clock.setTimer(LOOK_MS, () => {
-      looking = look();
+    clock.setTimer(ms, () => {
       timer = later();
+      void working.join();
     });
   let timer = later();
   return () => {
     timer.cancel();
-    return looking;
+    return working.idle();
   };
 }
 

@@ -24,7 +24,7 @@ import {
   type Services,
   type Tenants,
 } from './compose.js';
-import { openDatabase, type Stop } from './database.js';
+import { openDatabase, type DatabaseHooks, type Stop } from './database.js';
 import type { DrainOrder } from '../storage/change-feed.js';
 import { openDocs } from './docs.js';
 import { openWebApp } from './web.js';
@@ -99,10 +99,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const onFault = (error: unknown, tenantId?: string): void =>
     log.error({ cause: describe(error), instanceId, ...(tenantId ? { tenantId } : {}) }, 'background fault');
 
-  // Both need the registry, which needs the database: they are set below.
-  let onOtherHistory = (): void => undefined;
-  let onBack = (): void => undefined;
-  const hooks = { stops, onFault, onOtherHistory: () => onOtherHistory(), onBack: () => onBack() };
+  const hooks: DatabaseHooks = { stops, onFault, onOtherHistory: () => undefined, onBack: () => undefined };
   const database = await openDatabase({ config, log, clock }, hooks);
   const multi = config.tenantMode === 'multi';
   const tenantId = multi ? null : await ensureSingleTenant(database.pool, clock.now());
@@ -116,8 +113,8 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   };
 
   const tenants = composeTenants(parts);
-  onOtherHistory = () => tenants.registry.restart();
-  onBack = () => void tenants.registry.compareHeads();
+  hooks.onOtherHistory = () => tenants.registry.restart();
+  hooks.onBack = () => void tenants.registry.compareHeads();
   // Stopped after all parts that change tenants, which are constructed later, and before the database.
   stops.push(() => tenants.feed.close());
   stops.push(() => tenants.registry.close());
