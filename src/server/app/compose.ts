@@ -17,7 +17,7 @@ import { localStore, openBucket } from '../blobs/objects/open.js';
 import { Reaper } from '../blobs/reaper.js';
 import { BlobStore } from '../blobs/store.js';
 import { Transfers } from '../blobs/transfers.js';
-import { apexOf, publicHosts, type Config } from '../config/config.js';
+import { apexOf, apexUrl, publicHosts, tenantUrl, type Config } from '../config/config.js';
 import { Passwords, Reauthentication, Tickets } from '../devices/credentials.js';
 import { Devices } from '../devices/devices.js';
 import { Bootstrap, Recovery, type ForeignHost } from '../devices/enrolment.js';
@@ -275,20 +275,17 @@ export async function composeHosting(
   addressLimits: Pick<AddressLimits, 'take'>,
 ) {
   const { config, clock, database, secret, stops, onFault } = parts;
-  const apex = apexOf(config);
   const store = new HostingStore(database.pool);
   const hosts = new TenantHosts({
-    ...{ store, baseDomain: apex, clock, onFault },
+    ...{ store, baseDomain: apexOf(config), clock, onFault },
     onFreed: (tenant) => registry.forget(tenant),
   });
   await hosts.start();
   stops.push(() => hosts.close());
   hooks.onHint = (tenant) => hosts.hint(tenant);
-  const { protocol, port } = new URL(config.publicUrl ?? `https://${apex}`);
-  const hostUrl = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
-  const urlOf = (slug: string): string => hostUrl(`${slug}.${apex}`);
+  const urlOf = (slug: string): string => tenantUrl(config, slug);
   const changed = (tenant: string): Promise<void> => registry.changed(tenant);
-  const billing = await composeBilling(parts, { apexUrl: hostUrl(apex), urlOf, changed });
+  const billing = await composeBilling(parts, urlOf, changed);
   const certificates = new Certificates({ hosts, take: () => addressLimits.take('certificate', 'all') });
   const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
   const signup = new Signup({ store, hosts, clock, urlOf, announce, checkout: billing?.checkout, onFault });
@@ -305,19 +302,11 @@ function given(value: string | null): string {
   return value;
 }
 
+/** `changed`: the tenant's state changed; reads it again here and notifies the other instances. */
 async function composeBilling(
   { config, log, clock, database, secret, stops, onFault }: Parts,
-  {
-    apexUrl,
-    urlOf,
-    changed,
-  }: {
-    readonly apexUrl: string;
-    /** The URL of the tenant of this name. */
-    readonly urlOf: (slug: string) => string;
-    /** The tenant's state changed: reads it again here and notifies the other instances. */
-    readonly changed: (tenantId: string) => Promise<void>;
-  },
+  urlOf: (slug: string) => string,
+  changed: (tenantId: string) => Promise<void>,
 ): Promise<Billing | undefined> {
   if (!config.paymentBillingEnabled) return undefined;
   const store = new BillingStore(database.pool);
@@ -337,7 +326,7 @@ async function composeBilling(
   });
   webhooks.start();
   stops.push(() => webhooks.close());
-  const checkout = new Checkout({ store, payments, clock, secret, apexUrl, urlOf });
+  const checkout = new Checkout({ store, payments, clock, secret, apexUrl: apexUrl(config), urlOf });
   return { webhooks, checkout };
 }
 

@@ -5,11 +5,12 @@
  * instead; the claim token is a MAC over it under a secret of this server. So the page can show the claim link as often
  * as it is loaded, while the database holds hashes only, and shows it only once the tenant is paid for.
  */
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME, UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { Portal } from '../../protocol/replies.js';
+import { sha256 } from '../hosting/signup.js';
 import type { Account, BillingStore } from './store.js';
 import type { CheckoutOrder, StripePayments } from './stripe.js';
 
@@ -45,8 +46,6 @@ type Returned =
   | { readonly kind: 'unpaid' | 'claimed' | 'renewed'; readonly url: string };
 
 type ReturnPages = Pick<CheckoutOrder, 'successUrl' | 'cancelUrl'>;
-
-const sha256 = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
 
 /** Checkouts and customer portals of all tenants. */
 export class Checkout {
@@ -96,10 +95,10 @@ export class Checkout {
    * `unavailable`.
    */
   async portal(tenantId: string): Promise<Portal> {
-    const { store, payments, urlOf: tenantUrl, apexUrl } = this.options;
+    const { store, payments, urlOf, apexUrl } = this.options;
     const account = await store.account(tenantId);
     if (account === undefined) throw new ServiceError('tenant_not_found');
-    const home = tenantUrl(account.slug);
+    const home = urlOf(account.slug);
     if (account.subscription === 'running' && account.customerId !== null) {
       return { url: await payments.portal(account.customerId, home) };
     }

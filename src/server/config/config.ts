@@ -300,6 +300,19 @@ export function apexOf({
   return tenantMode === 'multi' ? (baseDomain ?? domain ?? '') : '';
 }
 
+/** The URL of a host of a hosted service, without a trailing slash: https, or scheme and port of `PUBLIC_URL`. */
+function hostedUrl(publicUrl: string | null, host: string): string {
+  const { protocol, port } = new URL(publicUrl ?? `https://${host}`);
+  return `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
+}
+
+/** The URL of a hosted service's own page, where tenants sign up. */
+export const apexUrl = (config: Config): string => hostedUrl(config.publicUrl, apexOf(config));
+
+/** The URL of a tenant of a hosted service, by its name. */
+export const tenantUrl = (config: Config, slug: string): string =>
+  hostedUrl(config.publicUrl, `${slug}.${apexOf(config)}`);
+
 /**
  * Reads and checks the environment once.
  * @throws ConfigError with every bad variable.

@@ -16,8 +16,8 @@ const UNCLAIMED_MAX = 1_000;
  * so that limit alone would let one holder take all names.
  */
 const NETWORK_MAX = UNCLAIMED_MAX / 20;
-/** 32 bytes in the claim link. Stored hashed, so that a copy of the database claims nothing. */
-const CLAIM_TOKEN_BYTES = 32;
+/** Stored hashed, so that a copy of the database claims nothing. */
+const TOKEN_BYTES = 32;
 /** Unclaimed tenants are freed continually, so a refused signup may succeed in an hour. */
 const COME_BACK_S = 3_600;
 /** Finds typing errors; only mail can show whether the address is read. */
@@ -31,9 +31,10 @@ interface SignupCheckout {
   begin(order: { tenantId: string; email: string; returnToken: string }): Promise<{ checkoutUrl: string }>;
 }
 
-/** A random token: 32 bytes as 43 characters of base64url. */
-const newToken = (): string => randomBytes(CLAIM_TOKEN_BYTES).toString('base64url');
-const sha256 = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
+/** A random claim or return token: 43 characters of base64url. */
+export const newToken = (): string => randomBytes(TOKEN_BYTES).toString('base64url');
+/** As a token is stored. */
+export const sha256 = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
 
 /** Makes tenants. */
 export class Signup {

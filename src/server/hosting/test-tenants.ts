@@ -2,7 +2,6 @@
  * Tenants for load tests (reference, Load tests): made and removed by the operator's token, without the limits of signup
  * and pairing. Only what was made here can be removed here: a tenant that was signed up is out of reach.
  */
-import { createHash, randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
 import { certField, publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
@@ -12,13 +11,13 @@ import type { TestTenant, TestTenantList, TestTenantRemoval } from '../../protoc
 import type { TestTenantBody } from '../../protocol/requests.js';
 import type { TokenIssuer } from '../http/tokens.js';
 import { refusalOf, type TenantHosts } from './hosts.js';
+import { newToken, sha256 } from './signup.js';
 import { TEST_TENANT, type HostingStore } from './store.js';
 
 /** Test tenants at once. */
 const TEST_TENANTS_MAX = 10_000;
 /** Bounds of signup that the operator's own tenants do not meet. */
 const UNCLAIMED_MAX = 1_000_000;
-const CLAIM_BYTES = 32;
 /** Items that one statement removes, and statements of one request. */
 const REMOVED_AT_ONCE = 2_000;
 const STATEMENTS_MAX = 10;
@@ -53,7 +52,7 @@ export class TestTenants {
     const now = clock.now();
     const id = ulid(now);
     // Whoever finds the name before it is claimed has no token that fits.
-    const claimHash = createHash('sha256').update(randomBytes(CLAIM_BYTES)).digest();
+    const claimHash = sha256(newToken());
     const verdict = await store.signUp({
       ...{ id, slug, claimHash, now, email: TEST_TENANT, returnHash: null, state: 'active', network: null },
       ...{ unclaimedMax: UNCLAIMED_MAX, networkMax: UNCLAIMED_MAX, freeBefore: now - UNCLAIMED_MS },

@@ -1,8 +1,7 @@
 /** The hosted tenants and their state, and how owners who lost their access get it back. */
 import { InvalidArgumentError } from 'commander';
-import { createHash, randomBytes } from 'node:crypto';
-import { apexOf, type Config } from '../../config/config.js';
-import { claimLinkOf } from '../../hosting/signup.js';
+import { tenantUrl, type Config } from '../../config/config.js';
+import { claimLinkOf, newToken, sha256 } from '../../hosting/signup.js';
 import { AccountStore } from '../../devices/store.js';
 import type { TenantRow } from '../store.js';
 import { systemClock } from '../../../protocol/clock.js';
@@ -125,9 +124,6 @@ async function confirmName({ terminal }: AdminContext, slug: string, given: stri
   throw new CommandError(EXIT.failure, 'that is not its name: nothing was done', undefined, { code: 'declined' });
 }
 
-/** The same as at signup. */
-const CLAIM_TOKEN_BYTES = 32;
-
 /** Adds the command. */
 export function registerClaimToken(program: AdminCommand): void {
   program
@@ -143,11 +139,11 @@ export function registerClaimToken(program: AdminCommand): void {
 }
 
 async function claimToken({ terminal, withReady, config }: AdminContext, slug: string): Promise<void> {
-  const url = tenantUrl(config(), slug);
-  const token = randomBytes(CLAIM_TOKEN_BYTES).toString('base64url');
+  const settings = config();
+  requireMulti(settings);
+  const token = newToken();
   await withReady(async ({ store }) => {
-    const hash = createHash('sha256').update(token, 'utf8').digest();
-    const verdict = await store.renewClaimToken(await tenantNamed(store, slug), hash);
+    const verdict = await store.renewClaimToken(await tenantNamed(store, slug), sha256(token));
     if (verdict === 'ok') return;
     throw new CommandError(
       EXIT.refused,
@@ -156,23 +152,19 @@ async function claimToken({ terminal, withReady, config }: AdminContext, slug: s
       { code: verdict },
     );
   });
+  const url = tenantUrl(settings, slug);
   const link = claimLinkOf({ url, claimToken: token });
   show(terminal, { slug, url, claimToken: token, link }, () => [link]);
   terminal.note('Whoever opens this link first owns the tenant. The link before it is of no use any more.');
 }
 
-/** The address of the tenant, the same as at signup. */
-function tenantUrl(config: Config, slug: string): string {
-  const apex = apexOf(config);
-  if (apex === '') {
-    throw new CommandError(
-      EXIT.usage,
-      'claim links are for servers with several tenants',
-      'Set TENANT_MODE=multi and BASE_DOMAIN, as the server has them.',
-    );
-  }
-  const { protocol, port } = new URL(config.publicUrl ?? `https://${apex}`);
-  return `${protocol}//${slug}.${apex}${port === '' ? '' : `:${port}`}`;
+function requireMulti({ tenantMode }: Config): void {
+  if (tenantMode === 'multi') return;
+  throw new CommandError(
+    EXIT.usage,
+    'claim links are for servers with several tenants',
+    'Set TENANT_MODE=multi and BASE_DOMAIN, as the server has them.',
+  );
 }
 
 /** Adds the command. */
