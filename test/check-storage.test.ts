@@ -132,6 +132,8 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     t.match(failure(await check(t, app)), { check: `CORS ${ORIGIN}`, reason: 'cors' }, 'the web app');
     const hosted = { ...app, TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.example' };
     t.match(failure(await check(t, hosted)), { check: 'CORS https://a-tenant.sync.example', reason: 'cors' });
+    const onPort = { ...hosted, PUBLIC_URL: 'https://sync.example:8443' };
+    t.match(failure(await check(t, onPort)), { check: 'CORS https://a-tenant.sync.example:8443', reason: 'cors' });
     t.equal((await check(t, { ...app, WEB_APP: 'off' })).code, EXIT.ok);
     const direct = new S3Client({
       endpoint: ceph.endpoint,

@@ -1,7 +1,7 @@
 /** `service-admin check-storage`: tries the blob store as clients and as the server. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { apexOf, type Config } from '../../config/config.js';
+import { tenantUrl, type Config } from '../../config/config.js';
 import { keptSecret } from '../../config/secrets.js';
 import { publicUrl } from '../../config/variables.js';
 import { localStore, withStore } from '../../blobs/objects/open.js';
@@ -60,7 +60,7 @@ async function verdictsOf(
 function webOrigins(config: Config): readonly string[] {
   const { webApp, publicUrl: url, domain, tenantMode } = config;
   if (webApp === 'off') return [];
-  if (tenantMode === 'multi') return [`https://a-tenant.${apexOf(config)}`];
+  if (tenantMode === 'multi') return [tenantUrl(config, 'a-tenant')];
   if (url !== null) return [new URL(url).origin];
   return domain === null ? [] : [`https://${domain}`];
 }
