@@ -1,14 +1,9 @@
 /** The reference's pages, as src/docs/write-site.ts has written them. */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
-import { extname, join } from 'node:path';
 import { errorCode } from '../../protocol/error-code.js';
 import type { Docs, WebFile } from '../http/ports.js';
-import { TAG_CHARACTERS, TYPES } from './web.js';
-
-/** What has no compressed forms beside it. */
-const UNPACKED: ReadonlySet<string> = new Set(['image/png', 'application/gzip']);
+import { readBuilt, TAG_CHARACTERS } from './web.js';
 
 /** The compressed form of another file. */
 const isForm = (name: string): boolean => /\.(?:html|js|css|json|svg)\.(?:gz|br)$/.test(name);
@@ -17,13 +12,9 @@ const isForm = (name: string): boolean => /\.(?:html|js|css|json|svg)\.(?:gz|br)
 const CACHE = 'no-cache';
 
 function fileOf(folder: string, name: string): WebFile {
-  const read = (suffix: string): Buffer => readFileSync(join(folder, `${name}${suffix}`));
-  const bytes = read('');
-  const type = TYPES[extname(name)];
-  if (type === undefined) throw new Error(`the reference: no content type for ${name}`);
-  const hash = createHash('sha256').update(type).update('\0').update(bytes).digest('base64url');
-  const packed = UNPACKED.has(type) ? {} : { packed: { br: read('.br'), gzip: read('.gz') } };
-  return { type, hash: hash.slice(0, TAG_CHARACTERS), cache: CACHE, bytes, ...packed };
+  const file = readBuilt(folder, name);
+  const hash = createHash('sha256').update(file.type).update('\0').update(file.bytes).digest('base64url');
+  return { ...file, hash: hash.slice(0, TAG_CHARACTERS), cache: CACHE };
 }
 
 /** Looks which pages there are; undefined where nothing was built. A page is read when it is asked for first. */

@@ -1,4 +1,5 @@
 /** The web app's files, read once at start from what src/web/build.ts has written. */
+import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
 import { errorCode } from '../../protocol/error-code.js';
@@ -6,7 +7,7 @@ import { webFileName, type WebAsset, type WebRelease } from '../../protocol/web-
 import type { WebApp, WebFile } from '../http/ports.js';
 
 /** Content types of what the build writes, by extension. */
-export const TYPES: Readonly<Record<string, string>> = {
+const TYPES: Readonly<Record<string, string>> = {
   '.html': 'text/html; charset=utf-8',
   '.js': 'text/javascript; charset=utf-8',
   '.css': 'text/css; charset=utf-8',
@@ -23,14 +24,21 @@ export const TAG_CHARACTERS = 27;
 /** A name under `/web/` has the file's hash in it. */
 const FOR_EVER = 'public, max-age=31536000, immutable';
 
-async function fileOf(folder: string, asset: WebAsset): Promise<WebFile> {
-  const name = webFileName(asset);
+/** What has no compressed forms beside it. */
+const UNPACKED: ReadonlySet<string> = new Set(['image/png', 'application/gzip']);
+
+/** Reads a file that the build has written, with its compressed forms. Throws where one of them is missing. */
+export function readBuilt(folder: string, name: string): Pick<WebFile, 'type' | 'bytes' | 'packed'> {
+  const read = (suffix: string): Buffer => readFileSync(join(folder, `${name}${suffix}`));
   const type = TYPES[extname(name)];
-  if (type === undefined) throw new Error(`the web app: no content type for ${name}`);
-  const read = (suffix: string): Promise<Buffer> => readFile(join(folder, `${name}${suffix}`));
-  const packed = type === 'image/png' ? {} : { packed: { br: await read('.br'), gzip: await read('.gz') } };
+  if (type === undefined) throw new Error(`no content type for ${join(folder, name)}`);
+  const packed = UNPACKED.has(type) ? {} : { packed: { br: read('.br'), gzip: read('.gz') } };
+  return { type, bytes: read(''), ...packed };
+}
+
+function fileOf(folder: string, asset: WebAsset): WebFile {
   const cache = asset.path.startsWith('/web/') ? FOR_EVER : 'no-cache';
-  return { type, hash: asset.sha256.slice(0, TAG_CHARACTERS), cache, bytes: await read(''), ...packed };
+  return { ...readBuilt(folder, webFileName(asset)), hash: asset.sha256.slice(0, TAG_CHARACTERS), cache };
 }
 
 /**
@@ -46,9 +54,7 @@ export async function openWebApp(folder: string, blobOrigin: string | undefined)
     throw error;
   }
   const { assets } = release;
-  const files = new Map(
-    await Promise.all(assets.map(async (asset) => [asset.path, await fileOf(folder, asset)] as const)),
-  );
+  const files = new Map(assets.map((asset) => [asset.path, fileOf(folder, asset)]));
   const style = assets.find(({ path }) => path.endsWith('.css'));
   if (style === undefined) throw new Error('the web app: no style sheet');
   return { file: (path) => files.get(path), style: style.path, blobOrigin };
