@@ -10,6 +10,7 @@ import { DataDirInUseError } from './storage/embedded/embedded.js';
 import type { DrainOrder } from './storage/change-feed.js';
 import { ClusterVersionError } from './storage/embedded/version.js';
 import { MigrationError } from './storage/migrate.js';
+import { asError } from '../protocol/error-code.js';
 import { IN_CHECKOUT, RELEASE } from '../root.js';
 
 /** Sockets are closed over this time, so that their devices do not reconnect all at once, ms. */
@@ -125,7 +126,7 @@ function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { reado
       await server.close(GRACE_MS);
       process.exit(0);
     } catch (error) {
-      say(`  stopped with an error: ${messageOf(error)}`);
+      say(`  stopped with an error: ${asError(error).message}`);
       process.exit(1);
     }
   };
@@ -162,12 +163,10 @@ const EXPECTED = [ConfigError, StartError, ClusterVersionError, DataDirInUseErro
 const isExpected = (error: Error): boolean =>
   EXPECTED.some((kind) => error instanceof kind) || error.constructor === Error;
 
-const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
-
 /** Prints why the server cannot run, and ends the process. */
 function end(error: unknown): void {
-  const text = error instanceof Error && !isExpected(error) ? (error.stack ?? error.message) : messageOf(error);
-  process.stderr.write(`${text}\n`);
+  const { message, stack = message } = asError(error);
+  process.stderr.write(`${error instanceof Error && !isExpected(error) ? stack : message}\n`);
   process.exit(1);
 }
 

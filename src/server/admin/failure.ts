@@ -6,6 +6,7 @@ import { RestoreError } from '../storage/dump.js';
 import { DataDirInUseError } from '../storage/embedded/embedded.js';
 import { ClusterVersionError } from '../storage/embedded/version.js';
 import { MigrationError } from '../storage/migrate.js';
+import { errorCode } from '../../protocol/error-code.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { failureFrom, type Failure } from '../../terminal/failure.js';
 import { sanitizeText } from '../../terminal/output.js';
@@ -37,12 +38,12 @@ function ofServer(error: Error): Failure | undefined {
 function ofDatabase(error: Error): Failure | undefined {
   const cause = error instanceof ServiceError ? error.cause : error;
   if (!(cause instanceof Error) || !isUnavailable(cause)) return undefined;
-  const code = 'code' in cause && typeof cause.code === 'string' ? ` (${cause.code})` : '';
+  const code = errorCode(cause);
   const reason = cause.message === '' ? 'no connection' : sanitizeText(cause.message);
   return {
     exitCode: EXIT.unavailable,
     code: 'unavailable',
-    message: `the database cannot be used at present: ${reason}${code}`,
+    message: `the database cannot be used at present: ${reason}${code === '' ? '' : ` (${code})`}`,
     hint: 'Is it running, and is DATABASE_URL the one of the server?',
   };
 }

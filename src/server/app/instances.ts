@@ -5,11 +5,12 @@
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer } from 'node:net';
 import type { Logger } from 'pino';
+import { asError } from '../../protocol/error-code.js';
 import type { Config } from '../config/config.js';
 import { serverSecrets } from '../config/secrets.js';
 import { startEmbedded, type Stop } from './database.js';
+import { probePort } from './preflight.js';
 import type { DrainOrder } from '../storage/change-feed.js';
 import type { Server, ServerOptions } from './server.js';
 
@@ -75,7 +76,7 @@ export class Instance {
       try {
         child = this.start();
       } catch (error) {
-        reject(error instanceof Error ? error : new Error(String(error)));
+        reject(asError(error));
         this.lost({ begun, cause: String(error) });
         return;
       }
@@ -146,7 +147,7 @@ export async function startInstances(
   let listening: Listening | undefined;
   try {
     // For port 0 a free one is chosen here: the instances have to share one port.
-    if (port === 0) port = await freePort(config.host);
+    if (port === 0) port = await probePort({ host: config.host, port });
     // Sequentially: the first one migrates the database.
     for (let n = 0; n < config.instances; n++) {
       const instance = new Instance(() => start(n), log);
@@ -171,15 +172,6 @@ export async function startInstances(
 /** The metrics of the instances are on METRICS_PORT and the ports after it. */
 const metricsOf = ({ metricsPort }: Config, n: number): Record<string, string> =>
   metricsPort === 0 ? {} : { METRICS_PORT: String(metricsPort + n) };
-
-async function freePort(host: string): Promise<number> {
-  const probe = createServer().listen({ host, port: 0 });
-  await once(probe, 'listening');
-  const address = probe.address();
-  probe.close();
-  await once(probe, 'close');
-  return address !== null && typeof address === 'object' ? address.port : 0;
-}
 
 async function claimedAt(port: number): Promise<boolean> {
   const status: unknown = await (await fetch(`http://127.0.0.1:${port}/api/service/status`)).json();

@@ -48,18 +48,25 @@ interface Address {
   readonly variables: readonly [host: string, port: string];
 }
 
-/** Listens for a moment, exclusively: fails also beside a server that shares its port. */
 async function checkPort(address: Address): Promise<void> {
-  const { host, port } = address;
-  const probe = createServer();
   try {
-    probe.listen({ host, port, exclusive: true });
-    await once(probe, 'listening');
+    await probePort(address);
   } catch (error) {
     throw new StartError(portText(errorCode(error), address), { cause: error });
   }
+}
+
+/**
+ * Listens for a moment, exclusively: fails also beside a server that shares its port. Resolves with the port, which is a
+ * free one for port 0.
+ */
+export async function probePort({ host, port }: Pick<Address, 'host' | 'port'>): Promise<number> {
+  const probe = createServer().listen({ host, port, exclusive: true });
+  await once(probe, 'listening');
+  const address = probe.address();
   probe.close();
   await once(probe, 'close');
+  return address !== null && typeof address === 'object' ? address.port : 0;
 }
 
 function portText(code: string, { host, port, variables: [hostName, portName] }: Address): string {

@@ -13,6 +13,7 @@ import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
 import { FILE_MODE, syncFolder } from '../../../files/durable.js';
+import { asError } from '../../../protocol/error-code.js';
 import { blobNameIn } from '../../../protocol/ids.js';
 import type { BlobContent } from '../../blobs/objects/local.js';
 import type { BlobFileDraft } from '../../blobs/transfers.js';
@@ -163,7 +164,7 @@ export async function writeArchive(path: string, source: BackupSource, onProgres
     const written = pipeline(tar, gzipBlocks, file);
     // A failure of one ends the other, which would wait for ever: a full disk the reading, a lost database the writing.
     const filled = fill(tar, source, onProgress).catch((error: unknown) => {
-      tar.destroy(error instanceof Error ? error : new Error(String(error)));
+      tar.destroy(asError(error));
       throw error;
     });
     const [manifest] = await Promise.all([filled, written]);
