@@ -1,4 +1,5 @@
 /** What happens by night. */
+import type pg from 'pg';
 import t, { type Test } from 'tap';
 import { nextAt, Nightly, runJobs, type JobReport, type JobTurn } from '../src/server/ops/nightly.js';
 import { nightlyJobs, PostgresJobTurn, type Job } from '../src/server/ops/store.js';
@@ -119,6 +120,21 @@ t.test('JOB-07 JOB-08: batch by batch; a failure stays alone; a stop comes betwe
   left = 25;
   t.equal(await runJobs({ jobs, clock, onReport, onFault }, stop.signal), false);
   t.equal(left, 5, 'the batch under way was finished, the next did not begin');
+});
+
+t.test('JOB-08: the keys of one device in many items: a stop comes between two statements', async (t) => {
+  const stop = new AbortController();
+  let statements = 0;
+  const query = (text: string): Promise<{ rows: object[] }> => {
+    if (text.includes('devices_to_purge')) return Promise.resolve({ rows: [{ tenant: 'tenant', device: 'device' }] });
+    if (++statements === 3) stop.abort();
+    return Promise.resolve({ rows: [{ last: statements < 10 ? String(statements) : null }] });
+  };
+  const all = nightlyJobs({ pool: { query } as unknown as pg.Pool, now: Date.now, softDeleteMs: DAY_MS });
+  const jobs = all.filter(({ name }) => name === 'purge keys of revoked devices');
+  const options = { jobs, clock: new TestClock(), onReport: () => undefined, onFault: failing(t) };
+  t.equal(await runJobs(options, stop.signal), false);
+  t.equal(statements, 3);
 });
 
 async function pools(t: WithTeardown): Promise<{ url: string; turn: () => PostgresJobTurn }> {

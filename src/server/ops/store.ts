@@ -49,19 +49,22 @@ export function nightlyJobs(options: { pool: pg.Pool; now: () => number; softDel
   });
   return [
     job('empty deleted items', 'SELECT empty_deleted($1, $2) AS n', () => [now() - softDeleteMs, FULL]),
-    { name: 'purge keys of revoked devices', full: 1, batch: () => purgeKeys(pool) },
+    { name: 'purge keys of revoked devices', full: 1, batch: (stopped) => purgeKeys(pool, stopped) },
     job('clear what has expired', 'SELECT clear_expired($1, $2) AS n', () => [now() - EXPIRED_MS, FULL]),
     job('free unclaimed tenants', FREE_UNCLAIMED, () => [now() - UNCLAIMED_MS, FULL, now()]),
     job('clear old webhooks', 'SELECT clear_webhooks($1, $2) AS n', () => [now() - WEBHOOK_MS, FULL]),
   ];
 }
 
-/** Purges all keys of one device; 0 where no device is left to purge. */
-async function purgeKeys(pool: pg.Pool): Promise<number> {
+/**
+ * Purges all keys of one device, in statements of a bounded size, until `stopped` is aborted: the next run begins with the
+ * same device then. 0 where no device is left to purge.
+ */
+async function purgeKeys(pool: pg.Pool, stopped: AbortSignal): Promise<number> {
   const text = 'SELECT tenant_id AS tenant, device_id AS device FROM devices_to_purge(1)';
   const [found] = await query<{ tenant: string; device: string }>(pool, { text, values: [], readOnly: true });
   if (found === undefined) return 0;
-  for (let after: string | null = ''; after !== null;) {
+  for (let after: string | null = ''; after !== null && !stopped.aborted;) {
     const row: { last: string | null } = await queryOne(pool, {
       text: 'SELECT purge_device_keys($1, $2, $3, $4) AS last',
       values: [found.tenant, found.device, after, KEY_BATCH],
