@@ -92,7 +92,7 @@ export async function countsOf(pool: pg.Pool): Promise<Counts> {
 }
 
 /** `2 tenants, 3 devices, 40 items`. */
-export const countsLine = ({ tenants, devices, items }: Counts): string =>
+export const countsLine = ({ tenants = 0, devices = 0, items = 0 }: Partial<Counts>): string =>
   [counted(tenants, 'tenant'), counted(devices, 'device'), counted(items, 'item')].join(', ');
 
 /** Facts of a backup. `createdAt`: ISO 8601; `bytes`: of all rows, uncompressed. */

@@ -64,12 +64,12 @@ const OBJECTS = 'objects/';
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 const numbered = (folder: string, n: number): string => folder + String(n).padStart(6, '0');
 
-/** Adds an entry, streamed, since a blob may be larger than the memory. Resolves with its SHA-256 in hex. */
+/** Adds an entry, streamed, since a blob may be larger than the memory. Resolves with it as the manifest has it. */
 async function addEntry(
   tar: Pack,
   header: { readonly name: string; readonly size: number; readonly mtime: Date },
   chunks: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
-): Promise<string> {
+): Promise<BlobPart> {
   const hash = createHash('sha256');
   let entry: ReturnType<Pack['entry']> | undefined;
   const added = new Promise<void>((resolve, reject) => {
@@ -84,7 +84,7 @@ async function addEntry(
   }
   entry?.end(Buffer.alloc(0));
   await added;
-  return hash.digest('hex');
+  return { name: header.name, bytes: header.size, sha256: hash.digest('hex') };
 }
 
 /** The same chunks; `onChunk` is called for each. */
@@ -114,8 +114,7 @@ async function addObjects(
   });
   for await (const bytes of gathered(lines, PART_BYTES)) {
     const name = numbered(OBJECTS, parts.length);
-    const sum = await addEntry(tar, { name, size: bytes.length, mtime }, [bytes]);
-    parts.push({ name, bytes: bytes.length, sha256: sum });
+    parts.push(await addEntry(tar, { name, size: bytes.length, mtime }, [bytes]));
   }
   return { store, bucket, prefix, count, size, parts };
 }
@@ -132,15 +131,15 @@ async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Prom
     tables[table] = { columns };
     for await (const bytes of gathered(rows, PART_BYTES)) {
       const name = numbered(`database/${table}/`, parts.length);
-      const sum = await addEntry(tar, { name, size: bytes.length, mtime }, [bytes]);
-      parts.push({ name, table, bytes: bytes.length, sha256: sum });
+      const part = await addEntry(tar, { name, size: bytes.length, mtime }, [bytes]);
+      parts.push({ ...part, table });
       advance(bytes.length);
     }
   }
   const blobs: BlobPart[] = [];
   for await (const { name, size, bytes } of source.blobs ?? []) {
     const chunks = tapped(bytes, (chunk) => advance(chunk.length));
-    blobs.push({ name, bytes: size, sha256: await addEntry(tar, { name: BLOBS + name, size, mtime }, chunks) });
+    blobs.push({ ...(await addEntry(tar, { name: BLOBS + name, size, mtime }, chunks)), name });
   }
   const list = source.objects;
   const objects = list && (await addObjects(tar, { at: mtime, onPage: () => advance(0) }, list));
@@ -251,6 +250,8 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
 
 const isObjects = (name: string): boolean => name.startsWith(OBJECTS);
 
+const changed = (): ArchiveError => new ArchiveError('the file changed while it was restored');
+
 /** The list of objects of a verified archive, a part at a time. Each is compared with the manifest again: see `readArchive`. */
 export async function* readObjectList(path: string, manifest: Manifest): AsyncGenerator<readonly ListedObject[]> {
   const said = manifest.objects?.parts ?? [];
@@ -258,10 +259,10 @@ export async function* readObjectList(path: string, manifest: Manifest): AsyncGe
   for await (const { name, bytes } of entriesOf(path, () => undefined, drained)) {
     if (name === MANIFEST) break;
     if (!isObjects(name)) continue;
-    if (sha256(bytes) !== said[next++]?.sha256) throw new ArchiveError('the file changed while it was restored');
+    if (sha256(bytes) !== said[next++]?.sha256) throw changed();
     yield objectsOf(bytes);
   }
-  if (next !== said.length) throw new ArchiveError('the file changed while it was restored');
+  if (next !== said.length) throw changed();
 }
 
 /** Reads past a blob. */
@@ -308,7 +309,7 @@ export async function restoreBlobs(
         onProgress((done += bytes.length), total);
       });
       const { sha256: found } = await summed(name, written);
-      if (found !== said.get(name)) throw new ArchiveError('the file changed while it was restored');
+      if (found !== said.get(name)) throw changed();
       await draft.commit();
       restored++;
     } finally {
@@ -333,9 +334,7 @@ export async function* readArchive(path: string, manifest: Manifest, onProgress:
       const rows = async function* (): AsyncGenerator<Buffer> {
         for (; manifest.parts[next]?.table === table; next++) {
           const found = await entries.next();
-          if (found.done === true || sha256(found.value.bytes) !== manifest.parts[next]?.sha256) {
-            throw new ArchiveError('the file changed while it was restored');
-          }
+          if (found.done === true || sha256(found.value.bytes) !== manifest.parts[next]?.sha256) throw changed();
           onProgress((done += found.value.bytes.length), total);
           yield found.value.bytes;
         }

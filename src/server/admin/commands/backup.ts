@@ -88,8 +88,7 @@ async function backup(
   const counts = Object.fromEntries(rows);
   const { objects } = manifest;
   show(terminal, { file: path, size, rows: counts, ...aboutBackup(manifest), objects: listData(objects) }, () => [
-    `${file}: ${['tenant', 'device', 'item'].map((noun) => counted(rows.get(`${noun}s`) ?? 0, noun)).join(', ')} ` +
-      `(deleted ones too)${blobsLine(manifest)}; ${sized(size)}.`,
+    `${file}: ${countsLine(counts)} (deleted ones too)${blobsText(manifest.blobs?.length)}; ${sized(size)}.`,
     objects !== undefined && `With the ${aboutList(objects)}.`,
   ]);
   const { tokenSecret } = settings;
@@ -108,8 +107,7 @@ async function sizeOf(store: Pick<LocalStore, 'list'>): Promise<number> {
   return size;
 }
 
-const blobsLine = ({ blobs = [] }: Manifest): string =>
-  blobs.length === 0 ? '' : `, ${counted(blobs.length, 'blob')}`;
+const blobsText = (blobs = 0): string => (blobs === 0 ? '' : `, ${counted(blobs, 'blob')}`);
 
 /** Fails before the work begins where the file cannot be written. */
 async function requirePlace(path: string, force: boolean): Promise<void> {
@@ -190,7 +188,7 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     return { counts: await countsOf(pool), objects: compared };
   });
   show(terminal, { file, ...counts, blobs, ...aboutBackup(manifest), newEpoch: true, objects }, () => [
-    `Restored: ${countsLine(counts)}${blobs === 0 ? '' : `, ${counted(blobs, 'blob')}`}.`,
+    `Restored: ${countsLine(counts)}${blobsText(blobs)}.`,
     'The history has a new name (epoch) when the server starts: every device replays from the start.',
     ...comparedLines(terminal, manifest, objects),
   ]);

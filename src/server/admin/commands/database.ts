@@ -8,10 +8,11 @@ import { migrate } from '../../storage/migrate.js';
 import { SQL_FOLDER } from '../../../root.js';
 import { privateFolder } from '../../../files/private.js';
 import { withFileLock } from '../../../terminal/lock.js';
-import { counted, show } from '../../../terminal/output.js';
+import { show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { throwIfInterrupted, type AdminContext, type AdminCommand } from '../context.js';
 import { sized, stoppable } from '../progress.js';
+import { countsLine } from '../standing.js';
 
 /** Adds the command. */
 export function registerMigrate(program: AdminCommand): void {
@@ -148,7 +149,7 @@ async function work(terminal: Terminal, plan: UpgradePlan): Promise<void> {
   terminal.progress('');
   const rows = Object.fromEntries(figures.map((one) => [one.table, one.rows]));
   show(terminal, { done: true, from, to, keptAs, epoch, rows }, () => [
-    `Moved from PostgreSQL ${from} to ${to}: ${['tenant', 'device', 'item'].map((noun) => counted(rows[`${noun}s`] ?? 0, noun)).join(', ')} (deleted ones too).`,
+    `Moved from PostgreSQL ${from} to ${to}: ${countsLine(rows)} (deleted ones too).`,
     `The old database is kept in ${keptAs}; remove it when all is well. Devices go on where they were.`,
   ]);
 }
