@@ -162,7 +162,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
 
 /** Settings of the listening connection, to the server that takes writes now. */
 async function listenConfig({ sessionUrl: url, link }: Database): Promise<ReturnType<typeof clientConfig>> {
-  // Where none does the attempt that follows fails, and leads here again.
+  // Where none takes writes the connection fails, and its retry calls this again.
   await hostsOf(url)
     .choose()
     .catch(() => undefined);

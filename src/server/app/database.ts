@@ -24,8 +24,8 @@ interface DatabaseOptions {
 }
 
 /**
- * At this distance, ms, is looked whether another server took over though no connection broke: behind a pooler, where
- * the history is compared, and where DATABASE_URL names several, which are all asked.
+ * Time between two checks whether another server took over though no connection broke, ms: behind a pooler the history is
+ * compared, and where DATABASE_URL names several servers all of them are queried.
  */
 const LOOK_MS = 5_000;
 
@@ -35,7 +35,7 @@ export interface Database {
   readonly history: EpochGuard;
   /** See `NoticeMac`. */
   readonly noticeKey: Uint8Array;
-  /** Past a pooler: for what needs a session. */
+  /** Leads past a pooler: for what needs a session of its own. */
   readonly sessionUrl: string;
   /** Whether the pool's connections, and the lanes', go through a transaction pooler. */
   readonly pooled: boolean;

@@ -118,9 +118,9 @@ async function checkDatabase({ databaseUrl, listenDatabaseUrl }: Config): Promis
   const direct = listenDatabaseUrl ?? databaseUrl;
   const name = listenDatabaseUrl === null ? 'DATABASE_URL' : 'LISTEN_DATABASE_URL';
   const warnings = await checkServers(name, hostsOf(direct));
-  await reached(name, direct, () => migrate({ url: direct, folder: SQL_FOLDER, dryRun: true }));
+  await orStartError(name, direct, () => migrate({ url: direct, folder: SQL_FOLDER, dryRun: true }));
   if (listenDatabaseUrl !== null) await checkPooler(databaseUrl, listenDatabaseUrl);
-  const waits = await reached(name, direct, () => ask({ url: direct, pooled: false }, awaitsStandby));
+  const waits = await orStartError(name, direct, () => withConnection({ url: direct, pooled: false }, awaitsStandby));
   return waits ? [...warnings, `${name}: ${AWAITS}`] : warnings;
 }
 
@@ -144,7 +144,8 @@ async function checkServers(name: string, hosts: DatabaseHosts): Promise<string[
   return [`${said}. Only the newest is used; stop the others, and let them come back as standbys.`];
 }
 
-async function reached<T>(name: string, url: string, work: () => Promise<T>): Promise<T> {
+/** Runs `work` on the database; its failure becomes a `StartError` that names the variable. */
+async function orStartError<T>(name: string, url: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -153,8 +154,11 @@ async function reached<T>(name: string, url: string, work: () => Promise<T>): Pr
   }
 }
 
-/** One connection for `work`. */
-async function ask<T>(settings: { url: string; pooled: boolean }, work: (client: Client) => Promise<T>): Promise<T> {
+/** Runs `work` on a connection of its own. */
+async function withConnection<T>(
+  settings: { url: string; pooled: boolean },
+  work: (client: Client) => Promise<T>,
+): Promise<T> {
   const client = await openClient({ ...settings, name: 'service start', onLost: () => undefined });
   try {
     return await work(client);
@@ -165,9 +169,9 @@ async function ask<T>(settings: { url: string; pooled: boolean }, work: (client:
 
 /** The pooler has to lead to the same database, and its sessions to have the settings that it does not let us send. */
 async function checkPooler(url: string, directUrl: string): Promise<void> {
-  const identity = await ask({ url: directUrl, pooled: false }, databaseIdentity);
-  const [pooled, lacking] = await reached('DATABASE_URL', url, () =>
-    ask(
+  const identity = await withConnection({ url: directUrl, pooled: false }, databaseIdentity);
+  const [pooled, lacking] = await orStartError('DATABASE_URL', url, () =>
+    withConnection(
       { url, pooled: true },
       async (client) => [await databaseIdentity(client), await unfitSettings(client)] as const,
     ),
