@@ -174,7 +174,7 @@ const BILLED: readonly Columns[] = [
 export const TRANSFER_ROWS: readonly Row<App>[] = TRANSFERS.map(rowOf);
 
 /** The web app, where it is on. */
-export const WEB_ROWS: readonly Row<App>[] = WEB.map(rowOf);
+const WEB_ROWS: readonly Row<App>[] = WEB.map(rowOf);
 
 /** The rows of every server. */
 export const ROWS: readonly Row<App>[] = [

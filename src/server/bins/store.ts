@@ -4,7 +4,7 @@ import type { Bin } from '../../protocol/replies.js';
 import { Store } from '../storage/query.js';
 
 /** A bin as it is stored. */
-export type BinRecord = Bin<Uint8Array>;
+type BinRecord = Bin<Uint8Array>;
 
 /** A change of a bin. `by` is the calling device: one that was revoked in the meantime is refused. */
 interface BinCall {

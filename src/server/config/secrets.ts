@@ -75,7 +75,7 @@ export async function keptSecret(dataDir: string, name: string): Promise<string>
 }
 
 /** The signing keys of the server. */
-export interface ServerSecrets {
+interface ServerSecrets {
   readonly tokenSecret: string;
   /** Signs the URLs of the local blob store; empty with another store. */
   readonly blobUrlSecret: string;

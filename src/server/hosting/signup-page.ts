@@ -6,7 +6,7 @@ import { Text } from '../http/reply.js';
 import { claimLinkOf } from './signup.js';
 
 /** Path of the web app's style sheet; undefined where the web app is off. */
-export type Style = string | undefined;
+type Style = string | undefined;
 
 interface PageParts {
   readonly title: string;

@@ -19,7 +19,7 @@ const GAUGES = {
 };
 
 /** How to read them; `held` is the amount in use of each budget, by its name. */
-export type Gauges = Readonly<Record<keyof typeof GAUGES, () => number>> & {
+type Gauges = Readonly<Record<keyof typeof GAUGES, () => number>> & {
   held(): Readonly<Record<string, number>>;
 };
 
