@@ -4,19 +4,14 @@
  */
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
-import type { BlobFile } from '../http/streams.js';
+import type { BlobFile, UploadStream } from '../http/streams.js';
 import type { SignedCall } from '../http/ports.js';
 import type { ObjectName } from './ports.js';
 import { verifySigned } from './signed-url.js';
 import type { BlobStore } from './store.js';
 
-/** The body of an upload (src/server/http/streams.ts). */
-export interface UploadBody {
-  /** The next bytes, valid until the next call; undefined after the last. Rejects when the client is gone or too slow. */
-  next(): Promise<Uint8Array | undefined>;
-  /** Ends it from this side: `next` rejects. */
-  cut(): void;
-}
+/** The body of an upload. */
+export type UploadBody = Pick<UploadStream, 'next' | 'cut'>;
 
 /** A file that is being written. It gets its name once it is whole and durable. Throws `storage_unavailable`. */
 export interface BlobFileDraft {
