@@ -45,7 +45,7 @@ export interface Database {
   openLane(onLost: (error: Error) => void): Promise<pg.Client>;
 }
 
-/** What the database reports to. The last two need the database, and are set after it is open. */
+/** What the database reports to. The last two lead to the tenants, which need the database: they are set once it is open. */
 export interface DatabaseHooks {
   /** The stops of what was opened are added here. */
   readonly stops: Stop[];

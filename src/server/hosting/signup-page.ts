@@ -1,4 +1,7 @@
-/** The apex's plain pages: no script, no cookie, no foreign resource; the style sheet is the web app's. Values from outside are escaped. */
+/**
+ * The apex's plain pages: no script, no cookie, no foreign resource; the style sheet is the web app's. Values from outside
+ * are escaped.
+ */
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { SignedUp } from '../../protocol/replies.js';
 import { escapeHtml } from '../../protocol/sanitize.js';

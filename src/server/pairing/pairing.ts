@@ -131,8 +131,9 @@ export class Pairing {
   }
 
   /**
-   * Step 3, by N: requests to join and waits for E until 25 s have passed since the call. The same call again, by the same key, continues the wait,
-   * and gets the result again until the session is cleared away. `gone` aborts when the caller has left.
+   * Step 3, by N: requests to join and waits for E until 25 s have passed since the call. The same call again, by the
+   * same key, continues the wait, and gets the result again until the session is cleared away. `gone` aborts when the
+   * caller has left.
    * Throws `pair_invalid`, `pair_expired`, `password_required`, `device_exists`, `device_limit`; only the first
    * successful request binds the session.
    */
