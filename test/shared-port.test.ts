@@ -55,6 +55,12 @@ async function watchers(server: Child, device: TestDevice, count: number): Promi
 const idOf = (frame: Readonly<Record<string, unknown>>): unknown =>
   (frame['item'] as { id?: unknown } | undefined)?.id ?? frame['id'];
 
+t.test('INST-19: instances on one address of the machine are asked there whether they are claimed', async (t) => {
+  const server = await spawnServer(t, { env: { INSTANCES: '2', HOST: '127.0.0.2' } });
+  await until('it is said', () => server.output.some((line) => line.includes('It is unclaimed')));
+  t.equal(await server.end('SIGTERM'), 0);
+});
+
 t.test('INST-19 INST-20 INST-21: two instances on one port', async (t) => {
   const server = await spawnServer(t, { env: { INSTANCES: '2' } });
   t.equal(await up(server.databaseUrl), 2);

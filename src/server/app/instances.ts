@@ -5,6 +5,7 @@
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { isIPv6 } from 'node:net';
 import type { Logger } from 'pino';
 import { asError } from '../../protocol/error-code.js';
 import type { Config } from '../config/config.js';
@@ -162,7 +163,7 @@ export async function startInstances(
   return {
     port,
     tenantId: listening?.tenantId ?? null,
-    claimed: () => claimedAt(port),
+    claimed: () => claimedAt(config.host, port),
     warnings,
     drain: (order) => instances.forEach((instance) => instance.drain(order)),
     close: () => (closing ??= stopAll()),
@@ -173,7 +174,9 @@ export async function startInstances(
 const metricsOf = ({ metricsPort }: Config, n: number): Record<string, string> =>
   metricsPort === 0 ? {} : { METRICS_PORT: String(metricsPort + n) };
 
-async function claimedAt(port: number): Promise<boolean> {
-  const status: unknown = await (await fetch(`http://127.0.0.1:${port}/api/service/status`)).json();
+/** Asks an instance that listens on `host`; on all addresses, by one of this machine's own. */
+async function claimedAt(host: string, port: number): Promise<boolean> {
+  const address = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : isIPv6(host) ? `[${host}]` : host;
+  const status: unknown = await (await fetch(`http://${address}:${port}/api/service/status`)).json();
   return typeof status === 'object' && status !== null && 'claimed' in status && status.claimed === true;
 }
