@@ -49,8 +49,8 @@ export class Waiter {
 
 /** All held calls of this instance. */
 export class Waiters {
-  private readonly sessions = new Map<string, Waiter>();
-  private readonly tenants = new Map<string, Set<Waiter>>();
+  /** By tenant, then by session. */
+  private readonly tenants = new Map<string, Map<string, Waiter>>();
   private arrivals = 0;
 
   /** Numbers a call as it comes in: its first statements may take longer than those of a later call. */
@@ -59,7 +59,7 @@ export class Waiters {
   }
 
   get size(): number {
-    return this.sessions.size;
+    return [...this.tenants.values()].reduce((sum, sessions) => sum + sessions.size, 0);
   }
 
   /**
@@ -68,31 +68,26 @@ export class Waiters {
    */
   add(tenantId: string, lookupId: string, arrival: number): Waiter {
     const waiter = new Waiter(tenantId, lookupId, arrival);
-    const before = this.sessions.get(lookupId);
+    const sessions = this.tenants.get(tenantId) ?? new Map<string, Waiter>();
+    const before = sessions.get(lookupId);
     if (before !== undefined && before.arrival > arrival) {
       waiter.end();
       return waiter;
     }
-    if (before !== undefined) {
-      this.remove(before);
-      before.end();
-    }
-    this.sessions.set(lookupId, waiter);
-    const others = this.tenants.get(tenantId);
-    if (others === undefined) this.tenants.set(tenantId, new Set([waiter]));
-    else others.add(waiter);
+    before?.end();
+    sessions.set(lookupId, waiter);
+    this.tenants.set(tenantId, sessions);
     return waiter;
   }
 
   remove(waiter: Waiter): void {
-    if (this.sessions.get(waiter.lookupId) === waiter) this.sessions.delete(waiter.lookupId);
-    const others = this.tenants.get(waiter.tenantId);
-    others?.delete(waiter);
-    if (others?.size === 0) this.tenants.delete(waiter.tenantId);
+    const sessions = this.tenants.get(waiter.tenantId);
+    if (sessions?.get(waiter.lookupId) === waiter) sessions.delete(waiter.lookupId);
+    if (sessions?.size === 0) this.tenants.delete(waiter.tenantId);
   }
 
   /** Makes the held calls of a tenant read their sessions again. */
   nudge(tenantId: string): void {
-    for (const waiter of this.tenants.get(tenantId) ?? []) waiter.nudge();
+    for (const waiter of this.tenants.get(tenantId)?.values() ?? []) waiter.nudge();
   }
 }
