@@ -19,6 +19,7 @@ import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { systemClock } from '../../src/protocol/clock.js';
 import { PROJECT_ROOT, RELEASE } from '../../src/root.js';
 import { wiretap, type Wiretap } from './client-world.js';
+import { Notifier } from './events.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
 export type Json = Record<string, unknown>;
@@ -106,10 +107,10 @@ function started(
   const written: Buffer[] = [];
   const questions: string[] = [];
   let error: Json | undefined;
-  const waiting = new Set<() => void>();
+  const changed = new Notifier();
   const heard = (text: string): void => {
     lines.push(text);
-    for (const wake of [...waiting]) wake();
+    changed.notify();
   };
   const interruption = new AbortController();
   const env = { XDG_CONFIG_HOME: home, SERVICE_KEYCHAIN: 'off', ...options.env };
@@ -183,17 +184,8 @@ function started(
         const found = fits.exec(text);
         if (found !== null) return found;
       }
-      const ended = await Promise.race([
-        new Promise<false>((resolve) => {
-          const wake = (): void => {
-            waiting.delete(wake);
-            resolve(false);
-          };
-          waiting.add(wake);
-        }),
-        result,
-      ]);
-      if (ended !== false) throw new Error(`no line fits ${String(fits)}:\n${ended.out}\n${ended.notes}`);
+      const ended = await Promise.race([changed.next(), result]);
+      if (ended !== undefined) throw new Error(`no line fits ${String(fits)}:\n${ended.out}\n${ended.notes}`);
     }
   };
   return { result, line, printed: () => [...lines], interrupt: () => interruption.abort() };
@@ -284,17 +276,14 @@ export function spawnCli(
   const child = spawn(command, own, { env, stdio: ['pipe', 'pipe', 'pipe'] });
   let stdout = '';
   let stderr = '';
-  const waiting = new Set<() => void>();
-  const wakeAll = (): void => {
-    for (const wake of [...waiting]) wake();
-  };
+  const changed = new Notifier();
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
     stdout += text;
-    wakeAll();
+    changed.notify();
   });
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     stderr += text;
-    wakeAll();
+    changed.notify();
   });
   // A child that ends before it has read everything is no failure of the test.
   child.stdin.on('error', () => undefined);
@@ -316,14 +305,7 @@ export function spawnCli(
       for (;;) {
         const found = fits.exec(plainText(stdout + stderr));
         if (found !== null) return found;
-        const more = new Promise<undefined>((resolve) => {
-          const wake = (): void => {
-            waiting.delete(wake);
-            resolve(undefined);
-          };
-          waiting.add(wake);
-        });
-        const over = await Promise.race([more, ended]);
+        const over = await Promise.race([changed.next(), ended]);
         if (over !== undefined && fits.exec(plainText(stdout + stderr)) === null) {
           throw new Error(`ended with ${String(over.code)} and nothing fits ${String(fits)}:\n${stdout}\n${stderr}`);
         }

@@ -50,6 +50,28 @@ export async function until(
   }
 }
 
+/** Wakes whoever waits for a change. */
+export class Notifier {
+  private waiting: (() => void)[] = [];
+
+  /** Something has changed. */
+  readonly notify = (): void => {
+    const waiting = this.waiting;
+    this.waiting = [];
+    for (const resolve of waiting) resolve();
+  };
+
+  /** Resolves at the next change. */
+  next(): Promise<undefined> {
+    return new Promise((resolve) => this.waiting.push(() => resolve(undefined)));
+  }
+
+  /** Resolves when it is so; looks at once, and after each change. */
+  async until(is: () => boolean): Promise<void> {
+    while (!is()) await this.next();
+  }
+}
+
 /** Things that happened, in order, and a wait for more of them. */
 export class Events<T> {
   readonly all: T[] = [];

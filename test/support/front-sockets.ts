@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { WebSocket } from 'ws';
-import { soon } from './events.js';
+import { Notifier, soon } from './events.js';
 import { tokenOf, type HttpAnswer } from './front.js';
 import type { WithTeardown } from './postgres.js';
 
@@ -10,38 +10,26 @@ import type { WithTeardown } from './postgres.js';
 export class Raw {
   got = '';
   closed = false;
-  private readonly watchers = new Set<() => void>();
+  private readonly changed = new Notifier();
 
   constructor(readonly socket: Socket) {
     socket.setEncoding('latin1');
     socket.on('data', (chunk: string) => {
       this.got += chunk;
-      this.look();
+      this.changed.notify();
     });
     // A server that cuts a connection may show as a reset; `closed` is what tests look at.
     socket.on('error', () => undefined);
     socket.on('close', () => {
       this.closed = true;
-      this.look();
+      this.changed.notify();
     });
-  }
-
-  private look(): void {
-    for (const watcher of this.watchers) watcher();
   }
 
   /** Resolves when `is` holds. Throws as `soon` does. */
   async until(is: () => boolean): Promise<void> {
-    if (is()) return;
-    const come = new Promise<void>((resolve) => {
-      const watcher = (): void => {
-        if (!is()) return;
-        this.watchers.delete(watcher);
-        resolve();
-      };
-      this.watchers.add(watcher);
-    });
-    await soon(come, () => `more of a reply; so far ${JSON.stringify(this.got.slice(0, 200))}`);
+    const what = (): string => `more of a reply; so far ${JSON.stringify(this.got.slice(0, 200))}`;
+    await soon(this.changed.until(is), what);
   }
 
   /** The status of the first reply, once it and its whole body are here. */
@@ -72,37 +60,25 @@ export class TestSocket {
   readonly frames: Record<string, unknown>[] = [];
   closeCode: number | undefined;
   closeReason = '';
-  private readonly watchers = new Set<() => void>();
+  private readonly changed = new Notifier();
 
   constructor(readonly ws: WebSocket) {
     ws.on('message', (data: Buffer) => {
       this.frames.push(JSON.parse(data.toString()) as Record<string, unknown>);
-      this.look();
+      this.changed.notify();
     });
     ws.on('error', () => undefined);
     ws.on('close', (code, reason) => {
       this.closeCode = code;
       this.closeReason = reason.toString();
-      this.look();
+      this.changed.notify();
     });
-  }
-
-  private look(): void {
-    for (const watcher of this.watchers) watcher();
   }
 
   /** Resolves when `is` holds. Throws as `soon` does. */
   async until(is: () => boolean): Promise<void> {
-    while (!is()) {
-      const come = new Promise<void>((resolve) => {
-        const watcher = (): void => {
-          this.watchers.delete(watcher);
-          resolve();
-        };
-        this.watchers.add(watcher);
-      });
-      await soon(come, () => `more of a socket; so far ${this.frames.length} frames, close ${String(this.closeCode)}`);
-    }
+    const what = (): string => `more of a socket; so far ${this.frames.length} frames, close ${String(this.closeCode)}`;
+    await soon(this.changed.until(is), what);
   }
 
   /** Resolves with the close code. */

@@ -7,6 +7,7 @@ import type { Heard, SocketPort } from '../../src/server/tenant/ports.js';
 import { TenantRegistry } from '../../src/server/tenant/registry.js';
 import type { Session } from '../../src/server/tenant/session.js';
 import { BIN, bytes, deviceId, OTHER_BIN } from './changes.js';
+import { Notifier } from './events.js';
 import type { PostgresLogs } from './logs.js';
 
 export const EPOCH = 'epoch';
@@ -105,7 +106,7 @@ export class Ears implements SocketPort {
   closedWith: number | undefined;
   caughtUp: number | undefined;
   session: Session | undefined;
-  private waiting: { readonly enough: () => boolean; readonly resolve: () => void }[] = [];
+  private readonly changed = new Notifier();
 
   constructor(
     readonly deviceId: string,
@@ -121,28 +122,18 @@ export class Ears implements SocketPort {
         this.bytes += text.length;
       }
     }
-    this.wake();
+    this.changed.notify();
     return 0;
   }
 
   close(code: number): void {
     this.closedWith ??= code;
-    this.wake();
-  }
-
-  private wake(): void {
-    for (const waiter of this.waiting.filter(({ enough }) => enough())) {
-      this.waiting.splice(this.waiting.indexOf(waiter), 1);
-      waiter.resolve();
-    }
+    this.changed.notify();
   }
 
   /** Resolves once it is so. */
   until(enough: () => boolean): Promise<void> {
-    return new Promise((resolve) => {
-      this.waiting.push({ enough, resolve });
-      this.wake();
-    });
+    return this.changed.until(enough);
   }
 }
 

@@ -1,6 +1,7 @@
 /** An HTTP/1.1 client on one connection that it keeps for as long as the server does, and that tells what was not answered. */
 import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
+import { Notifier } from './events.js';
 
 /** An answer as it stood on the wire. */
 export interface RawAnswer {
@@ -22,19 +23,19 @@ const HEAD_END = '\r\n\r\n';
 
 export class KeepAlive {
   private text = '';
-  private taken: (() => void) | undefined;
+  private readonly changed = new Notifier();
   private closed = false;
 
   private constructor(private readonly socket: Socket) {
     socket.setEncoding('utf8');
     socket.on('data', (chunk: string) => {
       this.text += chunk;
-      this.taken?.();
+      this.changed.notify();
     });
     socket.on('error', () => undefined);
     socket.on('close', () => {
       this.closed = true;
-      this.taken?.();
+      this.changed.notify();
     });
   }
 
@@ -60,7 +61,7 @@ export class KeepAlive {
       const answer = this.take();
       if (answer !== undefined) return answer;
       if (this.closed) return undefined;
-      await new Promise<void>((resolve) => (this.taken = resolve));
+      await this.changed.next();
     }
   }
 

@@ -8,6 +8,7 @@ import { machineOf } from '../../src/mcp/machine.js';
 import { pathsOf, type Paths, type Terminal } from '../../src/mcp/context.js';
 import { PassThrough, Readable } from 'node:stream';
 import { wiretap, type Wiretap } from './client-world.js';
+import { Notifier } from './events.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
 /** What a person types when asked something that fits. Each answer is given once. */
@@ -85,12 +86,12 @@ function started(
   const notes: string[] = [];
   const questions: { text: string; hidden: boolean }[] = [];
   const progress: string[] = [];
-  const waiting = new Set<() => void>();
+  const changed = new Notifier();
   const interruption = new AbortController();
   const answers = [...(options.answers ?? [])];
   const note = (text: string): void => {
     notes.push(text);
-    for (const wake of [...waiting]) wake();
+    changed.notify();
   };
   const terminal: Terminal = {
     interactive: options.answers !== undefined,
@@ -125,14 +126,7 @@ function started(
     for (;;) {
       const found = notes.map((text) => fits.exec(text)).find((each) => each !== null);
       if (found !== undefined && found !== null) return found;
-      const more = new Promise<undefined>((resolve) => {
-        const wake = (): void => {
-          waiting.delete(wake);
-          resolve(undefined);
-        };
-        waiting.add(wake);
-      });
-      const ended = await Promise.race([more, result]);
+      const ended = await Promise.race([changed.next(), result]);
       if (ended !== undefined) throw new Error(`nothing fits ${String(fits)}:\n${ended.out}\n${ended.notes}`);
     }
   };

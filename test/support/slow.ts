@@ -4,6 +4,7 @@ import { connect, type Socket as TcpSocket } from 'node:net';
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
+import { Notifier, soon } from './events.js';
 import { changesOf, type Seen } from './stream.js';
 import type { Json } from './wire.js';
 
@@ -23,7 +24,6 @@ export async function residentBytes(pid: number): Promise<number> {
 const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 const TEXT = 1;
 const CLOSE = 8;
-const WAIT_MAX_MS = 60_000;
 
 export interface SlowOptions {
   readonly port: number;
@@ -45,12 +45,12 @@ export class SlowSocket {
   private chunks: Buffer[] = [];
   private chunkBytes = 0;
   private wanted = 2;
-  private readonly waiters = new Set<() => void>();
+  private readonly changed = new Notifier();
 
   private constructor(private readonly tcp: TcpSocket) {
     tcp.on('close', () => {
       this.closedWith ??= 1006;
-      this.wake();
+      this.changed.notify();
     });
     tcp.on('error', () => undefined);
   }
@@ -115,15 +115,7 @@ export class SlowSocket {
   async until(holds: (socket: this) => boolean): Promise<void> {
     while (!holds(this)) {
       if (this.closedWith !== undefined) throw new Error(`closed with ${this.closedWith}`);
-      await new Promise<void>((resolve, reject) => {
-        const timer = setTimeout(() => reject(new Error(`nothing after ${this.summaries.length} frames`)), WAIT_MAX_MS);
-        const waiter = (): void => {
-          clearTimeout(timer);
-          this.waiters.delete(waiter);
-          resolve();
-        };
-        this.waiters.add(waiter);
-      });
+      await soon(this.changed.next(), () => `anything after ${this.summaries.length} frames`);
     }
   }
 
@@ -137,7 +129,7 @@ export class SlowSocket {
     this.chunkBytes = 0;
     let came = false;
     for (let size = this.frameSize(); size > 0; size = this.frameSize()) came = true;
-    if (came) this.wake();
+    if (came) this.changed.notify();
   }
 
   /** Handles the frame at the front; 0 when it is not whole yet. */
@@ -169,9 +161,5 @@ export class SlowSocket {
     const [change] = changesOf([frame]);
     const type = String(frame['type']);
     this.summaries.push({ type, id: change?.id ?? '', version: change?.version ?? Number(frame['version'] ?? 0) });
-  }
-
-  private wake(): void {
-    for (const waiter of [...this.waiters]) waiter();
   }
 }

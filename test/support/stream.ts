@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Socket, Json, Reply, Shape, Wire } from './wire.js';
 import { edited, newItem, write, type TestDevice, type TestItem } from './devices.js';
+import { Notifier } from './events.js';
 
 /** An `item`, `delete` or `ack` frame of either shape. */
 export interface Seen {
@@ -167,10 +168,7 @@ export function startWriters(options: WriterOptions): Writing {
   const { wires, devices, writers, limit = Infinity } = options;
   const names = options.sealFor ?? devices.map((device) => device.id);
   const writing = { acked: [] as Acked[], open: [] as TestItem[], refusals: [] as Reply[], errors: [] as Error[] };
-  const waiters = new Set<() => void>();
-  const wake = (): void => {
-    for (const waiter of waiters) waiter();
-  };
+  const changed = new Notifier();
   let stopped = false;
   const one = async (number: number): Promise<void> => {
     const wire = wires[number % wires.length];
@@ -199,7 +197,7 @@ export function startWriters(options: WriterOptions): Writing {
       const kind = remove ? 'delete' : 'item';
       writing.acked.push({ kind, id: item.id, version: reply.number('version'), device: device.id });
       last = remove ? undefined : item;
-      wake();
+      changed.notify();
     }
   };
   const all = range(1, writers).map(async (number) =>
@@ -209,22 +207,11 @@ export function startWriters(options: WriterOptions): Writing {
   );
   const done = Promise.all(all).then(() => {
     stopped = true;
-    wake();
+    changed.notify();
   });
   return {
     ...writing,
-    async until(count) {
-      const reached = (): boolean => stopped || writing.acked.length >= count;
-      await new Promise<void>((resolve) => {
-        const waiter = (): void => {
-          if (!reached()) return;
-          waiters.delete(waiter);
-          resolve();
-        };
-        waiters.add(waiter);
-        waiter();
-      });
-    },
+    until: (count) => changed.until(() => stopped || writing.acked.length >= count),
     async stop() {
       stopped = true;
       await done;

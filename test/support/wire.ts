@@ -7,6 +7,7 @@ import { Agent as TlsAgent, request as httpsRequest } from 'node:https';
 import { connect as tcpConnect } from 'node:net';
 import { connect as tlsConnect } from 'node:tls';
 import { WebSocket } from 'ws';
+import { Notifier, soon } from './events.js';
 
 export type Shape = 'a' | 'b';
 export const SHAPES: readonly Shape[] = ['a', 'b'];
@@ -274,7 +275,7 @@ export class Socket {
   readonly closed: Promise<Closed>;
   readonly ws: WebSocket;
   private taken = 0;
-  private readonly waiters = new Set<() => void>();
+  private readonly changed = new Notifier();
   private end: Closed | undefined;
   /** Why the connection broke, where it did. */
   private fault = '';
@@ -319,17 +320,13 @@ export class Socket {
       this.ws.on('close', (code, reason) => {
         this.end = { code, reason: reason.toString('utf8') };
         resolve(this.end);
-        this.wake();
+        this.changed.notify();
       });
     });
     this.ws.on('message', (data: Buffer) => {
       this.frames.push(JSON.parse(data.toString('utf8')) as Json);
-      this.wake();
+      this.changed.notify();
     });
-  }
-
-  private wake(): void {
-    for (const waiter of this.waiters) waiter();
   }
 
   /** An object goes out as it is; text and bytes as they are. */
@@ -353,22 +350,8 @@ export class Socket {
       const seen = this.frames.slice(-8).map((frame) => String(frame['type']));
       const wanted = `${type ?? 'a frame'} (last came: ${seen.join(', ')})`;
       if (this.end !== undefined) throw new Error(`closed with ${this.end.code} ${this.fault} before ${wanted}`);
-      if (!(await this.change(until - Date.now()))) throw new Error(`nothing came in time: ${wanted}`);
+      await soon(this.changed.next(), wanted, Math.max(0, until - Date.now()));
     }
-  }
-
-  /** True when a frame or the end came within `ms`. */
-  private async change(ms: number): Promise<boolean> {
-    return new Promise((resolve) => {
-      const settle = (changed: boolean): void => {
-        clearTimeout(timer);
-        this.waiters.delete(waiter);
-        resolve(changed);
-      };
-      const waiter = (): void => settle(true);
-      const timer = setTimeout(() => settle(false), Math.max(0, ms));
-      this.waiters.add(waiter);
-    });
   }
 
   /** Says hello and answers the frames up to and with `caught_up`. */
