@@ -1,6 +1,5 @@
 /** A small store of blobs over HTTP that a test can make stumble and lie, and what a transfer asks of its device. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { nodePlatform } from '../../src/sdk/node-platform.js';
 import type { DownloadPorts } from '../../src/sdk/blobs/download.js';
 import { BegunUploads } from '../../src/sdk/blobs/begun.js';
@@ -13,6 +12,7 @@ import type { SealedItem } from '../../src/crypto/item-tag.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { Clock, Timer } from '../../src/protocol/clock.js';
 import { newId } from './client.js';
+import { listenOnLoopback } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 
 /** A request as the store got it. */
@@ -87,12 +87,12 @@ export async function standInStore(t: WithTeardown): Promise<StandInStore> {
       if (trick === undefined || !trick(call, response)) answer(store, call, response);
     })().catch(() => response.destroy());
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const port = await listenOnLoopback(server);
   t.teardown(() => {
     server.closeAllConnections();
     server.close();
   });
-  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const origin = `http://127.0.0.1:${port}`;
   const store: StandInStore = { origin, objects: new Map(), uploads: new Map(), calls: [], tricks: [] };
   return store;
 }

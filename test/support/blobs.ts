@@ -1,8 +1,9 @@
 /** Uploads and downloads as a stranger makes them: plain HTTP requests to signed URLs. */
 import { randomBytes } from 'node:crypto';
 import { request, type ClientRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
+import { buffer as bufferOf } from 'node:stream/consumers';
 import { newItem, sealedFor, type TestDevice, type TestItem } from './devices.js';
-import { camel, type Json, type Reply, type Shape, type Wire } from './wire.js';
+import { camel, type Reply, type Shape, type Wire } from './wire.js';
 
 /** An answer in bytes. */
 export interface BytesReply {
@@ -22,9 +23,7 @@ export interface Upload {
 }
 
 async function replyOf(incoming: IncomingMessage): Promise<BytesReply> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of incoming) chunks.push(chunk as Buffer);
-  const bytes = Buffer.concat(chunks);
+  const bytes = await bufferOf(incoming);
   const status = incoming.statusCode ?? 0;
   const isError = status >= 400 && incoming.headers['content-type'] === 'application/json';
   const code = isError ? (JSON.parse(bytes.toString()) as { error: { code: string } }).error.code : '';
@@ -76,15 +75,7 @@ export async function uploadOf(
 ): Promise<Upload> {
   const reply = await askUpload(wire, device, wish);
   if (reply.status !== 200) throw new Error(`upload-url: ${reply.status} ${reply.raw}`);
-  return upload(camel(reply.body));
-}
-
-function upload(fields: Json): Upload {
-  // Header names are data, not fields.
-  const headers = Object.fromEntries(
-    Object.entries(fields['headers'] as Record<string, string>).map(([name, value]) => [name, value]),
-  );
-  return { ...(fields as unknown as Upload), headers };
+  return camel(reply.body) as unknown as Upload;
 }
 
 /** Uploads bytes; answers the blob's name. Throws when it is refused. */

@@ -1,11 +1,11 @@
 /** A real browser for tests, where this machine has one, and pages for it. */
 import { existsSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { build, type BuildResult, type Metafile } from 'esbuild';
 import { launch, type Browser, type BrowserContext } from 'puppeteer-core';
 import tap from 'tap';
+import { listenOnLoopback } from './loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
 const PLACES = [
@@ -22,7 +22,7 @@ export const CHROMIUM = PLACES.find((path) => path !== '' && existsSync(path));
 const START_MAX_MS = 120_000;
 
 /** What the README asks of a page that uses the client library. */
-export const POLICY = "script-src 'self' 'wasm-unsafe-eval'";
+const POLICY = "script-src 'self' 'wasm-unsafe-eval'";
 
 /** `more`: switches of the command line. */
 export async function startBrowser(
@@ -73,10 +73,10 @@ export async function servePage(t: WithTeardown, code: string): Promise<string> 
     response.setHeader('content-security-policy', POLICY);
     response.end(script ? code : '<!doctype html><title>test</title><script type="module" src="/page.js"></script>');
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const port = await listenOnLoopback(server);
   t.teardown(async () => {
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
   });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return `http://127.0.0.1:${port}`;
 }

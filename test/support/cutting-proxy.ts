@@ -1,6 +1,6 @@
 /** A proxy that counts what passes, and cuts every connection when a mark is passed. */
-import { once } from 'node:events';
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
+import { listenOnLoopback, portOf } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 
 /** See above. */
@@ -19,8 +19,7 @@ export class CuttingProxy {
   /** In front of a port of this machine. */
   static async before(t: WithTeardown, port: number): Promise<CuttingProxy> {
     const proxy = new CuttingProxy(port);
-    proxy.server.listen(0, '127.0.0.1');
-    await once(proxy.server, 'listening');
+    await listenOnLoopback(proxy.server);
     t.teardown(() => {
       proxy.cut();
       proxy.server.close();
@@ -29,7 +28,7 @@ export class CuttingProxy {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
+    return `http://127.0.0.1:${portOf(this.server)}`;
   }
 
   /** A server in the place of the first. */

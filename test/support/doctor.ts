@@ -1,12 +1,6 @@
 /** `doctor` in a test: a device on a real server, what stands between them, and what was found. */
-import {
-  createServer,
-  request as httpRequest,
-  type IncomingMessage,
-  type Server,
-  type ServerResponse,
-} from 'node:http';
-import { connect, type AddressInfo } from 'node:net';
+import { request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
+import { connect } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { runDoctor } from '../../src/cli/commands/doctor.js';
 import type { Finding } from '../../src/cli/doctor/finding.js';
@@ -15,6 +9,7 @@ import type { Identity } from '../../src/sdk/identity.js';
 import type { Platform } from '../../src/sdk/platform.js';
 import { MemoryStore, type Store } from '../../src/sdk/store/store.js';
 import { wiretap } from './client-world.js';
+import { LoopbackServer } from './loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { contextOf, fakeTerminal, secretsIn, type FakeTerminal } from './vault-context.js';
 
@@ -58,7 +53,7 @@ export async function examined(t: WithTeardown, run: DoctorRun): Promise<Examine
 }
 
 /** An http proxy before the real server, which a test tells what to do with requests and upgrades. */
-export class HttpProxy {
+export class HttpProxy extends LoopbackServer {
   /** Answers a request itself: then nothing is asked of the server. */
   answer: (request: IncomingMessage, response: ServerResponse) => boolean = () => false;
   /** Headers that an answer gets beside its own. */
@@ -69,27 +64,18 @@ export class HttpProxy {
   onSent: (bytes: Buffer) => void = () => undefined;
   private readonly upgraded = new Set<Duplex>();
 
-  private constructor(
-    private readonly target: number,
-    private readonly server: Server,
-  ) {}
-
-  static async before(t: WithTeardown, target: number): Promise<HttpProxy> {
-    const server = createServer();
-    const proxy = new HttpProxy(target, server);
-    server.on('request', (request, response) => proxy.relay(request, response));
-    server.on('upgrade', (request, socket, head) => proxy.relayUpgrade(request, socket, head));
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    t.teardown(async () => {
-      proxy.cut();
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    });
-    return proxy;
+  private constructor(private readonly target: number) {
+    super();
+    this.server.on('upgrade', (request, socket, head) => this.relayUpgrade(request, socket, head));
   }
 
-  get url(): string {
-    return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
+  static before(t: WithTeardown, target: number): Promise<HttpProxy> {
+    return new HttpProxy(target).listenFor(t);
+  }
+
+  override async stop(): Promise<void> {
+    this.cut();
+    await super.stop();
   }
 
   /** Cuts every upgraded connection, without a word. */
@@ -97,7 +83,7 @@ export class HttpProxy {
     for (const socket of this.upgraded) socket.destroy();
   }
 
-  private relay(request: IncomingMessage, response: ServerResponse): void {
+  protected take(request: IncomingMessage, response: ServerResponse): void {
     if (this.answer(request, response)) return;
     const { method, url: path, headers } = request;
     const outgoing = httpRequest({ host: '127.0.0.1', port: this.target, method, path, headers }, (incoming) => {

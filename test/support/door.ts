@@ -1,8 +1,9 @@
 /** A server at whose address something else may stand for a while, and what a command line then keeps. */
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import type { Test } from 'tap';
 import { EXIT } from '../../src/terminal/terminal.js';
 import { spawnCli, type Ended, type Json, runHere } from './cli.js';
+import { listenOnLoopback } from './loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { runServer } from './server.js';
 
@@ -37,13 +38,13 @@ export async function door(t: WithTeardown): Promise<Door> {
   const dropAll = (): void => {
     for (const socket of sockets) socket.destroy();
   };
-  await new Promise<void>((resolve) => listening.listen(0, '127.0.0.1', resolve));
+  const port = await listenOnLoopback(listening);
   t.teardown(() => {
     listening.close();
     dropAll();
   });
   return {
-    url: `http://127.0.0.1:${(listening.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     becomes: (other) => {
       manners = other ?? through;
       dropAll();

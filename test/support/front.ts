@@ -1,6 +1,7 @@
 /** The front alone, on a real port, with stand-ins for everything behind it. */
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
+import { text as textOf } from 'node:stream/consumers';
 import type { TokenClaims } from '../../src/server/http/tokens.js';
 import type { Identity } from '../../src/server/devices/store.js';
 import type { Clock } from '../../src/protocol/clock.js';
@@ -307,8 +308,7 @@ export async function ask(port: number, path: string, options: HttpAsk = {}): Pr
   const sent = request({ host: '127.0.0.1', port, path, method, headers, agent: false });
   sent.end(text);
   const [reply] = (await soon(once(sent, 'response'), `the answer to ${method} ${path}`)) as [IncomingMessage];
-  let got = '';
-  for await (const chunk of reply.setEncoding('utf8')) got += chunk as string;
+  const got = await textOf(reply);
   const type = reply.headers['content-type'] ?? '';
   const json = (type.startsWith('application/json') && got !== '' ? JSON.parse(got) : {}) as Record<string, unknown>;
   const error = (json['error'] ?? {}) as Record<string, unknown>;

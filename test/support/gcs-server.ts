@@ -6,6 +6,7 @@ import { createVerify, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
+import { buffer as bufferOf } from 'node:stream/consumers';
 import {
   contentOf,
   json,
@@ -204,9 +205,7 @@ export class GcsStandIn extends LoopbackServer {
 
   private async put({ request, headers }: Taken, name: string): Promise<GcsAnswer> {
     const bounds = /^(\d+),(\d+)$/.exec(headers['x-goog-content-length-range'] ?? '');
-    const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
-    const body = Buffer.concat(chunks);
+    const body = await bufferOf(request);
     if (bounds !== null && body.length > Number(bounds[2])) return xmlError(400, 'EntityTooLarge');
     if (bounds !== null && body.length < Number(bounds[1])) return xmlError(400, 'EntityTooSmall');
     const match = headers['x-goog-if-generation-match'];

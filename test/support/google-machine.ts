@@ -4,6 +4,7 @@
  */
 import { createSign, randomBytes, type KeyObject } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { text as textOf } from 'node:stream/consumers';
 import { LoopbackServer } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 
@@ -51,11 +52,10 @@ export class GoogleMachine extends LoopbackServer {
     const [path = ''] = (request.url ?? '').split('?');
     this.calls.push(path);
     if (path.startsWith('/computeMetadata/v1')) return this.metadata(path, request, response);
-    const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const body = await textOf(request);
     if (path === `/v1/projects/-/serviceAccounts/${this.email}:signBlob`) {
       if (!this.holds(request.headers.authorization ?? '')) return answer(response, 401, { error: 'no token' });
-      return this.sign(Buffer.concat(chunks), response);
+      return this.sign(body, response);
     }
     // Workload identity federation: the provider's token for one of Google's, and that for the service account's.
     if (path === '/v1/token') return answer(response, 200, { ...this.issue(), issued_token_type: ACCESS_TOKEN });
@@ -81,7 +81,7 @@ export class GoogleMachine extends LoopbackServer {
     answer(response, 200, '');
   }
 
-  private async sign(body: Buffer, response: ServerResponse): Promise<void> {
+  private async sign(body: string, response: ServerResponse): Promise<void> {
     this.signingMost = Math.max(this.signingMost, ++this.signing);
     await this.hold;
     this.signing--;
@@ -90,7 +90,7 @@ export class GoogleMachine extends LoopbackServer {
       const message = `Permission 'iam.serviceAccounts.signBlob' denied on resource (or it may not exist).`;
       return answer(response, this.trouble, { error: { code: this.trouble, message, status } });
     }
-    const { payload } = JSON.parse(body.toString()) as { payload: string };
+    const { payload } = JSON.parse(body) as { payload: string };
     const signer = createSign('RSA-SHA256').update(Buffer.from(payload, 'base64'));
     answer(response, 200, { keyId: 'k', signedBlob: signer.sign(this.privateKey, 'base64') });
   }

@@ -1,13 +1,24 @@
 /** An HTTP server of a test on a loopback port, which can be stopped and listen again where it was. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo, Server } from 'node:net';
 import type { WithTeardown } from './postgres.js';
 import { freePort } from './free-port.js';
+
+/** The port on which a server listens. */
+export const portOf = (server: Server): number => (server.address() as AddressInfo).port;
+
+/** Listens on any port of loopback, and gives it. */
+export async function listenOnLoopback(server: Server): Promise<number> {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return portOf(server);
+}
 
 export abstract class LoopbackServer {
   /** Without a trailing slash. */
   url = '';
-  private readonly server = createServer((request, response) => void this.take(request, response));
+  protected readonly server = createServer((request, response) => void this.take(request, response));
 
   /** Answers one request. */
   protected abstract take(request: IncomingMessage, response: ServerResponse): void | Promise<void>;

@@ -1,14 +1,9 @@
 /** A server that breaks one rule: a proxy before a good one, which alters answers and frames. */
-import {
-  createServer,
-  request as httpRequest,
-  type IncomingMessage,
-  type Server,
-  type ServerResponse,
-} from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { text as textOf } from 'node:stream/consumers';
 import { WebSocket, WebSocketServer } from 'ws';
+import { LoopbackServer } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 
 type Json = Record<string, unknown>;
@@ -37,35 +32,24 @@ export interface Mutation {
 
 const HOP = new Set(['connection', 'keep-alive', 'transfer-encoding', 'content-length']);
 
-export class Mutant {
+export class Mutant extends LoopbackServer {
   mutation: Mutation = {};
   private readonly clients = new Set<WebSocket>();
   private readonly upgrades = new WebSocketServer({ noServer: true, perMessageDeflate: false, maxPayload: 1 << 24 });
 
-  private constructor(
-    private readonly target: number,
-    private readonly server: Server,
-  ) {}
-
-  /** Before the server on this port of this machine, closed after the test. */
-  static async before(t: WithTeardown, target: number): Promise<Mutant> {
-    const server = createServer();
-    const mutant = new Mutant(target, server);
-    server.on('request', (request, response) => mutant.relay(request, response));
-    server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) =>
-      mutant.open(request, socket, head),
-    );
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    t.teardown(() => {
-      for (const client of mutant.clients) client.terminate();
-      server.close();
-      server.closeAllConnections();
-    });
-    return mutant;
+  private constructor(private readonly target: number) {
+    super();
+    this.server.on('upgrade', (request, socket, head) => this.open(request, socket, head));
   }
 
-  get url(): string {
-    return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
+  /** Before the server on this port of this machine, closed after the test. */
+  static before(t: WithTeardown, target: number): Promise<Mutant> {
+    return new Mutant(target).listenFor(t);
+  }
+
+  override async stop(): Promise<void> {
+    for (const client of this.clients) client.terminate();
+    await super.stop();
   }
 
   /** A frame to every open socket, out of the blue. */
@@ -73,14 +57,10 @@ export class Mutant {
     for (const client of this.clients) client.send(JSON.stringify(frame));
   }
 
-  private relay(request: IncomingMessage, response: ServerResponse): void {
+  protected take(request: IncomingMessage, response: ServerResponse): void {
     const { method = 'GET', url: path = '/', headers } = request;
     const outgoing = httpRequest({ host: '127.0.0.1', port: this.target, method, path, headers }, (truth) => {
-      const chunks: Buffer[] = [];
-      truth.on('data', (chunk: Buffer) => chunks.push(chunk));
-      truth.on('error', () => response.destroy());
-      truth.on('end', () => {
-        const text = Buffer.concat(chunks).toString('utf8');
+      const told = (text: string): void => {
         const call = {
           method,
           path,
@@ -92,7 +72,8 @@ export class Mutant {
         const kept = Object.entries(truth.headers).filter(([name]) => !HOP.has(name));
         response.writeHead(status, Object.fromEntries(kept) as Record<string, string>);
         response.end(body === undefined ? text : JSON.stringify(body));
-      });
+      };
+      textOf(truth).then(told, () => response.destroy());
     });
     outgoing.on('error', () => response.destroy());
     request.on('error', () => outgoing.destroy());
@@ -112,13 +93,11 @@ export class Mutant {
     let send = (text: string): void => void early.push(text);
     behind.on('error', () => socket.destroy());
     behind.on('unexpected-response', (_, truth) => {
-      const chunks: Buffer[] = [];
-      truth.on('data', (chunk: Buffer) => chunks.push(chunk));
-      truth.on('end', () => {
-        const text = Buffer.concat(chunks).toString('utf8');
+      const refused = (text: string): void => {
         const head = `HTTP/1.1 ${truth.statusCode ?? 500} Refused\r\nContent-Type: application/json\r\nConnection: close`;
         socket.end(`${head}\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`);
-      });
+      };
+      textOf(truth).then(refused, () => socket.destroy());
     });
     behind.on('message', (data: Buffer) => send(data.toString('utf8')));
     behind.on('open', () => {

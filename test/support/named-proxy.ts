@@ -3,7 +3,8 @@
  * can break one of them and leave the others: cut it, or swallow what it carries without closing it (half-open).
  */
 import { once } from 'node:events';
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { listenOnLoopback, portOf } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 
 interface Pair {
@@ -32,8 +33,7 @@ export class NamedProxy {
   /** In front of the server of a URL. */
   static async before(t: WithTeardown, url: string): Promise<NamedProxy> {
     const proxy = new NamedProxy(new URL(url));
-    proxy.server.listen(0, '127.0.0.1');
-    await once(proxy.server, 'listening');
+    await listenOnLoopback(proxy.server);
     t.teardown(() => {
       proxy.server.close();
       proxy.cut('');
@@ -44,7 +44,7 @@ export class NamedProxy {
   /** The same URL, through the proxy. */
   get url(): string {
     const changed = new URL(this.target);
-    changed.host = `127.0.0.1:${(this.server.address() as AddressInfo).port}`;
+    changed.host = `127.0.0.1:${portOf(this.server)}`;
     return changed.href;
   }
 

@@ -2,9 +2,10 @@
  * A stand-in for Stripe: a server that checks the key, keeps idempotency keys as Stripe does, makes checkouts and
  * portals, can be slow, broken or gone; and events as Stripe would send them, signed by its own library.
  */
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { text as textOf } from 'node:stream/consumers';
 import Stripe from 'stripe';
+import { LoopbackServer } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 import type { Json, Reply, Wire } from './wire.js';
 
@@ -40,38 +41,18 @@ const refusal = (status: number, type: string, message: string): Answer => ({
   body: { error: { type, message } },
 });
 
-async function textOf(request: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of request) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks).toString('utf8');
-}
-
 /** See above. */
-export class StripeStandIn {
+export class StripeStandIn extends LoopbackServer {
   readonly calls: StripeCall[] = [];
   readonly sessions = new Map<string, StandInSession>();
   /** Answers every call with this status; 0: works. `-1`: never answers. */
   failWith = 0;
-  url = '';
   private readonly kept = new Map<string, { form: string; answer: Answer }>();
-  private readonly server = createServer((request, response) => void this.take(request, response));
   private made = 0;
 
   /** Listens until the test is over. */
-  static async start(t: WithTeardown): Promise<StripeStandIn> {
-    const standIn = new StripeStandIn();
-    await new Promise<void>((resolve) => standIn.server.listen(0, '127.0.0.1', resolve));
-    standIn.url = `http://127.0.0.1:${(standIn.server.address() as AddressInfo).port}`;
-    t.teardown(async () => standIn.stop());
-    return standIn;
-  }
-
-  /** Nobody answers there any more. */
-  async stop(): Promise<void> {
-    if (!this.server.listening) return;
-    const closed = new Promise((resolve) => this.server.close(resolve));
-    this.server.closeAllConnections();
-    await closed;
+  static start(t: WithTeardown): Promise<StripeStandIn> {
+    return new StripeStandIn().listenFor(t);
   }
 
   /** Variables with which a server bills through this stand-in. */
@@ -90,7 +71,7 @@ export class StripeStandIn {
     return this.calls.filter(({ method, path }) => method === 'POST' && path === '/v1/checkout/sessions');
   }
 
-  private async take(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  protected async take(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const text = await textOf(request);
     const key = String(request.headers['idempotency-key'] ?? '');
     const [path = ''] = (request.url ?? '').split('?');

@@ -1,6 +1,6 @@
 /** A TCP proxy that a test can break: it cuts, refuses, or goes on holding connections without forwarding a byte. */
-import { once } from 'node:events';
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { listenOnLoopback, portOf } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 
 /** Of what the servers say, so much is remembered. */
@@ -25,8 +25,7 @@ export class TcpProxy {
   static async before(t: WithTeardown, url: string): Promise<TcpProxy> {
     const { hostname, port } = new URL(url);
     const proxy = new TcpProxy(hostname, Number(port));
-    proxy.server.listen(0, '127.0.0.1');
-    await once(proxy.server, 'listening');
+    await listenOnLoopback(proxy.server);
     t.teardown(() => proxy.close());
     return proxy;
   }
@@ -35,7 +34,7 @@ export class TcpProxy {
   through(url: string): string {
     const changed = new URL(url);
     changed.hostname = '127.0.0.1';
-    changed.port = String((this.server.address() as AddressInfo).port);
+    changed.port = String(portOf(this.server));
     return changed.href;
   }
 

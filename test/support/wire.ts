@@ -2,9 +2,10 @@
  * The wire as a stranger sees it: plain HTTP, plain sockets, both shapes spelled by hand. Nothing here is taken from
  * the server's own codecs, so that a fault in them cannot hide itself.
  */
-import { Agent, request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+import { Agent, request as httpRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { Agent as TlsAgent, request as httpsRequest } from 'node:https';
 import { connect as tcpConnect } from 'node:net';
+import { text as textOf } from 'node:stream/consumers';
 import { connect as tlsConnect } from 'node:tls';
 import { WebSocket } from 'ws';
 import { Notifier, soon } from './events.js';
@@ -107,6 +108,10 @@ export class Reply {
   }
 }
 
+/** The whole of an answer. */
+export const replyOf = async (incoming: IncomingMessage): Promise<Reply> =>
+  new Reply(incoming.statusCode ?? 0, incoming.headers, await textOf(incoming));
+
 export interface Ask {
   readonly token?: string;
   readonly shape?: Shape;
@@ -162,14 +167,7 @@ export class Wire {
       const { host, secure } = this.place;
       const outgoing = (secure ? httpsRequest : httpRequest)(
         { host, port: this.port, method, path: target, headers, agent: this.agent, signal },
-        (incoming) => {
-          const chunks: Buffer[] = [];
-          incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
-          incoming.on('error', reject);
-          incoming.on('end', () =>
-            resolve(new Reply(incoming.statusCode ?? 0, incoming.headers, Buffer.concat(chunks).toString('utf8'))),
-          );
-        },
+        (incoming) => replyOf(incoming).then(resolve, reject),
       );
       outgoing.setTimeout(REQUEST_MAX_MS, () => outgoing.destroy(new Error(`no answer to ${method} ${target}`)));
       outgoing.on('error', (error: Error & { code?: string }) => {
@@ -306,14 +304,10 @@ export class Socket {
         socket.on('end', () => (this.fault ||= `the server ended it ${Date.now() - since} ms after it was asked for`));
       });
       this.ws.on('unexpected-response', (outgoing, incoming) => {
-        const chunks: Buffer[] = [];
-        incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
-        incoming.on('end', () => {
+        replyOf(incoming).then((reply) => {
           outgoing.destroy();
-          reject(
-            new UpgradeRefused(new Reply(incoming.statusCode ?? 0, incoming.headers, Buffer.concat(chunks).toString())),
-          );
-        });
+          reject(new UpgradeRefused(reply));
+        }, reject);
       });
     });
     this.closed = new Promise((resolve) => {
