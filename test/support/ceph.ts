@@ -4,7 +4,6 @@
  */
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import { accessSync, constants } from 'node:fs';
 import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { newFolder, type WithTeardown } from './postgres.js';
 import { freePort } from './free-port.js';
+import { endProcess } from './processes.js';
 
 const run = promisify(execFile);
 
@@ -186,16 +186,7 @@ export class Ceph {
 
   /** Ends what was started, by its id, and removes its files. */
   async stop(): Promise<void> {
-    for (const child of this.children.splice(0).reverse()) await ended(child);
+    for (const child of this.children.splice(0).reverse()) await endProcess(child, 'SIGTERM', ENDING_MAX_MS);
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5 });
   }
-}
-
-async function ended(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return;
-  const gone = once(child, 'exit');
-  child.kill('SIGTERM');
-  const timer = setTimeout(() => child.kill('SIGKILL'), ENDING_MAX_MS);
-  await gone;
-  clearTimeout(timer);
 }

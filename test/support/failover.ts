@@ -8,15 +8,15 @@ import { chmod, chown, cp, mkdir, readdir, readFile, rm, symlink, writeFile } fr
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { openClient } from '../../src/server/storage/database.js';
 import { findBinaries } from '../../src/server/storage/embedded/binaries.js';
 import { databaseUser, type SystemUser } from '../../src/server/storage/embedded/user.js';
 import { newItem, write, type TestDevice, type TestItem } from './devices.js';
 import { until } from './events.js';
-import { crashAll, family, freezeAll, thawAll } from './own-postgres.js';
+import { answers, crashAll, family, freezeAll, thawAll } from './own-postgres.js';
 import { serverParent, temporaryFolder, type WithTeardown } from './postgres.js';
 import { freePort } from './free-port.js';
-import { DEPLOY, missing } from './proxies.js';
+import { endProcess, isRunning } from './processes.js';
+import { DEPLOY, missing, replaced } from './proxies.js';
 import { runSql } from './server.js';
 import { listAll, range } from './stream.js';
 import type { Wire } from './wire.js';
@@ -137,20 +137,10 @@ export class FailoverNode {
       `a PostgreSQL ${this.name} that answers`,
       async () => {
         if (child.exitCode !== null) throw new Error(`${this.name} ended: ${this.said.slice(-20).join('')}`);
-        return this.answers();
+        return answers(this.url);
       },
       START_MAX_MS,
     );
-  }
-
-  private async answers(): Promise<boolean> {
-    try {
-      const settings = { url: this.url, name: 'tests', connectTimeoutMs: 1_000, onLost: () => undefined };
-      await (await openClient(settings)).end();
-      return true;
-    } catch {
-      return false; // it still starts
-    }
   }
 
   /** True while it takes writes. */
@@ -159,7 +149,7 @@ export class FailoverNode {
   }
 
   get running(): boolean {
-    return this.child !== undefined && this.child.exitCode === null && this.child.signalCode === null;
+    return this.child !== undefined && isRunning(this.child);
   }
 
   /** kill -9 of all its processes. */
@@ -202,20 +192,8 @@ export class FailoverNode {
 
   /** Stops it as the unit does. */
   async stop(): Promise<void> {
-    const { child } = this;
-    if (child === undefined || !this.running) return;
-    const ended = once(child, 'exit');
-    child.kill('SIGINT');
-    await ended;
+    await endProcess(this.child, 'SIGINT');
   }
-}
-
-/** Replaces text that must be there: a file that changed must not run untouched. */
-function replaced(text: string, changes: readonly (readonly [string, string])[]): string {
-  return changes.reduce((changed, [from, to]) => {
-    if (!changed.includes(from)) throw new Error(`not in the file any more: ${from}`);
-    return changed.replace(from, to);
-  }, text);
 }
 
 /** Lines of node.env with other values. */
@@ -318,12 +296,7 @@ export class FailoverPair {
     const checked = spawnSync('haproxy', ['-c', '-f', file], { encoding: 'utf8' });
     if (checked.status !== 0) throw new Error(`haproxy: ${checked.stderr}`);
     const child = spawn('haproxy', ['-f', file, '-db'], { stdio: 'ignore' });
-    this.t.teardown(async () => {
-      if (child.exitCode !== null) return;
-      const ended = once(child, 'exit');
-      child.kill('SIGKILL');
-      await ended;
-    });
+    this.t.teardown(() => endProcess(child, 'SIGKILL'));
     const url = `postgres://service:${PASSWORD}@127.0.0.1:${port}/service`;
     await until('a proxy that leads to the primary', () =>
       runSql(url, 'SELECT pg_is_in_recovery() AS standby').then(

@@ -1,10 +1,9 @@
 /** A PostgreSQL of an older major version than the package's, as Debian has it; tests without one are skipped. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { keptSecret } from '../../src/server/config/secrets.js';
 import { binariesIn } from '../../src/server/storage/embedded/binaries.js';
 import { EmbeddedPostgres } from '../../src/server/storage/embedded/embedded.js';
-import type { WithTeardown } from './postgres.js';
+import { databasePassword, type WithTeardown } from './postgres.js';
 
 const MAJORS = [15, 16, 17, 14];
 const major = MAJORS.find((one) => existsSync(`/usr/lib/postgresql/${one}/bin/initdb`));
@@ -21,7 +20,7 @@ export const withoutOld: string | false =
 export async function startOld(t: WithTeardown, dataDir: string): Promise<EmbeddedPostgres> {
   const binaries = await binariesIn(oldPostgres?.folder ?? '');
   if (binaries === undefined) throw new Error('there is no older PostgreSQL');
-  const password = await keptSecret(dataDir, 'database-password');
+  const password = await databasePassword(dataDir);
   const old = await EmbeddedPostgres.start({ dataDir, password, onLog: () => undefined, binaries });
   t.teardown(() => old.stop());
   return old;

@@ -1,20 +1,11 @@
 /** A PostgreSQL of one test alone, which it may kill, stop, hold still and start again. Durable like a real one. */
 import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { openClient } from '../../src/server/storage/database.js';
-import { findBinaries } from '../../src/server/storage/embedded/binaries.js';
-import {
-  clusterFolder,
-  DATABASE_USER,
-  launch,
-  type Cluster,
-  type Postmaster,
-} from '../../src/server/storage/embedded/process.js';
-import { databaseUser } from '../../src/server/storage/embedded/user.js';
+import { DATABASE_USER, launch, type Cluster, type Postmaster } from '../../src/server/storage/embedded/process.js';
 import { errorCode } from '../../src/protocol/error-code.js';
 import { until } from './events.js';
 import { freePort } from './free-port.js';
-import { databasePassword, preparedFolder, type WithTeardown } from './postgres.js';
+import { clusterIn, databasePassword, preparedFolder, type WithTeardown } from './postgres.js';
 import { runSql } from './server.js';
 
 const DATABASE = 'service';
@@ -62,6 +53,15 @@ export async function crashAll(pids: readonly number[]): Promise<void> {
   await until('the end of all its processes', async () => (await Promise.all(pids.map(isGone))).every(Boolean));
 }
 
+/** Whether a PostgreSQL takes connections; it may still be starting. */
+export const answers = (url: string): Promise<boolean> =>
+  openClient({ url, name: 'tests', connectTimeoutMs: 1_000, onLost: () => undefined })
+    .then((client) => client.end())
+    .then(
+      () => true,
+      () => false,
+    );
+
 export class OwnPostgres {
   private postmaster: Postmaster | undefined;
   private frozen: readonly number[] = [];
@@ -75,10 +75,7 @@ export class OwnPostgres {
   /** Makes one with an empty database and starts it; it ends with the test. */
   static async start(t: WithTeardown): Promise<OwnPostgres> {
     const dataDir = await preparedFolder(t);
-    const folder = await clusterFolder(dataDir);
-    const user = await databaseUser(folder);
-    const binaries = await findBinaries(dataDir, user);
-    const cluster = { dataDir, folder, logFile: join(dataDir, 'postgres.log'), binaries, user };
+    const cluster = await clusterIn(dataDir);
     const postgres = new OwnPostgres(cluster, await freePort(), await databasePassword(dataDir));
     t.teardown(async () => postgres.end());
     await postgres.start();
@@ -103,17 +100,7 @@ export class OwnPostgres {
   /** Starts it again. Resolves when it takes connections. */
   async start(): Promise<void> {
     this.postmaster = await launch(this.cluster, this.port, { max_connections: '100' });
-    await until('a PostgreSQL that answers', async () => this.answers(), START_MAX_MS);
-  }
-
-  private async answers(): Promise<boolean> {
-    try {
-      const url = this.urlOf('postgres');
-      await (await openClient({ url, name: 'tests', connectTimeoutMs: 1_000, onLost: () => undefined })).end();
-      return true;
-    } catch {
-      return false; // it still starts
-    }
+    await until('a PostgreSQL that answers', async () => answers(this.urlOf('postgres')), START_MAX_MS);
   }
 
   /** See `family`; nobody while it does not run. */

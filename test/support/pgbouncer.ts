@@ -1,6 +1,5 @@
 /** Debian's PgBouncer with the example of deploy/ between a server and its database, on a loopback port. */
 import { spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { chown, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import pg from 'pg';
@@ -9,7 +8,8 @@ import { databaseUser } from '../../src/server/storage/embedded/user.js';
 import { until } from './events.js';
 import { PATIENT, temporaryFolder, type WithTeardown } from './postgres.js';
 import { freePort } from './free-port.js';
-import { DEPLOY } from './proxies.js';
+import { endProcess } from './processes.js';
+import { DEPLOY, replaced } from './proxies.js';
 
 const SESSIONS = 4;
 
@@ -32,17 +32,13 @@ async function configured(t: WithTeardown, url: string, port: number): Promise<{
   const folder = await temporaryFolder(t);
   const [file, users] = [join(folder, 'pgbouncer.ini'), join(folder, 'userlist.txt')];
   const { uid, gid } = (await databaseUser(folder)) ?? { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
-  let text = await readFile(join(DEPLOY, 'pgbouncer', 'pgbouncer.ini'), 'utf8');
-  for (const [from, to] of [
+  const text = replaced(await readFile(join(DEPLOY, 'pgbouncer', 'pgbouncer.ini'), 'utf8'), [
     ['service = host=10.0.0.1 port=5432 dbname=service', `${database} = host=${hostname} port=${databasePort}`],
     ['listen_port = 6432', `listen_port = ${port}\nunix_socket_dir =`],
     ['/etc/pgbouncer/userlist.txt', users],
     ['admin_users = service', `admin_users = ${user}`],
     ['default_pool_size = 40', `default_pool_size = ${SESSIONS}`],
-  ] as const) {
-    if (!text.includes(from)) throw new Error(`not in the file any more: ${from}`);
-    text = text.replace(from, to);
-  }
+  ]);
   await writeFile(file, text);
   await writeFile(users, `"${user}" "${decodeURIComponent(password)}"\n`);
   for (const path of [folder, file, users]) await chown(path, uid, gid);
@@ -111,10 +107,6 @@ export class PgBouncer {
 
   /** Ends it at once; its connections break. */
   async kill(): Promise<void> {
-    const { child } = this;
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
-    const ended = once(child, 'exit');
-    child.kill('SIGKILL');
-    await ended;
+    await endProcess(this.child, 'SIGKILL');
   }
 }

@@ -13,7 +13,7 @@ import { keptSecret } from '../../src/server/config/secrets.js';
 import { openClient } from '../../src/server/storage/database.js';
 import { findBinaries, type Binaries } from '../../src/server/storage/embedded/binaries.js';
 import { EmbeddedPostgres } from '../../src/server/storage/embedded/embedded.js';
-import { clusterFolder, initialise } from '../../src/server/storage/embedded/process.js';
+import { clusterFolder, initialise, type Cluster } from '../../src/server/storage/embedded/process.js';
 import { databaseUser } from '../../src/server/storage/embedded/user.js';
 import { migrate } from '../../src/server/storage/migrate.js';
 import { errorCode } from '../../src/protocol/error-code.js';
@@ -58,14 +58,18 @@ const run = promisify(execFile);
 /** Its password in a data folder, kept there as a server keeps it. */
 export const databasePassword = (dataDir: string): Promise<string> => keptSecret(dataDir, 'database-password');
 
-/** Makes a cluster in a data folder, as a server does at its first start: three seconds of a processor. */
-async function makeCluster(dataDir: string): Promise<Binaries> {
+/** The cluster of a data folder, whether it is made already or not. */
+export async function clusterIn(dataDir: string): Promise<Cluster> {
   const folder = await clusterFolder(dataDir);
   const user = await databaseUser(folder);
-  const binaries = await findBinaries(dataDir, user);
-  const cluster = { dataDir, folder, logFile: join(dataDir, 'postgres.log'), binaries, user };
+  return { dataDir, folder, logFile: join(dataDir, 'postgres.log'), binaries: await findBinaries(dataDir, user), user };
+}
+
+/** Makes a cluster in a data folder, as a server does at its first start: three seconds of a processor. */
+async function makeCluster(dataDir: string): Promise<Binaries> {
+  const cluster = await clusterIn(dataDir);
   await initialise(cluster, await databasePassword(dataDir), true);
-  return binaries;
+  return cluster.binaries;
 }
 
 const copyFolder = async (from: string, to: string): Promise<unknown> => run('cp', ['-a', `${from}/.`, to]);

@@ -11,7 +11,7 @@ import { PROJECT_ROOT } from '../../src/root.js';
 import { Events, soon, until } from './events.js';
 import { freePort } from './free-port.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
-import { Reply, type Ask, type Json } from './wire.js';
+import { replyOf, type Ask, type Json, type Reply } from './wire.js';
 
 /** The folder with the files under test. */
 export const DEPLOY = join(PROJECT_ROOT, 'deploy');
@@ -33,7 +33,7 @@ export interface Proxy {
 }
 
 /** Replaces text that must be there: a file that changed must not run untouched. */
-function replaced(text: string, changes: readonly (readonly [string, string])[]): string {
+export function replaced(text: string, changes: readonly (readonly [string, string])[]): string {
   return changes.reduce((changed, [from, to]) => {
     if (!changed.includes(from)) throw new Error(`not in the file any more: ${from}`);
     return changed.replaceAll(from, to);
@@ -217,14 +217,7 @@ export async function askThrough(
           ...headers,
         },
       },
-      (incoming) => {
-        const chunks: Buffer[] = [];
-        incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
-        incoming.on('error', reject);
-        incoming.on('end', () =>
-          resolve(new Reply(incoming.statusCode ?? 0, incoming.headers, Buffer.concat(chunks).toString('utf8'))),
-        );
-      },
+      (incoming) => replyOf(incoming).then(resolve, reject),
     );
     outgoing.on('error', reject);
     outgoing.end(content);

@@ -8,13 +8,12 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { Test } from 'tap';
 import { EXIT } from '../../src/terminal/terminal.js';
-import { keptSecret } from '../../src/server/config/secrets.js';
 import { DUMPED_TABLES } from '../../src/server/storage/dump.js';
 import { EmbeddedPostgres } from '../../src/server/storage/embedded/embedded.js';
 import { admin } from './admin.js';
 import { claim, join as joinDevice, mustWrite, newItem, type TestDevice } from './devices.js';
 import { oldPostgres, startOld } from './old-postgres.js';
-import { temporaryFolder } from './postgres.js';
+import { databasePassword, temporaryFolder } from './postgres.js';
 import { runServer, runSql } from './server.js';
 
 const run = promisify(execFile);
@@ -87,7 +86,7 @@ export async function killedBefore(t: Test, steps: readonly string[]): Promise<v
     // The lock's folder stays where one was taken.
     const names = (await readdir(dataDir)).filter((name) => name !== 'postgres.upgrade-lock').sort();
     t.same(names, ['postgres', `postgres-${from}`, 'postgres.log', 'secrets'], `${step}: nothing else is left`);
-    const password = await keptSecret(dataDir, 'database-password');
+    const password = await databasePassword(dataDir);
     const now = await EmbeddedPostgres.start({ dataDir, password, onLog: () => undefined });
     t.same(await contents(now.url), template.rows, `${step}: all is in the new one`);
     const [found] = await runSql(now.url, `SELECT claim_epoch('fresh') AS epoch`);
