@@ -5,7 +5,7 @@ import { soon, until } from './support/events.js';
 import { KeepAlive, type RawAnswer, type RawRequest } from './support/keep-alive.js';
 import { OwnPostgres } from './support/own-postgres.js';
 import { spawnServer, type Child } from './support/server.js';
-import { residentBytes } from './support/slow.js';
+import { residentBytes } from './support/memory.js';
 import { listAll, range } from './support/stream.js';
 import { spelled } from './support/wire.js';
 

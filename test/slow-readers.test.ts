@@ -2,7 +2,8 @@
 import t from 'tap';
 import { claim, join, type TestDevice } from './support/devices.js';
 import { spawnServer, type Child } from './support/server.js';
-import { residentBytes, SlowSocket, type Summary } from './support/slow.js';
+import { residentBytes } from './support/memory.js';
+import { SlowSocket, type Summary } from './support/slow.js';
 import { difference, range, startWriters } from './support/stream.js';
 
 t.setTimeout(600_000);

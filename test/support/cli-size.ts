@@ -3,7 +3,7 @@ import { truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Test } from 'tap';
 import { spawnCli } from './cli.js';
-import { peakOf } from './memory.js';
+import { peakUntil } from './memory.js';
 import { temporaryFolder } from './postgres.js';
 import { spawnServer } from './server.js';
 
@@ -19,14 +19,7 @@ export async function largePut(t: Test, size: number, mostMib: number): Promise<
   const claim = ['claim', `http://127.0.0.1:${server.port}`, '--json', '--show-phrase'];
   t.equal((await spawnCli(t, claim, { home }).ended).code, 0);
   const put = spawnCli(t, ['put', '--json', '--file', path], { home });
-  let peak = 0;
-  let over = false;
-  void put.ended.then(() => (over = true));
-  // The kernel's own mark is read again and again: it is gone with the process.
-  while (!over) {
-    peak = Math.max(peak, await peakOf(put.pid).catch(() => 0));
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
+  const peak = await peakUntil(put.pid, put.ended);
   const { code, stdout, stderr } = await put.ended;
   t.equal(code, 0, stderr);
   t.match(JSON.parse(stdout), { queued: false, size });

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { Test } from 'tap';
 import { spawnCli, type Ended, type Process } from './cli.js';
 import { CuttingProxy } from './cutting-proxy.js';
-import { peakOf } from './memory.js';
+import { peakUntil } from './memory.js';
 import type { BucketUnderTest } from './object-stores.js';
 import { temporaryFolder } from './postgres.js';
 import { spawnServer } from './server.js';
@@ -60,13 +60,8 @@ async function persistent(scene: Scene, argv: readonly string[]): Promise<Ended 
   });
   for (let runs = 1; runs < 20; runs++) {
     const running = (current = spawnCli(t, argv, { home }));
-    let over = false;
-    const ended = running.ended.finally(() => (over = true));
-    while (!over) {
-      scene.peak = Math.max(scene.peak, await peakOf(running.pid).catch(() => 0));
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-    const { code, ...rest } = await ended;
+    scene.peak = Math.max(scene.peak, await peakUntil(running.pid, running.ended));
+    const { code, ...rest } = await running.ended;
     if (code === 0) return { ...rest, code, runs };
     t.ok(rest.signal === 'SIGKILL' || code === 5, `${code} ${rest.signal} ${rest.stderr}`);
   }

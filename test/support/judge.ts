@@ -10,8 +10,8 @@ import { until } from './events.js';
 import { BASE, signUp } from './hosted.js';
 import type { WithTeardown } from './postgres.js';
 import { freePort } from './free-port.js';
+import { residentBytes } from './memory.js';
 import { spawnServer, type Child } from './server.js';
-import { residentBytes } from './slow.js';
 import { named, Wire, type Reply } from './wire.js';
 
 const MIB = 1024 * 1024;

@@ -1,24 +1,9 @@
 /** A WebSocket client over bare TCP that can stop reading, and keeps of each frame only what a test asks for. */
 import { createHash, randomBytes } from 'node:crypto';
 import { connect, type Socket as TcpSocket } from 'node:net';
-import { execFile } from 'node:child_process';
-import { readFile } from 'node:fs/promises';
-import { promisify } from 'node:util';
 import { Notifier, soon } from './events.js';
 import { changesOf, type Seen } from './stream.js';
 import type { Json } from './wire.js';
-
-const run = promisify(execFile);
-
-/** Resident memory of a process, bytes. */
-export async function residentBytes(pid: number): Promise<number> {
-  if (process.platform === 'linux') {
-    const found = /^VmRSS:\s+(\d+) kB$/m.exec(await readFile(`/proc/${pid}/status`, 'utf8'));
-    return Number(found?.[1]) * 1024;
-  }
-  const { stdout } = await run('ps', ['-o', 'rss=', '-p', String(pid)]);
-  return Number(stdout.trim()) * 1024;
-}
 
 /** Magic of RFC 6455, section 1.3. */
 const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
