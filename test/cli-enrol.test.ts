@@ -5,7 +5,8 @@ import { validateMnemonic } from '@scure/bip39';
 import { wordlist } from '@scure/bip39/wordlists/english.js';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
-import { machine, type Answers, type Machine, type Result } from './support/cli.js';
+import type { Answers } from './support/answers.js';
+import { machine, type Machine, type Result } from './support/cli.js';
 import type { WithTeardown } from './support/postgres.js';
 import { runServer, type RunOptions } from './support/server.js';
 

@@ -6,9 +6,10 @@ import { join } from 'node:path';
 import t from 'tap';
 import type { JoinApproval } from '../src/sdk/pairing.js';
 import { holdInstance } from '../src/mcp/lock.js';
+import type { Answers } from './support/answers.js';
 import { next, wiretap, world, refusal, type World } from './support/client-world.js';
 import { newIdentity } from './support/client.js';
-import { desk, pairingOf, saveIdentity, type Answers, type Desk } from './support/mcp-desk.js';
+import { desk, pairingOf, saveIdentity, type Desk } from './support/mcp-desk.js';
 import { temporaryFolder } from './support/postgres.js';
 
 const PASSWORD = 'a long password of the test';

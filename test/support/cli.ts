@@ -18,17 +18,15 @@ import { nodePlatform } from '../../src/sdk/node-platform.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { systemClock } from '../../src/protocol/clock.js';
 import { PROJECT_ROOT, RELEASE } from '../../src/root.js';
+import { answering, type Answers } from './answers.js';
 import { wiretap, type Wiretap } from './client-world.js';
 import { Notifier } from './events.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
 export type Json = Record<string, unknown>;
 
-/** What a person types when asked something that fits. */
-export type Answers = readonly (readonly [question: RegExp, answer: string | (() => string | Promise<string>)])[];
-
 export interface CallOptions {
-  /** Given: a person sits there, and answers. Each answer is given once. */
+  /** Given: a person sits there, and answers. */
   readonly answers?: Answers;
   /** Standard input of a call where nobody sits. */
   readonly input?: string | Buffer;
@@ -114,7 +112,7 @@ function started(
   };
   const interruption = new AbortController();
   const env = { XDG_CONFIG_HOME: home, SERVICE_KEYCHAIN: 'off', ...options.env };
-  const answers = [...(options.answers ?? [])];
+  const answerTo = answering(options.answers);
   const interactive = options.answers !== undefined;
   const fd = options.sequences === undefined ? undefined : openSync(options.sequences, 'a');
   const screen: Screen | undefined = fd === undefined ? undefined : { fd, write: (text) => void writeSync(fd, text) };
@@ -146,10 +144,9 @@ function started(
       if (!interactive) throw new CommandError(EXIT.usage, 'this needs a terminal to ask at');
       questions.push(question);
       heard(question);
-      const at = answers.findIndex(([fits]) => fits.test(question));
-      const [answer] = at === -1 ? [] : answers.splice(at, 1);
+      const answer = answerTo(question);
       if (answer === undefined) throw new Error(`nobody was expected to ask: ${question}`);
-      return typeof answer[1] === 'string' ? answer[1] : answer[1]();
+      return answer;
     },
     openInput: () => Readable.from(options.input === undefined ? [] : [Buffer.from(options.input)]),
     readInput: async (max) => {

@@ -7,12 +7,10 @@ import { McpError } from '../../src/mcp/errors.js';
 import { machineOf } from '../../src/mcp/machine.js';
 import { pathsOf, type Paths, type Terminal } from '../../src/mcp/context.js';
 import { PassThrough, Readable } from 'node:stream';
+import { answering, type Answers } from './answers.js';
 import { wiretap, type Wiretap } from './client-world.js';
 import { Notifier } from './events.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
-
-/** What a person types when asked something that fits. Each answer is given once. */
-export type Answers = readonly (readonly [question: RegExp, answer: string | (() => string | Promise<string>)])[];
 
 export interface DeskOptions {
   /** Given: a person sits there. */
@@ -88,7 +86,7 @@ function started(
   const progress: string[] = [];
   const changed = new Notifier();
   const interruption = new AbortController();
-  const answers = [...(options.answers ?? [])];
+  const answerTo = answering(options.answers);
   const note = (text: string): void => {
     notes.push(text);
     changed.notify();
@@ -100,12 +98,11 @@ function started(
     progress: (text) => void progress.push(text),
     ask: async (text, { hidden = false } = {}) => {
       questions.push({ text, hidden });
-      const at = answers.findIndex(([fits]) => fits.test(text));
-      const [found] = at === -1 ? [] : answers.splice(at, 1);
+      const answer = answerTo(text);
+      if (answer !== undefined) return answer;
       // Whoever has no opinion presses Enter.
-      if (found === undefined && text.endsWith('[y/N] ')) return '';
-      if (found === undefined) throw new McpError('interrupted', `nobody was expected to ask: ${text}`);
-      return typeof found[1] === 'string' ? found[1] : found[1]();
+      if (text.endsWith('[y/N] ')) return '';
+      throw new McpError('interrupted', `nobody was expected to ask: ${text}`);
     },
     openInput: () => Readable.from([Buffer.from(options.input ?? '')]),
   };
