@@ -21,9 +21,10 @@ import { askUntil, Refused, Target } from '../src/load/target.js';
 import { LoadWorker } from '../src/load/worker.js';
 import { Writer } from '../src/load/writer.js';
 import { RELEASE } from '../src/root.js';
+import { newId } from './support/client.js';
 import { TestClock } from './support/clock.js';
 import { load, hosted, SECRET } from './support/load-program.js';
-import { listOfDevices, newId, PLAN, testTenant, urlOf } from './support/load-plan.js';
+import { listOfDevices, PLAN, testTenant, urlOf } from './support/load-plan.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { ADMIN_TOKEN, runServer } from './support/server.js';
 

@@ -1,24 +1,13 @@
 /** What one caller does to take all he can get, beside a judge who wants to work (see judge.ts). */
-import { randomBytes } from 'node:crypto';
-import { newItem, writeBody } from './devices.js';
 import { until } from './events.js';
 import { BASE } from './hosted.js';
 import { Judge, requestText, street, Unread, type Neighbour, type Street } from './judge.js';
 import type { WithTeardown } from './postgres.js';
+import { fill } from './socket-attacks.js';
 import { range } from './stream.js';
 
 /** Somebody without a token. */
 const STRANGER = '203.0.113.9';
-
-/** Fills a tenant so that a page of its items has about 4 MiB. */
-async function fill({ wire, device }: Neighbour): Promise<void> {
-  const full = (): unknown => writeBody('a', newItem([device.id], { ct: randomBytes(60_000) }));
-  for (const _ of range(1, 8)) {
-    const items = Array.from({ length: 10 }, full);
-    const reply = await wire.post('/items/batch', { items }, { token: device.token, shape: 'a' });
-    if (reply.status !== 200) throw new Error(reply.raw);
-  }
-}
 
 /** A server with two tenants: a judge, and somebody greedy whose pages are long. */
 export class Stage {
@@ -34,7 +23,8 @@ export class Stage {
     // Without rates: what one asks for is bounded by his shares alone.
     const place = await street(t, { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0' });
     const [honest, greedy] = [await place.tenant('anna'), await place.tenant('berta')];
-    await fill(greedy);
+    // A page of these has about 4 MiB.
+    await fill(greedy, [greedy.device], 8);
     const stage = new Stage(place, new Judge(place, honest), greedy);
     t.teardown(() => stage.leave());
     return stage;

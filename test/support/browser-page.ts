@@ -9,10 +9,6 @@ import {
   type OpenedBrowserStore,
 } from '../../src/sdk/browser.js';
 
-/** An identity crosses to the test and back as it is saved. */
-const toPlain = (identity: Identity) => identity.toJSON();
-const fromPlain = (plain: IdentityJson): Identity => Identity.parse(plain);
-
 let opened: { device: Device; store: OpenedBrowserStore } | undefined;
 const problems: string[] = [];
 
@@ -38,11 +34,12 @@ const page = {
       const platform = await browserPlatform();
       const claim = await prepareClaim({ platform, serverUrl, name: 'Browser', glyph: 'laptop' });
       const identity = await claim.register();
-      return { identity: toPlain(identity), words: claim.phrase.split(' ').length };
+      return { identity: identity.toJSON(), words: claim.phrase.split(' ').length };
     }),
+  /** An identity crosses to the test and back as it is saved. */
   open: (plain: IdentityJson) =>
     outcome(async () => {
-      const identity = fromPlain(plain);
+      const identity = Identity.parse(plain);
       const store = await openBrowserStore(identity.deviceId, identity);
       const device = await Device.open({
         platform: await browserPlatform(),

@@ -7,6 +7,7 @@ import type { ItemBodyA } from '../../src/protocol/requests.js';
 import { Arena, type Change } from '../../src/server/tenant/change.js';
 import { decodeWriteA, tagged } from '../../src/server/tenant/decode.js';
 import type { TenantActor } from '../../src/server/http/ports.js';
+import { keysA } from './item-text.js';
 
 /** Ids that fit the form of a ULID and say what they are. */
 export const deviceId = (n: number): string => `D${n}`.padStart(26, '0');
@@ -75,9 +76,6 @@ export interface ChangeContext {
 /** Where the changes of tests lie. */
 export const arena = new Arena(1024 * 1024 * 1024);
 
-const texts = (keys: SealedKeys): Record<string, string> =>
-  Object.fromEntries([...keys].map(([device, key]) => [device, toBase64Url(key)]));
-
 /** The body of shape A that asks for a write. */
 export function bodyOf({ id, binId, type, ts, ifVersion, inline, blob, master, sig }: ItemWrite): ItemBodyA {
   const seal = {
@@ -87,10 +85,10 @@ export function bodyOf({ id, binId, type, ts, ifVersion, inline, blob, master, s
   const envelope = inline && {
     ct: toBase64Url(inline.ct),
     nonce: toBase64Url(inline.nonce),
-    keys: texts(inline.keys),
+    keys: keysA(inline.keys),
     ...seal,
   };
-  const ofBlob = blob && { blobRef: blob.ref, blobNonce: toBase64Url(blob.nonce), blobKeys: texts(blob.keys) };
+  const ofBlob = blob && { blobRef: blob.ref, blobNonce: toBase64Url(blob.nonce), blobKeys: keysA(blob.keys) };
   return { id, binId, type, ts, ifVersion, payloadEnc: envelope, ...ofBlob, ...(envelope === null ? seal : {}) };
 }
 

@@ -24,16 +24,14 @@ export interface Fault {
   readonly falls: string;
 }
 
-const crypto = (what: string, falls: string, [find, put]: readonly [string, string]): Fault => ({
-  ...{ what, falls, find, put, file: 'cryptography' },
-});
+/** Faults of one of the client's files. */
+const faultIn =
+  (file: Fault['file']) =>
+  (what: string, falls: string, [find, put]: readonly [string, string]): Fault => ({ what, falls, find, put, file });
+const crypto = faultIn('cryptography');
+const replica = faultIn('replica');
+const client = faultIn('client');
 const never = (condition: string): readonly [string, string] => [`if (${condition})`, 'if (false)'];
-const replica = (what: string, falls: string, [find, put]: readonly [string, string]): Fault => ({
-  ...{ what, falls, find, put, file: 'replica' },
-});
-const client = (what: string, falls: string, [find, put]: readonly [string, string]): Fault => ({
-  ...{ what, falls, find, put, file: 'client' },
-});
 
 export const FAULTS: readonly Fault[] = [
   crypto('takes every tag of an item', 'item', never('!equal(item.sig, tag(item, master))')),

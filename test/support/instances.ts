@@ -78,7 +78,7 @@ export async function tenantWith(logs: PostgresLogs, devices: number): Promise<s
 }
 
 /** Joins a device as pairing does, under the tenant's lock; answers the head at which it joined. */
-export async function addDevice(logs: PostgresLogs, tenantId: string, n: number): Promise<number> {
+async function addDevice(logs: PostgresLogs, tenantId: string, n: number): Promise<number> {
   const client = await logs.pool.connect();
   try {
     await client.query('BEGIN');

@@ -6,7 +6,8 @@ import type { Shape } from '../../src/protocol/shape.js';
 
 type Spelling = (bytes: Uint8Array) => string;
 
-const keysA = (keys: SealedKeys): Record<string, string> =>
+/** The `keys` map of shape A. */
+export const keysA = (keys: SealedKeys): Record<string, string> =>
   Object.fromEntries([...keys].map(([device, key]) => [device, toBase64Url(key)]));
 
 const keysB = (keys: SealedKeys): { device_id: string; key: string }[] =>
@@ -66,17 +67,7 @@ function rowB(item: Item): ItemRowB {
   };
 }
 
-const tailA = ({
-  senderDevice,
-  ts,
-  version,
-  deletedAt,
-}: Item): Pick<ItemFieldsA, 'senderDevice' | 'ts' | 'version' | 'deletedAt'> => ({
-  senderDevice,
-  ts,
-  version,
-  deletedAt,
-});
+const tailA = ({ senderDevice, ts, version, deletedAt }: Item) => ({ senderDevice, ts, version, deletedAt });
 
 /** An item as a row of `GET /items`, as JSON text. */
 export function rowText(shape: Shape, item: Item): string {

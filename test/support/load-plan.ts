@@ -3,12 +3,11 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { Plan } from '../../src/load/plan.js';
-import { ulid } from '../../src/sdk/ulid.js';
+import { newId } from './client.js';
 import type { Load } from './load-program.js';
 import { ADMIN_TOKEN, type Running } from './server.js';
 
 export const urlOf = ({ port }: Pick<Running, 'port'>): string => `http://127.0.0.1:${port}`;
-export const newId = (): string => ulid(Date.now(), (length) => nodeSodium.random(length));
 export const deviceBody = () => ({
   id: newId(),
   pubkey: Buffer.from(nodeSodium.boxKeyPair().publicKey).toString('base64url'),

@@ -28,10 +28,10 @@ export async function stage(t: Test, count: number): Promise<Stage> {
   return { place, judge: new Judge(place, honest), greedy, devices };
 }
 
-/** More history than the system holds for a connection. */
-export async function fill({ wire, device }: Neighbour, devices: readonly TestDevice[]): Promise<void> {
+/** Writes ten items of 60,000 bytes in each batch; 24 are more history than the system holds for a connection. */
+export async function fill({ wire, device }: Neighbour, devices: readonly TestDevice[], batches = 24): Promise<void> {
   const ids = devices.map(({ id }) => id);
-  for (const _ of range(1, 24)) {
+  for (const _ of range(1, batches)) {
     const items = range(1, 10).map(() => writeBody('a', newItem(ids, { ct: randomBytes(60_000) })));
     const reply = await wire.post('/items/batch', { items }, { token: device.token, shape: 'a' });
     if (reply.status !== 200) throw new Error(reply.raw);

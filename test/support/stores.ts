@@ -26,38 +26,35 @@ export interface StoreKind {
 export const memoryLevel = (): Level =>
   new MemoryLevel<string, Uint8Array>({ valueEncoding: 'view', storeEncoding: 'view' });
 
-async function inMemory(): Promise<Bench> {
-  const level = memoryLevel();
-  await createStore(level, { owner: OWNER, batches: 0, changes: [] });
-  const store = await LevelStore.open(level, OWNER);
+async function benchOf(open: () => Promise<Store & { close(): Promise<void> }>): Promise<Bench> {
+  let store = await open();
   const bench: Bench = {
     store,
     reopen: async () => {
-      await bench.close();
-      await level.open();
-      const again = await LevelStore.open(level, OWNER);
-      bench.store = again;
-      bench.close = () => again.close();
+      await store.close();
+      bench.store = store = await open();
     },
     close: () => store.close(),
   };
   return bench;
 }
 
+async function inMemory(): Promise<Bench> {
+  const level = memoryLevel();
+  await createStore(level, { owner: OWNER, batches: 0, changes: [] });
+  return benchOf(async () => {
+    await level.open();
+    return LevelStore.open(level, OWNER);
+  });
+}
+
 async function inFolder(t: WithTeardown): Promise<Bench> {
   const folder = join(await temporaryFolder(t), 'store');
-  const { store } = await openNodeStore(folder, OWNER);
-  const bench: Bench = {
-    store,
-    reopen: async () => {
-      await bench.close();
-      const again = await openNodeStore(folder, OWNER);
-      if (again.repair !== null) throw new Error(`it was damaged: ${again.repair.reason}`);
-      bench.store = again.store;
-      bench.close = () => again.store.close();
-    },
-    close: () => store.close(),
-  };
+  const bench = await benchOf(async () => {
+    const { store, repair } = await openNodeStore(folder, OWNER);
+    if (repair !== null) throw new Error(`it was damaged: ${repair.reason}`);
+    return store;
+  });
   t.teardown(() => bench.close());
   return bench;
 }
@@ -168,7 +165,7 @@ export const anyBatch: fc.Arbitrary<Batch> = fc.record(
 );
 
 /** A row of `size` bytes of ciphertext that nobody will open. */
-export function row(own: string, version: number, size = 100): LiveItem {
+function row(own: string, version: number, size = 100): LiveItem {
   const inline = {
     ct: new Uint8Array(size).fill(version & 255),
     nonce: new Uint8Array(24).fill(1),
