@@ -1,11 +1,9 @@
 /** The pages of the endpoints, one for each subject, from the OpenAPI documents of both shapes and the examples. */
 import { EXAMPLES, SDK_BEGIN, SDK_END, VARIABLES } from './examples.js';
 import { slugOf } from './markdown.js';
-import { openApi, type RouteFacts } from './openapi.js';
-import { schemasNamedBy, type Json } from './schemas.js';
+import { documented, openApi, templateOf, type RouteFacts } from './openapi.js';
+import { REF, schemasNamedBy, type Json } from './schemas.js';
 import type { Source } from './site.js';
-
-const REF = '#/components/schemas/';
 
 const objectOf = (value: unknown): Json =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : {};
@@ -257,18 +255,13 @@ ${variables.join('\n')}
 /** Names under which the page of all endpoints stood before: they lead to it still. */
 export const ENDPOINT_ALIASES: readonly string[] = ['endpoints-a', 'endpoints-b'];
 
-function operationsOf({ a, b }: Documents, routes: readonly RouteFacts[]): Operation[] {
-  const keys = new Map(
-    routes.map(({ method, path }) => [`${method} ${path.replaceAll(/:([a-z]+)/g, '{$1}')}`, `${method} ${path}`]),
+function operationOf({ a, b }: Documents, { method, path }: RouteFacts): Operation {
+  const template = templateOf(path);
+  const [inA = {}, inB = {}] = [a, b].map((document) =>
+    objectOf(objectOf(objectOf(document['paths'])[template])[method.toLowerCase()]),
   );
-  return Object.entries(objectOf(a['paths'])).flatMap(([path, methods]) =>
-    Object.entries(objectOf(methods)).map(([method, value]): Operation => {
-      const title = `${method.toUpperCase()} ${path}`;
-      const group = textOf(listOf(objectOf(value)['tags'])[0]);
-      const inB = objectOf(objectOf(objectOf(b['paths'])[path])[method]);
-      return { key: keys.get(title) ?? title, title, group, a: objectOf(value), b: inB };
-    }),
-  );
+  const group = textOf(listOf(inA['tags'])[0]);
+  return { key: `${method} ${path}`, title: `${method} ${template}`, group, a: inA, b: inB };
 }
 
 /** The page of all endpoints, and one for each subject. */
@@ -276,8 +269,10 @@ export function endpointPages(routes: readonly RouteFacts[]): Source[] {
   // No version: the footer of every page has it.
   const documents: Documents = { a: openApi('a', routes, ''), b: openApi('b', routes, '') };
   const groups = new Map<string, Operation[]>();
-  for (const operation of operationsOf(documents, routes))
+  for (const route of documented(routes)) {
+    const operation = operationOf(documents, route);
     groups.set(operation.group, [...(groups.get(operation.group) ?? []), operation]);
+  }
   const pages = [...groups].map(([group, operations]): Source => ({
     name: pageName(group),
     title: group,

@@ -127,21 +127,21 @@ const BLOBS = inGroup('Blobs', {
     summary: 'Room for a blob, and a URL to upload it to',
     text: 'Good for 15 minutes and one PUT of exactly the declared size and type. The size counts towards the storage cap from now on. `rate_limited`: so many uploads are open already. `storage_unavailable`: the store could not sign, or could not say whether uploads that ran out of time left room. See [Blobs](blobs.md).',
     body: { a: 'UploadBodyA', b: 'UploadBodyB' },
-    replies: [{ status: 200, when: 'Room is reserved.', schema: 'BlobUpload' }],
+    replies: done('BlobUpload', 'Room is reserved.'),
     errors: ['blob_too_large', 'storage_cap_exceeded', 'storage_unavailable'],
   },
   'POST /api/uploads': {
     summary: 'Begin an upload that goes on where it stopped',
     text: 'As `upload-url`, but in parts of 5 MiB, each with a URL of its own: `PUT` the bytes from `from` on, `size` of them, in order. What fits into one part is one `PUT`. See [Blobs](blobs.md#an-upload-that-goes-on).',
     body: { a: 'UploadBodyA', b: 'UploadBodyB' },
-    replies: [{ status: 200, when: 'Room is reserved, and nothing is there yet.', schema: 'OpenUploadReply' }],
+    replies: done('OpenUploadReply', 'Room is reserved, and nothing is there yet.'),
     errors: ['blob_too_large', 'storage_cap_exceeded', 'storage_unavailable'],
   },
   'POST /api/uploads/:ref': {
     summary: 'Where an upload stands, and its next parts',
     text: 'All bytes before `offset` are kept and need not be sent again; it may lie within a part. Where `offset` is `size` the upload is whole, and an item may name it. The upload may then be continued for 24 hours more, but not longer than 7 days after it began. `no_blob`: it is not open (any more); begin again, under a fresh item key.',
     id: BLOB_REF,
-    replies: [{ status: 200, when: 'It is open, or whole.', schema: 'OpenUploadReply' }],
+    replies: done('OpenUploadReply', 'It is open, or whole.'),
     errors: ['no_blob', 'storage_unavailable'],
   },
   'DELETE /api/uploads/:ref': {
@@ -155,7 +155,7 @@ const BLOBS = inGroup('Blobs', {
     summary: 'A URL to download a blob from',
     text: 'Good for 5 minutes and any number of requests. Ask for another one when it runs out.',
     id: BLOB_REF,
-    replies: [{ status: 200, when: 'Done.', schema: 'BlobDownload' }],
+    replies: done('BlobDownload'),
     errors: ['no_blob', 'storage_unavailable'],
   },
   'PUT /blobs/:tenant/:ref': {
@@ -163,7 +163,7 @@ const BLOBS = inGroup('Blobs', {
     text: 'Only by a URL that the server gave, with exactly the `headers` that came with it. The blob, or the part of an upload, is durable when the reply is there. `upload_offset`: the part does not begin where the upload stands. With another store the URL leads there, and this is 404.',
     id: BLOB_REF,
     bytes: true,
-    replies: [{ status: 200, when: 'The bytes are stored.', schema: 'Ok' }],
+    replies: done('Ok', 'The bytes are stored.'),
     errors: ['upload_offset', 'storage_unavailable'],
   },
   'GET /blobs/:tenant/:ref': {

@@ -74,8 +74,8 @@ export function frameSchemas(shape: Shape): Json {
   // B has no `error` frame (Sockets).
   const left = ['HelloFrame', ...(shape === 'a' ? ['ItemFrameB'] : ['ItemFrameA', 'ErrorFrame'])];
   const sent = Object.keys(BY_NAME).filter((name) => !left.includes(name));
-  const client = { anyOf: FROM_CLIENT.map((name) => refTo(name)) };
-  const server = { anyOf: sent.map((name) => refTo(name)) };
+  const client = { anyOf: FROM_CLIENT.map(refTo) };
+  const server = { anyOf: sent.map(refTo) };
   return {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     title: `Frames of /ws, shape ${shape.toUpperCase()}`,

@@ -67,7 +67,8 @@ type Replies = [
 
 const GENERATED = typia.json.schemas<[...Requests, ...Replies]>();
 
-const REF = '#/components/schemas/';
+/** What a reference to a named schema begins with. */
+export const REF = '#/components/schemas/';
 
 const isObject = (value: unknown): value is Json =>
   typeof value === 'object' && value !== null && !Array.isArray(value);

@@ -31,7 +31,7 @@ export interface Source {
   readonly markdown: () => string;
 }
 
-export interface SiteOptions {
+interface SiteOptions {
   /** Folder with the `.md` files, `style.css` and `pictures`. */
   readonly folder: string;
   /** Generated pages. */
@@ -72,10 +72,7 @@ export async function readSources(folder: string, made: readonly Source[]): Prom
 }
 
 /** A page before the frame is put around it. */
-interface Body {
-  readonly name: string;
-  readonly title: string;
-  readonly parent?: string | undefined;
+interface Body extends Omit<Source, 'markdown'> {
   readonly html: string;
   readonly headings: readonly Heading[];
 }
@@ -177,9 +174,9 @@ export type SiteFiles = ReadonlyMap<string, string | Buffer>;
 export async function makeSite(options: SiteOptions): Promise<SiteFiles> {
   const { folder, made, documents, places } = options;
   const sources = await readSources(folder, made);
-  const bodies = sources.map((source): Body => {
-    const { html, headings } = render(source.markdown(), places);
-    return { name: source.name, title: source.title, parent: source.parent, html, headings };
+  const bodies = sources.map(({ markdown, ...source }): Body => {
+    const { html, headings } = render(markdown(), places);
+    return { ...source, html, headings };
   });
   const indexed = bodies.map(({ name, title, html }): IndexedPage => ({ name, title, sections: sectionsOf(html) }));
   const all: Body[] = [...bodies, { ...INDEX_PAGE, html: indexPageHtml(indexed, places), headings: [] }];
