@@ -7,12 +7,13 @@ import { CommandError, EXIT } from '../terminal/terminal.js';
 import { removeTenant, testTenants } from './fleet.js';
 import type { Crew, CrewEvents, Phase } from './orders.js';
 import type { Plan } from './plan.js';
-import { sharesOf } from './remote-crew.js';
 import { reportOf, Timeline, type Report, type Second } from './report.js';
 import { Target } from './target.js';
 import type { PartResult } from './worker.js';
 
 const health = object({ version: string, commit: string });
+
+const processesOf = (crews: readonly Crew[]): number => crews.reduce((sum, { processes }) => sum + processes, 0);
 
 /** A run under way. */
 export class Coordinator {
@@ -44,7 +45,7 @@ export class Coordinator {
 
   /** How far it is, for the live line. */
   latest(crews: readonly Crew[]): Second | undefined {
-    return this.timeline.latest(crews.reduce((sum, { processes }) => sum + processes, 0));
+    return this.timeline.latest(processesOf(crews));
   }
 
   /**
@@ -55,22 +56,17 @@ export class Coordinator {
     const { plan, load, signal, onPhase } = this.options;
     const at = systemClock.now();
     const server = await this.release();
-    if ((await this.tenants(() => Promise.resolve())) > 0)
+    if ((await this.withTarget((target) => this.slugs(target))).length > 0)
       throw new CommandError(
         EXIT.usage,
         `there are tenants of a run ${plan.name}`,
         'Take another --name, or remove them: service-load clean --name.',
       );
-    const shares = sharesOf(crews);
     const interrupted = (): void => void this.all(crews, 'remove');
     signal.addEventListener('abort', interrupted, { once: true });
     try {
       onPhase('prepare');
-      await Promise.all(
-        crews.map((crew, place) =>
-          crew.perform({ phase: 'prepare', plan, ...(shares[place] === undefined ? {} : { share: shares[place] }) }),
-        ),
-      );
+      await this.prepare(crews);
       for (const phase of ['connect', 'write', 'finish'] as const) {
         signal.throwIfAborted();
         onPhase(phase);
@@ -87,8 +83,22 @@ export class Coordinator {
     return reportOf({ plan, at, load, server, results, timeline, lostParts: [...this.lost.values()], left });
   }
 
+  /** Each crew gets its share, one behind the other. */
+  private async prepare(crews: readonly Crew[]): Promise<void> {
+    const { plan } = this.options;
+    const parts = processesOf(crews);
+    let part = 0;
+    await Promise.all(
+      crews.map((crew) => {
+        const share = { part, parts };
+        part += crew.processes;
+        return crew.perform({ phase: 'prepare', plan, share });
+      }),
+    );
+  }
+
   /** Every crew that is there does it; one that fails is out of the run. */
-  private async all(crews: readonly Crew[], phase: Phase): Promise<void> {
+  private async all(crews: readonly Crew[], phase: Exclude<Phase, 'prepare'>): Promise<void> {
     await Promise.all(
       crews.map(async (crew) => {
         if (this.lost.has(crew.name) && phase !== 'remove') return;
@@ -108,34 +118,36 @@ export class Coordinator {
     const { adminToken, plan } = this.options;
     if (adminToken === undefined || (this.lost.size === 0 && this.left.length === 0)) return;
     try {
-      await this.tenants((target, slug) => removeTenant(target, slug, adminToken));
+      await this.withTarget(async (target) => {
+        for (const slug of await this.slugs(target)) await removeTenant(target, slug, adminToken);
+      });
       this.left = this.left.filter((text) => !text.startsWith(`${plan.name}-`));
     } catch (error) {
       this.left = [...this.left, `${plan.name}-...: ${asError(error).message}`];
     }
   }
 
-  /** Calls `use` with each tenant of this name; gives their number. */
-  private async tenants(use: (target: Target, slug: string) => Promise<void>): Promise<number> {
+  /** The tenants that bear this run's name. */
+  private async slugs(target: Target): Promise<string[]> {
     const { adminToken, plan } = this.options;
-    if (adminToken === undefined) return 0;
-    const target = new Target(plan.url, { connections: 8, from: [] });
-    try {
-      const slugs = await testTenants(target, adminToken, `${plan.name}-`);
-      for (const slug of slugs) await use(target, slug);
-      return slugs.length;
-    } finally {
-      target.close();
-    }
+    return adminToken === undefined ? [] : testTenants(target, adminToken, `${plan.name}-`);
   }
 
   private async release(): Promise<Release | null> {
-    const target = new Target(this.options.plan.url, { connections: 1, from: [] });
     try {
-      return health((await target.ask({ method: 'GET', path: '/api/health' })).body, '');
+      const { body } = await this.withTarget((target) => target.ask({ method: 'GET', path: '/api/health' }));
+      return health(body, '');
     } catch {
       // Another server may not say it.
       return null;
+    }
+  }
+
+  /** Connections of its own to the server, closed after the work. */
+  private async withTarget<T>(work: (target: Target) => Promise<T>): Promise<T> {
+    const target = new Target(this.options.plan.url, { connections: 8, from: [] });
+    try {
+      return await work(target);
     } finally {
       target.close();
     }

@@ -33,13 +33,12 @@ export class LocalCrew implements Crew {
   }
 
   async perform(order: Order): Promise<void> {
-    const { share } = order;
-    const all = this.peers.map((peer, at) =>
-      peer.perform({
-        ...order,
-        ...(share === undefined ? {} : { share: { ...share, part: share.part + at }, access: this.access }),
-      }),
-    );
+    const all = this.peers.map((peer, at) => {
+      if (order.phase !== 'prepare') return peer.perform(order);
+      const { phase, plan, share } = order;
+      // By what it may act is this machine's own: nothing of it comes from a coordinator.
+      return peer.perform({ phase, plan, share: { ...share, part: share.part + at }, access: this.access });
+    });
     const failed = (await Promise.allSettled(all)).find((one) => one.status === 'rejected');
     if (failed !== undefined) throw failed.reason;
   }

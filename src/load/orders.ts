@@ -7,18 +7,13 @@ import type { Access, PartResult } from './worker.js';
 /** The phases of a run, in their order; `remove` ends it at any time. */
 export type Phase = 'prepare' | 'connect' | 'write' | 'finish' | 'remove';
 
-/** An order as it goes to another machine; `prepare` comes with what it needs. */
-export interface Order {
-  readonly phase: Phase;
-  readonly plan?: Plan;
-  /** Of the first process that gets it; the others follow. */
-  readonly share?: Share;
-}
+/** An order as it goes to another machine. `share`: of the first process that gets it; the others follow. */
+export type Order =
+  | { readonly phase: 'prepare'; readonly plan: Plan; readonly share: Share }
+  | { readonly phase: Exclude<Phase, 'prepare'> };
 
 /** An order within a machine. */
-export interface LocalOrder extends Order {
-  readonly access?: Access;
-}
+export type LocalOrder = Order & { readonly access?: Access };
 
 /** News of a process. `left`: what it could not remove, and why. */
 export type News =

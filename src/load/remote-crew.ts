@@ -7,7 +7,7 @@ import { asError } from '../protocol/error-code.js';
 import { Channel } from './channel.js';
 import { LocalCrew } from './local-crew.js';
 import { Peer, type Crew, type CrewEvents, type News, type Order } from './orders.js';
-import type { Share, Whole } from './plan.js';
+import type { Whole } from './plan.js';
 import type { Access } from './worker.js';
 
 /** Its calls are replaced at build time: an import would load the library at every start, for nothing. */
@@ -147,15 +147,13 @@ export async function serveAsAgent(options: {
     onLeft: (left) => channel.send({ news: 'left', left } satisfies News),
   });
   const obey = (order: Order): void => {
-    const { phase, plan, share } = order;
+    const { phase } = order;
     onNote(`${phase} ...`);
-    if (plan !== undefined && plan.url !== options.url) {
+    if (order.phase === 'prepare' && order.plan.url !== options.url) {
       const text = `this agent loads ${options.url} only`;
       return channel.send({ news: 'failed', phase, text } satisfies News);
     }
-    // What an agent may act by is its own: nothing of it comes from the coordinator.
-    const own: Order = { phase, ...(plan === undefined ? {} : { plan }), ...(share === undefined ? {} : { share }) };
-    crew.perform(own).then(
+    crew.perform(order).then(
       () => {
         if (phase === 'remove') finished = true;
         channel.send({ news: 'done', phase } satisfies News);
@@ -185,15 +183,4 @@ export async function serveAsAgent(options: {
   if (!finished) await crew.perform({ phase: 'remove' }).catch(() => undefined);
   crew.end();
   if (!finished) throw new AgentError(`the coordinator is gone: ${text}`);
-}
-
-/** The shares of crews, one behind the other. */
-export function sharesOf(crews: readonly Pick<Crew, 'processes'>[]): Share[] {
-  const parts = crews.reduce((sum, { processes }) => sum + processes, 0);
-  let part = 0;
-  return crews.map(({ processes }) => {
-    const share = { part, parts };
-    part += processes;
-    return share;
-  });
 }

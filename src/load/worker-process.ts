@@ -8,17 +8,18 @@ const tell = (news: News): void => {
   if (process.connected) process.send?.(news);
 };
 
-async function perform({ phase, plan, share, access }: LocalOrder): Promise<void> {
-  switch (phase) {
-    case 'prepare':
-      if (plan === undefined || share === undefined) throw new Error('an order without a plan');
+async function perform(order: LocalOrder): Promise<void> {
+  switch (order.phase) {
+    case 'prepare': {
+      const { plan, share, access = {} } = order;
       // The first one's tenants would never be removed.
       if (worker !== undefined) throw new Error('a second run');
       worker = await LoadWorker.open({
-        ...{ plan, share, access: access ?? {} },
+        ...{ plan, share, access },
         onTick: (tick) => tell({ news: 'tick', part: share.part, tick }),
       });
       return worker.prepare();
+    }
     case 'connect':
       return worker?.connect();
     case 'write':
