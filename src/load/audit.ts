@@ -6,9 +6,9 @@
 import { openItem } from '../crypto/item.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { asError } from '../protocol/error-code.js';
-import { array, boolean, count, nullable, object, record, string } from '../sdk/reader.js';
+import { array, boolean, count, nullable, object, string, type Read } from '../sdk/reader.js';
 import { readItem } from '../sdk/wire.js';
-import type { FleetTenant } from './fleet.js';
+import { asDevice, type FleetTenant } from './fleet.js';
 import type { Entry, Ledger } from './ledger.js';
 import { askUntil, type Target } from './target.js';
 
@@ -44,13 +44,28 @@ const PAGE = 1_000;
 
 const page = object({ items: array((value) => value), nextSince: count, hasMore: boolean });
 const me = object({ headVersion: count });
-const rowHead = object({ id: string, version: count, deletedAt: nullable(count), senderDevice: nullable(string) });
+/** Of a stored item what is read without its keys. */
+export const rowHead = object({
+  id: string,
+  version: count,
+  deletedAt: nullable(count),
+  senderDevice: nullable(string),
+});
 
-interface Row {
-  readonly id: string;
-  readonly version: number;
-  readonly deleted: boolean;
-  readonly sender: string | null;
+/** Every stored item above a version. `read` asks for a path, which names one page of them. */
+export async function* itemsAbove(base: number, read: (path: string) => Promise<unknown>): AsyncGenerator {
+  for (let since = base, more = true; more;) {
+    const { items, nextSince, hasMore } = page(await read(`/api/items?since=${since}&limit=${PAGE}`), '');
+    yield* items;
+    more = hasMore && nextSince > since;
+    since = nextSince;
+  }
+}
+
+/** The tenant's head, as its first device is told. Throws `Refused`. */
+export async function headOf(target: Target, tenant: FleetTenant): Promise<number> {
+  const { body } = await askUntil(() => target.ask(asDevice(tenant, { method: 'GET', path: '/api/me' })));
+  return me(body, '').headVersion;
 }
 
 /** The result of adding audits of several tenants or processes. */
@@ -68,7 +83,7 @@ export function sumOf(parts: readonly Audited[]): Audited {
 export class TenantAudit {
   private readonly examples: string[] = [];
   private faults = 0;
-  private readonly rows = new Map<number, Row>();
+  private readonly rows = new Map<number, Read<typeof rowHead>>();
   /** Version of an item as it is stored, by its place in the ledger. */
   private readonly final = new Map<number, number>();
   private stored = 0;
@@ -84,8 +99,8 @@ export class TenantAudit {
   ) {}
 
   async run(): Promise<Audited> {
-    const { ledger, receivers } = this.parts;
-    const head = await this.head();
+    const { target, tenant, ledger, receivers } = this.parts;
+    const head = await headOf(target, tenant);
     await this.readBack();
     this.checkStored();
     this.checkVersions(head);
@@ -107,39 +122,27 @@ export class TenantAudit {
     if (this.examples.length < EXAMPLES_MAX) this.examples.push(`${slug ?? host ?? 'tenant'}: ${text}`);
   }
 
-  private async ask(path: string): Promise<unknown> {
-    const { target, tenant } = this.parts;
-    const ask = { method: 'GET', path, host: tenant.host, token: tenant.devices[0]?.token ?? '' } as const;
-    return (await askUntil(() => target.ask(ask))).body;
-  }
-
-  private async head(): Promise<number> {
-    return me(await this.ask('/api/me'), '').headVersion;
-  }
-
   private async readBack(): Promise<void> {
-    for (let since = this.parts.ledger.base, more = true; more;) {
-      const read = page(await this.ask(`/api/items?since=${since}&limit=${PAGE}`), '');
-      for (const row of read.items) this.readRow(row);
-      more = read.hasMore && read.nextSince > since;
-      since = read.nextSince;
-    }
+    const { target, tenant, ledger } = this.parts;
+    const read = async (path: string): Promise<unknown> =>
+      (await askUntil(() => target.ask(asDevice(tenant, { method: 'GET', path })))).body;
+    for await (const row of itemsAbove(ledger.base, read)) this.readRow(row);
   }
 
   private readRow(value: unknown): void {
     const { ledger, tenant } = this.parts;
-    const { id, version, deletedAt, senderDevice } = rowHead(value, '');
+    const row = rowHead(value, '');
+    const { id, version } = row;
     const entry = ledger.entryOf(id);
     if (entry === undefined) {
       if (tenant.slug !== undefined) this.fault(`version ${version} is stored, and nobody wrote ${id}`);
       ledger.foreign.add(version);
       return;
     }
-    const deleted = deletedAt !== null;
-    this.rows.set(version, { id, version, deleted, sender: senderDevice });
+    this.rows.set(version, row);
     this.final.set(entry.index, version);
     this.stored++;
-    if (!deleted) this.open(value, entry);
+    if (row.deletedAt === null) this.open(value, entry);
   }
 
   /** The tag is verified and the content decrypted: what is stored is what was written. */
@@ -169,8 +172,9 @@ export class TenantAudit {
         this.fault(`${entry.id} was acknowledged as version ${entry.version}, and is stored as ${version}`);
       const [row, change] = [this.rows.get(entry.version), ledger.changes.get(entry.version)];
       if (row === undefined || change === undefined) continue;
-      if (row.deleted !== change.deletes) this.fault(`${entry.id} is ${row.deleted ? '' : 'not '}deleted`);
-      else if (!row.deleted && row.sender !== tenant.devices[change.device]?.id)
+      const deleted = row.deletedAt !== null;
+      if (deleted !== change.deletes) this.fault(`${entry.id} is ${deleted ? '' : 'not '}deleted`);
+      else if (!deleted && row.senderDevice !== tenant.devices[change.device]?.id)
         this.fault(`${entry.id} is stored as written by another device`);
     }
   }
@@ -209,18 +213,9 @@ export class TenantAudit {
     if (!receiver.live) return;
     for (const version of this.final.values()) {
       const by = ledger.changes.get(version)?.device;
-      const own = by === undefined ? this.rows.get(version)?.sender === tenant.devices[device]?.id : by === device;
+      const own =
+        by === undefined ? this.rows.get(version)?.senderDevice === tenant.devices[device]?.id : by === device;
       if (!own && !seen.has(version)) this.fault(`${name} missed version ${version}`);
     }
   }
 }
-
-/** The fields of a row that others than the audit read. */
-export const rowsOf = (body: unknown): { rows: Row[]; next: number; more: boolean } => {
-  const read = page(body, '');
-  const rows = read.items.map((value): Row => {
-    const { id, version, deletedAt, senderDevice } = rowHead(record(value, ''), '');
-    return { id, version, deleted: deletedAt !== null, sender: senderDevice };
-  });
-  return { rows, next: read.nextSince, more: read.hasMore };
-};

@@ -8,7 +8,7 @@ import { ProtocolError } from '../sdk/errors.js';
 import { array, boolean, bytes as bytesOf, nullable, object, string, ulidText, type Read } from '../sdk/reader.js';
 import { ulid } from '../sdk/ulid.js';
 import { shareOf, type Plan, type Share } from './plan.js';
-import { askUntil, Refused, type Target } from './target.js';
+import { askUntil, Refused, type Ask, type Target } from './target.js';
 
 /** A device of the run. */
 export interface FleetDevice {
@@ -29,6 +29,13 @@ export interface FleetTenant {
   /** Where items go: `inbox` of a tenant that was made for it, else a bin of the run's own. */
   readonly binId: string;
 }
+
+/** A request as one of the tenant's devices makes it. */
+export const asDevice = ({ host, devices }: FleetTenant, ask: Ask, device = 0): Ask => ({
+  ...ask,
+  host,
+  token: devices[device]?.token ?? '',
+});
 
 /** Names of test tenants, and of bins in tenants that are not the run's own. */
 export const PREFIX = 'load-';
@@ -101,12 +108,11 @@ export async function makeTenants(
 }
 
 /** Resolves when every instance that answers knows the tenant, or after a while. */
-async function known(target: Target, { host, devices }: FleetTenant): Promise<void> {
-  const token = devices[0]?.token ?? '';
+async function known(target: Target, tenant: FleetTenant): Promise<void> {
   const until = systemClock.now() + KNOWN_WITHIN_MS;
   for (let answered = 0; answered < ASKED_TO_KNOW && systemClock.now() < until;) {
     try {
-      await target.ask({ method: 'GET', path: '/api/me', host, token });
+      await target.ask(asDevice(tenant, { method: 'GET', path: '/api/me' }));
       answered++;
     } catch (error) {
       if (!(error instanceof Refused)) throw error;

@@ -6,8 +6,7 @@ import type { Sodium } from '../crypto/sodium.js';
 import { asError } from '../protocol/error-code.js';
 import { Serial } from '../protocol/serial.js';
 import { nodePlatform } from '../sdk/node-platform.js';
-import { count, object } from '../sdk/reader.js';
-import { sumOf, TenantAudit, type Audited } from './audit.js';
+import { headOf, sumOf, TenantAudit, type Audited } from './audit.js';
 import { Cleaner } from './cleaning.js';
 import { forEach, makeTenants, readDeviceList, removeTenant, type FleetTenant } from './fleet.js';
 import { Ledger, nowUs } from './ledger.js';
@@ -16,7 +15,7 @@ import type { Plan, Share } from './plan.js';
 import type { Pace } from './pacer.js';
 import { SealedPool } from './pool.js';
 import { Receiver } from './receiver.js';
-import { askUntil, Refused, Target } from './target.js';
+import { Refused, Target } from './target.js';
 import { Writer } from './writer.js';
 
 /** By what a process may act; none of it leaves the machine. */
@@ -65,17 +64,21 @@ const RETURN_WITHIN_MS = 75_000;
 const CONNECT_WITHIN_MS = 60_000;
 const OPEN_EVERY_MS = 5;
 const AUDITS_AT_ONCE = 4;
-const identity = object({ headVersion: count });
+
+/** A tenant of this process, what is known of it, and the sockets of its devices. */
+interface Place {
+  readonly tenant: FleetTenant;
+  readonly ledger: Ledger;
+  receivers: readonly Receiver[];
+}
 
 /** Runs one share. Call `prepare`, `connect`, `write` and `finish` in this order; `remove` in the end, or at any time. */
 export class LoadWorker {
   private readonly meter = new Meter();
-  private readonly tenants: FleetTenant[] = [];
+  private readonly places: Place[] = [];
   /** Those that this process made, or made a bin in: nothing else is removed. */
   private readonly made = new Set<FleetTenant>();
   private readonly removal = new Serial();
-  private readonly ledgers: Ledger[] = [];
-  private receivers: Receiver[][] = [];
   private readonly storms: StormResult[] = [];
   private readonly stop = new AbortController();
   private readonly target: Target;
@@ -112,42 +115,37 @@ export class LoadWorker {
 
   private async begin(): Promise<void> {
     const { plan, share, access } = this.options;
-    const { sodium, target, tenants, ledgers, made } = this;
+    const { sodium, target, places, made } = this;
     let inAll = plan.tenants;
     if (access.deviceList === undefined) {
       const by = { sodium, target, adminToken: access.adminToken ?? '' };
       await makeTenants(by, { plan, share, signal: this.stop.signal }, (tenant) => {
-        tenants.push(tenant);
+        places.push({ tenant, ledger: new Ledger(0), receivers: [] });
         made.add(tenant);
-        ledgers.push(new Ledger(0));
       });
     } else {
       const { own, ...listed } = readDeviceList(sodium, access.deviceList, { plan, share });
       ({ inAll } = listed);
-      // Each with its ledger, in the order in which they are ready.
       await forEach(own.length, async (at) => {
         const tenant = own[at];
-        if (tenant === undefined) return;
-        ledgers.push(await this.ledgerOf(tenant));
-        tenants.push(tenant);
+        if (tenant !== undefined) places.push({ tenant, ledger: await this.ledgerOf(tenant), receivers: [] });
       });
     }
     // A process without tenants has nothing to write to: the others do its share.
-    this.rate = (plan.rate * tenants.length) / Math.max(1, inAll);
+    this.rate = (plan.rate * places.length) / Math.max(1, inAll);
     const writes = this.rate * (plan.seconds + plan.warmUp);
     if (writes === 0) return;
+    const tenants = places.map(({ tenant }) => tenant);
     this.pool = new SealedPool(tenants, plan, writes);
     await this.pool.fill();
   }
 
   /** Of a tenant of a list, with the run's bin in it. */
   private async ledgerOf(tenant: FleetTenant): Promise<Ledger> {
-    const token = tenant.devices[0]?.token ?? '';
-    const ask = { method: 'GET', path: '/api/me', host: tenant.host, token } as const;
-    const { body } = await askUntil(() => this.target.ask(ask));
+    const base = await headOf(this.target, tenant);
     await this.cleanerOf(tenant).makeBin(tenant.binId);
     this.made.add(tenant);
-    return new Ledger(identity(body, '').headVersion);
+    return new Ledger(base);
   }
 
   private cleanerOf(tenant: FleetTenant): Cleaner {
@@ -159,9 +157,9 @@ export class LoadWorker {
     const { plan, share } = this.options;
     const began = nowUs();
     this.timers.push(setInterval(() => this.options.onTick(this.meter.tick()), TICK_MS));
-    this.receivers = this.tenants.map((tenant, place) => this.receiversOf(tenant, place));
+    for (const place of this.places) place.receivers = this.receiversOf(place);
     this.timers.push(setInterval(() => this.check(), CHECK_EVERY_MS));
-    const all = this.receivers.flat();
+    const all = this.receivers;
     const gap = (1e6 * share.parts) / plan.connectRate;
     for (let next = 0; next < all.length && !this.stop.signal.aborted;) {
       for (; next < all.length && began + next * gap <= nowUs(); next++) all[next]?.open(began + next * gap);
@@ -171,8 +169,12 @@ export class LoadWorker {
     await sleep(plan.hold * 1_000, undefined, { signal: this.stop.signal }).catch(() => undefined);
   }
 
-  private receiversOf(tenant: FleetTenant, place: number): Receiver[] {
-    const ledger = this.ledgers[place] ?? new Ledger(0);
+  /** All sockets. */
+  private get receivers(): readonly Receiver[] {
+    return this.places.flatMap(({ receivers }) => receivers);
+  }
+
+  private receiversOf({ tenant, ledger }: Place): Receiver[] {
     const { target, meter, measured } = this;
     const shared = { target, meter, ledger, tenant, measured, pushes: () => this.pushing };
     return tenant.devices.map((device) => new Receiver({ ...shared, device }));
@@ -182,7 +184,7 @@ export class LoadWorker {
 
   private check(): void {
     const now = nowUs();
-    for (const receiver of this.receivers.flat()) receiver.check(now);
+    for (const receiver of this.receivers) receiver.check(now);
   }
 
   /** Does the operations of the mix by schedule, with the storms in between, and waits until all have arrived. */
@@ -214,18 +216,12 @@ export class LoadWorker {
 
   private async pace(pool: SealedPool, { rate, from, to }: Pick<Pace, 'rate' | 'from' | 'to'>): Promise<void> {
     const { plan } = this.options;
-    const { sodium, target, meter, tenants, ledgers, measured } = this;
+    const { sodium, target, meter, measured } = this;
     const stopped = this.stop.signal;
     const writer = (this.writer = new Writer({
-      plan,
-      sodium,
-      target,
-      meter,
-      tenants,
-      ledgers,
-      pool,
-      measured,
-      stopped,
+      ...{ plan, sodium, target, meter, pool, measured, stopped },
+      tenants: this.places.map(({ tenant }) => tenant),
+      ledgers: this.places.map(({ ledger }) => ledger),
     }));
     const stop = new SharedArrayBuffer(4);
     const workerData: Pace = { rate, from, to, stop, arrivals: plan.arrivals };
@@ -255,7 +251,7 @@ export class LoadWorker {
   private async storm({ at, share }: Plan['storms'][number], begin: number): Promise<StormResult> {
     await this.sleepUntil(begin + at * 1e6);
     const from = nowUs();
-    const cut = this.receivers.flat().filter((receiver) => Math.random() < share && receiver.storm());
+    const cut = this.receivers.filter((receiver) => Math.random() < share && receiver.storm());
     const away = new Set(cut);
     let last = from;
     await this.until(() => {
@@ -267,12 +263,9 @@ export class LoadWorker {
 
   /** Waits until every socket has what it has to get, or gives up: then the audit says what is missing. */
   private async arrived(): Promise<void> {
-    const all = this.receivers.flat();
+    const all = this.receivers;
     await this.until(() => all.every(({ live, ended }) => live || ended), RETURN_WITHIN_MS);
-    await this.until(
-      () => this.receivers.every((of, place) => this.ledgers[place]?.arrivedAt(of) !== false),
-      ARRIVE_WITHIN_MS,
-    );
+    await this.until(() => this.places.every(({ ledger, receivers }) => ledger.arrivedAt(receivers)), ARRIVE_WITHIN_MS);
   }
 
   private async until(done: () => boolean, withinMs: number): Promise<void> {
@@ -281,10 +274,10 @@ export class LoadWorker {
 
   /** What it knows of one of its tenants, for its audit. */
   at(place: number): ConstructorParameters<typeof TenantAudit>[0] {
-    const [tenant, ledger] = [this.tenants[place], this.ledgers[place]];
-    if (tenant === undefined || ledger === undefined) throw new RangeError(`no tenant ${place}`);
+    const found = this.places[place];
+    if (found === undefined) throw new RangeError(`no tenant ${place}`);
     const { sodium, target } = this;
-    return { sodium, target, tenant, ledger, receivers: this.receivers[place] ?? [] };
+    return { sodium, target, ...found };
   }
 
   /** Audits, and closes the sockets. */
@@ -292,7 +285,7 @@ export class LoadWorker {
     const { part } = this.options.share;
     const audits: Audited[] = [];
     await forEach(
-      this.tenants.length,
+      this.places.length,
       async (place) => {
         const parts = this.at(place);
         const { tenant, ledger } = parts;
@@ -306,17 +299,17 @@ export class LoadWorker {
       },
       AUDITS_AT_ONCE,
     );
-    const sockets = this.receivers.flat().length;
+    const sockets = this.receivers.length;
     this.close();
     const { totals } = this.meter;
-    const { storms, client, tenants } = this;
-    return { part, tenants: tenants.length, sockets, totals, storms, client, audit: sumOf(audits) };
+    const { storms, client, places } = this;
+    return { part, tenants: places.length, sockets, totals, storms, client, audit: sumOf(audits) };
   }
 
   private close(): void {
     for (const timer of this.timers) clearInterval(timer);
     this.timers = [];
-    for (const receiver of this.receivers.flat()) receiver.end();
+    for (const receiver of this.receivers) receiver.end();
   }
 
   /** Ends what is under way and removes what was made; gives what could not be. Called again, it tries that again. */

@@ -10,7 +10,7 @@ import { count, nonEmpty, object, record, string } from '../sdk/reader.js';
 import { ulid } from '../sdk/ulid.js';
 import { readItem, writeBody } from '../sdk/wire.js';
 import { cappedBody } from '../terminal/capped-body.js';
-import type { FleetTenant } from './fleet.js';
+import { asDevice, type FleetTenant } from './fleet.js';
 import { nowUs, type Entry, type Ledger } from './ledger.js';
 import type { Meter } from './meter.js';
 import { KINDS, type Kind, type Plan } from './plan.js';
@@ -243,11 +243,10 @@ export class Writer {
   private send(call: Call, ask: Ask, onDoubt: () => void = () => undefined): Promise<Answer> {
     const { target, meter, stopped } = this.options;
     const { tenant, device } = call;
-    const token = tenant.devices[device]?.token ?? '';
     const once = (): Promise<Answer> => {
       // The tenant, or its bin, is about to be removed: what is written after that would stay.
       if (stopped.aborted) return Promise.reject(new Refused('stopped', 0));
-      return target.ask({ ...ask, host: tenant.host, token }).catch((error: unknown) => {
+      return target.ask(asDevice(tenant, ask, device)).catch((error: unknown) => {
         if (error instanceof Refused && (error.status === 0 || error.status >= 500)) onDoubt();
         throw error;
       });
