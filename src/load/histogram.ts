@@ -75,13 +75,17 @@ export class Histogram {
 
   /** What was counted. */
   get buckets(): Buckets {
-    return [...this.counts].sort(([one], [other]) => one - other).flat();
+    return this.sorted.flat();
+  }
+
+  private get sorted(): (readonly [bucket: number, count: number])[] {
+    return [...this.counts].sort(([one], [other]) => one - other);
   }
 
   /** The value that a share of all (0 to 1) does not exceed, in microseconds; 0 where nothing was counted. */
   quantile(share: number): number {
     let left = Math.max(1, Math.ceil(this.count * share));
-    for (const [bucket, count] of [...this.counts].sort(([one], [other]) => one - other)) {
+    for (const [bucket, count] of this.sorted) {
       left -= count;
       if (left <= 0) return Math.min(valueOf(bucket), this.largest);
     }

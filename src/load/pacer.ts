@@ -17,20 +17,15 @@ export interface Pace {
   readonly stop: SharedArrayBuffer;
 }
 
-const isPace = (value: unknown): value is Pace => typeof value === 'object' && value !== null && 'rate' in value;
-
-if (parentPort !== null && isPace(workerData)) {
-  const { rate, arrivals, from, to, stop } = workerData;
-  const flag = new Int32Array(stop);
-  const gap = (): number => (arrivals === 'fixed' ? 1 : -Math.log(1 - Math.random())) * (1e6 / rate);
-  let next = from + gap();
-  let due: number[] = [];
-  while (next < to && Atomics.load(flag, 0) === 0) {
-    const now = nowUs();
-    for (; next <= now && next < to; next += gap()) due.push(next);
-    if (due.length > 0) parentPort.postMessage(due);
-    due = [];
-    Atomics.wait(flag, 0, 0, Math.max(0, (next - nowUs()) / 1_000));
-  }
-  parentPort.postMessage('done');
+const { rate, arrivals, from, to, stop } = workerData as Pace;
+const flag = new Int32Array(stop);
+const gap = (): number => (arrivals === 'fixed' ? 1 : -Math.log(1 - Math.random())) * (1e6 / rate);
+let next = from + gap();
+while (next < to && Atomics.load(flag, 0) === 0) {
+  const now = nowUs();
+  const due: number[] = [];
+  for (; next <= now && next < to; next += gap()) due.push(next);
+  if (due.length > 0) parentPort?.postMessage(due);
+  Atomics.wait(flag, 0, 0, Math.max(0, (next - nowUs()) / 1_000));
 }
+parentPort?.postMessage('done');

@@ -99,25 +99,32 @@ const keyOf = (lines: readonly Line[]): string =>
     .join('')}</p>`;
 
 function table(titles: readonly string[], rows: readonly (readonly string[])[], caption: string): string {
-  const head = titles.map((title) => `<th scope="col">${escapeHtml(title)}</th>`).join('');
+  const cells = titles.map((title) => `<th scope="col">${escapeHtml(title)}</th>`).join('');
+  const titled = titles.some((title) => title !== '');
+  const head = titled ? `<caption>${escapeHtml(caption)}</caption><thead><tr>${cells}</tr></thead>` : '';
   const body = rows.map(
     ([first = '', ...rest]) =>
       `<tr><th scope="row">${escapeHtml(first)}</th>${rest.map((cell) => `<td>${escapeHtml(cell)}</td>`).join('')}</tr>`,
   );
-  return `<div class="scroll" tabindex="0" role="region" aria-label="${escapeHtml(caption)}"><table>${titles.join('') === '' ? '' : `<caption>${escapeHtml(caption)}</caption>`}${titles.join('') === '' ? '' : `<thead><tr>${head}</tr></thead>`}<tbody>${body.join('')}</tbody></table></div>`;
+  return `<div class="scroll" tabindex="0" role="region" aria-label="${escapeHtml(caption)}"><table>${head}<tbody>${body.join('')}</tbody></table></div>`;
 }
 
-/** Several steps of a chart as one row: the largest of them. */
+/** Values in steps of so many: the largest of each step, null where it has none. */
+const inSteps = (values: Line['values'], size: number): Line['values'] =>
+  Array.from({ length: Math.ceil(values.length / size) }, (_, at) => {
+    const some = values.slice(at * size, (at + 1) * size).filter((value) => value !== null);
+    return some.length === 0 ? null : Math.max(...some);
+  });
+
 function chartSection(chart: Chart): string {
   const { title, unit, lines, step } = chart;
   const steps = Math.max(0, ...lines.map(({ values }) => values.length));
   const each = Math.max(1, Math.ceil(steps / ROWS_MAX));
+  const columns = lines.map(({ values }) => inSteps(values, each));
+  const cell = (value: number | null | undefined): string => (value == null ? '' : number(value));
   const rows = Array.from({ length: Math.ceil(steps / each) }, (_, row) => [
     `${number(row * each * step)} s`,
-    ...lines.map(({ values }) => {
-      const some = values.slice(row * each, (row + 1) * each).filter((value) => value !== null);
-      return some.length === 0 ? '' : number(Math.max(...some));
-    }),
+    ...columns.map((values) => cell(values[row])),
   ]);
   const caption = `${title}, ${unit}${each * step > 1 ? `, the largest of each ${each * step} seconds` : ''}`;
   return `<section><h2>${escapeHtml(title)}</h2>
@@ -130,26 +137,13 @@ ${lines.length > 1 ? keyOf(lines) : ''}
   )}</details></section>`;
 }
 
-/** A line of the seconds: of several that are one step the largest. */
-function lineOf(
-  seconds: readonly Second[],
-  step: number,
-  { name, style, of }: Pick<Line, 'name' | 'style'> & { readonly of: (second: Second) => number | null },
-): Line {
-  const values = Array.from({ length: Math.ceil(seconds.length / step) }, (_, at) => {
-    const some = seconds
-      .slice(at * step, (at + 1) * step)
-      .map(of)
-      .filter((value) => value !== null);
-    return some.length === 0 ? null : Math.max(...some);
-  });
-  return { name, style, values };
-}
-
 function chartsOf({ seconds }: Report): Chart[] {
   const step = Math.max(1, Math.ceil(seconds.length / POINTS_MAX));
-  const line = (name: string, style: Line['style'], of: (second: Second) => number | null): Line =>
-    lineOf(seconds, step, { name, style, of });
+  const line = (name: string, style: Line['style'], of: (second: Second) => number | null): Line => ({
+    name,
+    style,
+    values: inSteps(seconds.map(of), step),
+  });
   const percentiles = (what: 'push' | 'connect'): Line[] => [
     line('p50', 'one', (second) => second[what]?.p50 ?? null),
     line('p99', 'two', (second) => second[what]?.p99 ?? null),

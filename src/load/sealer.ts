@@ -2,7 +2,6 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import type { ListedDevice } from '../crypto/device.js';
 import { sealItem } from '../crypto/item.js';
-import type { Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { AEAD_TAG_BYTES } from '../protocol/limits.js';
 import { nodePlatform } from '../sdk/node-platform.js';
@@ -10,7 +9,7 @@ import { ulid } from '../sdk/ulid.js';
 import { writeBody } from '../sdk/wire.js';
 
 /** A tenant as the sealer needs it. */
-export interface SealFor {
+interface SealFor {
   readonly masterKey: Uint8Array;
   readonly binId: string;
   readonly devices: readonly ListedDevice[];
@@ -41,46 +40,36 @@ export interface Sealed {
 /** JSON around a text. */
 const FRAME = '{"text":""}'.length;
 
+const { tenants, size } = workerData as SealerData;
+const { sodium } = await nodePlatform();
+
 /** Random text for a ciphertext of `size` bytes. */
-export function textOf(sodium: Sodium, size: number): string {
+function randomText(): string {
   const length = Math.max(1, size - AEAD_TAG_BYTES - FRAME);
   return toBase64Url(sodium.random(length)).slice(0, length);
 }
 
 /** A sealed write of a text item. */
-export function sealText(
-  sodium: Sodium,
+function sealText(
   to: SealFor,
-  {
-    id,
-    ts,
-    ifVersion,
-    size,
-  }: { readonly id: string; readonly ts: number; readonly ifVersion: number; readonly size: number },
+  { id, ts, ifVersion }: Pick<Sealed, 'id' | 'ts'> & { readonly ifVersion: number },
 ): string {
   const head = { id, binId: to.binId, type: 'text', ts } as const;
-  const payload = sealItem(sodium, { ...head, payload: { text: textOf(sodium, size) } }, to);
+  const payload = sealItem(sodium, { ...head, payload: { text: randomText() } }, to);
   return JSON.stringify(writeBody({ ...head, ...payload, ifVersion }));
 }
 
-const isData = (value: unknown): value is SealerData =>
-  typeof value === 'object' && value !== null && 'tenants' in value && 'size' in value;
-
-if (parentPort !== null && isData(workerData)) {
-  const port = parentPort;
-  const { tenants, size } = workerData;
-  const { sodium } = await nodePlatform();
-  const seal = (order: Order): void => {
-    const to = tenants[order.tenant];
-    if (to === undefined) return;
-    const replaces = 'id' in order;
-    for (let left = replaces ? 1 : order.count; left > 0; left--) {
-      const now = Date.now();
-      const id = replaces ? order.id : ulid(now, (length) => sodium.random(length));
-      const ts = replaces ? Math.max(now, order.ts + 1) : now;
-      const body = sealText(sodium, to, { id, ts, size, ifVersion: replaces ? order.ifVersion : 0 });
-      port.postMessage({ tenant: order.tenant, id, ts, body, replaces } satisfies Sealed);
-    }
-  };
-  port.on('message', (order: Order) => seal(order));
+function seal(order: Order): void {
+  const to = tenants[order.tenant];
+  if (to === undefined) return;
+  const replaces = 'id' in order;
+  for (let left = replaces ? 1 : order.count; left > 0; left--) {
+    const now = Date.now();
+    const id = replaces ? order.id : ulid(now, (length) => sodium.random(length));
+    const ts = replaces ? Math.max(now, order.ts + 1) : now;
+    const body = sealText(to, { id, ts, ifVersion: replaces ? order.ifVersion : 0 });
+    parentPort?.postMessage({ tenant: order.tenant, id, ts, body, replaces } satisfies Sealed);
+  }
 }
+
+parentPort?.on('message', seal);

@@ -35,9 +35,8 @@ export class Refused extends Error {
     readonly status: number,
     /** What the server asks to wait, ms; undefined: nothing. */
     readonly waitMs?: number,
-    message = code,
   ) {
-    super(message);
+    super(code);
   }
 
   /** It may succeed later, and is the same request then. */
