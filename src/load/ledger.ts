@@ -106,7 +106,7 @@ export class Ledger {
     this.free.push(entry);
   }
 
-  /** When the change of this version was to be sent; undefined: it is none of this run's. */
+  /** When the change of an item by which it got this version was to be sent. */
   sentAtOf(entry: Entry, version: number): number {
     // The push may be here before the answer: then it is of the change under way.
     return this.changes.get(version)?.sentAt ?? entry.sentAt;

@@ -1,7 +1,7 @@
 /** Sealed writes that wait to be sent. The thread that seals refills it; running dry means that this machine is the limit. */
 import { Worker } from 'node:worker_threads';
 import type { FleetTenant } from './fleet.js';
-import type { Entry, Ledger } from './ledger.js';
+import type { Ledger } from './ledger.js';
 import type { Plan } from './plan.js';
 import type { Order, Sealed, SealerData } from './sealer.js';
 
@@ -9,7 +9,7 @@ import type { Order, Sealed, SealerData } from './sealer.js';
 const HELD_MAX = 20_000;
 /** Refilled in portions, so that the thread is not woken for each. */
 const PORTION = 16;
-/** Share of the inserts that may need another content of an item beside them. */
+/** Replacements that are kept ready, or are on their way, for each tenant. */
 const REPLACES_READY = 8;
 
 interface Shelf {
@@ -80,7 +80,7 @@ export class SealedPool {
   prepareReplace(tenant: number, ledger: Ledger): void {
     const shelf = this.shelves[tenant];
     if (shelf === undefined || shelf.replaces.length + shelf.replacesComing >= REPLACES_READY) return;
-    const entry: Entry | undefined = ledger.take(({ blob }) => blob === undefined);
+    const entry = ledger.take(({ blob }) => blob === undefined);
     if (entry === undefined) return;
     shelf.replacesComing++;
     this.order({ tenant, id: entry.id, ts: entry.ts, ifVersion: entry.version });

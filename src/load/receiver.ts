@@ -12,7 +12,7 @@ import type { Meter } from './meter.js';
 import { plainCode, waitOf, type Target } from './target.js';
 
 /** What a socket needs. */
-export interface ReceiverOptions {
+interface ReceiverOptions {
   readonly target: Target;
   readonly meter: Meter;
   readonly ledger: Ledger;
@@ -26,7 +26,7 @@ export interface ReceiverOptions {
 
 const OPEN_WITHIN_MS = 20_000;
 /** A connection without a frame for so long is dead, whatever TCP says (reference, Sockets). */
-export const SILENT_US = 90_000_000;
+const SILENT_US = 90_000_000;
 /** A restarting server loses all its devices at once: they come back spread over this time, ms. */
 const RESTART_SPREAD_MS = 3_000;
 const OVERLOADED_ATTEMPTS = 3;
@@ -118,9 +118,7 @@ export class Receiver implements Received {
   end(): void {
     this.ended = true;
     clearTimeout(this.timer);
-    const { socket } = this;
     this.drop();
-    socket?.close(1000);
   }
 
   private drop(): void {
