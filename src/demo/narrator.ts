@@ -18,17 +18,13 @@ export class CheckFailed extends Error {
 /** Prints the steps one after the other. */
 export class Narrator {
   private step = 0;
-  private checks = 0;
+  /** Number of checks so far. */
+  checked = 0;
 
   constructor(
     private readonly write: (text: string) => void,
     private readonly colour: Palette,
   ) {}
-
-  /** Number of checks so far. */
-  get checked(): number {
-    return this.checks;
-  }
 
   title(text: string, below: string): void {
     this.line('');
@@ -65,7 +61,7 @@ export class Narrator {
   check(holds: boolean, fact: string): void {
     this.say(`${holds ? this.colour.good('✓') : this.colour.bad('✗')} ${fact}`);
     if (!holds) throw new CheckFailed(fact);
-    this.checks++;
+    this.checked++;
   }
 
   /** A fact with its duration. */
