@@ -239,20 +239,8 @@ export class MemoryLog implements CommitLanes, ItemLog {
   ): Item {
     const write = writeOf(change);
     if (write !== null && verdict !== 'rewrap') {
-      const { id, binId, type, ts, inline, blob, master, sig } = write;
-      return {
-        id,
-        binId,
-        type,
-        ts,
-        inline,
-        blob,
-        master,
-        sig,
-        version,
-        senderDevice: change.deviceId,
-        deletedAt: null,
-      };
+      const { ifVersion: _, ...content } = write;
+      return { ...content, version, senderDevice: change.deviceId, deletedAt: null };
     }
     if (old === undefined || old.deletedAt !== null) throw new Error(`${verdict} of an item that is not there`);
     if (write !== null) return rewrapped(old, write, version);
