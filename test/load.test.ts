@@ -177,6 +177,7 @@ t.test('LOAD-04: another machine is loaded only by its name, given twice', async
     ['--mix', 'insert'],
     ['--storm', '5'],
     ['--from', 'x'],
+    ['--from', '127.0.1.1-99999999999'],
   ])
     t.equal((await program.call('run', '--url', 'http://localhost:1', ...wrong)).code, 2, wrong.join(' '));
   const without = await load(t, { ADMIN_TOKEN: '' });

@@ -44,7 +44,7 @@ export function stormOf(text: string): Storm {
 /** Source addresses of this machine. */
 export function sourcesOf(text: string): string[] {
   const addresses = text.split(',').map((one) => one.trim());
-  const range = /^(\d+\.\d+\.\d+)\.(\d+)-(\d+)$/;
+  const range = /^(\d+\.\d+\.\d+)\.(\d{1,3})-(\d{1,3})$/;
   const all = addresses.flatMap((one) => {
     const [, net, from, to] = range.exec(one) ?? [];
     if (net === undefined) return [one];
