@@ -8,7 +8,7 @@ import { removeTenant, testTenants } from './fleet.js';
 import type { Crew, CrewEvents, Phase } from './orders.js';
 import type { Plan } from './plan.js';
 import { reportOf, Timeline, type Report, type Second } from './report.js';
-import { Target } from './target.js';
+import { withTarget, type Target } from './target.js';
 import type { PartResult } from './worker.js';
 
 const health = object({ version: string, commit: string });
@@ -56,7 +56,7 @@ export class Coordinator {
     const { plan, load, signal, onPhase } = this.options;
     const at = systemClock.now();
     const server = await this.release();
-    if ((await this.withTarget((target) => this.slugs(target))).length > 0)
+    if ((await withTarget(plan.url, (target) => this.slugs(target))).length > 0)
       throw new CommandError(
         EXIT.usage,
         `there are tenants of a run ${plan.name}`,
@@ -118,7 +118,7 @@ export class Coordinator {
     const { adminToken, plan } = this.options;
     if (adminToken === undefined || (this.lost.size === 0 && this.left.length === 0)) return;
     try {
-      await this.withTarget(async (target) => {
+      await withTarget(plan.url, async (target) => {
         for (const slug of await this.slugs(target)) await removeTenant(target, slug, adminToken);
       });
       this.left = this.left.filter((text) => !text.startsWith(`${plan.name}-`));
@@ -134,22 +134,13 @@ export class Coordinator {
   }
 
   private async release(): Promise<Release | null> {
+    const { plan } = this.options;
     try {
-      const { body } = await this.withTarget((target) => target.ask({ method: 'GET', path: '/api/health' }));
+      const { body } = await withTarget(plan.url, (target) => target.ask({ method: 'GET', path: '/api/health' }));
       return health(body, '');
     } catch {
       // Another server may not say it.
       return null;
-    }
-  }
-
-  /** Connections of its own to the server, closed after the work. */
-  private async withTarget<T>(work: (target: Target) => Promise<T>): Promise<T> {
-    const target = new Target(this.options.plan.url, { connections: 8, from: [] });
-    try {
-      return await work(target);
-    } finally {
-      target.close();
     }
   }
 }

@@ -4,8 +4,9 @@ import { randomBytes } from 'node:crypto';
 import { readPrivate } from '../files/private.js';
 import { baseOf } from '../sdk/http.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
-import { PREFIX } from './fleet.js';
+import { DEVICE_LIST_MAX, PREFIX } from './fleet.js';
 import { BOUNDS, isKind, KINDS, type Kind, type Storm } from './plan.js';
+import type { Access } from './worker.js';
 
 const usage = (message: string, hint?: string): CommandError => new CommandError(EXIT.usage, message, hint);
 
@@ -114,6 +115,25 @@ export async function secretOf(
   const bytes = await readPrivate(file, SECRET_MAX, note);
   if (bytes === undefined) throw usage(`${file}: no such file`);
   return bytes.toString('utf8').trim();
+}
+
+/** By what tenants are made or reached; of an agent too. `required`: there has to be something. */
+export async function accessOf(
+  terminal: Terminal,
+  { deviceList, adminTokenFile }: { readonly deviceList?: string; readonly adminTokenFile?: string },
+  required = true,
+): Promise<Access> {
+  if (deviceList !== undefined) {
+    const bytes = await readPrivate(deviceList, DEVICE_LIST_MAX, (text) => terminal.note(text));
+    if (bytes === undefined) throw usage(`${deviceList}: no such file`);
+    return { deviceList: bytes.toString('utf8') };
+  }
+  const adminToken = await secretOf(terminal, { file: adminTokenFile, variable: 'ADMIN_TOKEN' });
+  if (adminToken !== undefined || !required) return { adminToken };
+  throw usage(
+    'there is nothing to make tenants with',
+    "Set ADMIN_TOKEN to the server's (multi mode), or give --device-list (service-load devices).",
+  );
 }
 
 /** The secret of coordinator and agents. */

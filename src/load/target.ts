@@ -174,6 +174,16 @@ export class Target {
   }
 }
 
+/** Does some work by a few connections of its own, which are closed after it. */
+export async function withTarget<T>(url: string, work: (target: Target) => Promise<T>): Promise<T> {
+  const target = new Target(url, { connections: 8, from: [] });
+  try {
+    return await work(target);
+  } finally {
+    target.close();
+  }
+}
+
 async function readAll(incoming: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let size = 0;

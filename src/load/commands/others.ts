@@ -12,11 +12,10 @@ import { counted } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 import { Cleaner } from '../cleaning.js';
 import { PREFIX, readDeviceList, removeTenant, testTenants, type DeviceListJson } from '../fleet.js';
-import { confirmedUrl, endOf, nameOf, numberOf, secretOf, sharedSecret } from '../options.js';
+import { accessOf, confirmedUrl, endOf, nameOf, numberOf, secretOf, sharedSecret } from '../options.js';
 import type { LoadCommand, LoadContext } from '../context.js';
 import { serveAsAgent } from '../remote-crew.js';
-import { Target } from '../target.js';
-import { accessOf } from './run.js';
+import { withTarget, type Target } from '../target.js';
 
 interface AgentOptions {
   readonly join: string;
@@ -178,15 +177,11 @@ export function registerClean(program: LoadCommand): void {
 
 async function clean({ terminal }: LoadContext, options: CleanOptions): Promise<void> {
   const url = await confirmedUrl(terminal, options.url, options.confirm);
-  const target = new Target(url, { connections: 8, from: [] });
   const ofTenants = options.deviceList === undefined;
-  let removed: number;
-  try {
-    removed = await (ofTenants ? cleanTenants : cleanBins)(terminal, options, target);
-  } finally {
-    target.close();
-    terminal.progress('');
-  }
+  const cleanAll = ofTenants ? cleanTenants : cleanBins;
+  const removed = await withTarget(url, (target) => cleanAll(terminal, options, target)).finally(() =>
+    terminal.progress(''),
+  );
   if (terminal.json) terminal.data({ removed });
   else terminal.print(`Removed ${counted(removed, ofTenants ? 'tenant' : 'bin')}.`);
 }

@@ -2,17 +2,15 @@
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
 import { counted, sanitizeText } from '../../terminal/output.js';
 import { NewFile } from '../../terminal/new-file.js';
-import { readPrivate } from '../../files/private.js';
 import { Coordinator } from '../coordinator.js';
-import { DEVICE_LIST_MAX } from '../fleet.js';
 import { LocalCrew } from '../local-crew.js';
 import {
+  accessOf,
   confirmedUrl,
   endOf,
   mixOf,
   nameOf,
   numberOf,
-  secretOf,
   sharedSecret,
   sourcesOf,
   stormOf,
@@ -127,36 +125,13 @@ async function planOf(terminal: Terminal, options: RunOptions): Promise<Plan> {
   };
 }
 
-/** By what tenants are made or reached; of an agent too. Throws `CommandError` where there is nothing. */
-export async function accessOf(
-  terminal: Terminal,
-  options: { readonly deviceList?: string; readonly adminTokenFile?: string },
-): Promise<Access> {
-  const { deviceList, adminTokenFile } = options;
-  if (deviceList !== undefined) {
-    const bytes = await readPrivate(deviceList, DEVICE_LIST_MAX, (text) => terminal.note(text));
-    if (bytes === undefined) throw new CommandError(EXIT.usage, `${deviceList}: no such file`);
-    return { deviceList: bytes.toString('utf8') };
-  }
-  const adminToken = await secretOf(terminal, { file: adminTokenFile, variable: 'ADMIN_TOKEN' });
-  if (adminToken !== undefined) return { adminToken };
-  throw new CommandError(
-    EXIT.usage,
-    'there is nothing to make tenants with',
-    "Set ADMIN_TOKEN to the server's (multi mode), or give --device-list (service-load devices).",
-  );
-}
-
 async function run({ terminal, release }: LoadContext, options: RunOptions): Promise<ExitCode> {
   const plan = await planOf(terminal, options);
   const agents = numberOf('agents', options.agents);
   const outs = ['html', 'json'].map((ending) => `${options.out ?? plan.name}.${ending}`);
   for (const out of outs) await NewFile.expectFree(out, options.force === true);
   // With agents the operator's token is here only to remove what a lost one has left.
-  const access =
-    agents > 0 && options.deviceList === undefined
-      ? await optional(terminal, options)
-      : await accessOf(terminal, options);
+  const access = await accessOf(terminal, options, agents === 0);
   warn(terminal, plan, access);
   const coordinator = new Coordinator({
     ...{ plan, load: release, adminToken: access.adminToken, signal: terminal.interrupted },
@@ -181,10 +156,6 @@ async function run({ terminal, release }: LoadContext, options: RunOptions): Pro
     close();
   }
 }
-
-const optional = async (terminal: Terminal, options: RunOptions): Promise<Access> => ({
-  adminToken: await secretOf(terminal, { file: options.adminTokenFile, variable: 'ADMIN_TOKEN' }),
-});
 
 function warn(terminal: Terminal, plan: Plan, { deviceList }: Access): void {
   const each = plan.rate / (plan.tenants * plan.devices);
