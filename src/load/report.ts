@@ -7,11 +7,7 @@ import { KINDS, type Kind, type Plan } from './plan.js';
 import type { ClientResult, PartResult, StormResult } from './worker.js';
 
 /** p50, p99 and p99.9 of one second, ms; null: nothing was timed. */
-interface SecondLatency {
-  readonly p50: number;
-  readonly p99: number;
-  readonly p999: number;
-}
+type SecondLatency = Pick<Latency, 'p50' | 'p99' | 'p999'>;
 
 /** One second of all processes. */
 export interface Second {
@@ -122,9 +118,8 @@ const merged = (results: readonly PartResult[], of: (result: PartResult) => Buck
 /** Why the figures may not be the server's. */
 function doubtsOf(
   { plan, results, lostParts }: { plan: Plan; results: readonly PartResult[]; lostParts: readonly string[] },
-  lag: Latency,
+  { audit, lag }: { audit: Audited; lag: Latency },
 ): string[] {
-  const audit = sumOf(results.map((result) => result.audit));
   const doubts = lostParts.map((text) => `A part of the run was lost: ${text}.`);
   if (results.length === 0) doubts.push('Nothing was audited.');
   if (audit.faults > 0) doubts.push(`The audit failed: ${audit.faults} differences.`);
@@ -159,7 +154,8 @@ export function reportOf(of: {
   const latency = byName(SERIES, (name) => merged(results, ({ totals }) => totals.timed[name]));
   const all = new Counts([]);
   for (const { totals } of results) for (const [code, times] of Object.entries(totals.errors)) all.error(code, times);
-  const doubts = doubtsOf(of, latency.lag);
+  const audit = sumOf(results.map((result) => result.audit));
+  const doubts = doubtsOf(of, { audit, lag: latency.lag });
   return {
     ...{ format: 'service-load-report', version: 1, name: plan.name, url: plan.url, at, load, server, plan },
     ...{ trusted: doubts.length === 0, doubts, lostParts },
@@ -180,7 +176,7 @@ export function reportOf(of: {
       ),
     ),
     client: results.map(({ part, client }) => ({ part, ...client })).sort((one, other) => one.part - other.part),
-    audit: sumOf(results.map((result) => result.audit)),
+    audit,
     left: of.left,
     seconds: timeline.seconds,
   };
