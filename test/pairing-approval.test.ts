@@ -15,10 +15,11 @@ import {
   refusal,
   together,
   valueOf,
+  wrapBody,
   type Instance,
   type TestDevice,
 } from './support/accounts.js';
-import { ask, open, openIn, request, stays, waits, wrapBody, type Opened } from './support/pairing.js';
+import { ask, open, openIn, request, stays, waits, type Opened } from './support/pairing.js';
 
 t.test('PAIR-16: only the device that opened the session, and only once somebody asked', async (t) => {
   const world = await open(t);

@@ -15,10 +15,12 @@ import {
   random,
   refusal,
   together,
+  told,
+  wrapBody,
   type TestDevice,
 } from './support/accounts.js';
 import { TestClock } from './support/clock.js';
-import { ask, open, openIn, request, stays, told, waits, wrapBody } from './support/pairing.js';
+import { ask, open, openIn, request, stays, waits } from './support/pairing.js';
 
 t.test('PAIR-01 PAIR-04 PAIR-15 PAIR-23: each step on either instance, to the end', async (t) => {
   const world = await newWorld(t);

@@ -12,10 +12,11 @@ import {
   newWorld,
   outcomes,
   valueOf,
+  wrapBody,
   type World,
 } from './support/accounts.js';
 import { until } from './support/events.js';
-import { stays, wrapBody } from './support/pairing.js';
+import { stays } from './support/pairing.js';
 
 /** A world whose first instance cannot read a tenant anew after a change. */
 async function unreadable(t: Parameters<typeof newWorld>[0]): Promise<World> {

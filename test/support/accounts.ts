@@ -16,7 +16,7 @@ import { PairingStore } from '../../src/server/pairing/store.js';
 import { toBase64Url } from '../../src/protocol/base64.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
-import type { BootstrapBody, PairFetchNpkBody } from '../../src/protocol/requests.js';
+import type { BootstrapBody, PairFetchNpkBody, PairWrapBody } from '../../src/protocol/requests.js';
 import { CalledBins, CalledBootstrap, CalledDevices, CalledPasswords, CalledRecovery, type Caller } from './callers.js';
 import { TestClock } from './clock.js';
 import { until } from './events.js';
@@ -176,6 +176,20 @@ export const joinBody = (code: string, device: TestDevice, more: Partial<PairFet
   ...more,
 });
 
+/** What the existing device hands over, of the right sizes. */
+export const wrapBody = (code: string): PairWrapBody => ({
+  code,
+  wrappedMasterKey: random(80),
+  deviceCert: random(32),
+  confirmation: random(32),
+});
+
+/** Resolves when the instance next tells that the tenant changed. */
+export const told = (instance: Instance): Promise<void> =>
+  new Promise((resolve) => {
+    instance.onChanged = () => resolve();
+  });
+
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
 
 /** Six words of random letters: the server does not know the list. */
@@ -196,17 +210,10 @@ export async function pairOne({ a, tenantId }: World, by: TestDevice): Promise<T
   const device = newDevice();
   const code = newCode();
   await a.pairing.init(tenantId, by.id, { code, epk: base64(newDevice().publicKey) });
-  const told = new Promise<void>((resolve) => {
-    a.onChanged = () => resolve();
-  });
+  const asked = told(a);
   const joining = a.pairing.fetchNpk(tenantId, joinBody(code, device), new AbortController().signal);
-  await Promise.race([told, joining]);
-  await a.pairing.wrap(tenantId, by.id, {
-    code,
-    wrappedMasterKey: random(80),
-    deviceCert: random(32),
-    confirmation: random(32),
-  });
+  await Promise.race([asked, joining]);
+  await a.pairing.wrap(tenantId, by.id, wrapBody(code));
   await joining;
   a.onChanged = () => undefined;
   return device;

@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { edited, newItem, writeBody, type TestDevice, type TestItem } from './devices.js';
 import { until } from './events.js';
-import type { Acked } from './stream.js';
+import { nextWrite, type Acked } from './stream.js';
 import type { Reply, Wire } from './wire.js';
 
 type Kind = 'write' | 'read';
@@ -87,13 +87,10 @@ export class Load {
   private async writer(options: LoadOptions, worker: number): Promise<void> {
     let last: TestItem | undefined;
     for (let turn = 1; !this.stopped; turn++) {
-      const remove = !options.insertsOnly && last !== undefined && turn % 7 === 0;
-      const item: TestItem =
-        last !== undefined && (remove || (!options.insertsOnly && turn % 3 === 0))
-          ? remove
-            ? last
-            : edited(last)
-          : newItem(options.sealFor);
+      const { item, remove } = nextWrite(turn, options.insertsOnly ? undefined : last, {
+        fresh: () => newItem(options.sealFor),
+        changed: edited,
+      });
       const how = { token: options.device.token, shape: 'a' } as const;
       const ask = async (wire: Wire): Promise<Reply> =>
         remove ? wire.delete(`/items/${item.id}`, how) : wire.post('/items', writeBody('a', item), how);

@@ -1,12 +1,12 @@
 /** Pairing sessions of tests, step by step. */
 import { ServiceError } from '../../src/protocol/errors.js';
-import type { PairWrapBody } from '../../src/protocol/requests.js';
 import {
   claimedWorld,
   joinBody,
   newCode,
   newWorld,
   random,
+  told,
   type Instance,
   type InstanceOptions,
   type TestDevice,
@@ -25,14 +25,6 @@ export interface Opened extends World {
 /** A caller that never leaves. */
 export const stays = (): AbortSignal => new AbortController().signal;
 
-/** What the existing device hands over, of the right sizes. */
-export const wrapBody = (code: string): PairWrapBody => ({
-  code,
-  wrappedMasterKey: random(80),
-  deviceCert: random(32),
-  confirmation: random(32),
-});
-
 /** A fresh world with a session. */
 export async function open(t: Parameters<typeof newWorld>[0], options: Partial<InstanceOptions> = {}): Promise<Opened> {
   const world = await newWorld(t, options);
@@ -46,13 +38,6 @@ export async function openIn(world: World, existing: TestDevice): Promise<Opened
   const epk = random(32);
   const { lookupId } = await world.a.pairing.init(world.tenantId, existing.id, { code, epk });
   return { ...world, existing, code, epk, lookupId };
-}
-
-/** Resolves when the instance next tells that the tenant changed. */
-export function told(instance: Instance): Promise<void> {
-  return new Promise((resolve) => {
-    instance.onChanged = () => resolve();
-  });
 }
 
 /** Resolves when the held call on this instance waits for its session, having looked, or when it has ended. */

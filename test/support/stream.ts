@@ -129,6 +129,16 @@ export interface Acked {
   readonly device: string;
 }
 
+/** What a writer does in a turn: a new item; instead of each third an edit, of each seventh a delete, of its last one. */
+export function nextWrite(
+  turn: number,
+  last: TestItem | undefined,
+  { fresh, changed }: { readonly fresh: () => TestItem; readonly changed: (last: TestItem) => TestItem },
+): { readonly item: TestItem; readonly remove: boolean } {
+  if (last !== undefined && turn % 7 === 0) return { item: last, remove: true };
+  return { item: last !== undefined && turn % 3 === 0 ? changed(last) : fresh(), remove: false };
+}
+
 export interface WriterOptions {
   /** A writer takes the wire and the device of its number, in turn. */
   readonly wires: readonly Wire[];
@@ -174,16 +184,13 @@ export function startWriters(options: WriterOptions): Writing {
     const wire = wires[number % wires.length];
     const device = devices[number % devices.length];
     if (wire === undefined || device === undefined) throw new Error('no wire or no device');
-    const fresh = (): TestItem => newItem(names, { ct: Buffer.alloc(options.bytes ?? 48, number) });
+    const bytes = (value: number): Buffer => Buffer.alloc(options.bytes ?? 48, value);
     let last: TestItem | undefined;
     for (let turn = 1; !stopped && writing.acked.length < limit; turn++) {
-      const remove = options.insertsOnly !== true && last !== undefined && turn % 7 === 0;
-      const item: TestItem =
-        remove && last !== undefined
-          ? last
-          : last !== undefined && options.insertsOnly !== true && turn % 3 === 0
-            ? edited(last, { ct: Buffer.alloc(options.bytes ?? 48, turn % 256) })
-            : fresh();
+      const { item, remove } = nextWrite(turn, options.insertsOnly === true ? undefined : last, {
+        fresh: () => newItem(names, { ct: bytes(number) }),
+        changed: (before) => edited(before, { ct: bytes(turn % 256) }),
+      });
       writing.open.push(item);
       const reply = remove
         ? await wire.delete(`/items/${item.id}`, { token: device.token, shape: 'a' })
