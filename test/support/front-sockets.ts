@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { WebSocket } from 'ws';
 import { Notifier, soon } from './events.js';
-import { tokenOf, type HttpAnswer } from './front.js';
+import { answerOf, tokenOf, type HttpAnswer } from './front.js';
 import type { WithTeardown } from './postgres.js';
 
 /** A bare connection: bytes as they are. */
@@ -118,17 +118,9 @@ export async function openSocket(
   });
   t.teardown(() => ws.terminate());
   const socket = new TestSocket(ws);
-  const opened = new Promise<TestSocket | HttpAnswer>((resolve) => {
+  const opened = new Promise<TestSocket | HttpAnswer>((resolve, reject) => {
     ws.once('open', () => resolve(socket));
-    ws.once('unexpected-response', (_request, reply) => {
-      let text = '';
-      reply.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
-      reply.on('end', () => {
-        const json = JSON.parse(text) as Record<string, unknown>;
-        const error = (json['error'] ?? {}) as Record<string, unknown>;
-        resolve({ status: reply.statusCode ?? 0, headers: reply.headers, text, json, error });
-      });
-    });
+    ws.once('unexpected-response', (_, reply) => answerOf(reply).then(resolve, reject));
   });
   return soon(opened, 'a socket, or its refusal');
 }

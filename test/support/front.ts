@@ -308,11 +308,16 @@ export async function ask(port: number, path: string, options: HttpAsk = {}): Pr
   const sent = request({ host: '127.0.0.1', port, path, method, headers, agent: false });
   sent.end(text);
   const [reply] = (await soon(once(sent, 'response'), `the answer to ${method} ${path}`)) as [IncomingMessage];
-  const got = await textOf(reply);
+  return answerOf(reply);
+}
+
+/** The whole of an answer. */
+export async function answerOf(reply: IncomingMessage): Promise<HttpAnswer> {
+  const text = await textOf(reply);
   const type = reply.headers['content-type'] ?? '';
-  const json = (type.startsWith('application/json') && got !== '' ? JSON.parse(got) : {}) as Record<string, unknown>;
+  const json = (type.startsWith('application/json') && text !== '' ? JSON.parse(text) : {}) as Record<string, unknown>;
   const error = (json['error'] ?? {}) as Record<string, unknown>;
-  return { status: reply.statusCode ?? 0, headers: reply.headers, text: got, json, error };
+  return { status: reply.statusCode ?? 0, headers: reply.headers, text, json, error };
 }
 
 /** A refusal of the catalogue as a rejected promise. */
