@@ -4,7 +4,7 @@
  */
 import type { Test } from 'tap';
 import { claim, join, type TestDevice } from './devices.js';
-import { signUp } from './hosted.js';
+import { BASE, MULTI, signUp } from './hosted.js';
 import { Load } from './load.js';
 import { NamedProxy } from './named-proxy.js';
 import { OwnPostgres } from './own-postgres.js';
@@ -14,8 +14,6 @@ import { Recorder, type Address } from './recorder.js';
 import { spawnServer, type Child } from './server.js';
 import { difference, Mirror, notRising, range } from './stream.js';
 import { named, Wire } from './wire.js';
-
-const BASE = 'sync.test';
 
 /** An instance: its place stays when its process is another. */
 export class Node {
@@ -36,8 +34,7 @@ export class Node {
   }
 
   async start(): Promise<void> {
-    const multi = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, LOG_LEVEL: 'warn', PORT: String(this.port) };
-    const env = { ...multi, ...this.env };
+    const env = { ...MULTI, LOG_LEVEL: 'warn', PORT: String(this.port), ...this.env };
     this.child = await spawnServer(this.t, { database: { url: this.proxy.url }, env });
   }
 

@@ -89,8 +89,6 @@ export class ExampleStage {
       case '/api/password/verify':
         await this.must('POST', '/password/set', { password: 'as stretched by the client' });
         return undefined;
-      case '/api/tls-check':
-        return undefined; // of the name that the example before has signed up
       default:
         return undefined;
     }

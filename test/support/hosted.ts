@@ -6,6 +6,8 @@ import { checkoutDone, deliver, payerOf, StripeStandIn, type Payer } from './str
 import { named, Wire, type Json, type Reply } from './wire.js';
 
 export const BASE = 'sync.test';
+/** Variables of a server with many tenants, each with a name under `BASE`. */
+export const MULTI = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE } as const;
 
 /** A hosted server, its apex, and a way to each tenant's host. */
 export interface Billed extends Running {
@@ -22,7 +24,7 @@ export interface BilledOptions extends RunOptions {
 /** Starts a server that bills. */
 export async function billed(t: WithTeardown, options: BilledOptions = {}): Promise<Billed> {
   const { stripe = await StripeStandIn.start(t), ...run } = options;
-  const env = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, ...stripe.env, ...run.env };
+  const env = { ...MULTI, ...stripe.env, ...run.env };
   const server = await runServer(t, { ...run, env });
   const wires: Wire[] = [];
   const open = (host: string): Wire => {

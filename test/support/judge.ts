@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import { connect, type Socket as TcpSocket } from 'node:net';
 import { claim, newItem, writeBody, type TestDevice } from './devices.js';
 import { until } from './events.js';
-import { BASE, signUp } from './hosted.js';
+import { BASE, MULTI, signUp } from './hosted.js';
 import type { WithTeardown } from './postgres.js';
 import { freePort } from './free-port.js';
 import { residentBytes } from './memory.js';
@@ -46,8 +46,9 @@ export async function street(t: WithTeardown, env: Readonly<Record<string, strin
   const server = await spawnServer(t, {
     env: {
       ...DEFAULT_LIMITS,
-      ...{ TENANT_MODE: 'multi', BASE_DOMAIN: BASE, TRUSTED_PROXIES: '127.0.0.0/8' },
-      ...{ METRICS_PORT: String(metricsPort), ...env },
+      ...MULTI,
+      ...{ TRUSTED_PROXIES: '127.0.0.0/8', METRICS_PORT: String(metricsPort) },
+      ...env,
     },
   });
   const at = (host: string): Wire => {

@@ -5,6 +5,7 @@ import { PROJECT_ROOT, RELEASE } from '../../src/root.js';
 import { runLoad } from '../../src/load/program.js';
 import type { Report } from '../../src/load/report.js';
 import { piped, type Ended, type Json } from './cli.js';
+import { MULTI } from './hosted.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { ADMIN_TOKEN, runServer, type Running } from './server.js';
 
@@ -13,8 +14,7 @@ export const PROGRAM = join(PROJECT_ROOT, 'build/src/load/main.js');
 export const SECRET = 'secret-of-the-load-tests';
 
 /** A hosted server. */
-export const hosted = (t: WithTeardown): Promise<Running> =>
-  runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test' } });
+export const hosted = (t: WithTeardown): Promise<Running> => runServer(t, { env: MULTI });
 
 /** Calls of the program. */
 export interface Load {

@@ -1,7 +1,8 @@
 /** A server with two devices and sockets of theirs, for the tests of the real-time channel. */
-import { claim, join, mustWrite, newItem, type TestDevice } from './devices.js';
+import { mustWrite, newItem, type TestDevice } from './devices.js';
 import type { WithTeardown } from './postgres.js';
-import { runServer, type RunOptions, type Running } from './server.js';
+import { Scene } from './scene.js';
+import type { RunOptions, Running } from './server.js';
 import type { Shape, Socket, Wire } from './wire.js';
 
 export interface World {
@@ -18,11 +19,7 @@ export interface World {
 
 /** Claims a fresh server and pairs a second device. */
 export async function world(t: WithTeardown, options: RunOptions = {}): Promise<World> {
-  const server = await runServer(t, options);
-  const { wire } = server;
-  const first = await claim(wire);
-  const second = await join(wire, first, { name: 'second' });
-  const all = [first.id, second.id];
+  const { server, wire, first, second, ids: all } = await Scene.start(t, options);
   return {
     server,
     wire,
