@@ -26,7 +26,7 @@ export interface StoreCall {
 /** Answers in the store's place; false: it shall answer by itself. */
 export type Trick = (call: StoreCall, response: ServerResponse) => boolean;
 
-/** See above. */
+/** The store, and what a test sees and changes of it. */
 export interface StandInStore {
   readonly origin: string;
   readonly objects: Map<string, Buffer>;
@@ -154,7 +154,7 @@ const MASTER = nodeSodium.random(32);
 /** Bytes of a part. */
 export const PART_BYTES = 5 * 1024 * 1024;
 
-/** See above. `kept`: where begun uploads are kept. */
+/** What an upload and a download of this store stand on. `kept`: where begun uploads are kept. */
 export function transfers(store: StandInStore, kept: Store = new MemoryStore()): Transfers {
   const clock = new HastyClock();
   const { uploads: sizes } = store;

@@ -80,7 +80,7 @@ rgw enable quota threads = false
 rgw run sync thread = false
 `;
 
-/** See above. */
+/** The gateway with its monitor and its OSD. */
 export class Ceph {
   /** Where the gateway listens. */
   readonly endpoint: string;

@@ -89,7 +89,7 @@ async function expectOne(t: Test, { bucket }: RemoteStore): Promise<void> {
   t.equal(await bucket.openUploads(), 0, 'no upload that has not ended');
 }
 
-/** See above. The programs' peak stays under `mostMib`. Without `remote` the server keeps the files itself. */
+/** Sends a file and gets it back, with ten cuts on either way. The programs' peak stays under `mostMib`. Without `remote` the server keeps the files itself. */
 export async function cutTransfers(
   t: Test,
   { size, mostMib, remote }: { readonly size: number; readonly mostMib: number; readonly remote?: RemoteStore },

@@ -3,7 +3,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import { listenOnLoopback, portOf } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 
-/** See above. */
+/** The proxy; `count` sets the marks. */
 export class CuttingProxy {
   /** Bytes from clients and to clients. */
   up = 0;

@@ -17,7 +17,7 @@ export interface Door {
   becomes(manners: Manners | undefined): void;
 }
 
-/** See above; it is the server at first. */
+/** Starts the server; at first it is what stands at the address. */
 export async function door(t: WithTeardown): Promise<Door> {
   const server = await runServer(t);
   const sockets = new Set<Socket>();

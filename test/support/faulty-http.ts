@@ -13,7 +13,7 @@ export interface ProxiedCall {
   readonly headers: IncomingMessage['headers'];
 }
 
-/** See above. */
+/** The proxy; `fault` decides what becomes of a call. */
 export class FaultyHttp extends LoopbackServer {
   readonly calls: ProxiedCall[] = [];
   /** Headers of answers that are not passed on, in lower case. */

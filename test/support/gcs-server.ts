@@ -73,7 +73,7 @@ export async function newServiceAccount(t: WithTeardown, name = 'blobs'): Promis
   return { email, publicKey, privateKey, keyFile };
 }
 
-/** See above. */
+/** The store, with one bucket. */
 export class GcsStandIn extends LoopbackServer {
   readonly calls: GcsCall[] = [];
   readonly objects = new Map<string, GcsObject>();

@@ -11,7 +11,7 @@ import type { WithTeardown } from './postgres.js';
 const TOKEN_S = 3_600;
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 
-/** See above. */
+/** Both services at one address. */
 export class GoogleMachine extends LoopbackServer {
   /** Paths that were asked for, without a query. */
   readonly calls: string[] = [];

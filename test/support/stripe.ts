@@ -41,7 +41,7 @@ const refusal = (status: number, type: string, message: string): Answer => ({
   body: { error: { type, message } },
 });
 
-/** See above. */
+/** The provider's server. */
 export class StripeStandIn extends LoopbackServer {
   readonly calls: StripeCall[] = [];
   readonly sessions = new Map<string, StandInSession>();

@@ -87,7 +87,7 @@ export interface FakeKeychain extends Keychain {
   fails: 'absent' | 'silent' | undefined;
 }
 
-/** See above. */
+/** `fails`: how it is broken from the start. */
 export function fakeKeychain(fails?: FakeKeychain['fails']): FakeKeychain {
   const expectWorking = (): void => {
     if (keychain.fails !== undefined) throw new KeychainError(keychain.fails, 'broken by the test');

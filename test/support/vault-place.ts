@@ -6,7 +6,7 @@ import { temporaryFolder, type WithTeardown } from './postgres.js';
 import type { RunOptions } from './server.js';
 import { contextOf, secretsIn, type FakeTerminal } from './vault-context.js';
 
-/** See above. */
+/** The device, and what a command is given to work with it. */
 export interface Place {
   readonly world: World;
   readonly folder: string;
