@@ -7,6 +7,7 @@
 import { readFileSync, writeSync } from 'node:fs';
 import { Device } from '../../src/sdk/device.js';
 import { NetworkError, QueuedError } from '../../src/sdk/errors.js';
+import { SavableIdentity } from '../../src/sdk/identity.js';
 import { nodePlatform } from '../../src/sdk/node-platform.js';
 import { openNodeStore } from '../../src/sdk/store/node-store.js';
 import type { Platform } from '../../src/sdk/platform.js';
@@ -15,7 +16,6 @@ import { ulid } from '../../src/sdk/ulid.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { next } from '../../src/demo/expecting.js';
 import { until } from './events.js';
-import { identityOfText } from './identities.js';
 
 const OPERATIONS = 24;
 const AT_ONCE = 3;
@@ -81,7 +81,7 @@ class Talking implements Store {
   };
 }
 
-const identity = identityOfText(readFileSync(identityFile, 'utf8'));
+const identity = SavableIdentity.parse(readFileSync(identityFile, 'utf8'));
 const { store, repair } = await openNodeStore(folder, identity);
 if (repair !== null) say('repaired', repair.reason);
 const device = await Device.open({

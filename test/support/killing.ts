@@ -6,9 +6,9 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import type { Test } from 'tap';
+import { SavableIdentity } from '../../src/sdk/identity.js';
 import { world } from './client-world.js';
 import { until } from './events.js';
-import { textOfIdentity } from './identities.js';
 import { temporaryFolder } from './postgres.js';
 
 const SCRIPT = fileURLToPath(new URL('./killed-client.js', import.meta.url));
@@ -59,7 +59,7 @@ export async function killing(
   victim.device.close();
   const folder = await temporaryFolder(t);
   const identityFile = join(folder, 'identity.json');
-  await writeFile(identityFile, textOfIdentity(victim.identity()));
+  await writeFile(identityFile, JSON.stringify(SavableIdentity.of(victim.identity())));
   const attempts: Attempt[] = [];
   const told: Record<string, number> = {};
   /** What must never be told, with what it says. */
