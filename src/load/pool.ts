@@ -12,7 +12,7 @@ const PORTION = 16;
 /** Replacements that are kept ready, or are on their way, for each tenant. */
 const REPLACES_READY = 8;
 
-interface Shelf {
+interface Stock {
   readonly inserts: Sealed[];
   readonly replaces: Sealed[];
   /** Ordered and not here yet. */
@@ -25,7 +25,7 @@ export class SealedPool {
   /** Inserts for which nothing was ready. */
   starved = 0;
   private readonly worker: Worker;
-  private readonly shelves: readonly Shelf[];
+  private readonly stocks: readonly Stock[];
   private readonly full: number;
   /** The run is longer than what is held. */
   private readonly scarce: boolean;
@@ -36,7 +36,7 @@ export class SealedPool {
   constructor(tenants: readonly FleetTenant[], plan: Pick<Plan, 'size'>, expected: number) {
     this.full = Math.max(4, Math.ceil(Math.min(HELD_MAX, expected * 1.2) / Math.max(1, tenants.length)));
     this.scarce = expected * 1.2 > HELD_MAX;
-    this.shelves = tenants.map(() => ({ inserts: [], replaces: [], coming: 0, replacesComing: 0 }));
+    this.stocks = tenants.map(() => ({ inserts: [], replaces: [], coming: 0, replacesComing: 0 }));
     const data: SealerData = {
       size: plan.size,
       tenants: tenants.map(({ masterKey, binId, devices }) => ({
@@ -54,8 +54,8 @@ export class SealedPool {
 
   /** Fills it before the first write is due. Rejects with the failure of the thread. */
   async fill(): Promise<void> {
-    this.shelves.forEach((_, tenant) => this.refill(tenant));
-    while (this.shelves.some(({ coming }) => coming > 0)) {
+    this.stocks.forEach((_, tenant) => this.refill(tenant));
+    while (this.stocks.some(({ coming }) => coming > 0)) {
       await new Promise<void>((resolve) => {
         this.waiting = resolve;
       });
@@ -66,23 +66,23 @@ export class SealedPool {
   /** A new item's write; undefined: none is ready. Throws the failure of the thread. */
   insert(tenant: number): Sealed | undefined {
     if (this.failure !== undefined) throw this.failure;
-    const sealed = this.shelves[tenant]?.inserts.pop();
+    const sealed = this.stocks[tenant]?.inserts.pop();
     this.refill(tenant);
     return sealed;
   }
 
   /** Another content of an item that is `busy` for it; undefined: none is ready. */
   replace(tenant: number): Sealed | undefined {
-    return this.shelves[tenant]?.replaces.shift();
+    return this.stocks[tenant]?.replaces.shift();
   }
 
   /** Has another content of an item sealed, where few are ready. */
   prepareReplace(tenant: number, ledger: Ledger): void {
-    const shelf = this.shelves[tenant];
-    if (shelf === undefined || shelf.replaces.length + shelf.replacesComing >= REPLACES_READY) return;
+    const stock = this.stocks[tenant];
+    if (stock === undefined || stock.replaces.length + stock.replacesComing >= REPLACES_READY) return;
     const entry = ledger.take(({ blob }) => blob === undefined);
     if (entry === undefined) return;
-    shelf.replacesComing++;
+    stock.replacesComing++;
     this.order({ tenant, id: entry.id, ts: entry.ts, ifVersion: entry.version });
   }
 
@@ -92,15 +92,15 @@ export class SealedPool {
   }
 
   private refill(tenant: number): void {
-    const shelf = this.shelves[tenant];
-    if (shelf === undefined) return;
-    const missing = this.full - shelf.inserts.length - shelf.coming;
+    const stock = this.stocks[tenant];
+    if (stock === undefined) return;
+    const missing = this.full - stock.inserts.length - stock.coming;
     if (missing < Math.min(PORTION, this.full)) return;
     // Where the whole run is sealed beforehand, the thread rests unless this tenant got more writes than most.
-    const empty = shelf.inserts.length === 0 && shelf.coming === 0;
+    const empty = stock.inserts.length === 0 && stock.coming === 0;
     if (!empty && !this.scarce && this.full - missing > this.full / 10) return;
     const count = empty || this.scarce ? missing : Math.min(missing, PORTION);
-    shelf.coming += count;
+    stock.coming += count;
     this.order({ tenant, count });
   }
 
@@ -109,15 +109,15 @@ export class SealedPool {
   }
 
   private arrived(sealed: Sealed): void {
-    const shelf = this.shelves[sealed.tenant];
-    if (shelf === undefined) return;
+    const stock = this.stocks[sealed.tenant];
+    if (stock === undefined) return;
     if (sealed.replaces) {
-      shelf.replacesComing--;
-      shelf.replaces.push(sealed);
+      stock.replacesComing--;
+      stock.replaces.push(sealed);
       return;
     }
-    shelf.coming--;
-    shelf.inserts.push(sealed);
-    if (shelf.coming === 0) this.waiting?.();
+    stock.coming--;
+    stock.inserts.push(sealed);
+    if (stock.coming === 0) this.waiting?.();
   }
 }
