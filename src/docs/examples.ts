@@ -45,7 +45,7 @@ const device = await Device.open({ platform, identity, onProblem: console.error 
 export const SDK_END = 'device.close();';
 
 /** An example of an endpoint. */
-export interface Example {
+interface Example {
   /** For bash or zsh; ends with another code than 0 where the server refuses. */
   readonly shell: string;
   /** TypeScript that follows SDK_BEGIN. */

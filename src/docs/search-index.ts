@@ -2,7 +2,7 @@
 import { escaped, type Places } from './markdown.js';
 
 /** A heading and what stands below it, as plain text. */
-export interface Section {
+interface Section {
   /** The heading's anchor; empty before the first one. */
   readonly anchor: string;
   readonly heading: string;

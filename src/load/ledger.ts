@@ -20,7 +20,7 @@ export interface Entry {
 }
 
 /** A change that was acknowledged. */
-export interface Change {
+interface Change {
   readonly entry: Entry;
   /** The device that made it, as its place in the tenant. */
   readonly device: number;

@@ -18,7 +18,7 @@ import type { SealedPool } from './pool.js';
 import { ANSWER_MAX, askUntil, Refused, TIMEOUT_MS, type Answer, type Ask, type Target } from './target.js';
 
 /** What the writer works with. */
-export interface WriterOptions {
+interface WriterOptions {
   readonly plan: Plan;
   readonly sodium: Sodium;
   readonly target: Target;

@@ -46,7 +46,7 @@ interface Call {
   readonly never?: readonly string[];
 }
 
-export interface Task {
+interface Task {
   readonly name: string;
   readonly words: string;
   /** What an agent works out of the words: dates, media types, sentences. */
@@ -248,7 +248,7 @@ function payloadFaults(tool: Tool, { type, payload }: Json): readonly string[] {
 }
 
 /** One piece less, with the pointer of what is missing. */
-export interface Mutation {
+interface Mutation {
   readonly missing: string;
   readonly tools: readonly Tool[];
 }

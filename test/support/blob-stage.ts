@@ -17,7 +17,7 @@ import { Scene } from './scene.js';
 export const never = new AbortController().signal;
 
 /** A store that fails where it is told so. */
-export class BrokenStore extends LocalStore {
+class BrokenStore extends LocalStore {
   /** Removals fail. */
   broken = false;
   /** Nothing is to be had. */

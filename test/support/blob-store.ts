@@ -98,7 +98,7 @@ export async function standInStore(t: WithTeardown): Promise<StandInStore> {
 }
 
 /** Waits of up to 10 s are over at once and noted; longer ones come when the test says so. */
-export class HastyClock implements Clock {
+class HastyClock implements Clock {
   readonly waits: number[] = [];
   private readonly long = new Set<() => void>();
 
@@ -125,7 +125,7 @@ export class HastyClock implements Clock {
 }
 
 /** A grant as the server gives it; a test may bend it. */
-export interface Granted {
+interface Granted {
   readonly blobRef: string;
   url: string;
   expiresAt: number;

@@ -15,7 +15,7 @@ export interface BytesReply {
 }
 
 /** What a device was given for an upload. */
-export interface Upload {
+interface Upload {
   readonly blobRef: string;
   readonly url: string;
   readonly expiresAt: number;

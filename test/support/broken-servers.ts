@@ -7,7 +7,7 @@ import type { Shape } from './wire.js';
 
 type Json = Record<string, unknown>;
 
-export interface Broken {
+interface Broken {
   readonly what: string;
   readonly only: readonly string[];
   readonly shapes?: readonly Shape[];

@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 
 /** PEM texts. */
-export interface Chain {
+interface Chain {
   readonly root: string;
   readonly rootKey: string;
   readonly intermediate: string;

@@ -14,7 +14,7 @@ const FILES = ['client.js', 'cryptography.js', 'liar.js', 'replica.js', 'vectors
 const VECTORS = join(PROJECT_ROOT, 'test', 'vectors');
 
 /** A fault of a client. */
-export interface Fault {
+interface Fault {
   readonly what: string;
   readonly file: 'client' | 'cryptography' | 'replica';
   /** In the compiled file, once. */

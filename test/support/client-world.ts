@@ -19,7 +19,7 @@ import { runServer, type RunOptions, type Running } from './server.js';
 type Json = Record<string, unknown>;
 
 /** A call as it went over the wire. */
-export interface WireCall {
+interface WireCall {
   readonly method: string;
   /** Below `/api`, with the query. */
   readonly path: string;

@@ -38,7 +38,7 @@ export const listed = ({ deviceId, keys, masterKey }: Identity) => ({
   cert: certifyDevice(nodeSodium, masterKey, { id: deviceId, publicKey: keys.publicKey }),
 });
 
-export interface RowFields {
+interface RowFields {
   readonly version: number;
   readonly id?: string;
   readonly binId?: string;
@@ -59,7 +59,7 @@ export function sealedRow(to: Identity, fields: RowFields): LiveItem {
 export const deleteTag = (of: Identity, id: string): Uint8Array => makeDeleteTag(nodeSodium, of.masterKey, id);
 
 /** A connection that a client opened, in the test's hand. */
-export interface FakeConnection {
+interface FakeConnection {
   readonly url: string;
   /** Frames the client sent, parsed. */
   readonly sent: Record<string, unknown>[];
@@ -96,7 +96,7 @@ export function fakeSockets(): { readonly port: SocketPort; readonly connections
 /** What a fake server answers: status, body, headers; or an error that `fetch` throws. */
 export type FakeAnswer = { status?: number; body?: unknown; headers?: Record<string, string> } | Error;
 
-export interface FakeRequest {
+interface FakeRequest {
   readonly method: string;
   readonly path: string;
   readonly headers: Record<string, string>;

@@ -57,7 +57,7 @@ export interface Tenant {
   readonly recorders: readonly Recorder[];
 }
 
-export interface ClusterOptions {
+interface ClusterOptions {
   readonly tenants: number;
   /** Between two requests of one worker, ms. */
   readonly paceMs: number;

@@ -28,7 +28,7 @@ async function randomFile(path: string, size: number): Promise<void> {
 }
 
 /** A bucket, and where it listens. */
-export interface RemoteStore {
+interface RemoteStore {
   readonly bucket: BucketUnderTest;
   readonly url: string;
   /** The variable that tells a server where that is, and those of its credentials. */

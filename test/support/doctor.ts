@@ -14,7 +14,7 @@ import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { contextOf, fakeTerminal, secretsIn, type FakeTerminal } from './vault-context.js';
 
 /** What a run of `doctor` came to. */
-export interface Examined {
+interface Examined {
   readonly exit: ExitCode;
   readonly notChecked: readonly string[];
   readonly findings: readonly Finding[];
@@ -23,7 +23,7 @@ export interface Examined {
 }
 
 /** What `doctor` is run with. */
-export interface DoctorRun {
+interface DoctorRun {
   readonly identity?: Identity;
   readonly platform?: Platform;
   readonly store?: Store;

@@ -15,7 +15,7 @@ import { camel, type Ask, type Reply } from './wire.js';
 type Variables = Readonly<Record<string, string>>;
 
 /** An example's variables, and what has to happen while it runs. */
-export interface Ready {
+interface Ready {
   readonly variables: Variables;
   readonly late?: () => Promise<void>;
 }

@@ -11,7 +11,7 @@ import { testDatabase, type WithTeardown } from './postgres.js';
 const BEAT_MS = 4_000;
 /** The longest time between two NOTIFY statements of an instance. */
 export const COALESCE_MS = 12;
-export type Change = Parameters<ChangeFeedOptions['onChange']>;
+type Change = Parameters<ChangeFeedOptions['onChange']>;
 export type Hint = readonly [tenantId: string, head: number, generation: number];
 
 export const NOTICE_KEY = Buffer.alloc(32, 7);
@@ -95,7 +95,7 @@ export function watched(
 
 export const isBeat = (text: string): boolean => text.includes('INSERT INTO instances');
 
-export interface World {
+interface World {
   readonly url: string;
   readonly pool: pg.Pool;
   readonly instance: (id: string, listenUrl?: string) => Instance;

@@ -100,7 +100,7 @@ export class TestSocket {
   }
 }
 
-export interface SocketAsk {
+interface SocketAsk {
   readonly query?: string;
   readonly headers?: Record<string, string>;
 }

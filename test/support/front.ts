@@ -125,7 +125,7 @@ const CONFIG: HttpConfig = {
   wsPongGraceMs: 90_000,
 };
 
-export interface Line extends Record<string, unknown> {
+interface Line extends Record<string, unknown> {
   readonly level: string;
   readonly message: string;
 }

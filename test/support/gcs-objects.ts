@@ -109,7 +109,7 @@ export function contentOf(object: GcsObject, range: string | undefined, disposit
 }
 
 /** What a listing asks for. */
-export interface GcsQuery {
+interface GcsQuery {
   readonly prefix: string;
   readonly max: number;
   /** The last name of the page before; empty: from the beginning. */

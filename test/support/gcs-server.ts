@@ -26,7 +26,7 @@ import { temporaryFolder, type WithTeardown } from './postgres.js';
 export type GcsFault = { readonly status: number } | 'hang' | 'cut' | 'stall' | 'wrong_size' | 'same_page';
 
 /** A request that the stand-in took. */
-export interface GcsCall {
+interface GcsCall {
   readonly api: 'xml' | 'json' | 'session';
   readonly method: string;
   readonly path: string;

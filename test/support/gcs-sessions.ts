@@ -7,7 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import { jsonError, json, type GcsAnswer } from './gcs-objects.js';
 
 /** What a session makes an object of. */
-export interface SessionObject {
+interface SessionObject {
   readonly name: string;
   readonly contentType: string;
   readonly body: Buffer;
@@ -32,7 +32,7 @@ const QUANTUM = 256 * 1024;
 const LIFE_MS = 7 * 24 * 3_600_000;
 
 /** A request that is about sessions. */
-export interface SessionCall {
+interface SessionCall {
   readonly method: string;
   readonly query: URLSearchParams;
   readonly headers: Readonly<Record<string, string>>;

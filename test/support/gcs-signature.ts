@@ -22,7 +22,7 @@ export interface Signer {
 }
 
 /** `undefined`: the signature holds. Else the code that Google answers. */
-export type SignatureRefusal =
+type SignatureRefusal =
   | 'InvalidArgument'
   | 'AuthenticationRequired'
   | 'SignatureDoesNotMatch'

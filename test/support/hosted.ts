@@ -16,7 +16,7 @@ export interface Billed extends Running {
   readonly at: (slug: string) => Wire;
 }
 
-export interface BilledOptions extends RunOptions {
+interface BilledOptions extends RunOptions {
   /** Another instance's. */
   readonly stripe?: StripeStandIn;
 }

@@ -13,7 +13,7 @@ import type { PostgresLogs } from './logs.js';
 export const EPOCH = 'epoch';
 
 /** What one instance tells another. It may deliver now, later, twice or never. */
-export type Post = (deliver: () => void) => void;
+type Post = (deliver: () => void) => void;
 
 /** Of an instance that hears nothing: each state is as old as its last comparison. */
 export const NOTHING_HEARD: Heard = { since: Infinity, until: -Infinity };

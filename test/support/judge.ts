@@ -87,7 +87,7 @@ export interface Findings {
   readonly peakMib: number;
 }
 
-export interface JudgeOptions {
+interface JudgeOptions {
   /** Between two rounds, ms. */
   readonly paceMs?: number;
   /** The address that its calls without a token come from. */

@@ -20,7 +20,7 @@ export interface Ending {
   readonly ms: number;
 }
 
-export interface LoadOptions {
+interface LoadOptions {
   /** Of the instances, the writer's own first. */
   readonly wires: readonly Wire[];
   readonly device: TestDevice;

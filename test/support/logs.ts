@@ -31,7 +31,7 @@ export interface LogUnderTest {
   readonly storageBytes: (tenantId: string) => Promise<number>;
 }
 
-export interface Decision {
+interface Decision {
   /** The change with what was decided of it. */
   readonly outcome: Change;
   readonly summary: Summary;

@@ -20,7 +20,7 @@ export interface DeskOptions {
   readonly input?: string;
 }
 
-export interface Outcome {
+interface Outcome {
   readonly code: number;
   readonly out: string;
   readonly notes: string;
@@ -29,7 +29,7 @@ export interface Outcome {
 }
 
 /** A command under way. */
-export interface Call {
+interface Call {
   readonly result: Promise<Outcome>;
   /** The first line for the person that fits, perhaps one that is there already. */
   noted(fits: RegExp): Promise<RegExpExecArray>;

@@ -67,7 +67,7 @@ export async function inspector(
 }
 
 /** A client of a program that was started for it. */
-export interface Started {
+interface Started {
   readonly client: Client;
   readonly transport: StdioClientTransport;
   /** What it wrote to standard error so far. */

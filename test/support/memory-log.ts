@@ -11,7 +11,7 @@ import { arena } from './changes.js';
 import { itemOf, packedKeys, rowOf } from './rows.js';
 
 /** An item and the device whose change its version is. */
-export interface LogRow {
+interface LogRow {
   readonly item: Item;
   readonly changedBy: string | null;
 }
@@ -58,7 +58,7 @@ export interface MemoryTenant {
 }
 
 /** What one step of the log decided about changes of one tenant. */
-export interface Decided {
+interface Decided {
   /** With what was decided of them. */
   readonly changes: readonly Change[];
   readonly summary: Summary;

@@ -9,7 +9,7 @@ import type { WithTeardown } from './postgres.js';
 type Json = Record<string, unknown>;
 
 /** One call that went through, and its good answer. */
-export interface Passing {
+interface Passing {
   readonly method: string;
   /** With the query. */
   readonly path: string;

@@ -21,7 +21,7 @@ import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { runServer, type Running } from './server.js';
 
 /** How a store fails, by names that both stores know. */
-export type Trouble = { readonly status: number } | 'hang' | 'cut' | 'stall';
+type Trouble = { readonly status: number } | 'hang' | 'cut' | 'stall';
 
 /** Binding and store, and what a test does behind the binding's back. */
 export interface BucketUnderTest {
@@ -47,7 +47,7 @@ export interface BucketUnderTest {
   readonly up: () => Promise<void>;
 }
 
-export interface OpenOptions {
+interface OpenOptions {
   readonly bucket?: string;
   readonly prefix?: string;
   readonly bounds?: Partial<Bounds>;

@@ -101,7 +101,7 @@ async function bringSettings(): Promise<Record<string, string>> {
 }
 
 /** What ran inside. */
-export interface Inside {
+interface Inside {
   readonly code: number | null;
   /** The last lines of what it wrote. */
   readonly lines: readonly string[];

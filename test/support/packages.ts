@@ -9,7 +9,7 @@ import { temporaryFolder, type WithTeardown } from './postgres.js';
 const run = promisify(execFile);
 
 /** What a package.json says. */
-export interface Manifest {
+interface Manifest {
   readonly name: string;
   readonly version?: string;
   readonly license?: string;

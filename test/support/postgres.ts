@@ -83,7 +83,7 @@ export async function preparedFolder(t: WithTeardown): Promise<string> {
 }
 
 /** A test server: nothing in it has to survive, so it does not flush. Durability tests start their own. */
-export interface TestServer {
+interface TestServer {
   readonly adminUrl: string;
   /** A data folder with a cluster that never ran, for copies. */
   readonly cluster: string;

@@ -78,7 +78,7 @@ export interface ProxyOptions {
   readonly servers: readonly number[];
 }
 
-export interface CaddyOptions extends ProxyOptions {
+interface CaddyOptions extends ProxyOptions {
   readonly file: 'Caddyfile.single' | 'Caddyfile.multi-2.6';
   /** How long it waits for a server that is away; left out: as the file says. */
   readonly tries?: string;

@@ -13,7 +13,7 @@ export interface Address {
 }
 
 /** One connection of a recorder. */
-export interface Connection {
+interface Connection {
   readonly port: number;
   readonly openedAt: number;
   /** The code it was closed with; 1006 where it was cut. Undefined while it is open. */

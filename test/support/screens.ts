@@ -6,7 +6,7 @@ import { ulid } from '../../src/sdk/ulid.js';
 import { App } from './web.js';
 
 /** Called with each screen when it stands still. */
-export type Look = (name: string, page: Page) => Promise<void>;
+type Look = (name: string, page: Page) => Promise<void>;
 
 const item = (type: PutParams['type'], payload: PutParams['payload'], binId = 'inbox'): PutParams => ({
   id: ulid(Date.now(), randomBytes),

@@ -8,7 +8,7 @@ import type { ContentType } from '../../src/protocol/item.js';
 import { NONCE_BYTES } from '../../src/protocol/limits.js';
 
 /** What is encrypted, and for what the item will be. */
-export interface WholeBlob {
+interface WholeBlob {
   readonly type: ContentType;
   readonly ts: number;
   readonly bytes: Uint8Array;

@@ -10,7 +10,7 @@ const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 const TEXT = 1;
 const CLOSE = 8;
 
-export interface SlowOptions {
+interface SlowOptions {
   readonly port: number;
   readonly token: string;
   /** As the client names the server; its address by default. */

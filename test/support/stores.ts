@@ -12,13 +12,13 @@ import { temporaryFolder, type WithTeardown } from './postgres.js';
 export const OWNER: StoreOwner = { tenantId: 'tenant', deviceId: '01HZZZZZZZZZZZZZZZZZZZZZZZ' };
 
 /** One store that can be closed and opened again, with what it kept. */
-export interface Bench {
+interface Bench {
   store: Store;
   reopen: () => Promise<void>;
   close: () => Promise<void>;
 }
 
-export interface StoreKind {
+interface StoreKind {
   readonly name: string;
   make(t: WithTeardown): Promise<Bench>;
 }

@@ -155,7 +155,7 @@ export interface WriterOptions {
 }
 
 /** Writers under way. */
-export interface Writing {
+interface Writing {
   /** Everything acknowledged, in the order the answers came. */
   readonly acked: Acked[];
   /** Items sent and not acknowledged: refused, or the answer was lost. */

@@ -17,7 +17,7 @@ export const PRICE = 'price_of_the_tests';
 const signer = new Stripe('sk_test_unused');
 
 /** A call that the stand-in took. */
-export interface StripeCall {
+interface StripeCall {
   readonly method: string;
   readonly path: string;
   readonly form: Readonly<Record<string, string>>;
@@ -169,7 +169,7 @@ export const invoiceIs = (outcome: 'paid' | 'payment_failed', payer: Payer, at: 
   });
 
 /** How a webhook is signed: by default as the server expects. Times in ms. */
-export interface Signing {
+interface Signing {
   readonly secret?: string;
   readonly at?: number;
 }

@@ -5,7 +5,7 @@ import { Scene } from './scene.js';
 import type { RunOptions, Running } from './server.js';
 import type { Shape, Socket, Wire } from './wire.js';
 
-export interface World {
+interface World {
   readonly server: Running;
   readonly wire: Wire;
   readonly first: TestDevice;

@@ -27,7 +27,7 @@ export async function contents(url: string): Promise<Record<string, unknown>> {
 }
 
 /** A stopped cluster of the old version, and what is in it. */
-export interface Filled {
+interface Filled {
   readonly dataDir: string;
   readonly devices: readonly TestDevice[];
   readonly epoch: string;

@@ -82,7 +82,7 @@ export function fakeTerminal(
 }
 
 /** A keychain in memory, which can be broken. */
-export interface FakeKeychain extends Keychain {
+interface FakeKeychain extends Keychain {
   readonly entries: Map<string, string>;
   fails: 'absent' | 'silent' | undefined;
 }
@@ -126,7 +126,7 @@ export function secretsIn(
 }
 
 /** What a context of the test is made of. */
-export interface ContextOptions {
+interface ContextOptions {
   readonly terminal: FakeTerminal;
   readonly platform: Platform;
   readonly secrets: Secrets;

@@ -8,7 +8,7 @@ import type { FrameBytes, SocketPort } from '../../src/server/tenant/ports.js';
 import type { HistoryEntry } from './memory-log.js';
 
 /** What a witness compares with. */
-export interface Truth {
+interface Truth {
   /** Every version ever made, in order from 1. */
   readonly history: readonly HistoryEntry[];
   readonly epoch: string;

@@ -26,7 +26,7 @@ const HELLO_MS = 5_000;
 const ROUNDS_MAX = 20_000;
 
 /** Something asked of the database. First it is read, then the answer comes. */
-export interface Operation {
+interface Operation {
   readonly name: 'reload' | 'gap' | 'head' | 'page' | 'commit' | 'closed';
   readonly read: () => Message;
   readonly failed: (away: boolean) => Message;
