@@ -100,7 +100,10 @@ export async function prepareClaim(device: NewDevice & { readonly claimToken?: s
     claimToken: device.claimToken ?? null,
   };
   const token = registering(device.platform, { own, tenantId }, () => own.api.bootstrap(body));
-  return { phrase, register: async () => identityOf(device, { own, tenantId, masterKey, token: await token() }) };
+  return {
+    phrase,
+    register: async () => registeredIdentity(device, { own, tenantId, masterKey, token: await token() }),
+  };
 }
 
 /** A recovery with its keys drawn. */
@@ -137,7 +140,7 @@ export async function prepareRecovery(device: RecoverRequest): Promise<Recovery>
   };
   const token = registering(device.platform, { own, tenantId }, send);
   return {
-    register: async () => identityOf(device, { own, tenantId, masterKey, token: await token() }),
+    register: async () => registeredIdentity(device, { own, tenantId, masterKey, token: await token() }),
     forget: () => sodium.memzero(recovery.secretKey),
   };
 }
@@ -202,7 +205,7 @@ export async function ticketFor(
 }
 
 /** The identity of a registered device. */
-export const identityOf = (
+export const registeredIdentity = (
   device: Pick<NewDevice, 'name' | 'glyph'>,
   { own, tenantId, masterKey, token }: Joining & { readonly masterKey: Uint8Array; readonly token: Token },
 ): SavableIdentity => {

@@ -20,7 +20,7 @@ import { PAIR_SESSION_MS } from '../protocol/limits.js';
 import { isGlyph, wireBytes } from './api.js';
 import type { Core } from './core.js';
 import { backoffMs, RETRY } from './platform.js';
-import { candidate, identityOf, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
+import { candidate, registeredIdentity, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
 import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
 import { ownHost, type SavableIdentity } from './identity.js';
 import type { PairRequest } from './replies.js';
@@ -264,7 +264,7 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
       release: { wrappedMasterKey, deviceCert, confirmation },
       keys: own.keys,
     });
-    return identityOf(request, { own, tenantId, masterKey, token: { text: reply.token, expiresAt: null } });
+    return registeredIdentity(request, { own, tenantId, masterKey, token: { text: reply.token, expiresAt: null } });
   } finally {
     sodium.memzero(link.secret);
     sodium.memzero(code.codeKey);
