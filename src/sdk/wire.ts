@@ -9,6 +9,7 @@ import {
   binIdText,
   bytes,
   count,
+  malformed,
   nonEmpty,
   nullable,
   object,
@@ -71,7 +72,7 @@ const VERSION_MAX = 2 ** 40;
 
 const version: Reader<number> = (value, path) => {
   const number = count(value, path);
-  if (number > VERSION_MAX) throw new ProtocolError(`${path}: must be at most 2^40`);
+  if (number > VERSION_MAX) throw malformed(path, 'must be at most 2^40');
   return number;
 };
 
