@@ -8,7 +8,7 @@ import { certifyDevice, isCertified, type ListedDevice } from '../crypto/device.
 import { FINGERPRINT_BYTES, fingerprintText } from '../crypto/fingerprint.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
-import { delay } from '../protocol/clock.js';
+import { within } from '../protocol/clock.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes } from './api.js';
@@ -138,14 +138,8 @@ export class DeviceList {
   /** Reads the list; false where that takes too long. Then it goes on, and nobody waits for it again. */
   private async readInTime(): Promise<boolean> {
     if (this.late) return false;
-    const stop = new AbortController();
     const read = this.list();
-    const over = delay(this.options.clock, FIRST_READ_MS, stop.signal);
-    try {
-      await Promise.race([read, over]);
-    } finally {
-      stop.abort();
-    }
+    await within(this.options.clock, FIRST_READ_MS, read, undefined);
     if (this.known !== undefined) return true;
     this.late = true;
     const settled = read.finally(() => {

@@ -63,14 +63,6 @@ export const isProblem = ({ status }: Finding): boolean => status === 'problem';
 /** How to become a device again. */
 export const AGAIN = `\`${SERVICE_NAME}-device pair\` beside another device of yours, or \`recover\` with the twelve words.`;
 
-/** Resolves with `late` where `work` takes longer than `ms`. The work itself is not cancelled. */
-export function within<T, L>(clock: Platform['clock'], ms: number, work: Promise<T>, late: L): Promise<T | L> {
-  return new Promise((resolve, reject) => {
-    const timer = clock.setTimer(ms, () => resolve(late));
-    work.then(resolve, reject).finally(() => timer.cancel());
-  });
-}
-
 /** A duration in words. */
 export function span(ms: number): string {
   const seconds = Math.round(ms / 1_000);

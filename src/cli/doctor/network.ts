@@ -6,9 +6,10 @@ import { lookup } from 'node:dns/promises';
 import { connect, isIP } from 'node:net';
 import { faultsOf, handshake, type CertificateFault, type Shown } from '../../sdk/node-certificate.js';
 import { nullable, object, record, string } from '../../sdk/reader.js';
+import { within } from '../../protocol/clock.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { cappedBody } from '../../terminal/capped-body.js';
-import { about, span, within, type CheckName, type Finding, type DoctorContext } from './finding.js';
+import { about, span, type CheckName, type Finding, type DoctorContext } from './finding.js';
 
 const WITHIN_MS = 10_000;
 const ANSWER_WITHIN_MS = 15_000;
