@@ -7,7 +7,6 @@
  * serialized, so each query gets its results in the order of events; ids that become dirty meanwhile are handled
  * together in the next round.
  */
-import { byteText } from '../protocol/bytes.js';
 import { asError } from '../protocol/error-code.js';
 import { openItem } from '../crypto/item.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
@@ -33,7 +32,7 @@ import {
   type QueryWindow,
 } from './query.js';
 import { viewOf } from './merge-rules.js';
-import type { Head } from './store/store.js';
+import { headOf, tagOf, type Head } from './store/store.js';
 import type { Core } from './core.js';
 
 /** Most open queries of a device. */
@@ -246,7 +245,7 @@ export class LiveQueryIndex {
     const own = outbox.ids();
     const heads = (await store.heads?.()) ?? new Map<string, Head>();
     const put = (id: string, seen: Seen): void => {
-      const head = headOf(rowSeen(seen));
+      const head = headSeen(seen);
       if (head === undefined) heads.delete(id);
       else heads.set(id, head);
     };
@@ -262,7 +261,7 @@ export class LiveQueryIndex {
       // All queries were closed meanwhile.
       if (this.heads === undefined) return [];
       for (const [at, id] of some.entries()) {
-        const head = headOf(rowSeen(seen[at] ?? NOTHING));
+        const head = headSeen(seen[at] ?? NOTHING);
         changes.push(...changed(id, this.heads.get(id), head));
         if (head !== undefined) this.heads.set(id, head);
         else {
@@ -416,12 +415,9 @@ const differences = (
 ): readonly Change[] =>
   [...new Set([...before.keys(), ...after.keys()])].flatMap((id) => changed(id, before.get(id), after.get(id)));
 
-const tagOf = ({ sig }: LiveItem): string | null => (sig === null ? null : byteText(sig));
-
-const headOf = (row: (LiveItem & { readonly pending: boolean }) | undefined): Head | undefined => {
-  if (row === undefined) return undefined;
-  const { id, binId, type, ts, version, pending } = row;
-  return { id, binId, type, ts, version, pending, tag: tagOf(row) };
+const headSeen = (seen: Seen): Head | undefined => {
+  const row = rowSeen(seen);
+  return row === undefined ? undefined : headOf(row, row.pending);
 };
 
 const changed = (id: string, before: Head | undefined, after: Head | undefined): readonly Change[] =>

@@ -137,11 +137,12 @@ export class LevelStore implements Store {
   entries(): AsyncIterable<Entry> {
     const ready = this.closing === undefined ? this.applied : Promise.reject(storeError('closed'));
     ready.catch(() => undefined);
-    const scan = async function* (this: LevelStore): AsyncGenerator<Entry> {
-      await ready;
-      for await (const [key, record] of scanned(this.level, ENTRIES)) yield this.entry(key, record);
-    };
-    return scan.call(this);
+    return this.entriesAfter(ready);
+  }
+
+  private async *entriesAfter(ready: Promise<void>): AsyncGenerator<Entry> {
+    await ready;
+    for await (const [key, record] of scanned(this.level, ENTRIES)) yield this.entry(key, record);
   }
 
   heads(): Promise<Map<string, Head>> {

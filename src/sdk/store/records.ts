@@ -7,7 +7,16 @@
  */
 import { byteText, text } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, type ContentType, type LiveItem, type SealedKeys } from '../../protocol/item.js';
-import type { Cursor, Entry, Head, Held, KeptUpload, Pending, QuarantineReason } from './store.js';
+import {
+  headOf,
+  type Cursor,
+  type Entry,
+  type Head,
+  type Held,
+  type KeptUpload,
+  type Pending,
+  type QuarantineReason,
+} from './store.js';
 import { storeError } from './error.js';
 
 /**
@@ -220,17 +229,7 @@ export function scanEntry(
   if (row === undefined) throw storeError('damaged', 'an entry is none of the three kinds');
   const sig = skipPayload(read, row.flags);
   read.done();
-  const { id, type, ts } = row;
-  const head = {
-    id,
-    binId: at.shared(row.binId),
-    type,
-    ts,
-    version,
-    pending: false,
-    tag: sig === null ? null : byteText(sig),
-  };
-  return { counts: version, head };
+  return { counts: version, head: headOf({ ...row, binId: at.shared(row.binId), version, sig }, false) };
 }
 
 const KINDS = ['write', 'move', 'delete'] as const;

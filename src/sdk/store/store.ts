@@ -61,12 +61,26 @@ export interface Head extends Pick<LiveItem, 'id' | 'binId' | 'type' | 'ts'> {
   readonly tag: string | null;
 }
 
+/** The tag of a head; null: the item has none. */
+export const tagOf = ({ sig }: Pick<LiveItem, 'sig'>): string | null => (sig === null ? null : byteText(sig));
+
+/** The head of a row. */
+export const headOf = (
+  row: Pick<LiveItem, 'id' | 'binId' | 'type' | 'ts' | 'version' | 'sig'>,
+  pending: boolean,
+): Head => ({
+  id: row.id,
+  binId: row.binId,
+  type: row.type,
+  ts: row.ts,
+  version: row.version,
+  pending,
+  tag: tagOf(row),
+});
+
 /** The head of an entry; undefined: it is not live. */
-export function headOfEntry(entry: Entry): Head | undefined {
-  if (entry.state !== 'live') return undefined;
-  const { id, binId, type, ts, sig } = entry.row;
-  return { id, binId, type, ts, version: entry.version, pending: false, tag: sig === null ? null : byteText(sig) };
-}
+export const headOfEntry = (entry: Entry): Head | undefined =>
+  entry.state === 'live' ? headOf({ ...entry.row, version: entry.version }, false) : undefined;
 
 interface PendingBase {
   /** Order of creation; unique. */
