@@ -19,7 +19,7 @@ import { isDisplayName, isUlid } from '../protocol/ids.js';
 import { PAIR_SESSION_MS } from '../protocol/limits.js';
 import { isGlyph, wireBytes } from './api.js';
 import type { Core } from './core.js';
-import { backoffMs, RETRY } from './platform.js';
+import { abortable, backoffMs, RETRY } from './platform.js';
 import { candidate, registeredIdentity, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
 import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
 import { ownHost, type SavableIdentity } from './identity.js';
@@ -115,7 +115,9 @@ async function decide(
     const request = await firstRequest(host, session, cancelled);
     const link = await verifiedLink(host, session, request);
     const { deviceId, name, glyph } = link.transcript;
-    const approved = await unlessAborted(cancelled, approve({ deviceId, name, glyph, digits: link.digits }));
+    const answer = Promise.resolve(approve({ deviceId, name, glyph, digits: link.digits }));
+    // A user who does not answer must not keep a cancelled pairing open.
+    const approved = await abortable(answer, [cancelled], () => cancelled.throwIfAborted());
     expectTime(host, session);
     if (!approved) throw new PairingError('rejected', 'the user of this device said no');
     await release(host, session, link);
@@ -165,16 +167,6 @@ async function polled({ api, onProblem }: OfferHost): Promise<readonly PairReque
 /** Waits for the next poll, or until a request has arrived. */
 const pause = (clock: Clock, signal: AbortSignal): Promise<void> =>
   delay(clock, POLL_MS, signal).catch(() => undefined);
-
-/** A user who does not answer must not keep a cancelled pairing open. */
-function unlessAborted<T>(signal: AbortSignal, work: T | Promise<T>): Promise<T> {
-  const aborted = new Promise<never>((_, reject) => {
-    const end = (): void => reject(asError(signal.reason));
-    if (signal.aborted) end();
-    signal.addEventListener('abort', end, { once: true });
-  });
-  return Promise.race([work, aborted]);
-}
 
 function expectTime({ clock }: OfferHost, session: Session): void {
   if (clock.now() >= session.expiresAt) throw new PairingError('expired', 'the five minutes of the code are over');

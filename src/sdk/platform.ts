@@ -65,6 +65,28 @@ export function abortOnAny(own: AbortController, signals: readonly (AbortSignal 
   };
 }
 
+/** The result of `work`, unless a signal comes first: rejects with what `ended` throws then. */
+export async function abortable<T>(
+  work: Promise<T>,
+  signals: readonly (AbortSignal | undefined)[],
+  ended: () => void,
+): Promise<T> {
+  const stop = new AbortController();
+  const over = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true }));
+  const release = abortOnAny(stop, signals);
+  try {
+    return await Promise.race([
+      work,
+      over.then(() => {
+        ended();
+        return work;
+      }),
+    ]);
+  } finally {
+    release();
+  }
+}
+
 /** A number from 0 (included) to 1 (excluded), as `Math.random` gives it. */
 export type Random = () => number;
 
