@@ -114,14 +114,18 @@ async function decide(
   try {
     const request = await firstRequest(host, session, cancelled);
     const link = await verifiedLink(host, session, request);
-    const { deviceId, name, glyph } = link.transcript;
-    const answer = Promise.resolve(approve({ deviceId, name, glyph, digits: link.digits }));
-    // A user who does not answer must not keep a cancelled pairing open.
-    const approved = await abortable(answer, [cancelled], () => cancelled.throwIfAborted());
-    expectTime(host, session);
-    if (!approved) throw new PairingError('rejected', 'the user of this device said no');
-    await release(host, session, link);
-    return deviceId;
+    try {
+      const { deviceId, name, glyph } = link.transcript;
+      const answer = Promise.resolve(approve({ deviceId, name, glyph, digits: link.digits }));
+      // A user who does not answer must not keep a cancelled pairing open.
+      const approved = await abortable(answer, [cancelled], () => cancelled.throwIfAborted());
+      expectTime(host, session);
+      if (!approved) throw new PairingError('rejected', 'the user of this device said no');
+      await release(host, session, link);
+      return deviceId;
+    } finally {
+      host.sodium.memzero(link.secret);
+    }
   } catch (error) {
     // After any failure the code must not be used again.
     await reject(host, session);
@@ -190,7 +194,6 @@ async function verifiedLink(host: OfferHost, session: Session, request: PairRequ
 async function release(host: OfferHost, session: Session, link: PairLink): Promise<void> {
   const { api, sodium, identity, roster } = host;
   const released = releaseMasterKey(sodium, link, identity.masterKey);
-  sodium.memzero(link.secret);
   try {
     const { wrappedMasterKey, deviceCert, confirmation } = released;
     const keys = { wrappedMasterKey: wireBytes(wrappedMasterKey), deviceCert: wireBytes(deviceCert) };
