@@ -1,8 +1,9 @@
 /** HTTP requests to a server: time-outs, typed refusals, and retries of requests that may be repeated. */
 import { delay, type Clock } from '../protocol/clock.js';
+import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { backoffMs, abortOnAny, type Fetch, type Random, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
-import { count, errorBody, field, type Read } from './reader.js';
+import { errorBody, field, type Read } from './reader.js';
 
 /** One request. */
 export interface HttpRequest {
@@ -231,9 +232,8 @@ function refusal(response: Response, text: string): ApiError {
     // A proxy's error page.
     error = { code: `http_${status}`, message: `status ${status} without an error body`, details: null };
   }
-  const seconds = headers.get('retry-after');
   return new ApiError({
     ...{ ...error, details: error.details ?? {}, status, requestId: headers.get('x-request-id') },
-    retryAfter: seconds !== null && /^\d{1,9}$/.test(seconds) ? count(Number(seconds), 'Retry-After') : null,
+    retryAfter: retryAfterSeconds(headers.get('retry-after')) ?? null,
   });
 }

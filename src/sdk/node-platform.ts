@@ -4,6 +4,7 @@ import { systemClock } from '../protocol/clock.js';
 import { withCertificateErrors } from './node-certificate.js';
 import { type Platform, FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
 import { errorCode } from '../protocol/error-code.js';
+import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { WebSocket, type RawData } from 'ws';
 
 /** The native module is not installed, or has no library for this system. */
@@ -38,9 +39,6 @@ const CLOSE_WITHIN_MS = 2_000;
 const textOf = (data: RawData): string =>
   Array.isArray(data) ? Buffer.concat(data).toString('utf8') : Buffer.from(data as ArrayBuffer).toString('utf8');
 
-const secondsOf = (header: string | undefined): number | undefined =>
-  header !== undefined && /^\d{1,9}$/.test(header) ? Number(header) : undefined;
-
 /** WebSockets of Node. */
 export const nodeSockets: SocketPort = {
   open(url, events): OpenSocket {
@@ -63,7 +61,7 @@ export const nodeSockets: SocketPort = {
     // The answer is no upgrade: its status is reported, and the attempt is over.
     socket.on('unexpected-response', (_, response) => {
       failure = `Unexpected server response: ${response.statusCode}`;
-      retryAfter = secondsOf(response.headers['retry-after']);
+      retryAfter = retryAfterSeconds(response.headers['retry-after']);
       socket.terminate();
     });
     socket.on('close', (code, reason) =>

@@ -34,8 +34,6 @@ const RESTART_SPREAD_MS = 3_000;
  */
 const JITTER_PARTS = 4;
 const JITTER_MIN_MS = 1_000;
-/** Close code for too many frames: this side has to slow down, as for an overloaded server. */
-const TOO_MANY_FRAMES = 4429;
 /**
  * When a connection counts as good, so that the next failure starts with a short wait: this long after it caught up,
  * or when it has lived this long, ms. A server that accepts every connection and closes it at once must not reset the
@@ -261,7 +259,8 @@ export class ReconnectingSocket {
     }
     if (code === CLOSE.expired) this.renewFirst = true;
     const named = code === CLOSE.restart || code === CLOSE.overloaded ? retryAfterOf(reason) : undefined;
-    if ((code === CLOSE.overloaded && named === undefined) || code === TOO_MANY_FRAMES)
+    // Too many frames: this side has to slow down, as for an overloaded server.
+    if ((code === CLOSE.overloaded && named === undefined) || code === CLOSE.tooMuch)
       this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
     if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
     const askedMs = (named ?? retryAfter) * 1_000;
