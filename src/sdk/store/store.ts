@@ -27,7 +27,7 @@ interface Known {
 }
 
 /** An item whose tag verifies and that decrypts. */
-export interface LiveEntry extends Known {
+interface LiveEntry extends Known {
   readonly state: 'live';
   readonly row: LiveItem;
 }
@@ -41,7 +41,7 @@ export interface QuarantinedEntry extends Known {
 }
 
 /** A deleted item. `kept`: its last content, if the delete has no valid tag and may be by the server. */
-export interface DeletedEntry extends Known {
+interface DeletedEntry extends Known {
   readonly state: 'deleted';
   readonly tagged: boolean;
   readonly kept: LiveItem | null;
@@ -159,8 +159,6 @@ export interface Store {
   held(): Promise<Held>;
   /** The heads of all live entries by id, if a store knows them without decoding every entry. The caller owns the map. */
   heads?(): Promise<Map<string, Head>>;
-  /** The bins of live entries, if a store knows them without decoding every entry. */
-  binIds?(): Promise<ReadonlySet<string>>;
   /**
    * Durable as a whole when it resolves. If it rejects, nothing took effect; the store continues, and later calls may
    * succeed (a full disk has space again).
