@@ -2,7 +2,7 @@
 import type { Sodium } from '../crypto/sodium.js';
 import { systemClock } from '../protocol/clock.js';
 import { withCertificateErrors } from './node-certificate.js';
-import { type Platform, FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
+import { type Platform, SERVER_FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
 import { errorCode } from '../protocol/error-code.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { WebSocket, type RawData } from 'ws';
@@ -44,7 +44,7 @@ export const nodeSockets: SocketPort = {
   open(url, events): OpenSocket {
     const socket = new WebSocket(url, {
       handshakeTimeout: OPEN_WITHIN_MS,
-      maxPayload: FRAME_MAX,
+      maxPayload: SERVER_FRAME_MAX,
       perMessageDeflate: false,
       followRedirects: false,
     });

@@ -24,9 +24,9 @@ export interface OpenSocket {
 }
 
 /**
- * Largest frame read, in bytes. The protocol stays far below: an item has at most 64 KB of ciphertext and 1,000 keys.
+ * Largest frame of a server that is read, in bytes. The protocol stays far below: an item has at most 64 KB of ciphertext and 1,000 keys.
  */
-export const FRAME_MAX = 1024 * 1024;
+export const SERVER_FRAME_MAX = 1024 * 1024;
 
 /** Opens WebSockets. */
 export interface SocketPort {
@@ -91,7 +91,7 @@ export async function abortable<T>(
 export type Random = () => number;
 
 /** The bounds of a backoff. */
-export interface BackoffLimits {
+interface BackoffLimits {
   /** Longest first wait, ms. */
   readonly firstMs: number;
   /** Longest wait of all, ms. */
