@@ -7,7 +7,7 @@ import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes } from './api.js';
-import { ApiError } from './errors.js';
+import { isConflict } from './errors.js';
 import { type BinLabel, type BinView, type DeviceEvents } from './events.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
 import type { ItemReader } from './item-reader.js';
@@ -82,7 +82,7 @@ export class Bins {
         this.changed(undefined);
         return;
       } catch (error) {
-        if (!(error instanceof ApiError) || error.code !== 'conflict' || round >= ROUNDS_MAX) throw error;
+        if (!isConflict(error) || round >= ROUNDS_MAX) throw error;
         await sync.pull();
       }
     }

@@ -88,13 +88,13 @@ export class DeviceList {
    */
   standing(): { readonly active: number; readonly uncertified: readonly Uncertified[] } | null {
     if (this.known === undefined) return null;
-    const active = this.known.filter((device) => device.revokedAt === null);
+    const active = this.known.filter(isActive);
     return { active: active.length, uncertified: this.uncertifiedIn(active) };
   }
 
   /** The devices to seal for: all that are not revoked. Throws `UncertifiedDeviceError`. */
   async recipients(): Promise<readonly ListedDevice[]> {
-    const active = (await this.list()).filter((device) => device.revokedAt === null);
+    const active = (await this.list()).filter(isActive);
     const uncertified = this.uncertifiedIn(active);
     if (uncertified.length > 0) throw new UncertifiedDeviceError(uncertified);
     return active.map((device) => this.listed(device));
@@ -106,8 +106,7 @@ export class DeviceList {
    */
   async certify(id: string, fingerprint: string): Promise<void> {
     const { api, sodium, identity } = this.options;
-    const device = (await this.refresh()).find((entry) => entry.id === id);
-    if (device === undefined) throw new ClientError('unknown_device', `there is no device ${id}`);
+    const device = await this.entry(id);
     const plain = (text: string): string => text.replace(/[\s:-]/g, '').toLowerCase();
     if (plain(fingerprintOfDevice(sodium, device)) !== plain(fingerprint)) {
       throw new ClientError(
@@ -158,11 +157,15 @@ export class DeviceList {
 
   /** Renames a device for all devices of the tenant. Throws `ClientError` `unknown_device`. */
   async rename(id: string, name: string): Promise<void> {
-    if (!(await this.refresh()).some((entry) => entry.id === id)) {
-      throw new ClientError('unknown_device', `there is no device ${id}`);
-    }
+    await this.entry(id);
     await this.options.api.patchDevice(id, { name });
     await this.refresh();
+  }
+
+  private async entry(id: string): Promise<DeviceEntry> {
+    const device = (await this.refresh()).find((entry) => entry.id === id);
+    if (device === undefined) throw new ClientError('unknown_device', `there is no device ${id}`);
+    return device;
   }
 
   private async readList(): Promise<readonly DeviceEntry[]> {
@@ -174,7 +177,7 @@ export class DeviceList {
     await this.vouchForSelf(devices);
     this.options.emit('devices', { devices });
     this.subscriptions.deliver(devices);
-    const uncertified = this.uncertifiedIn(devices.filter((device) => device.revokedAt === null));
+    const uncertified = this.uncertifiedIn(devices.filter(isActive));
     if (uncertified.length > 0) this.options.emit('uncertified', { devices: uncertified });
     return devices;
   }
@@ -219,6 +222,8 @@ export class DeviceList {
     return { ...own, cert: certifyDevice(sodium, identity.masterKey, own) };
   }
 }
+
+const isActive = ({ revokedAt }: DeviceEntry): boolean => revokedAt === null;
 
 /** The part of a list that subscribers are notified of. A changed `lastSeenAt` alone is no difference. */
 const listText = (devices: readonly DeviceEntry[]): string =>

@@ -1,7 +1,7 @@
 /** HTTP requests to a server: time-outs, typed refusals, and retries of requests that may be repeated. */
-import { delay, type Clock } from '../protocol/clock.js';
+import { delay } from '../protocol/clock.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
-import { backoffMs, abortOnAny, type Fetch, type Random, RETRY } from './platform.js';
+import { backoffMs, abortOnAny, type Platform, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
 import { errorBody, field, type Read } from './reader.js';
 
@@ -37,12 +37,9 @@ export interface HttpReply {
 }
 
 /** The server's address and the platform. */
-export interface HttpOptions {
+interface HttpOptions extends Pick<Platform, 'fetch' | 'clock' | 'random'> {
   /** Address of the server, as `http://host:port`, with or without a path. */
   readonly baseUrl: string;
-  readonly fetch: Fetch;
-  readonly clock: Clock;
-  readonly random: Random;
   /** When aborted, ends requests in progress and waits before retries. */
   readonly lifetime?: AbortSignal;
 }

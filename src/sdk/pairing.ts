@@ -21,7 +21,7 @@ import { isGlyph, wireBytes } from './api.js';
 import type { Core } from './core.js';
 import { abortable, backoffMs, RETRY } from './platform.js';
 import { candidate, registeredIdentity, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
-import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
+import { ApiError, isConflict, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
 import { ownHost, type SavableIdentity } from './identity.js';
 import type { PairRequest } from './replies.js';
 import type { DeviceList } from './device-list.js';
@@ -50,7 +50,7 @@ export interface PairingOffer {
 }
 
 /** What E's side uses of its device. */
-export interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' | 'onProblem'> {
+interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' | 'onProblem'> {
   readonly roster: DeviceList;
   /** Subscribes to `pair_request` frames; the result ends that. */
   readonly onRequest: (listener: (request: PairRequest) => void) => () => void;
@@ -100,7 +100,7 @@ async function openSession({ api, sodium, clock }: OfferHost): Promise<Session> 
       await api.pairInit(code.wireCode, keys.publicKey);
       return { code, keys, expiresAt };
     } catch (error) {
-      if (!(error instanceof ApiError) || error.code !== 'conflict') throw error;
+      if (!isConflict(error)) throw error;
       if (draw >= DRAWS_MAX) throw new PairingError('no_code', 'every code drawn is in use', { cause: error });
     }
   }

@@ -55,7 +55,7 @@ export interface PutRequest extends TransferOptions {
 }
 
 /** The parameters of `rewrapMissing`. */
-export interface RewrapOptions {
+interface RewrapOptions {
   /** Ends it between two batches. */
   readonly signal?: AbortSignal;
   /** Awaited between two batches, so that the rate limit leaves room for the user's own writes. */
@@ -170,13 +170,13 @@ export class Writer {
     const latest = await this.preparing.run(() => this.writable(id));
     this.expectFields(request, latest);
     const seen = latest.row?.ts ?? 0;
-    const ts = this.laterThan(request, latest, over);
+    const last = Math.max(seen, over?.ts ?? 0);
     if (before !== null) {
-      if (before.draft.ts > Math.max(seen, over?.ts ?? 0)) return { ...before, seen };
+      if (before.draft.ts > last) return { ...before, seen };
       this.options.sodium.memzero(before.draft.key);
     }
-    const least = Math.max(seen, over?.ts ?? 0);
-    const fits = (begun: number): boolean => begun > least && (request.ts === undefined || request.ts === begun);
+    const ts = this.laterThan(request, latest, over);
+    const fits = (begun: number): boolean => begun > last && (request.ts === undefined || request.ts === begun);
     const uploaded = await this.options.blobs.upload({ id, type: request.type, ts, source, fits }, request);
     return { ...uploaded, seen };
   }
