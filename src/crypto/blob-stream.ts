@@ -48,7 +48,7 @@ export function streamNonce(sodium: Sodium): Uint8Array {
 }
 
 /** What encrypts a blob. */
-export interface BlobSecret {
+interface BlobSecret {
   /** 32 bytes. The encryptor copies it and erases the copy at its end. */
   readonly key: Uint8Array;
   /** `blobNonce`, 24 bytes. */

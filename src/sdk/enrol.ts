@@ -27,7 +27,7 @@ export interface NewDevice {
 }
 
 /** A device before its registration: id, keys and the calls without a token. */
-export interface Candidate {
+interface Candidate {
   readonly http: Http;
   readonly api: PublicApi;
   readonly id: string;

@@ -51,7 +51,7 @@ const nameOf = (subject: PeerCertificate['subject'] | undefined): string =>
   oneLine(one(subject?.CN) ?? one(subject?.O)) || 'nobody';
 
 /** The names that a server's certificate is for. */
-export const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
+const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
   oneLine(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
 
 /** Starts a handshake that accepts any certificate. `done` rejects with the system's error where there is no TLS. */
@@ -190,7 +190,7 @@ export const withCertificateErrors =
   };
 
 /** How to trust the certificate of a private authority: by the variable that Node reads at start. */
-export const TRUST_IT = 'if the authority is your own, set NODE_EXTRA_CA_CERTS=/path/ca.pem to its root certificate';
+const TRUST_IT = 'if the authority is your own, set NODE_EXTRA_CA_CERTS=/path/ca.pem to its root certificate';
 
 const UNKNOWN = `its certificate is signed by an authority that this machine does not know; ${TRUST_IT}`;
 

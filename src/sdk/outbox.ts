@@ -276,7 +276,7 @@ const IDS_MAX = 10_000;
  * Items that may look different now. Every change of an entry or a pending change is marked here, after it can be
  * read, or live queries become stale. Collects ids for one listener, and nothing without one.
  */
-export class DirtyIds {
+class DirtyIds {
   private ids = new Set<string>();
   private everything = false;
   private wake: (() => void) | undefined;

@@ -108,7 +108,7 @@ const isShallow = (value: unknown, levels: number): boolean =>
   (levels > 0 && Object.values(value).every((inner) => isShallow(inner, levels - 1)));
 
 /** Any object, passed on unread; replaced by an empty one if it is nested too deeply. */
-export const shallow: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
+const shallow: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
   const found = record(value, path);
   return isShallow(found, SHALLOW) ? found : {};
 };

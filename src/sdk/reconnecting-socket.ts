@@ -43,7 +43,7 @@ const GOOD_AFTER_CAUGHT_UP_MS = 10_000;
 const GOOD_AFTER_MS = 60_000;
 
 /** The parameters of a `ReconnectingSocket`. */
-export interface LineOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'random' | 'onProblem'> {
+interface LineOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'random' | 'onProblem'> {
   /** A ticket for one connection, because a token must never be in a URL. */
   readonly ticket: () => Promise<string>;
   /** Renews the token, after the server closed the connection because it had expired. */

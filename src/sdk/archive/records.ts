@@ -86,7 +86,7 @@ export interface ArchivedPart {
 }
 
 /** The number of records. The last record. */
-export interface ArchiveEnd {
+interface ArchiveEnd {
   readonly record: 'end';
   readonly bins: number;
   readonly items: number;
@@ -107,7 +107,7 @@ export const ARCHIVED_PAYLOAD_MAX = 5 * PAYLOAD_INLINE_MAX;
 /** Levels around a payload: the record, and in a plain export the document and its list. */
 const LEVELS_AROUND = 3;
 /** Characters of a bin's slug in an export. */
-export const SLUG_MAX = 63;
+const SLUG_MAX = 63;
 
 /** A bin whose slug an import accepts. */
 export const binRecord = (id: string, slug: string, label: ArchivedBin['label']): ArchivedBin => ({

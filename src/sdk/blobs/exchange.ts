@@ -148,7 +148,7 @@ const WINDOW_BYTES = 16 * 1024;
  * Bounds the duration of a transfer: a store that sends a byte now and then must not occupy a device for ever. Only
  * time spent waiting for the other side counts.
  */
-export class Pace {
+class Pace {
   private timer: Timer | undefined;
   private begun = 0;
   private waited = 0;

@@ -151,7 +151,7 @@ function rangeOf({ gte, lt }: LevelRange, after: string | undefined): IDBKeyRang
 }
 
 /** A database in IndexedDB, closed at first. Throws errors of IndexedDB, and `StoreError` `closed` and `damaged`. */
-export class IndexedLevel implements Level {
+class IndexedLevel implements Level {
   private db: IDBDatabase | undefined;
 
   constructor(private readonly name: string) {}

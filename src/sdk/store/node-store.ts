@@ -203,7 +203,7 @@ function masked(bytes: Uint8Array): number {
  * acknowledged change would be lost unnoticed. True if every complete record matches its checksum; a record that the
  * end of the file cuts off was being written when the process ended.
  */
-export async function isSoundLog(path: string): Promise<boolean> {
+async function isSoundLog(path: string): Promise<boolean> {
   const log = await readFile(path);
   for (let at = 0; at < log.length;) {
     const left = BLOCK - (at % BLOCK);

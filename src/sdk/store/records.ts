@@ -55,7 +55,7 @@ interface Tally {
 }
 
 /** The owner of records, as seed of their checksums, and the generation whose versions are valid. */
-export interface RecordsOf {
+interface RecordsOf {
   readonly owner: number;
   readonly generation: number;
 }
@@ -200,7 +200,7 @@ function readRow(read: RecordReader, ownId: string): LiveItem {
 }
 
 /** What a scan reads of an entry: the version that counts (see `countedVersion`), and the head of a live one. */
-export interface ScannedEntry {
+interface ScannedEntry {
   readonly counts: number;
   readonly head: Head | undefined;
 }
@@ -483,7 +483,7 @@ export class RecordReader {
 }
 
 /** The checksum of a record. */
-export const checksumOf = (record: Uint8Array): number =>
+const checksumOf = (record: Uint8Array): number =>
   new DataView(record.buffer, record.byteOffset, record.byteLength).getUint32(record.length - 4);
 
 /** A CRC-32 with this polynomial, bits reversed; `seed`: the sum so far. */
