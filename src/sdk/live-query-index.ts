@@ -109,18 +109,9 @@ export class LiveQueryIndex {
   async query(filter: QueryFilter, listener: (update: QueryUpdate) => void): Promise<QuerySubscription> {
     const plan = planOf(filter);
     const window = windowOf(filter);
-    if (this.queries.size >= QUERIES_MAX)
-      throw new ClientError('too_many', `more than ${QUERIES_MAX} queries are open: close those that nobody looks at`);
     const matches = new Matches(plan.compare);
     const live: Live = { plan, listener, matches, window, shown: [], tags: new Map(), last: undefined };
-    this.queries.add(live);
-    this.unlisten ??= this.options.outbox.dirty.listen(() => this.wake());
-    try {
-      await this.work.run(() => this.begin(live));
-    } catch (error) {
-      this.end(live);
-      throw error;
-    }
+    const close = await this.added(this.queries, live, 'queries', () => this.begin(live));
     return {
       get current() {
         return live.shown;
@@ -129,30 +120,36 @@ export class LiveQueryIndex {
         live.window = windowOf({ ...live.window, ...to });
         await this.work.run(() => this.show(live));
       },
-      close: () => this.end(live),
+      close,
     };
   }
 
   /** The number of items in each bin, at once and after each change. Throws as `query`. */
   async counts(listener: (counts: BinCounts) => void): Promise<{ close(): void }> {
-    if (this.counters.size >= QUERIES_MAX)
-      throw new ClientError('too_many', `more than ${QUERIES_MAX} counts are open: close those that nobody looks at`);
-    this.counters.add(listener);
+    const close = await this.added(this.counters, listener, 'counts', async () => {
+      if (this.heads === undefined) await this.reload();
+      if (this.counters.has(listener)) listener(this.counted());
+    });
+    return { close };
+  }
+
+  /** Adds one to its kind, and begins it; the result closes it. Throws `too_many`, and rejects as `begin` does. */
+  private async added<T>(kind: Set<T>, one: T, name: string, begin: () => Promise<void>): Promise<() => void> {
+    if (kind.size >= QUERIES_MAX)
+      throw new ClientError('too_many', `more than ${QUERIES_MAX} ${name} are open: close those that nobody looks at`);
+    kind.add(one);
     this.unlisten ??= this.options.outbox.dirty.listen(() => this.wake());
     const close = (): void => {
-      this.counters.delete(listener);
+      kind.delete(one);
       this.rest();
     };
     try {
-      await this.work.run(async () => {
-        if (this.heads === undefined) await this.reload();
-        if (this.counters.has(listener)) listener(this.counted());
-      });
+      await this.work.run(begin);
     } catch (error) {
       close();
       throw error;
     }
-    return { close };
+    return close;
   }
 
   private counted(): BinCounts {
@@ -164,11 +161,7 @@ export class LiveQueryIndex {
   /** Closes all queries and counts. */
   close(): void {
     this.counters.clear();
-    for (const live of [...this.queries]) this.end(live);
-  }
-
-  private end(live: Live): void {
-    this.queries.delete(live);
+    this.queries.clear();
     this.rest();
   }
 
