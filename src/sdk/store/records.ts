@@ -114,23 +114,27 @@ export function encodeEntry(entry: Entry, generation: number, owner: number): Ui
   return out.sealed(seedOf(entryKey(entry.id), owner));
 }
 
+/** What every entry's record begins with. An entry of an earlier generation has version 0. */
+function readEntryHead(read: RecordReader, { generation }: RecordsOf) {
+  const flags = read.byte();
+  const current = read.int() === generation;
+  const version = read.int();
+  return { flags, state: STATES[flags & 3], version: current ? version : 0 };
+}
+
 /** Decodes an entry. Throws `StoreError` `damaged`. */
 export function decodeEntry(key: string, record: Uint8Array, at: RecordsOf): Entry {
   const read = new RecordReader(record, seedOf(key, at.owner));
   const id = key.slice(1);
-  const head = read.byte();
-  const state = STATES[head & 3];
-  const generation = read.int();
-  const stored = read.int();
-  const version = generation === at.generation ? stored : 0;
+  const { flags, state, version } = readEntryHead(read, at);
   // No other reason is ever written; a newer program with more of them uses another format.
   const reason = state === 'quarantined' ? (read.text() as QuarantineReason) : null;
-  const row = head & HAS_ROW ? readRow(read, id) : null;
-  const kept = head & HAS_KEPT ? readRow(read, id) : null;
+  const row = flags & HAS_ROW ? readRow(read, id) : null;
+  const kept = flags & HAS_KEPT ? readRow(read, id) : null;
   read.done();
   if (state === 'live' && row !== null) return { id, version, state, row };
   if (state === 'quarantined' && reason !== null) return { id, version, state, reason, row, kept };
-  if (state === 'deleted') return { id, version, state, tagged: (head & TAGGED) !== 0, kept };
+  if (state === 'deleted') return { id, version, state, tagged: (flags & TAGGED) !== 0, kept };
   throw storeError('damaged', 'an entry is none of the three kinds');
 }
 
@@ -221,10 +225,7 @@ export function scanEntry(
     return { counts: state === 'deleted' ? 0 : version, head: undefined };
   }
   const read = new RecordReader(record, seedOf(key, at.owner));
-  read.byte();
-  const generation = read.int();
-  const stored = read.int();
-  const version = generation === at.generation ? stored : 0;
+  const { version } = readEntryHead(read, at);
   const row = first & HAS_ROW ? readRowHead(read, key.slice(1)) : undefined;
   if (row === undefined) throw storeError('damaged', 'an entry is none of the three kinds');
   const sig = skipPayload(read, row.flags);
@@ -324,31 +325,35 @@ function countedVersion(key: string, record: Uint8Array | undefined, at: Records
   return record === undefined ? 0 : scanEntry(key, record, { ...at, shared: itself }).counts;
 }
 
-/** The sums with one more entry, as `summed` gives them. */
-export const summedEntry = (sums: StoreSums, record: Uint8Array, { counts }: ScannedEntry): StoreSums => ({
+/** A record before and after a change; undefined: there is none. */
+interface Replaced {
+  readonly before?: Uint8Array;
+  readonly after?: Uint8Array;
+}
+
+/** The sums after replacing an entry; `was`, `is`: the version that its record adds (see `countedVersion`). */
+const withEntry = (sums: StoreSums, { before, after }: Replaced, was: number, is: number): StoreSums => ({
   ...sums,
-  entries: tallied(sums.entries, undefined, record),
-  itemCount: sums.itemCount + Number(counts > 0),
-  versionSum: sums.versionSum + counts,
+  entries: tallied(sums.entries, before, after),
+  itemCount: sums.itemCount + Number(is > 0) - Number(was > 0),
+  versionSum: sums.versionSum + is - was,
 });
+
+/** The sums with one more entry, as `summed` gives them. */
+export const summedEntry = (sums: StoreSums, record: Uint8Array, { counts }: ScannedEntry): StoreSums =>
+  withEntry(sums, { after: record }, 0, counts);
 
 /** The sums after replacing a record; undefined: no record. Throws `StoreError` `damaged`. */
 export function summed(
   sums: StoreSums,
-  { key, before, after }: { readonly key: string; readonly before?: Uint8Array; readonly after?: Uint8Array },
+  { key, before, after }: Replaced & { readonly key: string },
   at: RecordsOf,
 ): StoreSums {
   if (key >= CHANGES.gte && key < CHANGES.lt) return { ...sums, changes: tallied(sums.changes, before, after) };
   if (key >= UPLOADS.gte && key < UPLOADS.lt) return { ...sums, uploads: tallied(sums.uploads, before, after) };
   if (key < ENTRIES.gte || key >= ENTRIES.lt)
     throw storeError('damaged', 'it holds something that no store of this service writes');
-  const [was, is] = [countedVersion(key, before, at), countedVersion(key, after, at)];
-  return {
-    ...sums,
-    entries: tallied(sums.entries, before, after),
-    itemCount: sums.itemCount + Number(is > 0) - Number(was > 0),
-    versionSum: sums.versionSum + is - was,
-  };
+  return withEntry(sums, { before, after }, countedVersion(key, before, at), countedVersion(key, after, at));
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
