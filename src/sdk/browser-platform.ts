@@ -1,7 +1,14 @@
 /** The platform of a browser. */
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
-import { type Platform, SERVER_FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
+import {
+  CLOSE_WITHIN_MS,
+  OPEN_WITHIN_MS,
+  SERVER_FRAME_MAX,
+  type OpenSocket,
+  type Platform,
+  type SocketPort,
+} from './platform.js';
 
 /**
  * The platform of a device in a browser: libsodium as WebAssembly, `fetch`, WebSockets, the system clock. The page's
@@ -17,9 +24,6 @@ export const browserPlatform = async (): Promise<Platform> => ({
   random: Math.random,
 });
 
-const OPEN_WITHIN_MS = 20_000;
-/** Without this a browser waits a minute or more for a peer that does not answer the closing handshake. */
-const CLOSE_WITHIN_MS = 2_000;
 /** The code of a connection that ended without a close frame (RFC 6455, 7.1.5). */
 const ABNORMAL = 1006;
 

@@ -1,7 +1,7 @@
 /** HTTP requests to a server: time-outs, typed refusals, and retries of requests that may be repeated. */
 import { delay } from '../protocol/clock.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
-import { backoffMs, abortOnAny, type Platform, RETRY } from './platform.js';
+import { backoffMs, abortOnAny, type Platform, REQUEST_WAIT_MAX_MS, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
 import { errorBody, field, type Read } from './reader.js';
 
@@ -49,13 +49,11 @@ const TIMEOUT_MS = 15_000;
 const REPEATS_MAX = 4;
 /** Largest reply read, in bytes. A page ends at about 4 MiB; more would only fill this device's memory. */
 const REPLY_MAX = 16 * 1024 * 1024;
-/** For a longer `Retry-After` the refusal goes to the caller. */
-const WAIT_MAX_MS = 65_000;
 /**
  * Total time that a request waits for `Retry-After` of 429 answers: an initial sync or an import reaches the rate
  * limit again and again, and is admitted a moment later.
  */
-const PATIENCE_MS = 4 * WAIT_MAX_MS;
+const PATIENCE_MS = 4 * REQUEST_WAIT_MAX_MS;
 
 const readError = field('error', errorBody);
 
@@ -119,7 +117,7 @@ export class Http {
     if (error instanceof NetworkError && error.final) return undefined;
     const retryAfter = retryAfterMs(error);
     const limited = error instanceof ApiError && error.status === 429;
-    if (retryAfter > WAIT_MAX_MS) return undefined;
+    if (retryAfter > REQUEST_WAIT_MAX_MS) return undefined;
     // A wait that the server named is not a failure: it is bounded by `PATIENCE_MS`, not by the number of attempts.
     if (limited && retryAfter > 0) {
       tried.waitedMs += retryAfter;

@@ -2,7 +2,14 @@
 import type { Sodium } from '../crypto/sodium.js';
 import { systemClock } from '../protocol/clock.js';
 import { withCertificateErrors } from './node-certificate.js';
-import { type Platform, SERVER_FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
+import {
+  CLOSE_WITHIN_MS,
+  OPEN_WITHIN_MS,
+  SERVER_FRAME_MAX,
+  type OpenSocket,
+  type Platform,
+  type SocketPort,
+} from './platform.js';
 import { errorCode } from '../protocol/error-code.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { WebSocket, type RawData } from 'ws';
@@ -31,10 +38,6 @@ export const nodePlatform = async (): Promise<Platform> => ({
   clock: systemClock,
   random: Math.random,
 });
-
-const OPEN_WITHIN_MS = 20_000;
-/** A peer that does not answer the closing handshake is disconnected after this. */
-const CLOSE_WITHIN_MS = 2_000;
 
 const textOf = (data: RawData): string =>
   Array.isArray(data) ? Buffer.concat(data).toString('utf8') : Buffer.from(data as ArrayBuffer).toString('utf8');

@@ -28,6 +28,11 @@ export interface OpenSocket {
  */
 export const SERVER_FRAME_MAX = 1024 * 1024;
 
+/** Time-out of opening a connection. */
+export const OPEN_WITHIN_MS = 20_000;
+/** A peer that does not answer the closing handshake is disconnected after this; a browser would wait a minute or more. */
+export const CLOSE_WITHIN_MS = 2_000;
+
 /** Opens WebSockets. */
 export interface SocketPort {
   open(url: string, events: SocketEvents): OpenSocket;
@@ -103,6 +108,9 @@ export const RECONNECT: BackoffLimits = { firstMs: 1_000, maxMs: 60_000 };
 
 /** For a request that is retried while its caller waits. */
 export const RETRY: BackoffLimits = { firstMs: 250, maxMs: 8_000 };
+
+/** For a longer `Retry-After` the refusal of a request goes to its caller. */
+export const REQUEST_WAIT_MAX_MS = 65_000;
 
 /** Longest `Retry-After` honoured by background work: a server cannot switch a device off for a day. */
 export const RETRY_AFTER_MAX_MS = 15 * 60_000;

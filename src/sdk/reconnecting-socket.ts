@@ -7,7 +7,7 @@ import { asError } from '../protocol/error-code.js';
 import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { retryAfterOf } from '../protocol/retry-after.js';
-import { backoffMs, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
+import { backoffMs, OPEN_WITHIN_MS, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
 import type { Cursor } from './store/store.js';
 import type { Core } from './core.js';
 import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
@@ -22,8 +22,6 @@ const CHECK_EVERY_MS = 5_000;
 const PROBE_MS = 5_000;
 /** What came so recently shows that it lives; and least time between two attempts, whoever asks for them. */
 const HURRY_EVERY_MS = 2_000;
-/** Time-out of opening a connection. */
-const OPEN_WITHIN_MS = 20_000;
 /** Backoff against an overloaded server starts as if this many attempts had failed. */
 const OVERLOADED_ATTEMPTS = 3;
 /** A restarting server that names no time loses all its devices at once: they reconnect spread over this time, ms. */

@@ -7,14 +7,12 @@ import type { Core } from '../core.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { delay, type Clock, type Timer } from '../../protocol/clock.js';
 import { ApiError, ClientError, isPassing, NetworkError, ProtocolError, retryAfterMs } from '../errors.js';
-import { backoffMs, abortOnAny, RETRY } from '../platform.js';
+import { backoffMs, abortOnAny, REQUEST_WAIT_MAX_MS, RETRY } from '../platform.js';
 
 /** Attempts at a transfer without progress. */
 const ATTEMPTS_MAX = 5;
 /** New URLs that are refused: each upload reserves its size anew. */
 const REFUSALS_MAX = 3;
-/** For a longer `Retry-After` the refusal goes to the caller. */
-const WAIT_MAX_MS = 65_000;
 /** An address that expires sooner than this is not used, ms. */
 const REFRESH_BEFORE_MS = 60_000;
 
@@ -107,7 +105,7 @@ export class Retries {
   async waitAfter(error: Error, isRefused = isRefusedAddress): Promise<void> {
     const retryAfter = retryAfterMs(error);
     const refused = isRefused(error);
-    if (this.exhausted || !(refused || isPassing(error)) || retryAfter > WAIT_MAX_MS) throw error;
+    if (this.exhausted || !(refused || isPassing(error)) || retryAfter > REQUEST_WAIT_MAX_MS) throw error;
     if (refused && ++this.refusals >= REFUSALS_MAX) throw error;
     const { clock, random, lifetime } = this.ports;
     const wait = Math.max(retryAfter, backoffMs(this.failures++, RETRY, random));

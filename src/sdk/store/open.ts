@@ -7,6 +7,9 @@ import { createStore, LevelStore, readState, type LevelStoreOptions, scanned, ty
 import { CHANGES, decodeChange, ownerSeed, type StoreOwner } from './records.js';
 import type { Pending } from './store.js';
 
+/** Damaged stores that are kept; older ones are removed. */
+export const SET_ASIDE_MAX = 3;
+
 /** The rebuild of a damaged store. The next connection replays everything from 0. */
 export interface StoreRepair {
   /** The damage found. */
