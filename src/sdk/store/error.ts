@@ -1,5 +1,6 @@
 /** The errors of durable stores, independent of the library below. */
 import { causesOf, errorCode } from '../../protocol/error-code.js';
+import { CodedError } from '../errors.js';
 
 /** Why a store could not be opened, read or written. */
 export type StoreFault =
@@ -22,17 +23,17 @@ export type StoreFault =
   | 'unsupported';
 
 /** A failure of a durable store. Match on `code`. No message contains content or names of items. */
-export class StoreError extends Error {
+export class StoreError extends CodedError<StoreFault> {
   override readonly name = 'StoreError';
 
   constructor(
-    readonly code: StoreFault,
+    code: StoreFault,
     message: string,
     /** What was found, if more is known than the code. */
     readonly detail: string | null = null,
     options?: ErrorOptions,
   ) {
-    super(message, options);
+    super(code, message, options);
   }
 }
 
