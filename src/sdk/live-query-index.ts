@@ -126,9 +126,11 @@ export class LiveQueryIndex {
 
   /** The number of items in each bin, at once and after each change. Throws as `query`. */
   async counts(listener: (counts: BinCounts) => void): Promise<{ close(): void }> {
-    const close = await this.added(this.counters, listener, 'counts', async () => {
+    // Of its own: the same listener may be given twice.
+    const counter = (counts: BinCounts): void => listener(counts);
+    const close = await this.added(this.counters, counter, 'counts', async () => {
       if (this.heads === undefined) await this.reload();
-      if (this.counters.has(listener)) listener(this.counted());
+      if (this.counters.has(counter)) counter(this.counted());
     });
     return { close };
   }
