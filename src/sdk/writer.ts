@@ -5,7 +5,7 @@
 import type { ListedDevice } from '../crypto/device.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
 import { moveTag, openItem, type PlainPayload, rewrapItem, sealBlobItem, sealItem } from '../crypto/item.js';
-import { payloadObject } from '../crypto/payload.js';
+import { payloadObject, type JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
@@ -133,7 +133,7 @@ export class Writer {
   private expectFields(request: PutRequest, { row }: Latest): void {
     const { type, payload, asIs } = request;
     if (asIs === true || foreignFields(request).length === 0) return;
-    checkedPayload(type, payload instanceof Uint8Array ? payloadObject(payload) : payload, this.fieldsOf(row));
+    checkedPayload(type, objectOf(payload), this.fieldsOf(row));
   }
 
   /** The field names of an item; none where it does not exist or does not decrypt. */
@@ -345,6 +345,10 @@ export class Writer {
   }
 }
 
+/** Throws `CryptoRefusal` for bytes that are no JSON. */
+const objectOf = (payload: PlainPayload): JsonObject =>
+  payload instanceof Uint8Array ? payloadObject(payload) : payload;
+
 /** Empty for what is no object, which is refused elsewhere. */
 const namesIn = (payload: unknown): string[] =>
   typeof payload === 'object' && payload !== null ? Object.keys(payload) : [];
@@ -352,8 +356,7 @@ const namesIn = (payload: unknown): string[] =>
 /** Fields of a payload that its type does not have. They are allowed if the item already has them. */
 const foreignFields = ({ type, payload }: PutRequest): string[] => {
   const own = fieldsOf(type);
-  const plain = payload instanceof Uint8Array ? payloadObject(payload) : payload;
-  return namesIn(plain).filter((name) => !own.includes(name));
+  return namesIn(objectOf(payload)).filter((name) => !own.includes(name));
 };
 
 /**
@@ -365,9 +368,9 @@ function checked(request: PutRequest): PutRequest {
   const type = expectType(request.type);
   if (asIs === true) return request;
   const others = id === undefined ? [] : foreignFields(request);
-  if (!(payload instanceof Uint8Array)) return { ...request, payload: checkedPayload(type, payload, others) };
-  checkedPayload(type, payloadObject(payload), others);
-  return request;
+  const defined = checkedPayload(type, objectOf(payload), others);
+  // Bytes are written as they are.
+  return payload instanceof Uint8Array ? request : { ...request, payload: defined };
 }
 
 /** What has to be uploaded for a write; null: nothing, it fits into the item. Throws `RangeError`, `CryptoRefusal`. */
