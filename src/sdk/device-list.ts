@@ -3,6 +3,7 @@
  * certificate verifies under the master key. One without a valid certificate stops every write until the user has
  * decided.
  */
+import { toBase64Url } from '../protocol/base64.js';
 import { asError } from '../protocol/error-code.js';
 import { certifyDevice, isCertified, type ListedDevice } from '../crypto/device.js';
 import { FINGERPRINT_BYTES, fingerprintText } from '../crypto/fingerprint.js';
@@ -11,7 +12,6 @@ import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
 import { within } from '../protocol/clock.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import { wireBytes } from './api.js';
 import { ClientError, isPassing, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
 import type { DeviceEntry } from './replies.js';
@@ -115,7 +115,7 @@ export class DeviceList {
       );
     }
     const cert = certifyDevice(sodium, identity.masterKey, { id, publicKey: device.pubkey });
-    await api.patchDevice(id, { cert: wireBytes(cert) });
+    await api.patchDevice(id, { cert: toBase64Url(cert) });
     await this.refresh();
   }
 
@@ -191,7 +191,7 @@ export class DeviceList {
     if (own === undefined || !equalBytes(own.pubkey, identity.keys.publicKey)) return;
     if (isCertified(sodium, identity.masterKey, { id: own.id, publicKey: own.pubkey, cert: own.cert })) return;
     try {
-      await api.patchDevice(own.id, { cert: wireBytes(this.ownListed().cert) });
+      await api.patchDevice(own.id, { cert: toBase64Url(this.ownListed().cert) });
     } catch (error) {
       // Not needed for this device's own writes. The other devices report it, and the next reading tries again.
       this.options.emit('problem', { error: asError(error) });
@@ -230,6 +230,6 @@ const listText = (devices: readonly DeviceEntry[]): string =>
   JSON.stringify(
     devices.map(({ id, name, glyph, pairedAt, revokedAt, online, current, pubkey, cert }) => [
       ...[id, name, glyph, pairedAt, revokedAt, online, current],
-      ...[wireBytes(pubkey), cert === null ? null : wireBytes(cert)],
+      ...[toBase64Url(pubkey), cert === null ? null : toBase64Url(cert)],
     ]),
   );

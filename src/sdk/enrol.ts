@@ -6,9 +6,10 @@ import { stretchPassword } from '../crypto/password.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { signRecovery } from '../crypto/recovery.js';
 import type { KeyPair } from '../crypto/sodium.js';
+import { toBase64Url } from '../protocol/base64.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { BootstrapBody, Glyph } from '../protocol/requests.js';
-import { PublicApi, wireBytes } from './api.js';
+import { PublicApi } from './api.js';
 import { ApiError, isUndecided, PairingError } from './errors.js';
 import { Http } from './http.js';
 import { SavableIdentity, type Token } from './identity.js';
@@ -92,11 +93,11 @@ export async function prepareClaim(device: NewDevice & { readonly claimToken?: s
   const body: BootstrapBody = {
     name: device.name,
     glyph: device.glyph,
-    pubkey: wireBytes(own.keys.publicKey),
+    pubkey: toBase64Url(own.keys.publicKey),
     deviceId: own.id,
-    deviceCert: wireBytes(certifyDevice(sodium, masterKey, { id: own.id, publicKey: own.keys.publicKey })),
-    recoveryPubkey: wireBytes(recovery.publicKey),
-    wrappedMasterKey: wireBytes(wrapMasterKey(sodium, masterKey, own.keys.publicKey)),
+    deviceCert: toBase64Url(certifyDevice(sodium, masterKey, { id: own.id, publicKey: own.keys.publicKey })),
+    recoveryPubkey: toBase64Url(recovery.publicKey),
+    wrappedMasterKey: toBase64Url(wrapMasterKey(sodium, masterKey, own.keys.publicKey)),
     claimToken: device.claimToken ?? null,
   };
   const token = registering(device.platform, { own, tenantId }, () => own.api.bootstrap(body));
@@ -131,11 +132,11 @@ export async function prepareRecovery(device: RecoverRequest): Promise<Recovery>
   const send = async (): Promise<Registered> => {
     const { challengeId, challenge } = await own.api.recoverChallenge();
     const claimed = { host, tenantId, challengeId, challenge, deviceId, publicKey: own.keys.publicKey, deviceCert };
-    const signature = wireBytes(signRecovery(sodium, recovery, claimed));
+    const signature = toBase64Url(signRecovery(sodium, recovery, claimed));
     const passwordTicket = await ticketFor(device, { own, tenantId });
     const { name, glyph } = device;
     const body = { challengeId, signature, deviceId, host, name, glyph, passwordTicket };
-    const keys = { pubkey: wireBytes(own.keys.publicKey), deviceCert: wireBytes(deviceCert) };
+    const keys = { pubkey: toBase64Url(own.keys.publicKey), deviceCert: toBase64Url(deviceCert) };
     return own.api.recover({ ...body, ...keys });
   };
   const token = registering(device.platform, { own, tenantId }, send);

@@ -1,5 +1,4 @@
 /** The identity of a device. It gives access to everything: keep it where secrets are kept. */
-import { hostOf } from '../crypto/pairing.js';
 import type { KeyPair } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
@@ -193,6 +192,3 @@ function reading<T>(read: () => T): T {
     throw error;
   }
 }
-
-/** The host that this device dials, as pairing and recovery bind it. */
-export const ownHost = (identity: Pick<Identity, 'serverUrl'>): string => hostOf(identity.serverUrl);

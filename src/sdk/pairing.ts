@@ -2,10 +2,12 @@
  * Pairing over a server that may be malicious (the reference, Pairing). E, the existing device, shows six words, which
  * the user enters on N, the new device. The server relays, learns neither the words nor the key, and has one guess.
  */
+import { toBase64Url } from '../protocol/base64.js';
 import { asError } from '../protocol/error-code.js';
 import {
   acceptRelease,
   drawPairCode,
+  hostOf,
   judgeJoin,
   readPairCode,
   releaseMasterKey,
@@ -17,12 +19,12 @@ import type { KeyPair } from '../crypto/sodium.js';
 import { delay, type Clock } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
 import { PAIR_SESSION_MS } from '../protocol/limits.js';
-import { isGlyph, wireBytes } from './api.js';
+import { isGlyph } from './api.js';
 import type { Core } from './core.js';
 import { abortable, backoffMs, RETRY } from './platform.js';
 import { candidate, registeredIdentity, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
 import { ApiError, isConflict, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
-import { ownHost, type SavableIdentity } from './identity.js';
+import type { SavableIdentity } from './identity.js';
 import type { PairRequest } from './replies.js';
 import type { DeviceList } from './device-list.js';
 
@@ -187,7 +189,7 @@ async function verifiedLink(host: OfferHost, session: Session, request: PairRequ
     throw new PairingError('bad_request', 'the new device has a name or glyph that cannot be shown');
   }
   const knownDevices = new Set([...(await roster.refresh()).map((device) => device.id), identity.deviceId]);
-  const own = { code: session.code, keys: session.keys, host: ownHost(identity), knownDevices };
+  const own = { code: session.code, keys: session.keys, host: hostOf(identity.serverUrl), knownDevices };
   return judgeJoin(sodium, { deviceId, host: dialled, npk, name, glyph, attestation }, own);
 }
 
@@ -196,8 +198,8 @@ async function release(host: OfferHost, session: Session, link: PairLink): Promi
   const released = releaseMasterKey(sodium, link, identity.masterKey);
   try {
     const { wrappedMasterKey, deviceCert, confirmation } = released;
-    const keys = { wrappedMasterKey: wireBytes(wrappedMasterKey), deviceCert: wireBytes(deviceCert) };
-    await api.pairWrap({ code: session.code.wireCode, ...keys, confirmation: wireBytes(confirmation) });
+    const keys = { wrappedMasterKey: toBase64Url(wrappedMasterKey), deviceCert: toBase64Url(deviceCert) };
+    await api.pairWrap({ code: session.code.wireCode, ...keys, confirmation: toBase64Url(confirmation) });
   } catch (error) {
     // The first reply may have been lost after the device joined, and the repeat is refused then: the list tells.
     const there = (await roster.refresh()).some(({ id }) => id === link.transcript.deviceId);
@@ -246,10 +248,10 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
       code: code.wireCode,
       deviceId: own.id,
       host: own.host,
-      pubkey: wireBytes(own.keys.publicKey),
+      pubkey: toBase64Url(own.keys.publicKey),
       name: request.name,
       glyph: request.glyph,
-      attestation: wireBytes(attestation),
+      attestation: toBase64Url(attestation),
       passwordTicket,
     };
     const reply = await pollRelease(request, () => own.api.pairFetchNpk(body, request.signal));
