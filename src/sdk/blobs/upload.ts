@@ -291,7 +291,11 @@ class Transfer {
     exchange.pace.wait(ANSWER_MS + (part.size / 1024) * UNHEARD_MS_PER_KIB);
     try {
       const response = await ports.fetch(address.href, {
-        ...{ ...UNNAMED, method: 'PUT', headers, body, signal: exchange.signal },
+        ...UNNAMED,
+        method: 'PUT',
+        headers,
+        body,
+        signal: exchange.signal,
       });
       expectNoRedirect(response);
       if (!response.ok) throw await refusalOf(response);

@@ -88,8 +88,6 @@ export const uploadKey = (id: string): string => `u${id}`;
 /** Seed of the checksums of an owner's records. */
 export const ownerSeed = ({ tenantId, deviceId }: StoreOwner): number => crc32(text(`${tenantId} ${deviceId}`));
 
-const seedOf = (key: string, owner: number): number => crcOfText(key, owner);
-
 const tallied = (tally: Tally, before: Uint8Array | undefined, after: Uint8Array | undefined): Tally => ({
   count: tally.count + Number(after !== undefined) - Number(before !== undefined),
   sum: (tally.sum + (after ? checksumOf(after) : 0) - (before ? checksumOf(before) : 0)) >>> 0,
@@ -510,15 +508,15 @@ export function crcWith(polynomial: number): (bytes: Uint8Array, seed?: number) 
 /** CRC-32 (ISO-HDLC, as in zip): detects accidents, not attacks. */
 export const crc32 = crcWith(0xedb88320);
 
-/** The checksum of a text's UTF-8 bytes. */
-function crcOfText(value: string, seed: number): number {
-  if (value.length > scratch.length) return crc32(text(value), seed);
-  for (let at = 0; at < value.length; at++) {
-    const code = value.charCodeAt(at);
-    if (code > 127) return crc32(text(value), seed);
+/** Seed of the checksum of an owner's record: the checksum of its key. */
+function seedOf(key: string, owner: number): number {
+  if (key.length > scratch.length) return crc32(text(key), owner);
+  for (let at = 0; at < key.length; at++) {
+    const code = key.charCodeAt(at);
+    if (code > 127) return crc32(text(key), owner);
     scratch[at] = code;
   }
-  return crc32(scratch.subarray(0, value.length), seed);
+  return crc32(scratch.subarray(0, key.length), owner);
 }
 
 /** For keys, which are short and plain: an encoder costs more to call. */
