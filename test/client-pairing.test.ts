@@ -101,6 +101,27 @@ t.test('pairing by six words', async (t) => {
     t.match(await refusal(attempt.identity), { name: 'PairingError', code: 'rejected' });
     t.equal(wraps().length, before);
   });
+
+  await t.test('the secret of a session is erased, also after a no', async (t) => {
+    const secrets: Uint8Array[] = [];
+    const tap = wiretap();
+    const { sodium } = tap.platform;
+    const watched: typeof sodium = {
+      ...sodium,
+      hmacSha256: (message, key) => {
+        secrets.push(key);
+        return sodium.hmacSha256(message, key);
+      },
+    };
+    const open = await all.open(all.first.identity(), {
+      tap: { ...tap, platform: { ...tap.platform, sodium: watched } },
+    });
+    const offer = await open.device.offerPairing(() => false);
+    t.match(await refusal(joining(all, offer.words).identity), { code: 'rejected' });
+    t.match(await refusal(offer.joined), { code: 'rejected' });
+    t.equal(secrets.length, 1, 'the attestation was checked with it');
+    t.ok(secrets[0]?.every((byte) => byte === 0));
+  });
 });
 
 t.test('what the existing device refuses', async (t) => {

@@ -317,6 +317,25 @@ t.test(
   },
 );
 
+t.test('SDK-35: counts are closed one by one, also those of one listener, and end with the device', async (t) => {
+  const world = await shelf();
+  await world.replica.apply([arrives(world.row())]);
+  let told = 0;
+  const listener = (): void => void (told += 1);
+  const first = await world.shelf.counts(listener);
+  await world.shelf.counts(listener);
+  t.equal(told, 2);
+  first.close();
+  await world.replica.apply([arrives(world.row())]);
+  await settle();
+  t.equal(told, 3, 'the other one is told');
+  world.shelf.close();
+  await world.replica.apply([arrives(world.row())]);
+  await settle();
+  t.equal(told, 3);
+  t.same(world.outbox.dirty.take(), { all: false, ids: [] }, 'nobody listens: nothing is gathered');
+});
+
 t.test(
   'SDK-06: a query that is opened while the last one is closed in the middle of its work misses nothing',
   async (t) => {

@@ -1,7 +1,7 @@
 /** Opens a profile's device for one command: lock, identity, local copy, and what is new on the server. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { tokenSaver } from '../device/identity.js';
+import { tokenSaver } from '../device/token-saver.js';
 import type { Saver } from '../files/saver.js';
 import { delay, type Timer } from '../protocol/clock.js';
 import { Device } from '../sdk/device.js';

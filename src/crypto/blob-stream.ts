@@ -48,7 +48,7 @@ export function streamNonce(sodium: Sodium): Uint8Array {
 }
 
 /** What encrypts a blob. */
-export interface BlobSecret {
+interface BlobSecret {
   /** 32 bytes. The encryptor copies it and erases the copy at its end. */
   readonly key: Uint8Array;
   /** `blobNonce`, 24 bytes. */
@@ -189,14 +189,14 @@ export class BlobEncryptor {
  * `ONE_PIECE_MAX`.
  */
 export class BlobDecryptor {
-  private readonly keys: Uint8Array[];
+  /** Those that were offered; once a chunk has opened, the blob's alone. */
+  private keys: Uint8Array[];
   private readonly portions = new Portions(SEALED_CHUNK_BYTES);
   /** All bytes of a blob in one piece. */
   private readonly pieces: Uint8Array[] = [];
   private held = 0;
   private chunk = 0;
-  /** True once a chunk has opened: its key is the blob's. */
-  private begun = false;
+  /** See `tag`. */
   private opened: Uint8Array = new Uint8Array(0);
   /** True if the blob is in chunks; else it has 16 bytes more than its plaintext, whatever its size. */
   readonly inChunks: boolean;
@@ -230,11 +230,7 @@ export class BlobDecryptor {
       return this.sodium.equal(sealed.subarray(BLOB_CHUNK_BYTES), tag);
     });
     if (at < 0) return false;
-    // No other key may be tried for later chunks.
-    for (const [other, key] of this.keys.entries()) if (other !== at) this.sodium.memzero(key);
-    this.keys.splice(0, this.keys.length, ...this.keys.slice(at, at + 1));
-    this.chunk++;
-    this.begun = true;
+    this.accept(at);
     return true;
   }
 
@@ -290,20 +286,21 @@ export class BlobDecryptor {
   private open(message: Uint8Array, last: boolean): Uint8Array {
     const { aad, nonce } = this.secret;
     const own = this.inChunks ? chunkNonce(nonce, this.chunk, last) : nonce;
-    while (this.keys[0] !== undefined) {
-      const opened = this.sodium.aeadDecrypt({ message, aad, nonce: own, key: this.keys[0] });
-      if (opened !== undefined) {
-        for (const key of this.keys.splice(1)) this.sodium.memzero(key);
-        this.opened = new Uint8Array(message.subarray(message.length - AEAD_TAG_BYTES));
-        this.chunk++;
-        this.begun = true;
-        return opened;
-      }
-      // No other key may be tried for later chunks.
-      if (this.begun) break;
-      this.sodium.memzero(this.keys.shift() ?? new Uint8Array(0));
+    for (const [at, key] of this.keys.entries()) {
+      const opened = this.sodium.aeadDecrypt({ message, aad, nonce: own, key });
+      if (opened === undefined) continue;
+      this.accept(at);
+      this.opened = new Uint8Array(message.subarray(message.length - AEAD_TAG_BYTES));
+      return opened;
     }
     throw damaged();
+  }
+
+  /** A chunk has opened under this key: no other may be tried for later chunks. */
+  private accept(at: number): void {
+    for (const [other, key] of this.keys.entries()) if (other !== at) this.sodium.memzero(key);
+    this.keys = this.keys.slice(at, at + 1);
+    this.chunk++;
   }
 }
 

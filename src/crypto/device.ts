@@ -1,10 +1,11 @@
 /** Device certificates: the proof that a holder of the master key vouches for a device. */
 import { lengthPrefixed, text } from '../protocol/bytes.js';
-import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
+import { SERVICE_NAME } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
-import { b32, erasing, expectLength, PUBLIC_KEY_BYTES, type KeyPair, type Sodium } from './sodium.js';
+import { expectLength, PUBLIC_KEY_BYTES, withDerivedKey, type KeyPair, type Sodium } from './sodium.js';
 
 const CERT_CONTEXT = `${SERVICE_NAME}-device-v1`;
+/** The certificate key is B32(this, key = master). */
 const CERT_KEY_CONTEXT = text(`${SERVICE_NAME}-device-cert-v1`);
 
 /** What a certificate certifies. */
@@ -26,25 +27,19 @@ export interface OwnDevice {
   readonly keys: KeyPair;
 }
 
-/** Runs `use` with the certificate key, B32("service-device-cert-v1", key = master), and erases it. */
-function withCertKey<T>(sodium: Sodium, masterKey: Uint8Array, use: (key: Uint8Array) => T): T {
-  expectLength('master key', masterKey, KEY_BYTES);
-  return erasing(sodium, b32(sodium, CERT_KEY_CONTEXT, masterKey), use);
-}
-
 const certInput = (device: DeviceIdentity): Uint8Array => lengthPrefixed(CERT_CONTEXT, device.id, device.publicKey);
 
 /** deviceCert: crypto_auth(LP("service-device-v1", deviceId, npk), certificate key), 32 bytes (CRYPTO-20). */
 export function certifyDevice(sodium: Sodium, masterKey: Uint8Array, device: DeviceIdentity): Uint8Array {
   expectLength('device public key', device.publicKey, PUBLIC_KEY_BYTES);
-  return withCertKey(sodium, masterKey, (key) => sodium.auth(certInput(device), key));
+  return withDerivedKey(sodium, masterKey, CERT_KEY_CONTEXT, (key) => sodium.auth(certInput(device), key));
 }
 
 /** True when the device's certificate was made under this master key for exactly this id and public key. */
 export function isCertified(sodium: Sodium, masterKey: Uint8Array, device: ListedDevice): boolean {
   const { cert } = device;
   if (cert === null || device.publicKey.length !== PUBLIC_KEY_BYTES) return false;
-  return withCertKey(sodium, masterKey, (key) => sodium.authVerify(cert, certInput(device), key));
+  return withDerivedKey(sodium, masterKey, CERT_KEY_CONTEXT, (key) => sodium.authVerify(cert, certInput(device), key));
 }
 
 /**

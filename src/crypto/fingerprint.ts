@@ -1,7 +1,7 @@
 /** Fingerprints that users compare between two screens: short, yet without a second preimage. */
 import { text } from '../protocol/bytes.js';
-import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
-import { b32, expectLength, type Sodium } from './sodium.js';
+import { SERVICE_NAME } from '../protocol/limits.js';
+import { withDerivedKey, type Sodium } from './sodium.js';
 
 /** Bytes of a hash that are shown: 128 bits. */
 export const FINGERPRINT_BYTES = 16;
@@ -18,7 +18,5 @@ export function fingerprintText(hash: Uint8Array): string {
  * The master key's fingerprint: the first 16 bytes of B32("service-master-fingerprint-v1", key = master). The same on
  * all devices of a user; it reveals nothing about the key.
  */
-export function fingerprintOfMaster(sodium: Sodium, masterKey: Uint8Array): string {
-  expectLength('master key', masterKey, KEY_BYTES);
-  return fingerprintText(b32(sodium, MASTER_CONTEXT, masterKey));
-}
+export const fingerprintOfMaster = (sodium: Sodium, masterKey: Uint8Array): string =>
+  withDerivedKey(sodium, masterKey, MASTER_CONTEXT, fingerprintText);

@@ -54,28 +54,28 @@ export const makeItemTag = (
   item: ItemHead & Pick<Payload, 'inline' | 'blob'>,
 ): Uint8Array => withMacKey(sodium, masterKey, (key) => sodium.auth(itemTagInput(item), key));
 
-/** Throws `no_sig` for an item without a tag and `bad_sig` for one whose tag does not verify. */
-export function checkItemTag(sodium: Sodium, masterKey: Uint8Array, item: SealedItem): void {
-  const { sig } = item;
-  if (sig === null) throw new CryptoRefusal('no_sig', `item ${item.id} is not signed`);
-  if (!withMacKey(sodium, masterKey, (key) => sodium.authVerify(sig, itemTagInput(item), key))) {
-    throw new CryptoRefusal('bad_sig', `the sig of item ${item.id} does not hold`);
-  }
+/** `what`: what bears the tag. Throws `no_sig` where it has none, `bad_sig` where that does not verify. */
+function expectTag(
+  sodium: Sodium,
+  masterKey: Uint8Array,
+  { what, sig, input }: { readonly what: string; readonly sig: Uint8Array | null; readonly input: Uint8Array },
+): void {
+  if (sig === null) throw new CryptoRefusal('no_sig', `${what} is not signed`);
+  if (!withMacKey(sodium, masterKey, (key) => sodium.authVerify(sig, input, key)))
+    throw new CryptoRefusal('bad_sig', `the sig of ${what} does not hold`);
 }
+
+/** Throws `no_sig` for an item without a tag and `bad_sig` for one whose tag does not verify. */
+export const checkItemTag = (sodium: Sodium, masterKey: Uint8Array, item: SealedItem): void =>
+  expectTag(sodium, masterKey, { what: `item ${item.id}`, sig: item.sig, input: itemTagInput(item) });
 
 /** The tag of a delete, 32 bytes: crypto_auth(LP("service-item-delete-v1", id), MAC key). */
 export const makeDeleteTag = (sodium: Sodium, masterKey: Uint8Array, id: string): Uint8Array =>
   withMacKey(sodium, masterKey, (key) => sodium.auth(deleteTagInput(id), key));
 
 /** Throws `no_sig` for a delete without a tag and `bad_sig` for one whose tag does not verify. */
-export function checkDeleteTag(
+export const checkDeleteTag = (
   sodium: Sodium,
   masterKey: Uint8Array,
-  deleted: { readonly id: string; readonly sig: Uint8Array | null },
-): void {
-  const { id, sig } = deleted;
-  if (sig === null) throw new CryptoRefusal('no_sig', `the delete of item ${id} is not signed`);
-  if (!withMacKey(sodium, masterKey, (key) => sodium.authVerify(sig, deleteTagInput(id), key))) {
-    throw new CryptoRefusal('bad_sig', `the sig of the delete of item ${id} does not hold`);
-  }
-}
+  { id, sig }: { readonly id: string; readonly sig: Uint8Array | null },
+): void => expectTag(sodium, masterKey, { what: `the delete of item ${id}`, sig, input: deleteTagInput(id) });

@@ -219,11 +219,8 @@ const missingFrom = (keys: SealedKeys | undefined, devices: readonly ListedDevic
   keys === undefined ? [] : devices.filter((device) => !keys.has(device.id));
 
 /** The existing keys of the devices, and new ones for those without, in the devices' order. */
-function completed(sodium: Sodium, key: Uint8Array, input: { keys: SealedKeys; devices: readonly ListedDevice[] }) {
-  return new Map(
-    input.devices.map((device) => [device.id, input.keys.get(device.id) ?? sodium.seal(key, device.publicKey)]),
-  );
-}
+const completed = (sodium: Sodium, key: Uint8Array, keys: SealedKeys, devices: readonly ListedDevice[]): SealedKeys =>
+  new Map(devices.map((device) => [device.id, keys.get(device.id) ?? sodium.seal(key, device.publicKey)]));
 
 /**
  * The item with keys for the devices that lack one, without those of devices no longer listed, and with a master wrap
@@ -258,12 +255,14 @@ function rewrapped(
 ): Payload {
   const { item, by, inlineKey, blobKey } = input;
   const { devices, masterKey } = by;
-  const inline: Inline | null =
-    item.inline === null
-      ? null
-      : { ...item.inline, keys: completed(sodium, inlineKey, { keys: item.inline.keys, devices }) };
-  const blob: Blob | null =
-    item.blob === null ? null : { ...item.blob, keys: completed(sodium, blobKey, { keys: item.blob.keys, devices }) };
+  const inline: Inline | null = item.inline && {
+    ...item.inline,
+    keys: completed(sodium, inlineKey, item.inline.keys, devices),
+  };
+  const blob: Blob | null = item.blob && {
+    ...item.blob,
+    keys: completed(sodium, blobKey, item.blob.keys, devices),
+  };
   const master = item.master ?? wrapForMaster(sodium, inlineKey, masterKey);
   return withTag(sodium, masterKey, { ...item, inline, blob, master });
 }

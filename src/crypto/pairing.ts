@@ -57,7 +57,7 @@ export interface JoinRequest extends Omit<PairTranscript, 'wireCode' | 'epk'> {
 }
 
 /** What E releases to N. */
-export interface Release {
+interface Release {
   readonly wrappedMasterKey: Uint8Array;
   readonly deviceCert: Uint8Array;
   readonly confirmation: Uint8Array;

@@ -5,6 +5,7 @@
  * Both bindings: a key, nonce or salt of the wrong length throws `CryptoRefusal` `bad_length` (`lengthChecked`);
  * opening a box that does not open, however malformed, returns undefined; every result is a fresh Uint8Array.
  */
+import { concat } from '../protocol/bytes.js';
 import { KEY_BYTES, NONCE_BYTES } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
 
@@ -185,4 +186,28 @@ export function erasing<T>(sodium: Sodium, key: Uint8Array, use: (key: Uint8Arra
   } finally {
     sodium.memzero(key);
   }
+}
+
+/** Runs `use` with B32(context, key = master), the key of one purpose, and erases that key. */
+export function withDerivedKey<T>(
+  sodium: Sodium,
+  masterKey: Uint8Array,
+  context: Uint8Array,
+  use: (key: Uint8Array) => T,
+): T {
+  expectLength('master key', masterKey, KEY_BYTES);
+  return erasing(sodium, b32(sodium, context, masterKey), use);
+}
+
+/** Encrypts under a fresh nonce: the nonce (24 bytes), then XChaCha20-Poly1305. */
+export function sealWithNonce(sodium: Sodium, { message, aad, key }: Omit<AeadInput, 'nonce'>): Uint8Array {
+  const nonce = sodium.random(NONCE_BYTES);
+  return concat([nonce, sodium.aeadEncrypt({ message, aad, nonce, key })]);
+}
+
+/** Decrypts what `sealWithNonce` made; undefined where it does not open. */
+export function openWithNonce(sodium: Sodium, { message, aad, key }: Omit<AeadInput, 'nonce'>): Uint8Array | undefined {
+  if (message.length < NONCE_BYTES) return undefined;
+  const nonce = message.subarray(0, NONCE_BYTES);
+  return sodium.aeadDecrypt({ message: message.subarray(NONCE_BYTES), aad, nonce, key });
 }

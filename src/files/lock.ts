@@ -49,7 +49,7 @@ export interface FileLock {
 }
 
 /** The result of an attempt. `heldBy`: process id of the holder; undefined if the file does not have one. */
-export type Attempt = { readonly lock: FileLock } | { readonly heldBy: number | undefined };
+type Attempt = { readonly lock: FileLock } | { readonly heldBy: number | undefined };
 
 interface LockOptions {
   /**

@@ -7,6 +7,7 @@ import { chmod, lstat, mkdir, open, rm, type FileHandle } from 'node:fs/promises
 import { dirname } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
 import { FILE_MODE, FOLDER_MODE, isOpenToOthers, POSIX, syncFolder, writeWhole } from './durable.js';
+import { ifThere } from './there.js';
 
 /** The file is refused: its content may be another user's. The message names it. */
 export class PrivateFileError extends Error {
@@ -40,9 +41,7 @@ export const writePrivate = (path: string, bytes: Uint8Array): Promise<void> => 
 /** Removes a file, durably; not an error if there is none. */
 export async function removePrivate(path: string): Promise<void> {
   await rm(path, { force: true });
-  await syncFolder(dirname(path)).catch((error: unknown) => {
-    if (errorCode(error) !== 'ENOENT') throw error;
-  });
+  await ifThere(() => syncFolder(dirname(path)));
 }
 
 /**

@@ -3,6 +3,7 @@
  * is unavailable for a while (a locked keychain, a full disk) does not stop the program.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 
 export interface SaverOptions<T> {
   readonly save: (value: T) => Promise<unknown>;
@@ -20,42 +21,30 @@ const LONGEST_WAIT_MS = 5 * 60_000;
 export class Saver<T> {
   /** The value not saved yet. In an object, to tell two offers of the same value apart. */
   private newest: { readonly value: T } | undefined;
-  private busy: Promise<void> | undefined;
+  private readonly saving = new SingleFlight(() => this.attempt());
   private timer: Timer | undefined;
   private failures = 0;
   private ended = false;
 
   constructor(private readonly options: SaverOptions<T>) {}
 
-  /** Replaces an earlier value that is not saved yet. Returns at once. */
+  /** Replaces an earlier value that is not saved yet; it does not wait for that one's retry. Returns at once. */
   offer(value: T): void {
     this.newest = { value };
-    this.go();
+    void this.saving.fresh();
   }
 
   /** Stops. Resolves when the running attempt ends; after a failure it is not awaited. */
   async end(): Promise<void> {
     this.ended = true;
     this.timer?.cancel();
-    if (this.failures === 0) await this.busy;
+    if (this.failures === 0) await this.saving.idle();
   }
 
-  private go(): void {
+  private async attempt(): Promise<void> {
     this.timer?.cancel();
-    this.timer = undefined;
     const { newest } = this;
-    if (newest === undefined || this.busy !== undefined) return;
-    // Begins one turn later: an attempt that fails at once must not end before `busy` is set.
-    this.busy = Promise.resolve()
-      .then(() => this.attempt(newest))
-      .finally(() => {
-        this.busy = undefined;
-        // A newer value does not wait for the retry timer of the last one.
-        if (this.newest !== undefined && this.newest !== newest && !this.ended) this.go();
-      });
-  }
-
-  private async attempt(newest: { readonly value: T }): Promise<void> {
+    if (newest === undefined) return;
     const { save, clock, onFailure, onRecovery } = this.options;
     try {
       await save(newest.value);
@@ -63,7 +52,7 @@ export class Saver<T> {
       const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.failures, 10));
       this.failures++;
       onFailure(error);
-      if (!this.ended) this.timer = clock.setTimer(wait, () => this.go());
+      if (!this.ended) this.timer = clock.setTimer(wait, () => void this.saving.fresh());
       return;
     }
     if (this.newest === newest) this.newest = undefined;

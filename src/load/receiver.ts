@@ -3,7 +3,7 @@ import { WebSocket } from 'ws';
 import { CLOSE } from '../protocol/close-codes.js';
 import { errorCode } from '../protocol/error-code.js';
 import { retryAfterOf } from '../protocol/retry-after.js';
-import { backoffMs, FRAME_MAX, RECONNECT } from '../sdk/platform.js';
+import { backoffMs, SERVER_FRAME_MAX, RECONNECT } from '../sdk/platform.js';
 import { record } from '../sdk/reader.js';
 import type { Received } from './audit.js';
 import type { FleetDevice, FleetTenant } from './fleet.js';
@@ -66,7 +66,7 @@ export class Receiver implements Received {
     const { protocol, host } = target.url;
     const localAddress = target.source();
     const socket = new WebSocket(`${protocol === 'https:' ? 'wss' : 'ws'}://${host}/ws?shape=a`, {
-      ...{ handshakeTimeout: OPEN_WITHIN_MS, maxPayload: FRAME_MAX, perMessageDeflate: false },
+      ...{ handshakeTimeout: OPEN_WITHIN_MS, maxPayload: SERVER_FRAME_MAX, perMessageDeflate: false },
       ...{ followRedirects: false, skipUTF8Validation: true },
       ...(localAddress === undefined ? {} : { localAddress }),
       headers: {

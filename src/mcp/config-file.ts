@@ -4,10 +4,9 @@
  * this user on this machine can open it: the companion starts unattended, so no passphrase can protect it.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import type { Identity } from '../sdk/identity.js';
+import { identityOf, secretsOf, SECRETS, type Identity } from '../sdk/identity.js';
 import { boolean, bytes, count, nonEmpty, nullable, object, string, type Read } from '../sdk/reader.js';
 import { erasing, type Sodium } from '../crypto/sodium.js';
-import { identityOf, secretsOf, SECRETS } from '../device/identity.js';
 import { sealed, unsealed } from '../device/sealed.js';
 import { PrivateFileError, readPrivate, removePrivate, writePrivate, type Warn } from '../files/private.js';
 import { toBase64Url } from '../protocol/base64.js';

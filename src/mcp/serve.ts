@@ -8,7 +8,7 @@ import { serverAddress } from '../sdk/address.js';
 import type { Identity } from '../sdk/identity.js';
 import { yieldToEventLoop } from '../sdk/platform.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
-import { within } from '../terminal/within.js';
+import { within } from '../protocol/clock.js';
 import { privateFolder } from '../files/private.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { Audit } from './audit.js';

@@ -11,7 +11,7 @@ import type { DownloadUrl, Stored } from '../sdk/replies.js';
 import type { Held } from '../sdk/store/store.js';
 import { ulid } from '../sdk/ulid.js';
 import type { PutRequest } from '../sdk/writer.js';
-import { tokenSaver } from '../device/identity.js';
+import { tokenSaver } from '../device/token-saver.js';
 import type { Saver } from '../files/saver.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { SingleFlight } from '../protocol/single-flight.js';

@@ -39,5 +39,13 @@ export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
   });
 }
 
+/** Resolves with `late` where `work` takes longer than `ms`. The work itself is not cancelled. */
+export function within<T, L>(clock: Clock, ms: number, work: Promise<T>, late: L): Promise<T | L> {
+  return new Promise((resolve, reject) => {
+    const timer = clock.setTimer(ms, () => resolve(late));
+    work.then(resolve, reject).finally(() => timer.cancel());
+  });
+}
+
 const abortReason = (signal: AbortSignal | undefined): Error =>
   signal?.reason instanceof Error ? signal.reason : new Error('aborted');

@@ -2,7 +2,7 @@
 import { bytesField } from './item-codec.js';
 import { invalid } from './errors.js';
 import { isDisplayName } from './ids.js';
-import { KEY_BYTES, NAME_MAX, SIG_BYTES } from './limits.js';
+import { KEY_BYTES, NAME_MAX } from './limits.js';
 import type { Device } from './replies.js';
 import type { Glyph } from './requests.js';
 
@@ -32,12 +32,9 @@ const LOW_ORDER = new Set([
 ]);
 
 function isLowOrder(key: Uint8Array): boolean {
-  let hex = '';
-  for (const [at, byte] of key.entries()) {
-    const value = at === key.length - 1 ? byte & 0x7f : byte;
-    hex += value.toString(16).padStart(2, '0');
-  }
-  return LOW_ORDER.has(hex);
+  const bytes = Buffer.from(key);
+  bytes[KEY_BYTES - 1] = (bytes[KEY_BYTES - 1] ?? 0) & 0x7f;
+  return LOW_ORDER.has(bytes.toString('hex'));
 }
 
 /** An X25519 public key: 32 bytes, not of low order. Throws `validation`. */
@@ -45,11 +42,6 @@ export function publicKeyField(path: string, value: string): Uint8Array {
   const key = bytesField(path, value, KEY_BYTES);
   if (isLowOrder(key)) throw invalid(path, 'must be a usable X25519 public key');
   return key;
-}
-
-/** A device certificate of 32 bytes, or null if absent. Throws `validation`. */
-export function certField(path: string, value: string | null | undefined): Uint8Array | null {
-  return value === null || value === undefined ? null : bytesField(path, value, SIG_BYTES);
 }
 
 /** A device's name. Throws `validation`. */

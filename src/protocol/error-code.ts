@@ -6,3 +6,13 @@ export const errorCode = (error: unknown): string =>
 
 /** The thrown value as an Error. */
 export const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));
+
+/** A chain of causes may be a circle. */
+const CAUSES_MAX = 8;
+
+/** An error, and the causes of it, each the cause of the one before. Empty for what is no error. */
+export function causesOf(error: unknown): readonly Error[] {
+  const causes: Error[] = [];
+  for (let at = error; at instanceof Error && causes.length < CAUSES_MAX; at = at.cause) causes.push(at);
+  return causes;
+}

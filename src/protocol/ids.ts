@@ -37,11 +37,11 @@ const MARK = /[^\p{Cc}\p{Cf}\p{Cs}\p{Z}\p{M}\p{Default_Ignorable_Code_Point}\s\u
 export const isVisible = (text: string): boolean => MARK.test(text);
 
 /**
- * Characters that a name must not contain: controls, lone surrogates, line and paragraph separators, bidirectional
- * marks and overrides, tag characters (invisible text), and zero-width fillers. The two joiners are allowed: emoji and
- * several scripts need them.
+ * Characters that control a terminal, change the reading direction or are invisible: controls, lone surrogates, line and
+ * paragraph separators, bidirectional marks and overrides, tag characters, and zero-width fillers. The two joiners are
+ * not among them: emoji and several scripts need them.
  */
-const UNFIT =
+export const UNSAFE =
   /[\p{Cc}\p{Cs}\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/u;
 
 /** The three flags that are written with tag characters: England, Scotland, Wales. */
@@ -54,5 +54,5 @@ const FLAGS =
  */
 export function isDisplayName(value: string): boolean {
   const length = Array.from(value).length;
-  return length >= 1 && length <= NAME_MAX && !UNFIT.test(value.replace(FLAGS, '')) && isVisible(value);
+  return length >= 1 && length <= NAME_MAX && !UNSAFE.test(value.replace(FLAGS, '')) && isVisible(value);
 }

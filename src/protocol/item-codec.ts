@@ -67,7 +67,8 @@ function master(path: string, body: MasterBody | null | undefined): MasterWrap |
   };
 }
 
-function tag(path: string, value: string | null | undefined): Uint8Array | null {
+/** A MAC of 32 bytes (an item tag, a device certificate, a confirmation), or null if absent. Throws `validation`. */
+export function macField(path: string, value: string | null | undefined): Uint8Array | null {
   return value === null || value === undefined ? null : bytesField(path, value, SIG_BYTES);
 }
 
@@ -118,7 +119,7 @@ export function decodeWriteA(body: ItemBodyA, requireSig: RequireSig): ItemWrite
   }
   const path = envelope === null ? '' : 'payloadEnc.';
   const source = envelope ?? body;
-  const sig = tag(`${path}sig`, source.sig);
+  const sig = macField(`${path}sig`, source.sig);
   if (sig === null && (requireSig === 'always' || (requireSig === 'a' && envelope !== null))) {
     throw invalid(`${path}sig`, `required, ${SIG_BYTES} bytes`);
   }

@@ -1,6 +1,6 @@
 /**
- * The time to come back, in the reason of a close frame with 1012 or 1013 (reference, Sockets, Close codes): a browser's
- * script reads neither the status nor the headers of an upgrade that was refused.
+ * The time to come back: in the header `Retry-After`, and in the reason of a close frame with 1012 or 1013 (reference,
+ * Sockets, Close codes): a browser's script reads neither the status nor the headers of an upgrade that was refused.
  */
 
 /** The longest time that our server names, seconds. */
@@ -21,3 +21,7 @@ export function retryAfterOf(reason: string): number | undefined {
   const [, digits = ''] = /^retry-after=([1-9]\d{0,8})$/.exec(reason) ?? [];
   return digits === '' ? undefined : Number(digits);
 }
+
+/** The seconds of a `Retry-After` header; undefined where there is none, or a date. */
+export const retryAfterSeconds = (header: string | null | undefined): number | undefined =>
+  /^\d{1,9}$/.test(header ?? '') ? Number(header) : undefined;

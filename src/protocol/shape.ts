@@ -11,8 +11,7 @@ import type { SpelledBody } from './requests.js';
 export type Shape = 'a' | 'b';
 
 /** Bytes as a shape spells them. */
-export const bytesOut = (shape: Shape, bytes: Uint8Array): string =>
-  shape === 'a' ? toBase64Url(bytes) : toBase64(bytes);
+const bytesOut = (shape: Shape, bytes: Uint8Array): string => (shape === 'a' ? toBase64Url(bytes) : toBase64(bytes));
 
 /** `binId` as `bin_id`. */
 export const toSnake = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);

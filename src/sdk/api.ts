@@ -15,9 +15,6 @@ import type { Call, HttpRequest } from './http.js';
 import type { Reader } from './reader.js';
 import * as replies from './replies.js';
 
-/** Bytes as the text that a body holds: base64url. */
-export const wireBytes = toBase64Url;
-
 /** The server answers a held call after at most 25 s; the rest is for the network. */
 const HELD_MS = PAIR_HOLD_MS + 15_000;
 
@@ -57,7 +54,7 @@ export class PublicApi extends Endpoints {
 
   /** Not repeated: a challenge works once. */
   readonly reauth = (body: { readonly deviceId: string; readonly challengeId: string; readonly answer: Uint8Array }) =>
-    this.ask('/devices/reauth', replies.readToken, { body: { ...body, answer: wireBytes(body.answer) } });
+    this.ask('/devices/reauth', replies.readToken, { body: { ...body, answer: toBase64Url(body.answer) } });
 
   readonly recoverChallenge = () =>
     this.ask('/devices/recover/challenge', replies.readRecoverChallenge, { body: {}, repeatable: true });
@@ -66,7 +63,7 @@ export class PublicApi extends Endpoints {
 
   /** Not repeated: each attempt counts against the limit. */
   readonly passwordTicket = (password: string, pubkey: Uint8Array) =>
-    this.ask('/password/verify', replies.readTicket, { body: { password, pubkey: wireBytes(pubkey) } });
+    this.ask('/password/verify', replies.readTicket, { body: { password, pubkey: toBase64Url(pubkey) } });
 }
 
 /** The endpoints of a paired device: `call` adds its token. */
@@ -87,12 +84,12 @@ export class DeviceApi extends Endpoints {
     this.ask('/items/batch', replies.readBatch, { json: `{"items":[${bodies.join(',')}]}`, repeatable: true });
 
   readonly remove = (id: string, sig: Uint8Array) => {
-    const body = { sig: wireBytes(sig) };
+    const body = { sig: toBase64Url(sig) };
     return this.ask(`/items/${id}`, replies.readStored, { method: 'DELETE', body, repeatable: true });
   };
 
   readonly move = (id: string, to: { readonly binId: string; readonly version: number; readonly sig: Uint8Array }) => {
-    const body = { ...to, sig: wireBytes(to.sig) };
+    const body = { ...to, sig: toBase64Url(to.sig) };
     return this.ask(`/items/${id}/reconcile`, replies.readStored, { body, repeatable: true });
   };
 
@@ -125,7 +122,7 @@ export class DeviceApi extends Endpoints {
    * another.
    */
   readonly pairInit = (code: string, epk: Uint8Array) =>
-    this.ask('/devices/pair-init', replies.readPairInit, { body: { code, epk: wireBytes(epk) }, repeatable: true });
+    this.ask('/devices/pair-init', replies.readPairInit, { body: { code, epk: toBase64Url(epk) }, repeatable: true });
   readonly pairRequests = () => this.ask('/devices/pair-requests', replies.readPairRequests);
   readonly pairWrap = (body: PairWrapBody) =>
     this.ask('/devices/pair-wrap', replies.unread, { body, repeatable: true });

@@ -1,4 +1,5 @@
 /** Bins with their names, which only devices can read. */
+import { toBase64Url } from '../protocol/base64.js';
 import { asError } from '../protocol/error-code.js';
 import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
 import type { JsonObject } from '../crypto/payload.js';
@@ -6,8 +7,7 @@ import { CryptoRefusal } from '../crypto/refusal.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import { wireBytes } from './api.js';
-import { ApiError } from './errors.js';
+import { isConflict } from './errors.js';
 import { type BinLabel, type BinView, type DeviceEvents } from './events.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
 import type { ItemReader } from './item-reader.js';
@@ -82,7 +82,7 @@ export class Bins {
         this.changed(undefined);
         return;
       } catch (error) {
-        if (!(error instanceof ApiError) || error.code !== 'conflict' || round >= ROUNDS_MAX) throw error;
+        if (!isConflict(error) || round >= ROUNDS_MAX) throw error;
         await sync.pull();
       }
     }
@@ -109,7 +109,7 @@ export class Bins {
       throw new RangeError(`a bin name is 1 to ${NAME_MAX} characters, something to see among them, without controls`);
     }
     const meta: JsonObject = { name: label.name, ...(label.emoji === undefined ? {} : { emoji: label.emoji }) };
-    return wireBytes(sealBinMeta(sodium, { masterKey: reader.masterKey, binId }, meta));
+    return toBase64Url(sealBinMeta(sodium, { masterKey: reader.masterKey, binId }, meta));
   }
 
   private view(row: BinRow): BinView {

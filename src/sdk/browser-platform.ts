@@ -1,7 +1,14 @@
 /** The platform of a browser. */
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
-import { type Platform, FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
+import {
+  CLOSE_WITHIN_MS,
+  OPEN_WITHIN_MS,
+  SERVER_FRAME_MAX,
+  type OpenSocket,
+  type Platform,
+  type SocketPort,
+} from './platform.js';
 
 /**
  * The platform of a device in a browser: libsodium as WebAssembly, `fetch`, WebSockets, the system clock. The page's
@@ -17,14 +24,11 @@ export const browserPlatform = async (): Promise<Platform> => ({
   random: Math.random,
 });
 
-const OPEN_WITHIN_MS = 20_000;
-/** Without this a browser waits a minute or more for a peer that does not answer the closing handshake. */
-const CLOSE_WITHIN_MS = 2_000;
 /** The code of a connection that ended without a close frame (RFC 6455, 7.1.5). */
 const ABNORMAL = 1006;
 
 /** WebSockets of browsers. They cannot be paused: a client that reads too slowly has to disconnect (see `Sync`). */
-export const browserSockets: SocketPort = {
+const browserSockets: SocketPort = {
   open(url, events): OpenSocket {
     let reported = false;
     const closed = (code: number, reason: string): void => {
@@ -58,7 +62,7 @@ export const browserSockets: SocketPort = {
     };
     socket.onmessage = ({ data }: MessageEvent<unknown>) => {
       if (reported || typeof data !== 'string') return;
-      if (data.length <= FRAME_MAX) events.message(data);
+      if (data.length <= SERVER_FRAME_MAX) events.message(data);
       else socket.close();
     };
     // `close` follows every `error`, and browsers do not say what the error was.

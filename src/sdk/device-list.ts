@@ -3,15 +3,15 @@
  * certificate verifies under the master key. One without a valid certificate stops every write until the user has
  * decided.
  */
+import { toBase64Url } from '../protocol/base64.js';
 import { asError } from '../protocol/error-code.js';
 import { certifyDevice, isCertified, type ListedDevice } from '../crypto/device.js';
 import { FINGERPRINT_BYTES, fingerprintText } from '../crypto/fingerprint.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
-import { delay } from '../protocol/clock.js';
+import { within } from '../protocol/clock.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import { wireBytes } from './api.js';
 import { ClientError, isPassing, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
 import type { DeviceEntry } from './replies.js';
@@ -88,13 +88,13 @@ export class DeviceList {
    */
   standing(): { readonly active: number; readonly uncertified: readonly Uncertified[] } | null {
     if (this.known === undefined) return null;
-    const active = this.known.filter((device) => device.revokedAt === null);
+    const active = this.known.filter(isActive);
     return { active: active.length, uncertified: this.uncertifiedIn(active) };
   }
 
   /** The devices to seal for: all that are not revoked. Throws `UncertifiedDeviceError`. */
   async recipients(): Promise<readonly ListedDevice[]> {
-    const active = (await this.list()).filter((device) => device.revokedAt === null);
+    const active = (await this.list()).filter(isActive);
     const uncertified = this.uncertifiedIn(active);
     if (uncertified.length > 0) throw new UncertifiedDeviceError(uncertified);
     return active.map((device) => this.listed(device));
@@ -106,8 +106,7 @@ export class DeviceList {
    */
   async certify(id: string, fingerprint: string): Promise<void> {
     const { api, sodium, identity } = this.options;
-    const device = (await this.refresh()).find((entry) => entry.id === id);
-    if (device === undefined) throw new ClientError('unknown_device', `there is no device ${id}`);
+    const device = await this.entry(id);
     const plain = (text: string): string => text.replace(/[\s:-]/g, '').toLowerCase();
     if (plain(fingerprintOfDevice(sodium, device)) !== plain(fingerprint)) {
       throw new ClientError(
@@ -116,7 +115,7 @@ export class DeviceList {
       );
     }
     const cert = certifyDevice(sodium, identity.masterKey, { id, publicKey: device.pubkey });
-    await api.patchDevice(id, { cert: wireBytes(cert) });
+    await api.patchDevice(id, { cert: toBase64Url(cert) });
     await this.refresh();
   }
 
@@ -138,14 +137,8 @@ export class DeviceList {
   /** Reads the list; false where that takes too long. Then it goes on, and nobody waits for it again. */
   private async readInTime(): Promise<boolean> {
     if (this.late) return false;
-    const stop = new AbortController();
     const read = this.list();
-    const over = delay(this.options.clock, FIRST_READ_MS, stop.signal);
-    try {
-      await Promise.race([read, over]);
-    } finally {
-      stop.abort();
-    }
+    await within(this.options.clock, FIRST_READ_MS, read, undefined);
     if (this.known !== undefined) return true;
     this.late = true;
     const settled = read.finally(() => {
@@ -164,11 +157,15 @@ export class DeviceList {
 
   /** Renames a device for all devices of the tenant. Throws `ClientError` `unknown_device`. */
   async rename(id: string, name: string): Promise<void> {
-    if (!(await this.refresh()).some((entry) => entry.id === id)) {
-      throw new ClientError('unknown_device', `there is no device ${id}`);
-    }
+    await this.entry(id);
     await this.options.api.patchDevice(id, { name });
     await this.refresh();
+  }
+
+  private async entry(id: string): Promise<DeviceEntry> {
+    const device = (await this.refresh()).find((entry) => entry.id === id);
+    if (device === undefined) throw new ClientError('unknown_device', `there is no device ${id}`);
+    return device;
   }
 
   private async readList(): Promise<readonly DeviceEntry[]> {
@@ -180,7 +177,7 @@ export class DeviceList {
     await this.vouchForSelf(devices);
     this.options.emit('devices', { devices });
     this.subscriptions.deliver(devices);
-    const uncertified = this.uncertifiedIn(devices.filter((device) => device.revokedAt === null));
+    const uncertified = this.uncertifiedIn(devices.filter(isActive));
     if (uncertified.length > 0) this.options.emit('uncertified', { devices: uncertified });
     return devices;
   }
@@ -194,7 +191,7 @@ export class DeviceList {
     if (own === undefined || !equalBytes(own.pubkey, identity.keys.publicKey)) return;
     if (isCertified(sodium, identity.masterKey, { id: own.id, publicKey: own.pubkey, cert: own.cert })) return;
     try {
-      await api.patchDevice(own.id, { cert: wireBytes(this.ownListed().cert) });
+      await api.patchDevice(own.id, { cert: toBase64Url(this.ownListed().cert) });
     } catch (error) {
       // Not needed for this device's own writes. The other devices report it, and the next reading tries again.
       this.options.emit('problem', { error: asError(error) });
@@ -226,11 +223,13 @@ export class DeviceList {
   }
 }
 
+const isActive = ({ revokedAt }: DeviceEntry): boolean => revokedAt === null;
+
 /** The part of a list that subscribers are notified of. A changed `lastSeenAt` alone is no difference. */
 const listText = (devices: readonly DeviceEntry[]): string =>
   JSON.stringify(
     devices.map(({ id, name, glyph, pairedAt, revokedAt, online, current, pubkey, cert }) => [
       ...[id, name, glyph, pairedAt, revokedAt, online, current],
-      ...[wireBytes(pubkey), cert === null ? null : wireBytes(cert)],
+      ...[toBase64Url(pubkey), cert === null ? null : toBase64Url(cert)],
     ]),
   );

@@ -318,18 +318,13 @@ export class Device {
 
   /** Sets or changes the account password. Only the stretched password leaves this device. */
   async setPassword(password: string, current: string | null = null): Promise<void> {
-    const { sodium } = this.options.platform;
-    const { tenantId } = this.identity;
-    const stretched = (text: string): Promise<string> => stretchPassword(sodium, { password: text, tenantId });
     const { api } = this.parts.core;
-    await api.setPassword(await stretched(password), current === null ? null : await stretched(current));
+    await api.setPassword(await this.stretched(password), current === null ? null : await this.stretched(current));
   }
 
   /** Removes the account password; the current one is needed. Throws `ApiError` `password_invalid`. */
   async removePassword(current: string): Promise<void> {
-    const { sodium } = this.options.platform;
-    const { tenantId } = this.identity;
-    await this.parts.core.api.removePassword(await stretchPassword(sodium, { password: current, tenantId }));
+    await this.parts.core.api.removePassword(await this.stretched(current));
   }
 
   /** True where an account password is set. */
@@ -372,6 +367,10 @@ export class Device {
   /** The changes that the server has not acknowledged: part of `standing`, without reading the store. */
   waiting(): DeviceStatus['pending'] {
     return this.status.pending();
+  }
+
+  private stretched(password: string): Promise<string> {
+    return stretchPassword(this.options.platform.sodium, { password, tenantId: this.identity.tenantId });
   }
 
   private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {

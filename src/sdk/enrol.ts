@@ -6,9 +6,10 @@ import { stretchPassword } from '../crypto/password.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { signRecovery } from '../crypto/recovery.js';
 import type { KeyPair } from '../crypto/sodium.js';
+import { toBase64Url } from '../protocol/base64.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { BootstrapBody, Glyph } from '../protocol/requests.js';
-import { PublicApi, wireBytes } from './api.js';
+import { PublicApi } from './api.js';
 import { ApiError, isUndecided, PairingError } from './errors.js';
 import { Http } from './http.js';
 import { SavableIdentity, type Token } from './identity.js';
@@ -27,7 +28,7 @@ export interface NewDevice {
 }
 
 /** A device before its registration: id, keys and the calls without a token. */
-export interface Candidate {
+interface Candidate {
   readonly http: Http;
   readonly api: PublicApi;
   readonly id: string;
@@ -92,15 +93,18 @@ export async function prepareClaim(device: NewDevice & { readonly claimToken?: s
   const body: BootstrapBody = {
     name: device.name,
     glyph: device.glyph,
-    pubkey: wireBytes(own.keys.publicKey),
+    pubkey: toBase64Url(own.keys.publicKey),
     deviceId: own.id,
-    deviceCert: wireBytes(certifyDevice(sodium, masterKey, { id: own.id, publicKey: own.keys.publicKey })),
-    recoveryPubkey: wireBytes(recovery.publicKey),
-    wrappedMasterKey: wireBytes(wrapMasterKey(sodium, masterKey, own.keys.publicKey)),
+    deviceCert: toBase64Url(certifyDevice(sodium, masterKey, { id: own.id, publicKey: own.keys.publicKey })),
+    recoveryPubkey: toBase64Url(recovery.publicKey),
+    wrappedMasterKey: toBase64Url(wrapMasterKey(sodium, masterKey, own.keys.publicKey)),
     claimToken: device.claimToken ?? null,
   };
   const token = registering(device.platform, { own, tenantId }, () => own.api.bootstrap(body));
-  return { phrase, register: async () => identityOf(device, { own, tenantId, masterKey, token: await token() }) };
+  return {
+    phrase,
+    register: async () => registeredIdentity(device, { own, tenantId, masterKey, token: await token() }),
+  };
 }
 
 /** A recovery with its keys drawn. */
@@ -128,16 +132,16 @@ export async function prepareRecovery(device: RecoverRequest): Promise<Recovery>
   const send = async (): Promise<Registered> => {
     const { challengeId, challenge } = await own.api.recoverChallenge();
     const claimed = { host, tenantId, challengeId, challenge, deviceId, publicKey: own.keys.publicKey, deviceCert };
-    const signature = wireBytes(signRecovery(sodium, recovery, claimed));
+    const signature = toBase64Url(signRecovery(sodium, recovery, claimed));
     const passwordTicket = await ticketFor(device, { own, tenantId });
     const { name, glyph } = device;
     const body = { challengeId, signature, deviceId, host, name, glyph, passwordTicket };
-    const keys = { pubkey: wireBytes(own.keys.publicKey), deviceCert: wireBytes(deviceCert) };
+    const keys = { pubkey: toBase64Url(own.keys.publicKey), deviceCert: toBase64Url(deviceCert) };
     return own.api.recover({ ...body, ...keys });
   };
   const token = registering(device.platform, { own, tenantId }, send);
   return {
-    register: async () => identityOf(device, { own, tenantId, masterKey, token: await token() }),
+    register: async () => registeredIdentity(device, { own, tenantId, masterKey, token: await token() }),
     forget: () => sodium.memzero(recovery.secretKey),
   };
 }
@@ -202,7 +206,7 @@ export async function ticketFor(
 }
 
 /** The identity of a registered device. */
-export const identityOf = (
+export const registeredIdentity = (
   device: Pick<NewDevice, 'name' | 'glyph'>,
   { own, tenantId, masterKey, token }: Joining & { readonly masterKey: Uint8Array; readonly token: Token },
 ): SavableIdentity => {

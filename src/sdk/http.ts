@@ -1,8 +1,9 @@
 /** HTTP requests to a server: time-outs, typed refusals, and retries of requests that may be repeated. */
-import { delay, type Clock } from '../protocol/clock.js';
-import { backoffMs, abortOnAny, type Fetch, type Random, RETRY } from './platform.js';
+import { delay } from '../protocol/clock.js';
+import { retryAfterSeconds } from '../protocol/retry-after.js';
+import { backoffMs, abortOnAny, type Platform, REQUEST_WAIT_MAX_MS, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
-import { count, errorBody, field, type Read } from './reader.js';
+import { errorBody, field, type Read } from './reader.js';
 
 /** One request. */
 export interface HttpRequest {
@@ -36,12 +37,9 @@ export interface HttpReply {
 }
 
 /** The server's address and the platform. */
-export interface HttpOptions {
+interface HttpOptions extends Pick<Platform, 'fetch' | 'clock' | 'random'> {
   /** Address of the server, as `http://host:port`, with or without a path. */
   readonly baseUrl: string;
-  readonly fetch: Fetch;
-  readonly clock: Clock;
-  readonly random: Random;
   /** When aborted, ends requests in progress and waits before retries. */
   readonly lifetime?: AbortSignal;
 }
@@ -51,13 +49,11 @@ const TIMEOUT_MS = 15_000;
 const REPEATS_MAX = 4;
 /** Largest reply read, in bytes. A page ends at about 4 MiB; more would only fill this device's memory. */
 const REPLY_MAX = 16 * 1024 * 1024;
-/** For a longer `Retry-After` the refusal goes to the caller. */
-const WAIT_MAX_MS = 65_000;
 /**
  * Total time that a request waits for `Retry-After` of 429 answers: an initial sync or an import reaches the rate
  * limit again and again, and is admitted a moment later.
  */
-const PATIENCE_MS = 4 * WAIT_MAX_MS;
+const PATIENCE_MS = 4 * REQUEST_WAIT_MAX_MS;
 
 const readError = field('error', errorBody);
 
@@ -121,7 +117,7 @@ export class Http {
     if (error instanceof NetworkError && error.final) return undefined;
     const retryAfter = retryAfterMs(error);
     const limited = error instanceof ApiError && error.status === 429;
-    if (retryAfter > WAIT_MAX_MS) return undefined;
+    if (retryAfter > REQUEST_WAIT_MAX_MS) return undefined;
     // A wait that the server named is not a failure: it is bounded by `PATIENCE_MS`, not by the number of attempts.
     if (limited && retryAfter > 0) {
       tried.waitedMs += retryAfter;
@@ -231,9 +227,8 @@ function refusal(response: Response, text: string): ApiError {
     // A proxy's error page.
     error = { code: `http_${status}`, message: `status ${status} without an error body`, details: null };
   }
-  const seconds = headers.get('retry-after');
   return new ApiError({
     ...{ ...error, details: error.details ?? {}, status, requestId: headers.get('x-request-id') },
-    retryAfter: seconds !== null && /^\d{1,9}$/.test(seconds) ? count(Number(seconds), 'Retry-After') : null,
+    retryAfter: retryAfterSeconds(headers.get('retry-after')) ?? null,
   });
 }

@@ -1,5 +1,4 @@
 /** The identity of a device. It gives access to everything: keep it where secrets are kept. */
-import { hostOf } from '../crypto/pairing.js';
 import type { KeyPair } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
@@ -7,7 +6,18 @@ import type { Glyph } from '../protocol/requests.js';
 import { isGlyph } from './api.js';
 import { ClientError, ProtocolError } from './errors.js';
 import { baseOf } from './http.js';
-import { bytes, count, nonEmpty, nullable, object, record, type Reader, string, tokenText } from './reader.js';
+import {
+  bytes,
+  count,
+  nonEmpty,
+  nullable,
+  object,
+  type Read,
+  record,
+  type Reader,
+  string,
+  tokenText,
+} from './reader.js';
 
 /** A device after bootstrap, pairing or recovery. Contains neither the phrase nor keys that only the phrase gives. */
 export interface Identity {
@@ -50,11 +60,43 @@ export interface IdentityJson extends Omit<Identity, 'keys' | 'masterKey'> {
   readonly masterKey: string;
 }
 
-const readSaved = object({
-  ...{ serverUrl: nonEmpty, tenantId: nonEmpty, deviceId: nonEmpty, name: string, glyph: string },
-  ...{ publicKey: bytes(KEY_BYTES), secretKey: bytes(KEY_BYTES), masterKey: bytes(KEY_BYTES) },
+/** Readers of the fields of `secretsOf`. */
+export const SECRETS = {
+  tenantId: nonEmpty,
+  glyph: string,
+  publicKey: bytes(KEY_BYTES),
+  secretKey: bytes(KEY_BYTES),
+  masterKey: bytes(KEY_BYTES),
   token: object({ text: tokenText, expiresAt: nullable(count), issuedAt: nullable(count) }),
+};
+
+type Secrets = { readonly [K in keyof typeof SECRETS]: Read<(typeof SECRETS)[K]> };
+
+/** The part of an identity that every program stores encrypted: all but address, id and name. */
+export const secretsOf = ({ tenantId, glyph, keys, masterKey, token }: Identity) => ({
+  tenantId,
+  glyph,
+  publicKey: toBase64Url(keys.publicKey),
+  secretKey: toBase64Url(keys.secretKey),
+  masterKey: toBase64Url(masterKey),
+  token,
 });
+
+/** The identity of fields that were read. Throws `ClientError` `bad_identity` for an unknown glyph or a bad address. */
+export function identityOf(
+  { tenantId, glyph, publicKey, secretKey, masterKey, token }: Secrets,
+  { serverUrl, deviceId, name }: Pick<Identity, 'serverUrl' | 'deviceId' | 'name'>,
+): Identity {
+  if (!isGlyph(glyph)) throw badIdentity('glyph must be a known one');
+  const { text, expiresAt, issuedAt } = token;
+  return {
+    ...{ serverUrl: reading(() => baseOf(serverUrl)), tenantId, deviceId, name, glyph, masterKey },
+    keys: { publicKey, secretKey },
+    token: { text, expiresAt, ...(issuedAt === null ? {} : { issuedAt }) },
+  };
+}
+
+const readSaved = object({ serverUrl: nonEmpty, deviceId: nonEmpty, name: string, ...SECRETS });
 
 /** A key as bytes, not as the text of the saved form. */
 const keyBytes: Reader<void> = (value, path) => {
@@ -107,22 +149,14 @@ export class SavableIdentity implements Identity {
   /** Reads a saved identity: JSON text, or the parsed value. Throws `ClientError` `bad_identity`. */
   static parse(saved: unknown): SavableIdentity {
     const value = typeof saved === 'string' ? parsed(saved) : saved;
-    const { publicKey, secretKey, glyph, token, ...rest } = reading(() => {
+    const read = reading(() => {
       const { format, version } = record(value, '');
       if (format !== FORMAT)
         throw badIdentity(`format must be "${FORMAT}": this is not what JSON.stringify makes of an identity`);
       if (version !== VERSION) throw badIdentity(`version must be ${VERSION}: it was saved by another version`);
       return readSaved(value, '');
     });
-    if (!isGlyph(glyph)) throw badIdentity('glyph must be a known one');
-    const { text, expiresAt, issuedAt } = token;
-    return new SavableIdentity({
-      ...rest,
-      serverUrl: reading(() => baseOf(rest.serverUrl)),
-      glyph,
-      keys: { publicKey, secretKey },
-      token: { text, expiresAt, ...(issuedAt === null ? {} : { issuedAt }) },
-    });
+    return new SavableIdentity(identityOf(read, read));
   }
 
   /** The same device with a newer token. */
@@ -133,13 +167,8 @@ export class SavableIdentity implements Identity {
 
   /** The saved form, for `JSON.stringify`. */
   toJSON(): IdentityJson {
-    const { keys, masterKey, token, ...named } = this;
-    const secret = {
-      publicKey: toBase64Url(keys.publicKey),
-      secretKey: toBase64Url(keys.secretKey),
-      masterKey: toBase64Url(masterKey),
-    };
-    return { format: FORMAT, version: VERSION, ...named, ...secret, token };
+    const { serverUrl, deviceId, name } = this;
+    return { format: FORMAT, version: VERSION, serverUrl, deviceId, name, ...secretsOf(this) };
   }
 }
 
@@ -163,6 +192,3 @@ function reading<T>(read: () => T): T {
     throw error;
   }
 }
-
-/** The host that this device dials, as pairing and recovery bind it. */
-export const ownHost = (identity: Pick<Identity, 'serverUrl'>): string => hostOf(identity.serverUrl);

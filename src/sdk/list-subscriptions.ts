@@ -11,7 +11,7 @@ export interface Subscription<T> {
 }
 
 /** Most subscriptions of one list. */
-export const SUBSCRIPTIONS_MAX = 64;
+const SUBSCRIPTIONS_MAX = 64;
 
 interface Subscriber<T> {
   readonly listener: (list: readonly T[]) => void;

@@ -7,7 +7,6 @@
  * serialized, so each query gets its results in the order of events; ids that become dirty meanwhile are handled
  * together in the next round.
  */
-import { byteText } from '../protocol/bytes.js';
 import { asError } from '../protocol/error-code.js';
 import { openItem } from '../crypto/item.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
@@ -33,7 +32,7 @@ import {
   type QueryWindow,
 } from './query.js';
 import { viewOf } from './merge-rules.js';
-import type { Head } from './store/store.js';
+import { headOf, tagOf, type Head } from './store/store.js';
 import type { Core } from './core.js';
 
 /** Most open queries of a device. */
@@ -110,18 +109,9 @@ export class LiveQueryIndex {
   async query(filter: QueryFilter, listener: (update: QueryUpdate) => void): Promise<QuerySubscription> {
     const plan = planOf(filter);
     const window = windowOf(filter);
-    if (this.queries.size >= QUERIES_MAX)
-      throw new ClientError('too_many', `more than ${QUERIES_MAX} queries are open: close those that nobody looks at`);
     const matches = new Matches(plan.compare);
     const live: Live = { plan, listener, matches, window, shown: [], tags: new Map(), last: undefined };
-    this.queries.add(live);
-    this.unlisten ??= this.options.outbox.dirty.listen(() => this.wake());
-    try {
-      await this.work.run(() => this.begin(live));
-    } catch (error) {
-      this.end(live);
-      throw error;
-    }
+    const close = await this.added(this.queries, live, 'queries', () => this.begin(live));
     return {
       get current() {
         return live.shown;
@@ -130,30 +120,38 @@ export class LiveQueryIndex {
         live.window = windowOf({ ...live.window, ...to });
         await this.work.run(() => this.show(live));
       },
-      close: () => this.end(live),
+      close,
     };
   }
 
   /** The number of items in each bin, at once and after each change. Throws as `query`. */
   async counts(listener: (counts: BinCounts) => void): Promise<{ close(): void }> {
-    if (this.counters.size >= QUERIES_MAX)
-      throw new ClientError('too_many', `more than ${QUERIES_MAX} counts are open: close those that nobody looks at`);
-    this.counters.add(listener);
+    // Of its own: the same listener may be given twice.
+    const counter = (counts: BinCounts): void => listener(counts);
+    const close = await this.added(this.counters, counter, 'counts', async () => {
+      if (this.heads === undefined) await this.reload();
+      if (this.counters.has(counter)) counter(this.counted());
+    });
+    return { close };
+  }
+
+  /** Adds one to its kind, and begins it; the result closes it. Throws `too_many`, and rejects as `begin` does. */
+  private async added<T>(kind: Set<T>, one: T, name: string, begin: () => Promise<void>): Promise<() => void> {
+    if (kind.size >= QUERIES_MAX)
+      throw new ClientError('too_many', `more than ${QUERIES_MAX} ${name} are open: close those that nobody looks at`);
+    kind.add(one);
     this.unlisten ??= this.options.outbox.dirty.listen(() => this.wake());
     const close = (): void => {
-      this.counters.delete(listener);
+      kind.delete(one);
       this.rest();
     };
     try {
-      await this.work.run(async () => {
-        if (this.heads === undefined) await this.reload();
-        if (this.counters.has(listener)) listener(this.counted());
-      });
+      await this.work.run(begin);
     } catch (error) {
       close();
       throw error;
     }
-    return { close };
+    return close;
   }
 
   private counted(): BinCounts {
@@ -165,11 +163,7 @@ export class LiveQueryIndex {
   /** Closes all queries and counts. */
   close(): void {
     this.counters.clear();
-    for (const live of [...this.queries]) this.end(live);
-  }
-
-  private end(live: Live): void {
-    this.queries.delete(live);
+    this.queries.clear();
     this.rest();
   }
 
@@ -246,7 +240,7 @@ export class LiveQueryIndex {
     const own = outbox.ids();
     const heads = (await store.heads?.()) ?? new Map<string, Head>();
     const put = (id: string, seen: Seen): void => {
-      const head = headOf(rowSeen(seen));
+      const head = headSeen(seen);
       if (head === undefined) heads.delete(id);
       else heads.set(id, head);
     };
@@ -262,7 +256,7 @@ export class LiveQueryIndex {
       // All queries were closed meanwhile.
       if (this.heads === undefined) return [];
       for (const [at, id] of some.entries()) {
-        const head = headOf(rowSeen(seen[at] ?? NOTHING));
+        const head = headSeen(seen[at] ?? NOTHING);
         changes.push(...changed(id, this.heads.get(id), head));
         if (head !== undefined) this.heads.set(id, head);
         else {
@@ -416,12 +410,9 @@ const differences = (
 ): readonly Change[] =>
   [...new Set([...before.keys(), ...after.keys()])].flatMap((id) => changed(id, before.get(id), after.get(id)));
 
-const tagOf = ({ sig }: LiveItem): string | null => (sig === null ? null : byteText(sig));
-
-const headOf = (row: (LiveItem & { readonly pending: boolean }) | undefined): Head | undefined => {
-  if (row === undefined) return undefined;
-  const { id, binId, type, ts, version, pending } = row;
-  return { id, binId, type, ts, version, pending, tag: tagOf(row) };
+const headSeen = (seen: Seen): Head | undefined => {
+  const row = rowSeen(seen);
+  return row === undefined ? undefined : headOf(row, row.pending);
 };
 
 const changed = (id: string, before: Head | undefined, after: Head | undefined): readonly Change[] =>

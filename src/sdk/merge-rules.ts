@@ -18,7 +18,7 @@ import type { Core } from './core.js';
 export type Stated = Exclude<Change, { kind: 'ack' }>;
 
 /** Collects the events of a change. `live`: after `caught_up`. */
-export interface PendingEvents {
+interface PendingEvents {
   readonly emits: (() => void)[];
   readonly live: boolean;
 }
@@ -125,7 +125,7 @@ export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = fals
 });
 
 /** The last state of an item that verified. */
-export const keptOf = (entry: Entry | undefined): LiveItem | null =>
+const keptOf = (entry: Entry | undefined): LiveItem | null =>
   entry === undefined ? null : entry.state === 'live' ? entry.row : entry.kept;
 
 const sameBytes = (a: Uint8Array | undefined, b: Uint8Array | undefined): boolean =>
@@ -145,7 +145,7 @@ const sameContent = (one: LiveItem, other: LiveItem): boolean =>
  * After a reset (version 0) a deleted item may be back, but newer content that is stored here is not replaced by older
  * content: a server can claim a restore at any time.
  */
-export function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReason | undefined {
+function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReason | undefined {
   if (before === undefined) return undefined;
   if (isGone(before)) return 'resurrected';
   const kept = keptOf(before);
@@ -179,5 +179,5 @@ export const sameSig = (one: LiveItem, other: LiveItem): boolean =>
   sameBytes(one.sig ?? undefined, other.sig ?? undefined);
 
 /** False for a re-wrap, which changes nothing that a user sees. */
-export const isNews = (row: LiveItem, before: Entry | undefined): boolean =>
+const isNews = (row: LiveItem, before: Entry | undefined): boolean =>
   before?.state !== 'live' || before.row.binId !== row.binId || !sameContent(before.row, row);

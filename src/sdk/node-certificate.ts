@@ -10,7 +10,8 @@ import {
   type PeerCertificate,
   type TLSSocket,
 } from 'node:tls';
-import { asError, errorCode } from '../protocol/error-code.js';
+import { systemClock, within } from '../protocol/clock.js';
+import { asError, causesOf, errorCode } from '../protocol/error-code.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import type { Platform } from './platform.js';
 import { CodedError, type NetworkError } from './errors.js';
@@ -50,7 +51,7 @@ const nameOf = (subject: PeerCertificate['subject'] | undefined): string =>
   oneLine(one(subject?.CN) ?? one(subject?.O)) || 'nobody';
 
 /** The names that a server's certificate is for. */
-export const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
+const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
   oneLine(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
 
 /** Starts a handshake that accepts any certificate. `done` rejects with the system's error where there is no TLS. */
@@ -152,33 +153,24 @@ export function describeFault({ kind, which, at, named }: CertificateFault, host
 }
 
 /** The code of an invalid certificate in the causes of an error; undefined for any other error. */
-function certificateCode(error: unknown): string | undefined {
-  let at: unknown = error;
-  for (let depth = 0; depth < 5 && at instanceof Error; depth++, at = at.cause) {
-    const code = errorCode(at);
-    if (Object.hasOwn(CERTIFICATE, code)) return code;
-  }
-  return undefined;
-}
+const certificateCode = (error: unknown): string | undefined =>
+  causesOf(error)
+    .map(errorCode)
+    .find((code) => Object.hasOwn(CERTIFICATE, code));
 
 /** The faults as text; undefined where the second handshake shows none. */
 async function describeFaults(url: string, now: number): Promise<string | undefined> {
   const { hostname, port } = new URL(url);
   const host = hostname.replace(/^\[|\]$/g, '');
   const { done, end } = handshake({ host, port: port === '' ? 443 : Number(port) });
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<undefined>((resolve) => {
-    timer = setTimeout(() => resolve(undefined), LOOK_WITHIN_MS);
-  });
   try {
-    const shown = await Promise.race([done, late]);
+    const shown = await within(systemClock, LOOK_WITHIN_MS, done, undefined);
     const faults = shown === undefined ? [] : faultsOf(shown, { host, now });
     return faults.length === 0 ? undefined : faults.map((fault) => describeFault(fault, host)).join('; ');
   } catch {
     // The error is reported by its code alone.
     return undefined;
   } finally {
-    clearTimeout(timer);
     end();
   }
 }
@@ -198,7 +190,7 @@ export const withCertificateErrors =
   };
 
 /** How to trust the certificate of a private authority: by the variable that Node reads at start. */
-export const TRUST_IT = 'if the authority is your own, set NODE_EXTRA_CA_CERTS=/path/ca.pem to its root certificate';
+const TRUST_IT = 'if the authority is your own, set NODE_EXTRA_CA_CERTS=/path/ca.pem to its root certificate';
 
 const UNKNOWN = `its certificate is signed by an authority that this machine does not know; ${TRUST_IT}`;
 
@@ -244,10 +236,9 @@ export class CertificateError extends CodedError<string> {
  * `quoted` false: without any text of the server, for readers that must not get it.
  */
 export function networkReason(error: NetworkError, { quoted = true }: { readonly quoted?: boolean } = {}): string {
-  let at: unknown = error;
-  for (let depth = 0; depth < 5 && at instanceof Error; depth++, at = at.cause) {
-    if (quoted && at instanceof CertificateError) return at.message;
-    const code = errorCode(at);
+  for (const cause of causesOf(error)) {
+    if (quoted && cause instanceof CertificateError) return cause.message;
+    const code = errorCode(cause);
     for (const known of [NETWORK, CERTIFICATE]) if (Object.hasOwn(known, code)) return known[code] ?? '';
   }
   return error.code === 'timeout' ? 'no answer in time' : '';

@@ -2,8 +2,16 @@
 import type { Sodium } from '../crypto/sodium.js';
 import { systemClock } from '../protocol/clock.js';
 import { withCertificateErrors } from './node-certificate.js';
-import { type Platform, FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
+import {
+  CLOSE_WITHIN_MS,
+  OPEN_WITHIN_MS,
+  SERVER_FRAME_MAX,
+  type OpenSocket,
+  type Platform,
+  type SocketPort,
+} from './platform.js';
 import { errorCode } from '../protocol/error-code.js';
+import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { WebSocket, type RawData } from 'ws';
 
 /** The native module is not installed, or has no library for this system. */
@@ -31,22 +39,15 @@ export const nodePlatform = async (): Promise<Platform> => ({
   random: Math.random,
 });
 
-const OPEN_WITHIN_MS = 20_000;
-/** A peer that does not answer the closing handshake is disconnected after this. */
-const CLOSE_WITHIN_MS = 2_000;
-
 const textOf = (data: RawData): string =>
   Array.isArray(data) ? Buffer.concat(data).toString('utf8') : Buffer.from(data as ArrayBuffer).toString('utf8');
-
-const secondsOf = (header: string | undefined): number | undefined =>
-  header !== undefined && /^\d{1,9}$/.test(header) ? Number(header) : undefined;
 
 /** WebSockets of Node. */
 export const nodeSockets: SocketPort = {
   open(url, events): OpenSocket {
     const socket = new WebSocket(url, {
       handshakeTimeout: OPEN_WITHIN_MS,
-      maxPayload: FRAME_MAX,
+      maxPayload: SERVER_FRAME_MAX,
       perMessageDeflate: false,
       followRedirects: false,
     });
@@ -63,7 +64,7 @@ export const nodeSockets: SocketPort = {
     // The answer is no upgrade: its status is reported, and the attempt is over.
     socket.on('unexpected-response', (_, response) => {
       failure = `Unexpected server response: ${response.statusCode}`;
-      retryAfter = secondsOf(response.headers['retry-after']);
+      retryAfter = retryAfterSeconds(response.headers['retry-after']);
       socket.terminate();
     });
     socket.on('close', (code, reason) =>

@@ -3,7 +3,7 @@
  * stream.
  */
 import { equalBytes } from '../protocol/bytes.js';
-import { delay, type Clock } from '../protocol/clock.js';
+import { within, type Clock } from '../protocol/clock.js';
 import type { LiveItem } from '../protocol/item.js';
 import type { Entry, Pending, Store } from './store/store.js';
 
@@ -110,7 +110,7 @@ export class Outbox {
 
   /** Later changes of the same item. */
   after(pending: Pending): readonly Pending[] {
-    return this.byId.get(pending.id)?.filter((other) => other.seq > pending.seq) ?? [];
+    return this.ofItem(pending.id).filter((other) => other.seq > pending.seq);
   }
 
   /**
@@ -138,7 +138,7 @@ export class Outbox {
    * for any other. A later start would send it if it could not be removed from the store, so it is restored then.
    */
   async withdraw(id: string): Promise<Pending | undefined> {
-    const last = this.byId.get(id)?.at(-1);
+    const last = this.ofItem(id).at(-1);
     if (last?.kind !== 'delete' || last.version !== null || this.underWay.has(id)) return undefined;
     try {
       await this.drop([last]);
@@ -172,12 +172,12 @@ export class Outbox {
 
   /** Acknowledged changes of an item that the stream has reached or passed at `version`. */
   covered(id: string, version: number): readonly Pending[] {
-    return this.byId.get(id)?.filter((pending) => pending.version !== null && pending.version <= version) ?? [];
+    return this.ofItem(id).filter((pending) => pending.version !== null && pending.version <= version);
   }
 
   /** Acknowledged changes whose reply named a later version than the one under which the same state arrived. */
   misnumbered({ id, version, sig }: LiveItem): readonly Pending[] {
-    const later = this.byId.get(id)?.filter((pending) => pending.version !== null && pending.version > version) ?? [];
+    const later = this.ofItem(id).filter((pending) => pending.version !== null && pending.version > version);
     return later.filter(
       (own) => own.kind !== 'delete' && sig !== null && own.row.sig !== null && equalBytes(own.row.sig, sig),
     );
@@ -189,7 +189,7 @@ export class Outbox {
    */
   forget(pendings: readonly Pending[]): void {
     for (const { id, seq } of pendings) {
-      const left = this.byId.get(id)?.filter((other) => other.seq !== seq) ?? [];
+      const left = this.ofItem(id).filter((other) => other.seq !== seq);
       if (left.length === 0) this.byId.delete(id);
       else this.byId.set(id, left);
     }
@@ -210,12 +210,8 @@ export class Outbox {
    */
   async confirmed(id: string, version: number): Promise<Pending | undefined> {
     const outcome = this.underWay.get(id);
-    if (outcome !== undefined) {
-      const stop = new AbortController();
-      await Promise.race([outcome, delay(this.clock, REPLY_WAIT_MS, stop.signal)]);
-      stop.abort();
-    }
-    return this.byId.get(id)?.find((pending) => pending.version === version);
+    if (outcome !== undefined) await within(this.clock, REPLY_WAIT_MS, outcome, undefined);
+    return this.ofItem(id).find((pending) => pending.version === version);
   }
 
   /**
@@ -253,11 +249,11 @@ export class Outbox {
   }
 
   private has(pending: Pending): boolean {
-    return this.byId.get(pending.id)?.some((other) => other.seq === pending.seq) ?? false;
+    return this.ofItem(pending.id).some((other) => other.seq === pending.seq);
   }
 
   private remember(pending: Pending): void {
-    const others = this.byId.get(pending.id)?.filter((other) => other.seq !== pending.seq) ?? [];
+    const others = this.ofItem(pending.id).filter((other) => other.seq !== pending.seq);
     this.byId.set(
       pending.id,
       [...others, pending].sort((one, other) => one.seq - other.seq),
@@ -280,7 +276,7 @@ const IDS_MAX = 10_000;
  * Items that may look different now. Every change of an entry or a pending change is marked here, after it can be
  * read, or live queries become stale. Collects ids for one listener, and nothing without one.
  */
-export class DirtyIds {
+class DirtyIds {
   private ids = new Set<string>();
   private everything = false;
   private wake: (() => void) | undefined;

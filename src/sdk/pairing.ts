@@ -2,10 +2,12 @@
  * Pairing over a server that may be malicious (the reference, Pairing). E, the existing device, shows six words, which
  * the user enters on N, the new device. The server relays, learns neither the words nor the key, and has one guess.
  */
+import { toBase64Url } from '../protocol/base64.js';
 import { asError } from '../protocol/error-code.js';
 import {
   acceptRelease,
   drawPairCode,
+  hostOf,
   judgeJoin,
   readPairCode,
   releaseMasterKey,
@@ -17,12 +19,12 @@ import type { KeyPair } from '../crypto/sodium.js';
 import { delay, type Clock } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
 import { PAIR_SESSION_MS } from '../protocol/limits.js';
-import { isGlyph, wireBytes } from './api.js';
+import { isGlyph } from './api.js';
 import type { Core } from './core.js';
-import { backoffMs, RETRY } from './platform.js';
-import { candidate, identityOf, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
-import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
-import { ownHost, type SavableIdentity } from './identity.js';
+import { abortable, backoffMs, RETRY } from './platform.js';
+import { candidate, registeredIdentity, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
+import { ApiError, isConflict, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
+import type { SavableIdentity } from './identity.js';
 import type { PairRequest } from './replies.js';
 import type { DeviceList } from './device-list.js';
 
@@ -50,7 +52,7 @@ export interface PairingOffer {
 }
 
 /** What E's side uses of its device. */
-export interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' | 'onProblem'> {
+interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' | 'onProblem'> {
   readonly roster: DeviceList;
   /** Subscribes to `pair_request` frames; the result ends that. */
   readonly onRequest: (listener: (request: PairRequest) => void) => () => void;
@@ -100,7 +102,7 @@ async function openSession({ api, sodium, clock }: OfferHost): Promise<Session> 
       await api.pairInit(code.wireCode, keys.publicKey);
       return { code, keys, expiresAt };
     } catch (error) {
-      if (!(error instanceof ApiError) || error.code !== 'conflict') throw error;
+      if (!isConflict(error)) throw error;
       if (draw >= DRAWS_MAX) throw new PairingError('no_code', 'every code drawn is in use', { cause: error });
     }
   }
@@ -114,12 +116,18 @@ async function decide(
   try {
     const request = await firstRequest(host, session, cancelled);
     const link = await verifiedLink(host, session, request);
-    const { deviceId, name, glyph } = link.transcript;
-    const approved = await unlessAborted(cancelled, approve({ deviceId, name, glyph, digits: link.digits }));
-    expectTime(host, session);
-    if (!approved) throw new PairingError('rejected', 'the user of this device said no');
-    await release(host, session, link);
-    return deviceId;
+    try {
+      const { deviceId, name, glyph } = link.transcript;
+      const answer = Promise.resolve(approve({ deviceId, name, glyph, digits: link.digits }));
+      // A user who does not answer must not keep a cancelled pairing open.
+      const approved = await abortable(answer, [cancelled], () => cancelled.throwIfAborted());
+      expectTime(host, session);
+      if (!approved) throw new PairingError('rejected', 'the user of this device said no');
+      await release(host, session, link);
+      return deviceId;
+    } finally {
+      host.sodium.memzero(link.secret);
+    }
   } catch (error) {
     // After any failure the code must not be used again.
     await reject(host, session);
@@ -166,16 +174,6 @@ async function polled({ api, onProblem }: OfferHost): Promise<readonly PairReque
 const pause = (clock: Clock, signal: AbortSignal): Promise<void> =>
   delay(clock, POLL_MS, signal).catch(() => undefined);
 
-/** A user who does not answer must not keep a cancelled pairing open. */
-function unlessAborted<T>(signal: AbortSignal, work: T | Promise<T>): Promise<T> {
-  const aborted = new Promise<never>((_, reject) => {
-    const end = (): void => reject(asError(signal.reason));
-    if (signal.aborted) end();
-    signal.addEventListener('abort', end, { once: true });
-  });
-  return Promise.race([work, aborted]);
-}
-
 function expectTime({ clock }: OfferHost, session: Session): void {
   if (clock.now() >= session.expiresAt) throw new PairingError('expired', 'the five minutes of the code are over');
 }
@@ -191,18 +189,17 @@ async function verifiedLink(host: OfferHost, session: Session, request: PairRequ
     throw new PairingError('bad_request', 'the new device has a name or glyph that cannot be shown');
   }
   const knownDevices = new Set([...(await roster.refresh()).map((device) => device.id), identity.deviceId]);
-  const own = { code: session.code, keys: session.keys, host: ownHost(identity), knownDevices };
+  const own = { code: session.code, keys: session.keys, host: hostOf(identity.serverUrl), knownDevices };
   return judgeJoin(sodium, { deviceId, host: dialled, npk, name, glyph, attestation }, own);
 }
 
 async function release(host: OfferHost, session: Session, link: PairLink): Promise<void> {
   const { api, sodium, identity, roster } = host;
   const released = releaseMasterKey(sodium, link, identity.masterKey);
-  sodium.memzero(link.secret);
   try {
     const { wrappedMasterKey, deviceCert, confirmation } = released;
-    const keys = { wrappedMasterKey: wireBytes(wrappedMasterKey), deviceCert: wireBytes(deviceCert) };
-    await api.pairWrap({ code: session.code.wireCode, ...keys, confirmation: wireBytes(confirmation) });
+    const keys = { wrappedMasterKey: toBase64Url(wrappedMasterKey), deviceCert: toBase64Url(deviceCert) };
+    await api.pairWrap({ code: session.code.wireCode, ...keys, confirmation: toBase64Url(confirmation) });
   } catch (error) {
     // The first reply may have been lost after the device joined, and the repeat is refused then: the list tells.
     const there = (await roster.refresh()).some(({ id }) => id === link.transcript.deviceId);
@@ -251,10 +248,10 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
       code: code.wireCode,
       deviceId: own.id,
       host: own.host,
-      pubkey: wireBytes(own.keys.publicKey),
+      pubkey: toBase64Url(own.keys.publicKey),
       name: request.name,
       glyph: request.glyph,
-      attestation: wireBytes(attestation),
+      attestation: toBase64Url(attestation),
       passwordTicket,
     };
     const reply = await pollRelease(request, () => own.api.pairFetchNpk(body, request.signal));
@@ -264,7 +261,7 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
       release: { wrappedMasterKey, deviceCert, confirmation },
       keys: own.keys,
     });
-    return identityOf(request, { own, tenantId, masterKey, token: { text: reply.token, expiresAt: null } });
+    return registeredIdentity(request, { own, tenantId, masterKey, token: { text: reply.token, expiresAt: null } });
   } finally {
     sodium.memzero(link.secret);
     sodium.memzero(code.codeKey);

@@ -24,9 +24,14 @@ export interface OpenSocket {
 }
 
 /**
- * Largest frame read, in bytes. The protocol stays far below: an item has at most 64 KB of ciphertext and 1,000 keys.
+ * Largest frame of a server that is read, in bytes. The protocol stays far below: an item has at most 64 KB of ciphertext and 1,000 keys.
  */
-export const FRAME_MAX = 1024 * 1024;
+export const SERVER_FRAME_MAX = 1024 * 1024;
+
+/** Time-out of opening a connection. */
+export const OPEN_WITHIN_MS = 20_000;
+/** A peer that does not answer the closing handshake is disconnected after this; a browser would wait a minute or more. */
+export const CLOSE_WITHIN_MS = 2_000;
 
 /** Opens WebSockets. */
 export interface SocketPort {
@@ -65,11 +70,33 @@ export function abortOnAny(own: AbortController, signals: readonly (AbortSignal 
   };
 }
 
+/** The result of `work`, unless a signal comes first: rejects with what `ended` throws then. */
+export async function abortable<T>(
+  work: Promise<T>,
+  signals: readonly (AbortSignal | undefined)[],
+  ended: () => void,
+): Promise<T> {
+  const stop = new AbortController();
+  const over = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true }));
+  const release = abortOnAny(stop, signals);
+  try {
+    return await Promise.race([
+      work,
+      over.then(() => {
+        ended();
+        return work;
+      }),
+    ]);
+  } finally {
+    release();
+  }
+}
+
 /** A number from 0 (included) to 1 (excluded), as `Math.random` gives it. */
 export type Random = () => number;
 
 /** The bounds of a backoff. */
-export interface BackoffLimits {
+interface BackoffLimits {
   /** Longest first wait, ms. */
   readonly firstMs: number;
   /** Longest wait of all, ms. */
@@ -81,6 +108,9 @@ export const RECONNECT: BackoffLimits = { firstMs: 1_000, maxMs: 60_000 };
 
 /** For a request that is retried while its caller waits. */
 export const RETRY: BackoffLimits = { firstMs: 250, maxMs: 8_000 };
+
+/** For a longer `Retry-After` the refusal of a request goes to its caller. */
+export const REQUEST_WAIT_MAX_MS = 65_000;
 
 /** Longest `Retry-After` honoured by background work: a server cannot switch a device off for a day. */
 export const RETRY_AFTER_MAX_MS = 15 * 60_000;

@@ -12,26 +12,33 @@ export type Reader<T> = (value: unknown, path: string) => T;
 /** The type that a reader returns. */
 export type Read<R> = R extends Reader<infer T> ? T : never;
 
-const wrong = (path: string, rule: string): ProtocolError => new ProtocolError(`${path}: ${rule}`);
+/** The error of a value that is not what it must be. */
+export const malformed = (path: string, rule: string): ProtocolError => new ProtocolError(`${path}: ${rule}`);
+
+/** A reader of the values that fit. `rule`: what the error says that a value must be. */
+export const matching =
+  <T>(rule: string, fits: (value: unknown) => value is T): Reader<T> =>
+  (value, path) => {
+    if (!fits(value)) throw malformed(path, rule);
+    return value;
+  };
+
+/** A reader of the texts that fit. */
+export const matchingText = (rule: string, fits: (value: string) => boolean): Reader<string> =>
+  matching(rule, (value): value is string => typeof value === 'string' && fits(value));
 
 /** Any text. */
-export const string: Reader<string> = (value, path) => {
-  if (typeof value !== 'string') throw wrong(path, 'must be a string');
-  return value;
-};
+export const string = matchingText('must be a string', () => true);
 
 /** A text that is not empty. */
-export const nonEmpty: Reader<string> = (value, path) => {
-  if (typeof value !== 'string' || value === '') throw wrong(path, 'must be a string that is not empty');
-  return value;
-};
+export const nonEmpty = matchingText('must be a string that is not empty', (value) => value !== '');
 
 /** A text of 1 to `most` characters: for what is stored, or sent back to a server. */
 export const short =
   (most: number): Reader<string> =>
   (value, path) => {
     const text = nonEmpty(value, path);
-    if (text.length > most) throw wrong(path, `must have at most ${most} characters`);
+    if (text.length > most) throw malformed(path, `must have at most ${most} characters`);
     return text;
   };
 
@@ -41,45 +48,31 @@ const TOKEN = /^[\x21-\x7e]{1,4096}$/;
  * A token or ticket: characters that are allowed in a header. One that cannot be sent could never be refused and
  * replaced.
  */
-export const tokenText: Reader<string> = (value, path) => {
-  if (typeof value !== 'string' || !TOKEN.test(value)) throw wrong(path, 'must be a token');
-  return value;
-};
+export const tokenText = matchingText('must be a token', (value) => TOKEN.test(value));
 
 /** True or false. */
-export const boolean: Reader<boolean> = (value, path) => {
-  if (typeof value !== 'boolean') throw wrong(path, 'must be true or false');
-  return value;
-};
+export const boolean = matching('must be true or false', (value) => typeof value === 'boolean');
 
 /** An integer from 0 to 2^53 - 1: a version, a count, a time in ms. */
-export const count: Reader<number> = (value, path) => {
-  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
-    throw wrong(path, 'must be an integer from 0 to 2^53 - 1');
-  }
-  return value;
-};
+export const count = matching(
+  'must be an integer from 0 to 2^53 - 1',
+  (value): value is number => Number.isSafeInteger(value) && Number(value) >= 0,
+);
 
 /** An item, device or challenge id. */
-export const ulidText: Reader<string> = (value, path) => {
-  if (!isUlid(value)) throw wrong(path, 'must be a ULID');
-  return value;
-};
+export const ulidText = matching('must be a ULID', isUlid);
 
 /** A bin's id, which becomes part of a path. */
-export const binIdText: Reader<string> = (value, path) => {
-  if (!isBinId(value)) throw wrong(path, 'must be a bin id');
-  return value;
-};
+export const binIdText = matching('must be a bin id', isBinId);
 
 /** Bytes from base64 or base64url, of exactly `length` bytes if given. */
 export const bytes =
   (length?: number): Reader<Uint8Array> =>
   (value, path) => {
     const decoded = typeof value === 'string' ? decodeBase64(value) : undefined;
-    if (decoded === undefined) throw wrong(path, 'must be base64');
+    if (decoded === undefined) throw malformed(path, 'must be base64');
     if (length !== undefined && decoded.length !== length)
-      throw wrong(path, `must be ${length} bytes, got ${decoded.length}`);
+      throw malformed(path, `must be ${length} bytes, got ${decoded.length}`);
     return decoded;
   };
 
@@ -93,17 +86,18 @@ export const nullable =
 export const array =
   <T>(inner: Reader<T>, most = Infinity): Reader<T[]> =>
   (value, path) => {
-    if (!Array.isArray(value)) throw wrong(path, 'must be an array');
+    if (!Array.isArray(value)) throw malformed(path, 'must be an array');
     if (value.length > most)
       throw new ProtocolError(`${path}: must have at most ${most} entries`, { code: 'too_large' });
     return value.map((entry, at) => inner(entry, `${path}[${at}]`));
   };
 
 /** Any object, its fields unread. */
-export const record: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw wrong(path, 'must be an object');
-  return value as Record<string, unknown>;
-};
+export const record = matching(
+  'must be an object',
+  (value): value is Readonly<Record<string, unknown>> =>
+    typeof value === 'object' && value !== null && !Array.isArray(value),
+);
 
 /** Levels of an object that is passed on unread. */
 const SHALLOW = 8;
@@ -114,7 +108,7 @@ const isShallow = (value: unknown, levels: number): boolean =>
   (levels > 0 && Object.values(value).every((inner) => isShallow(inner, levels - 1)));
 
 /** Any object, passed on unread; replaced by an empty one if it is nested too deeply. */
-export const shallow: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
+const shallow: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
   const found = record(value, path);
   return isShallow(found, SHALLOW) ? found : {};
 };

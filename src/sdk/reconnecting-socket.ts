@@ -7,7 +7,7 @@ import { asError } from '../protocol/error-code.js';
 import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { retryAfterOf } from '../protocol/retry-after.js';
-import { backoffMs, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
+import { backoffMs, OPEN_WITHIN_MS, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
 import type { Cursor } from './store/store.js';
 import type { Core } from './core.js';
 import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
@@ -22,8 +22,6 @@ const CHECK_EVERY_MS = 5_000;
 const PROBE_MS = 5_000;
 /** What came so recently shows that it lives; and least time between two attempts, whoever asks for them. */
 const HURRY_EVERY_MS = 2_000;
-/** Time-out of opening a connection. */
-const OPEN_WITHIN_MS = 20_000;
 /** Backoff against an overloaded server starts as if this many attempts had failed. */
 const OVERLOADED_ATTEMPTS = 3;
 /** A restarting server that names no time loses all its devices at once: they reconnect spread over this time, ms. */
@@ -34,8 +32,6 @@ const RESTART_SPREAD_MS = 3_000;
  */
 const JITTER_PARTS = 4;
 const JITTER_MIN_MS = 1_000;
-/** Close code for too many frames: this side has to slow down, as for an overloaded server. */
-const TOO_MANY_FRAMES = 4429;
 /**
  * When a connection counts as good, so that the next failure starts with a short wait: this long after it caught up,
  * or when it has lived this long, ms. A server that accepts every connection and closes it at once must not reset the
@@ -45,7 +41,7 @@ const GOOD_AFTER_CAUGHT_UP_MS = 10_000;
 const GOOD_AFTER_MS = 60_000;
 
 /** The parameters of a `ReconnectingSocket`. */
-export interface LineOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'random' | 'onProblem'> {
+interface LineOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'random' | 'onProblem'> {
   /** A ticket for one connection, because a token must never be in a URL. */
   readonly ticket: () => Promise<string>;
   /** Renews the token, after the server closed the connection because it had expired. */
@@ -261,7 +257,8 @@ export class ReconnectingSocket {
     }
     if (code === CLOSE.expired) this.renewFirst = true;
     const named = code === CLOSE.restart || code === CLOSE.overloaded ? retryAfterOf(reason) : undefined;
-    if ((code === CLOSE.overloaded && named === undefined) || code === TOO_MANY_FRAMES)
+    // Too many frames: this side has to slow down, as for an overloaded server.
+    if ((code === CLOSE.overloaded && named === undefined) || code === CLOSE.tooMuch)
       this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
     if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
     const askedMs = (named ?? retryAfter) * 1_000;

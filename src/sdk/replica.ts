@@ -347,14 +347,14 @@ export const QUARANTINED_MAX = 20_000;
 export const IDLE_MAX = 100_000;
 
 /** True for an entry that nothing of the user vouches for. */
-export const isBurden = (entry: Entry | undefined): boolean => entry?.state === 'quarantined' && entry.kept === null;
+const isBurden = (entry: Entry | undefined): boolean => entry?.state === 'quarantined' && entry.kept === null;
 
 /**
  * Bounds what a server can make a device store or process without a valid tag: rows that do not verify, and the same
  * items again and again. At the bound, reading stops. Changes with a valid tag need no bound, because a server cannot
  * make them. The counts are of one device in one program.
  */
-export class Burden {
+class Burden {
   /** Undefined: not counted yet. */
   private quarantined: number | undefined;
   private idle = 0;

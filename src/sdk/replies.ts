@@ -9,6 +9,7 @@ import {
   count,
   errorBody,
   field,
+  matchingText,
   nullable,
   object,
   record,
@@ -144,11 +145,7 @@ export type Stored = Read<typeof readStored>;
 /** Longest URL that is accepted: those of the stores have about 1,000 characters. */
 const URL_MAX = 8_192;
 
-const blobRef: Reader<string> = (value, path) => {
-  const ref = short(64)(value, path);
-  if (!BLOB_REF.test(ref)) throw new ProtocolError(`${path}: must be a blob's name`);
-  return ref;
-};
+const blobRef = matchingText("must be a blob's name", (value) => BLOB_REF.test(value));
 
 const uploadPart = object({ from: count, size: count, url: short(URL_MAX), headers: nullable(record) });
 /** The bytes of a part, and where they go: `size` bytes from `from` on. */

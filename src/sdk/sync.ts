@@ -53,7 +53,9 @@ export class Sync {
   /** From a reset to the next `caught_up` of the same connection. */
   private begunAnew = false;
   private unlisted: readonly Named[] = [];
-  private waiting: { readonly caughtUp: Promise<void>; readonly resolve: () => void } | undefined;
+  /** Shared by all that wait for the next `caught_up`; `wake` resolves it. */
+  private waiting: Promise<void> | undefined;
+  private wake: () => void = () => undefined;
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'outbox' | 'emit'> & {
@@ -117,14 +119,10 @@ export class Sync {
 
   /** Resolves at the next `caught_up` that was handled. */
   caughtUp(): Promise<void> {
-    if (this.waiting === undefined) {
-      let resolve: () => void = () => undefined;
-      const caughtUp = new Promise<void>((settled) => {
-        resolve = settled;
-      });
-      this.waiting = { caughtUp, resolve };
-    }
-    return this.waiting.caughtUp;
+    this.waiting ??= new Promise((resolve) => {
+      this.wake = resolve;
+    });
+    return this.waiting;
   }
 
   /** Catches up over HTTP, from the cursor to the head. */
@@ -306,7 +304,7 @@ export class Sync {
     this.begunAnew = false;
     this.options.sender.release('reset');
     this.options.emit('caught_up', { version, complete });
-    this.waiting?.resolve();
+    this.wake();
     this.waiting = undefined;
     this.options.refresh().catch((error: unknown) => {
       if (!this.closed) this.options.emit('problem', { error: asError(error) });

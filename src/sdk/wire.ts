@@ -1,6 +1,7 @@
 /** Conversion of items and frames of shape A, as a client writes and reads them. */
 import { toBase64Url } from '../protocol/base64.js';
 import { ServiceError } from '../protocol/errors.js';
+import type { CaughtUpFrame } from '../protocol/frames.js';
 import { decodeWriteA } from '../protocol/item-codec.js';
 import type { Item, ItemWrite, LiveItem, MasterWrap, SealedKeys } from '../protocol/item.js';
 import type { EnvelopeBody, ItemBodyA, MasterBody } from '../protocol/requests.js';
@@ -9,6 +10,7 @@ import {
   binIdText,
   bytes,
   count,
+  malformed,
   nonEmpty,
   nullable,
   object,
@@ -71,7 +73,7 @@ const VERSION_MAX = 2 ** 40;
 
 const version: Reader<number> = (value, path) => {
   const number = count(value, path);
-  if (number > VERSION_MAX) throw new ProtocolError(`${path}: must be at most 2^40`);
+  if (number > VERSION_MAX) throw malformed(path, 'must be at most 2^40');
   return number;
 };
 
@@ -130,12 +132,7 @@ export type Change =
   | { readonly kind: 'unreadable'; readonly version: number; readonly id: string; readonly problem: string };
 
 /** The head at `caught_up`, and what a client must have stored then (the reference, Sockets). */
-export interface Completeness {
-  readonly version: number;
-  readonly epoch: string;
-  readonly itemCount: number;
-  readonly versionSum: number;
-}
+export type Completeness = Omit<CaughtUpFrame, 'type'>;
 
 /** A frame of the server. `other`: not used by this client. */
 export type Frame =

@@ -5,7 +5,7 @@
 import type { ListedDevice } from '../crypto/device.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
 import { moveTag, openItem, type PlainPayload, rewrapItem, sealBlobItem, sealItem } from '../crypto/item.js';
-import { payloadObject } from '../crypto/payload.js';
+import { payloadObject, type JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
@@ -55,7 +55,7 @@ export interface PutRequest extends TransferOptions {
 }
 
 /** The parameters of `rewrapMissing`. */
-export interface RewrapOptions {
+interface RewrapOptions {
   /** Ends it between two batches. */
   readonly signal?: AbortSignal;
   /** Awaited between two batches, so that the rate limit leaves room for the user's own writes. */
@@ -133,7 +133,7 @@ export class Writer {
   private expectFields(request: PutRequest, { row }: Latest): void {
     const { type, payload, asIs } = request;
     if (asIs === true || foreignFields(request).length === 0) return;
-    checkedPayload(type, payload instanceof Uint8Array ? payloadObject(payload) : payload, this.fieldsOf(row));
+    checkedPayload(type, objectOf(payload), this.fieldsOf(row));
   }
 
   /** The field names of an item; none where it does not exist or does not decrypt. */
@@ -170,13 +170,13 @@ export class Writer {
     const latest = await this.preparing.run(() => this.writable(id));
     this.expectFields(request, latest);
     const seen = latest.row?.ts ?? 0;
-    const ts = this.laterThan(request, latest, over);
+    const last = Math.max(seen, over?.ts ?? 0);
     if (before !== null) {
-      if (before.draft.ts > Math.max(seen, over?.ts ?? 0)) return { ...before, seen };
+      if (before.draft.ts > last) return { ...before, seen };
       this.options.sodium.memzero(before.draft.key);
     }
-    const least = Math.max(seen, over?.ts ?? 0);
-    const fits = (begun: number): boolean => begun > least && (request.ts === undefined || request.ts === begun);
+    const ts = this.laterThan(request, latest, over);
+    const fits = (begun: number): boolean => begun > last && (request.ts === undefined || request.ts === begun);
     const uploaded = await this.options.blobs.upload({ id, type: request.type, ts, source, fits }, request);
     return { ...uploaded, seen };
   }
@@ -345,6 +345,10 @@ export class Writer {
   }
 }
 
+/** Throws `CryptoRefusal` for bytes that are no JSON. */
+const objectOf = (payload: PlainPayload): JsonObject =>
+  payload instanceof Uint8Array ? payloadObject(payload) : payload;
+
 /** Empty for what is no object, which is refused elsewhere. */
 const namesIn = (payload: unknown): string[] =>
   typeof payload === 'object' && payload !== null ? Object.keys(payload) : [];
@@ -352,8 +356,7 @@ const namesIn = (payload: unknown): string[] =>
 /** Fields of a payload that its type does not have. They are allowed if the item already has them. */
 const foreignFields = ({ type, payload }: PutRequest): string[] => {
   const own = fieldsOf(type);
-  const plain = payload instanceof Uint8Array ? payloadObject(payload) : payload;
-  return namesIn(plain).filter((name) => !own.includes(name));
+  return namesIn(objectOf(payload)).filter((name) => !own.includes(name));
 };
 
 /**
@@ -365,9 +368,9 @@ function checked(request: PutRequest): PutRequest {
   const type = expectType(request.type);
   if (asIs === true) return request;
   const others = id === undefined ? [] : foreignFields(request);
-  if (!(payload instanceof Uint8Array)) return { ...request, payload: checkedPayload(type, payload, others) };
-  checkedPayload(type, payloadObject(payload), others);
-  return request;
+  const defined = checkedPayload(type, objectOf(payload), others);
+  // Bytes are written as they are.
+  return payload instanceof Uint8Array ? request : { ...request, payload: defined };
 }
 
 /** What has to be uploaded for a write; null: nothing, it fits into the item. Throws `RangeError`, `CryptoRefusal`. */

@@ -7,7 +7,7 @@ import type { Store } from '../../sdk/store/store.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { counted, facts, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
-import { within } from '../../terminal/within.js';
+import { within } from '../../protocol/clock.js';
 import { sizeText } from '../transfer.js';
 import { noteHidden } from '../views.js';
 

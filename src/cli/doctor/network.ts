@@ -7,9 +7,9 @@ import { connect, isIP } from 'node:net';
 import { faultsOf, handshake, type CertificateFault, type Shown } from '../../sdk/node-certificate.js';
 import { isLocalHost } from '../../sdk/address.js';
 import { nullable, object, string } from '../../sdk/reader.js';
+import { within } from '../../protocol/clock.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { cappedBody } from '../../terminal/capped-body.js';
-import { within } from '../../terminal/within.js';
 import { about, span, type CheckName, type Finding, type DoctorContext } from './finding.js';
 
 const WITHIN_MS = 10_000;

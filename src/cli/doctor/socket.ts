@@ -2,9 +2,9 @@
 import { once } from 'node:events';
 import { count, object, record, string } from '../../sdk/reader.js';
 import type { OpenSocket } from '../../sdk/platform.js';
+import { within } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { WS_TICKET_MS } from '../../protocol/limits.js';
-import { within } from '../../terminal/within.js';
 import { about, span, type Figures, type Finding, type DoctorContext } from './finding.js';
 import { checkClock } from './network.js';
 

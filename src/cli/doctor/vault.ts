@@ -4,11 +4,11 @@ import type { DeviceEvents } from '../../sdk/events.js';
 import type { HiddenItem } from '../../sdk/item-reader.js';
 import { REASONS } from '../../sdk/reasons.js';
 import type { Held, Pending, Store } from '../../sdk/store/store.js';
+import { within } from '../../protocol/clock.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { type OpenDevice, PROGRAM_NAME } from '../context.js';
 import { failureOf } from '../failure.js';
 import { CommandError } from '../../terminal/terminal.js';
-import { within } from '../../terminal/within.js';
 import { about, type Figures, type Finding, type DoctorContext } from './finding.js';
 
 const COMPLETE_WITHIN_MS = 120_000;

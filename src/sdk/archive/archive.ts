@@ -19,7 +19,7 @@ export interface ByteSource {
 }
 
 /** Not text, and altered by every transfer that treats it as text. */
-export const ARCHIVE_MAGIC = Uint8Array.of(0x89, 0x56, 0x4c, 0x54, 0x0d, 0x0a, 0x1a, 0x0a);
+const ARCHIVE_MAGIC = Uint8Array.of(0x89, 0x56, 0x4c, 0x54, 0x0d, 0x0a, 0x1a, 0x0a);
 const FORMAT_VERSION = 1;
 const KDF_ARGON2ID = 1;
 const CIPHER_XCHACHA = 1;

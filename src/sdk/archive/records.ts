@@ -13,6 +13,7 @@ import {
   boolean,
   bytes,
   count,
+  malformed,
   nonEmpty,
   nullable,
   object,
@@ -85,7 +86,7 @@ export interface ArchivedPart {
 }
 
 /** The number of records. The last record. */
-export interface ArchiveEnd {
+interface ArchiveEnd {
   readonly record: 'end';
   readonly bins: number;
   readonly items: number;
@@ -106,15 +107,13 @@ export const ARCHIVED_PAYLOAD_MAX = 5 * PAYLOAD_INLINE_MAX;
 /** Levels around a payload: the record, and in a plain export the document and its list. */
 const LEVELS_AROUND = 3;
 /** Characters of a bin's slug in an export. */
-export const SLUG_MAX = 63;
+const SLUG_MAX = 63;
 
 /** A bin whose slug an import accepts. */
 export const binRecord = (id: string, slug: string, label: ArchivedBin['label']): ArchivedBin => ({
   ...{ record: 'bin', id, label },
   slug: (slug === '' ? id.toLowerCase() : slug).slice(0, SLUG_MAX),
 });
-
-const wrong = (path: string, rule: string): ProtocolError => new ProtocolError(`${path}: ${rule}`);
 
 const readLabel: Reader<BinLabel> = (value, path) => {
   const { name, emoji } = object({ name: nonEmpty, emoji: nullable(string) })(value, path);
@@ -123,7 +122,7 @@ const readLabel: Reader<BinLabel> = (value, path) => {
 
 const readManifest: Reader<ArchiveManifest> = (value, path) => {
   const read = object({ createdAt: count, tenantId: nonEmpty, masterFingerprint: string })(value, path);
-  if (!FINGERPRINT.test(read.masterFingerprint)) throw wrong('masterFingerprint', 'must be eight groups of four');
+  if (!FINGERPRINT.test(read.masterFingerprint)) throw malformed('masterFingerprint', 'must be eight groups of four');
   return { record: 'manifest', format: 1, ...read };
 };
 
@@ -147,18 +146,19 @@ const itemWithin =
   (most: number): Reader<ArchivedItem> =>
   (value, path) => {
     const { id, bin, type, ts, payload, blob, content } = itemFields(value, path);
-    if (!isContentType(type)) throw wrong(`${path}.type`, 'must be one of the ten types');
-    if (ts < TS_MIN) throw wrong(`${path}.ts`, 'must be milliseconds');
-    if (payload === null && blob !== true) throw wrong(`${path}.payload`, 'must be an object');
+    if (!isContentType(type)) throw malformed(`${path}.type`, 'must be one of the ten types');
+    if (ts < TS_MIN) throw malformed(`${path}.ts`, 'must be milliseconds');
+    if (payload === null && blob !== true) throw malformed(`${path}.payload`, 'must be an object');
     if (payload !== null && text(JSON.stringify(payload)).length > most)
-      throw wrong(`${path}.payload`, `must have at most ${most} bytes`);
-    if (content !== null && blob !== true) throw wrong(`${path}.content`, 'belongs to a blob');
+      throw malformed(`${path}.payload`, `must have at most ${most} bytes`);
+    if (content !== null && blob !== true) throw malformed(`${path}.content`, 'belongs to a blob');
     return { record: 'item', id, bin, type, ts, payload, blob: blob === true, content };
   };
 
 const readPart: Reader<ArchivedPart> = (value, path) => {
   const { data } = object({ data: bytes() })(value, path);
-  if (data.length === 0 || data.length > PART_BYTES) throw wrong(`${path}.data`, `must have 1 to ${PART_BYTES} bytes`);
+  if (data.length === 0 || data.length > PART_BYTES)
+    throw malformed(`${path}.data`, `must have 1 to ${PART_BYTES} bytes`);
   return { record: 'part', data };
 };
 
@@ -216,7 +216,7 @@ export function decodeRecord(line: Uint8Array): ArchiveRecord {
       case 'end':
         return { record: 'end', ...object({ bins: count, items: count })(value, '') };
       default:
-        throw wrong('record', 'is of no known kind');
+        throw malformed('record', 'is of no known kind');
     }
   });
 }

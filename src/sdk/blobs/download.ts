@@ -11,7 +11,16 @@ import type { Core } from '../core.js';
 import { ApiError, NetworkError, ProtocolError, ClientError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import type { DownloadUrl } from '../replies.js';
-import { blobAddress, endOf, Exchange, type ExchangePorts, expectNoRedirect, Retries, UNNAMED } from './exchange.js';
+import {
+  blobAddress,
+  endOf,
+  Exchange,
+  type ExchangePorts,
+  expectNoRedirect,
+  isExpiring,
+  Retries,
+  UNNAMED,
+} from './exchange.js';
 import type { BlobProgress, BlobReadOptions, TransferOptions } from './source.js';
 import { blobDecryptor } from '../../crypto/item.js';
 import { payloadObject, type JsonObject } from '../../crypto/payload.js';
@@ -25,9 +34,6 @@ import { endWithServer, uploadBlob, type UploadedBlob, type Uploading, type Uplo
 /** What a download uses of its device. */
 export type DownloadPorts = ExchangePorts &
   Pick<Core, 'clockOffset'> & { readonly api: Pick<Core['api'], 'downloadUrl'> };
-
-/** A URL that expires sooner than this is not used, ms. */
-const REFRESH_BEFORE_MS = 60_000;
 
 /** The download of one blob. */
 class Download {
@@ -99,10 +105,8 @@ class Download {
 
   /** A URL with enough lifetime left. */
   private async grant(): Promise<DownloadUrl> {
-    const now = this.ports.clock.now() + (this.ports.clockOffset() ?? 0);
-    if (this.granted === undefined || this.granted.expiresAt - now < REFRESH_BEFORE_MS) {
+    if (this.granted === undefined || isExpiring(this.ports, this.granted.expiresAt))
       this.granted = await this.ports.api.downloadUrl(this.blob.ref);
-    }
     return this.granted;
   }
 

@@ -6,15 +6,15 @@ import { asError } from '../../protocol/error-code.js';
 import type { Core } from '../core.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { delay, type Clock, type Timer } from '../../protocol/clock.js';
-import { ApiError, ClientError, isPassing, NetworkError, ProtocolError } from '../errors.js';
-import { backoffMs, abortOnAny, RETRY } from '../platform.js';
+import { ApiError, ClientError, isPassing, NetworkError, ProtocolError, retryAfterMs } from '../errors.js';
+import { backoffMs, abortOnAny, REQUEST_WAIT_MAX_MS, RETRY } from '../platform.js';
 
 /** Attempts at a transfer without progress. */
 const ATTEMPTS_MAX = 5;
 /** New URLs that are refused: each upload reserves its size anew. */
 const REFUSALS_MAX = 3;
-/** For a longer `Retry-After` the refusal goes to the caller. */
-const WAIT_MAX_MS = 65_000;
+/** An address that expires sooner than this is not used, ms. */
+const REFRESH_BEFORE_MS = 60_000;
 
 /** What both directions use of their device. */
 export type ExchangePorts = Pick<Core, 'clock' | 'random' | 'lifetime' | 'fetch' | 'baseUrl'>;
@@ -77,28 +77,6 @@ export function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): C
   return lifetime.aborted ? new ClientError('closed', 'the device was closed') : undefined;
 }
 
-/** The result of `work`, unless a signal comes first: rejects with what `ended` throws then. */
-export async function abortable<T>(
-  work: Promise<T>,
-  signals: readonly (AbortSignal | undefined)[],
-  ended: () => void,
-): Promise<T> {
-  const stop = new AbortController();
-  const over = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true }));
-  const release = abortOnAny(stop, signals);
-  try {
-    return await Promise.race([
-      work,
-      over.then(() => {
-        ended();
-        return work;
-      }),
-    ]);
-  } finally {
-    release();
-  }
-}
-
 /** Decides whether a failed transfer is started again, and waits before that. */
 export class Retries {
   private failures = 0;
@@ -125,9 +103,9 @@ export class Retries {
    * help.
    */
   async waitAfter(error: Error, isRefused = isRefusedAddress): Promise<void> {
-    const retryAfter = error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
+    const retryAfter = retryAfterMs(error);
     const refused = isRefused(error);
-    if (this.exhausted || !(refused || isPassing(error)) || retryAfter > WAIT_MAX_MS) throw error;
+    if (this.exhausted || !(refused || isPassing(error)) || retryAfter > REQUEST_WAIT_MAX_MS) throw error;
     if (refused && ++this.refusals >= REFUSALS_MAX) throw error;
     const { clock, random, lifetime } = this.ports;
     const wait = Math.max(retryAfter, backoffMs(this.failures++, RETRY, random));
@@ -156,6 +134,10 @@ export function expectNoRedirect(response: Response): void {
     throw new ProtocolError('the address that the server names for a blob leads elsewhere', { code: 'bad_url' });
 }
 
+/** Whether an address should be replaced before it is used; `expiresAt` is in the server's time. */
+export const isExpiring = ({ clock, clockOffset }: Pick<Core, 'clock' | 'clockOffset'>, expiresAt: number): boolean =>
+  expiresAt - (clock.now() + (clockOffset() ?? 0)) < REFRESH_BEFORE_MS;
+
 /** The slowest transfer: this many bytes in this time of waiting, ms. */
 const WINDOW_MS = 60_000;
 const WINDOW_BYTES = 16 * 1024;
@@ -164,7 +146,7 @@ const WINDOW_BYTES = 16 * 1024;
  * Bounds the duration of a transfer: a store that sends a byte now and then must not occupy a device for ever. Only
  * time spent waiting for the other side counts.
  */
-export class Pace {
+class Pace {
   private timer: Timer | undefined;
   private begun = 0;
   private waited = 0;

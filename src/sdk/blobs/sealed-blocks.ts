@@ -101,6 +101,10 @@ export class SealedBlocks {
   end(): void {
     this.ended = true;
     this.sodium.memzero(this.plain);
+    this.stopReading();
+  }
+
+  private stopReading(): void {
     this.reading?.portions.return().catch(() => undefined);
     this.reading = undefined;
   }
@@ -116,10 +120,7 @@ export class SealedBlocks {
 
   /** Reads up to a block, which is compared with what was encrypted as this block before, as all before it are. */
   private async read(block: number): Promise<Uint8Array> {
-    if (this.reading !== undefined && this.reading.next > block) {
-      this.reading.portions.return().catch(() => undefined);
-      this.reading = undefined;
-    }
+    if (this.reading !== undefined && this.reading.next > block) this.stopReading();
     this.reading ??= { portions: portionsOf(this.of.source), next: 0, rest: new Uint8Array(0) };
     let plain: Uint8Array = this.plain;
     while (this.reading.next <= block) {

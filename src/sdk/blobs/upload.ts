@@ -6,15 +6,16 @@ import { draftBlob, type BlobDraft } from '../../crypto/item.js';
 import type { Core } from '../core.js';
 import { ApiError, ClientError, isPassing, NetworkError, ProtocolError } from '../errors.js';
 import { refusalOf } from '../http.js';
+import { abortable } from '../platform.js';
 import type { UploadPart, UploadState } from '../replies.js';
 import type { Begun, BegunUploads } from './begun.js';
 import {
-  abortable,
   blobAddress,
   endOf,
   Exchange,
   type ExchangePorts,
   expectNoRedirect,
+  isExpiring,
   isRefusedAddress,
   Retries,
   UNNAMED,
@@ -53,8 +54,6 @@ const PART_MAX = 16 * 1024 * 1024;
 const ANSWER_MS = 120_000;
 /** Nothing is heard while a part is sent: ms for each KiB. */
 const UNHEARD_MS_PER_KIB = 125;
-/** An address that expires sooner than this is not used, ms. */
-const REFRESH_BEFORE_MS = 60_000;
 /** New beginnings, of an upload that the server does not know any more. */
 const BEGINNINGS_MAX = 3;
 /** Less than this is no progress: a server that takes a byte a part, or goes back again and again, is given up. */
@@ -261,10 +260,9 @@ class Transfer {
 
   /** Sends the parts, in order. True: the server has all bytes; false: it has to be asked where the upload stands. */
   private async sent({ parts, expiresAt }: UploadState): Promise<boolean> {
-    const now = (): number => this.ports.clock.now() + (this.ports.clockOffset() ?? 0);
     for (const [at, part] of parts.entries()) {
       // The first one is used in any case: this clock may be wrong.
-      if (at > 0 && expiresAt - now() < REFRESH_BEFORE_MS) break;
+      if (at > 0 && isExpiring(this.ports, expiresAt)) break;
       const body = await this.wanted(this.blocks.range(part.from, part.from + part.size));
       try {
         await this.put(part, body);
@@ -293,7 +291,11 @@ class Transfer {
     exchange.pace.wait(ANSWER_MS + (part.size / 1024) * UNHEARD_MS_PER_KIB);
     try {
       const response = await ports.fetch(address.href, {
-        ...{ ...UNNAMED, method: 'PUT', headers, body, signal: exchange.signal },
+        ...UNNAMED,
+        method: 'PUT',
+        headers,
+        body,
+        signal: exchange.signal,
       });
       expectNoRedirect(response);
       if (!response.ok) throw await refusalOf(response);

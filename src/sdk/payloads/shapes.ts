@@ -10,7 +10,7 @@ import type { PlainPayload } from '../../crypto/item.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 
 /** The type of a field. */
-export type FieldKind = 'text' | 'number';
+type FieldKind = 'text' | 'number';
 
 /**
  * The fields of a type. `main`: the field that a pipe gets, which must not be empty; `file`: the content is a file's

@@ -4,12 +4,10 @@
  */
 import { storeError, storeErrorOf } from './error.js';
 import type { Level, LevelRange, Operation } from './level-store.js';
-import { openStore, type OpenedStore, type StorePlace } from './open.js';
+import { openStore, SET_ASIDE_MAX, type OpenedStore, type StorePlace } from './open.js';
 import type { StoreOwner } from './records.js';
 
 const PREFIX = 'service-device-';
-/** Damaged databases that are kept; older ones are removed. */
-const SET_ASIDE_MAX = 3;
 
 /** The store of a browser. */
 export interface OpenedBrowserStore extends OpenedStore {
@@ -151,7 +149,7 @@ function rangeOf({ gte, lt }: LevelRange, after: string | undefined): IDBKeyRang
 }
 
 /** A database in IndexedDB, closed at first. Throws errors of IndexedDB, and `StoreError` `closed` and `damaged`. */
-export class IndexedLevel implements Level {
+class IndexedLevel implements Level {
   private db: IDBDatabase | undefined;
 
   constructor(private readonly name: string) {}

@@ -1,5 +1,6 @@
 /** The errors of durable stores, independent of the library below. */
-import { errorCode } from '../../protocol/error-code.js';
+import { causesOf, errorCode } from '../../protocol/error-code.js';
+import { CodedError } from '../errors.js';
 
 /** Why a store could not be opened, read or written. */
 export type StoreFault =
@@ -22,17 +23,17 @@ export type StoreFault =
   | 'unsupported';
 
 /** A failure of a durable store. Match on `code`. No message contains content or names of items. */
-export class StoreError extends Error {
+export class StoreError extends CodedError<StoreFault> {
   override readonly name = 'StoreError';
 
   constructor(
-    readonly code: StoreFault,
+    code: StoreFault,
     message: string,
     /** What was found, if more is known than the code. */
     readonly detail: string | null = null,
     options?: ErrorOptions,
   ) {
-    super(message, options);
+    super(code, message, options);
   }
 }
 
@@ -65,14 +66,11 @@ interface Described {
 
 /** Codes, names and messages of an error and its causes. */
 function described(error: unknown): Described {
-  const codes: string[] = [];
-  const texts: string[] = [];
-  for (let at: unknown = error, depth = 0; at instanceof Error && depth < 8; at = at.cause, depth++) {
-    const code = errorCode(at);
-    if (code !== '') codes.push(code);
-    texts.push(`${at.name} ${at.message}`);
-  }
-  return { codes, text: texts.join('\n') };
+  const causes = causesOf(error);
+  return {
+    codes: causes.map(errorCode).filter((code) => code !== ''),
+    text: causes.map(({ name, message }) => `${name} ${message}`).join('\n'),
+  };
 }
 
 /** Turns an error of a library into a `StoreError`: LevelDB's by codes and messages, IndexedDB's by names. */

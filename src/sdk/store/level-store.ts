@@ -137,11 +137,12 @@ export class LevelStore implements Store {
   entries(): AsyncIterable<Entry> {
     const ready = this.closing === undefined ? this.applied : Promise.reject(storeError('closed'));
     ready.catch(() => undefined);
-    const scan = async function* (this: LevelStore): AsyncGenerator<Entry> {
-      await ready;
-      for await (const [key, record] of scanned(this.level, ENTRIES)) yield this.entry(key, record);
-    };
-    return scan.call(this);
+    return this.entriesAfter(ready);
+  }
+
+  private async *entriesAfter(ready: Promise<void>): AsyncGenerator<Entry> {
+    await ready;
+    for await (const [key, record] of scanned(this.level, ENTRIES)) yield this.entry(key, record);
   }
 
   heads(): Promise<Map<string, Head>> {
@@ -313,7 +314,7 @@ async function counted(level: Level, { owner, generation }: StoreState) {
 }
 
 /** The initial content of a store: unsent changes, and the batch count of its predecessor. */
-export interface NewStore {
+interface NewStore {
   readonly owner: StoreOwner;
   readonly batches: number;
   readonly changes: readonly Pending[];
@@ -354,7 +355,7 @@ export interface LevelRange {
 }
 
 /** LevelDB syncs to disk before it acknowledges; other databases ignore the option. */
-export const DURABLE = { keyEncoding: 'utf8', valueEncoding: 'view', sync: true } as const;
+const DURABLE = { keyEncoding: 'utf8', valueEncoding: 'view', sync: true } as const;
 /** Records per read, and their size where the database counts it: the memory of a scan. */
 const SCAN_RECORDS = 256;
 const SCAN = { highWaterMarkBytes: 1024 * 1024 } as const;

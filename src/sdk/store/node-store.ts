@@ -5,13 +5,13 @@ import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
 import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../files/durable.js';
 import { errorCode } from '../../protocol/error-code.js';
+import { ProtocolError } from '../errors.js';
+import { count, field } from '../reader.js';
 import { type StoreError, storeError, storeErrorOf } from './error.js';
 import type { Level } from './level-store.js';
-import { openStore, type OpenedStore, type OpenStoreOptions, type StorePlace } from './open.js';
+import { openStore, SET_ASIDE_MAX, type OpenedStore, type OpenStoreOptions, type StorePlace } from './open.js';
 import { type StoreOwner, crcWith } from './records.js';
 
-/** Damaged stores that are kept; older ones are removed. */
-const SET_ASIDE_MAX = 3;
 /** More than LevelDB writes at opening: with this much space opening does not fail for lack of it. */
 const PROBE_BYTES = 256 * 1024;
 
@@ -62,6 +62,8 @@ function faultOf(error: unknown): StoreError {
   return fault.code === 'io' && misplaced ? storeError('damaged', 'a file is in its place', error) : fault;
 }
 
+const readBatches = field('batches', count);
+
 /** The folder of one store. The lock is held, so nothing else changes it. */
 class Folder implements StorePlace {
   constructor(
@@ -109,11 +111,10 @@ class Folder implements StorePlace {
 
   async expected(): Promise<number> {
     try {
-      const kept: unknown = JSON.parse(await readFile(this.at('expected.json'), 'utf8'));
-      const batches = typeof kept === 'object' && kept !== null && 'batches' in kept ? kept.batches : 0;
-      return typeof batches === 'number' && Number.isSafeInteger(batches) && batches > 0 ? batches : 0;
+      return readBatches(JSON.parse(await readFile(this.at('expected.json'), 'utf8')), '');
     } catch (error) {
-      if (error instanceof SyntaxError || errorCode(error) === 'ENOENT') return 0;
+      // Damaged, or never written.
+      if (error instanceof SyntaxError || error instanceof ProtocolError || errorCode(error) === 'ENOENT') return 0;
       throw error;
     }
   }
@@ -203,7 +204,7 @@ function masked(bytes: Uint8Array): number {
  * acknowledged change would be lost unnoticed. True if every complete record matches its checksum; a record that the
  * end of the file cuts off was being written when the process ended.
  */
-export async function isSoundLog(path: string): Promise<boolean> {
+async function isSoundLog(path: string): Promise<boolean> {
   const log = await readFile(path);
   for (let at = 0; at < log.length;) {
     const left = BLOCK - (at % BLOCK);

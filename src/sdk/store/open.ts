@@ -7,6 +7,9 @@ import { createStore, LevelStore, readState, type LevelStoreOptions, scanned, ty
 import { CHANGES, decodeChange, ownerSeed, type StoreOwner } from './records.js';
 import type { Pending } from './store.js';
 
+/** Damaged stores that are kept; older ones are removed. */
+export const SET_ASIDE_MAX = 3;
+
 /** The rebuild of a damaged store. The next connection replays everything from 0. */
 export interface StoreRepair {
   /** The damage found. */
@@ -176,13 +179,8 @@ async function salvaged(place: StorePlace, owner: StoreOwner): Promise<Salvage> 
 }
 
 async function reading(place: StorePlace, owner: StoreOwner): Promise<Salvage & { readonly cutShort: boolean }> {
-  let level: Level;
-  try {
-    level = await place.current();
-  } catch (error) {
-    if (storeErrorOf(error).code !== 'damaged') throw error;
-    return { changes: [], expected: null, batches: 0, cutShort: true };
-  }
+  const level = await unlessDamaged(() => place.current());
+  if (level === undefined) return { changes: [], expected: null, batches: 0, cutShort: true };
   try {
     return await soundChanges(level, owner);
   } finally {
@@ -194,37 +192,29 @@ async function reading(place: StorePlace, owner: StoreOwner): Promise<Salvage & 
  * Each record has a checksum of its own, seeded with its owner: a record that matches is sound, whatever is around it.
  */
 async function soundChanges(level: Level, owner: StoreOwner): Promise<Salvage & { readonly cutShort: boolean }> {
+  const found = await unlessDamaged(async () => ({ state: await readState(level) }));
   const changes: Pending[] = [];
-  let expected: number | null = null;
-  let batches = 0;
-  let cutShort = false;
-  const tolerating = async (work: () => Promise<void>): Promise<void> => {
-    try {
-      await work();
-    } catch (error) {
-      if (storeErrorOf(error).code !== 'damaged') throw error;
-      cutShort = true;
-    }
-  };
-  await tolerating(async () => {
-    const state = await readState(level);
-    if (state === undefined) return;
-    expected = state.changes.count;
-    batches = state.batches;
-  });
-  await tolerating(async () => {
+  const whole = await unlessDamaged(async () => {
     const seed = ownerSeed(owner);
     for await (const [key, record] of scanned(level, CHANGES)) {
-      const change = soundChange(key, record, seed);
+      const change = await unlessDamaged(() => decodeChange(key, record, seed));
       if (change !== undefined) changes.push(change);
     }
+    return true;
   });
-  return { changes, expected, batches, cutShort };
+  const { state } = found ?? {};
+  return {
+    changes,
+    expected: state?.changes.count ?? null,
+    batches: state?.batches ?? 0,
+    cutShort: found === undefined || whole === undefined,
+  };
 }
 
-function soundChange(key: string, record: Uint8Array, seed: number): Pending | undefined {
+/** The result of `work`; undefined where what it reads is damaged. */
+async function unlessDamaged<T>(work: () => T | Promise<T>): Promise<T | undefined> {
   try {
-    return decodeChange(key, record, seed);
+    return await work();
   } catch (error) {
     if (storeErrorOf(error).code !== 'damaged') throw error;
     return undefined;

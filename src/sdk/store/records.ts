@@ -7,7 +7,16 @@
  */
 import { byteText, text } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, type ContentType, type LiveItem, type SealedKeys } from '../../protocol/item.js';
-import type { Cursor, Entry, Head, Held, KeptUpload, Pending, QuarantineReason } from './store.js';
+import {
+  headOf,
+  type Cursor,
+  type Entry,
+  type Head,
+  type Held,
+  type KeptUpload,
+  type Pending,
+  type QuarantineReason,
+} from './store.js';
 import { storeError } from './error.js';
 
 /**
@@ -46,7 +55,7 @@ interface Tally {
 }
 
 /** The owner of records, as seed of their checksums, and the generation whose versions are valid. */
-export interface RecordsOf {
+interface RecordsOf {
   readonly owner: number;
   readonly generation: number;
 }
@@ -79,8 +88,6 @@ export const uploadKey = (id: string): string => `u${id}`;
 /** Seed of the checksums of an owner's records. */
 export const ownerSeed = ({ tenantId, deviceId }: StoreOwner): number => crc32(text(`${tenantId} ${deviceId}`));
 
-const seedOf = (key: string, owner: number): number => crcOfText(key, owner);
-
 const tallied = (tally: Tally, before: Uint8Array | undefined, after: Uint8Array | undefined): Tally => ({
   count: tally.count + Number(after !== undefined) - Number(before !== undefined),
   sum: (tally.sum + (after ? checksumOf(after) : 0) - (before ? checksumOf(before) : 0)) >>> 0,
@@ -105,23 +112,27 @@ export function encodeEntry(entry: Entry, generation: number, owner: number): Ui
   return out.sealed(seedOf(entryKey(entry.id), owner));
 }
 
+/** What every entry's record begins with. An entry of an earlier generation has version 0. */
+function readEntryHead(read: RecordReader, { generation }: RecordsOf) {
+  const flags = read.byte();
+  const current = read.int() === generation;
+  const version = read.int();
+  return { flags, state: STATES[flags & 3], version: current ? version : 0 };
+}
+
 /** Decodes an entry. Throws `StoreError` `damaged`. */
 export function decodeEntry(key: string, record: Uint8Array, at: RecordsOf): Entry {
   const read = new RecordReader(record, seedOf(key, at.owner));
   const id = key.slice(1);
-  const head = read.byte();
-  const state = STATES[head & 3];
-  const generation = read.int();
-  const stored = read.int();
-  const version = generation === at.generation ? stored : 0;
+  const { flags, state, version } = readEntryHead(read, at);
   // No other reason is ever written; a newer program with more of them uses another format.
   const reason = state === 'quarantined' ? (read.text() as QuarantineReason) : null;
-  const row = head & HAS_ROW ? readRow(read, id) : null;
-  const kept = head & HAS_KEPT ? readRow(read, id) : null;
+  const row = flags & HAS_ROW ? readRow(read, id) : null;
+  const kept = flags & HAS_KEPT ? readRow(read, id) : null;
   read.done();
   if (state === 'live' && row !== null) return { id, version, state, row };
   if (state === 'quarantined' && reason !== null) return { id, version, state, reason, row, kept };
-  if (state === 'deleted') return { id, version, state, tagged: (head & TAGGED) !== 0, kept };
+  if (state === 'deleted') return { id, version, state, tagged: (flags & TAGGED) !== 0, kept };
   throw storeError('damaged', 'an entry is none of the three kinds');
 }
 
@@ -191,7 +202,7 @@ function readRow(read: RecordReader, ownId: string): LiveItem {
 }
 
 /** What a scan reads of an entry: the version that counts (see `countedVersion`), and the head of a live one. */
-export interface ScannedEntry {
+interface ScannedEntry {
   readonly counts: number;
   readonly head: Head | undefined;
 }
@@ -212,25 +223,12 @@ export function scanEntry(
     return { counts: state === 'deleted' ? 0 : version, head: undefined };
   }
   const read = new RecordReader(record, seedOf(key, at.owner));
-  read.byte();
-  const generation = read.int();
-  const stored = read.int();
-  const version = generation === at.generation ? stored : 0;
+  const { version } = readEntryHead(read, at);
   const row = first & HAS_ROW ? readRowHead(read, key.slice(1)) : undefined;
   if (row === undefined) throw storeError('damaged', 'an entry is none of the three kinds');
   const sig = skipPayload(read, row.flags);
   read.done();
-  const { id, type, ts } = row;
-  const head = {
-    id,
-    binId: at.shared(row.binId),
-    type,
-    ts,
-    version,
-    pending: false,
-    tag: sig === null ? null : byteText(sig),
-  };
-  return { counts: version, head };
+  return { counts: version, head: headOf({ ...row, binId: at.shared(row.binId), version, sig }, false) };
 }
 
 const KINDS = ['write', 'move', 'delete'] as const;
@@ -325,31 +323,35 @@ function countedVersion(key: string, record: Uint8Array | undefined, at: Records
   return record === undefined ? 0 : scanEntry(key, record, { ...at, shared: itself }).counts;
 }
 
-/** The sums with one more entry, as `summed` gives them. */
-export const summedEntry = (sums: StoreSums, record: Uint8Array, { counts }: ScannedEntry): StoreSums => ({
+/** A record before and after a change; undefined: there is none. */
+interface Replaced {
+  readonly before?: Uint8Array;
+  readonly after?: Uint8Array;
+}
+
+/** The sums after replacing an entry; `was`, `is`: the version that its record adds (see `countedVersion`). */
+const withEntry = (sums: StoreSums, { before, after }: Replaced, was: number, is: number): StoreSums => ({
   ...sums,
-  entries: tallied(sums.entries, undefined, record),
-  itemCount: sums.itemCount + Number(counts > 0),
-  versionSum: sums.versionSum + counts,
+  entries: tallied(sums.entries, before, after),
+  itemCount: sums.itemCount + Number(is > 0) - Number(was > 0),
+  versionSum: sums.versionSum + is - was,
 });
+
+/** The sums with one more entry, as `summed` gives them. */
+export const summedEntry = (sums: StoreSums, record: Uint8Array, { counts }: ScannedEntry): StoreSums =>
+  withEntry(sums, { after: record }, 0, counts);
 
 /** The sums after replacing a record; undefined: no record. Throws `StoreError` `damaged`. */
 export function summed(
   sums: StoreSums,
-  { key, before, after }: { readonly key: string; readonly before?: Uint8Array; readonly after?: Uint8Array },
+  { key, before, after }: Replaced & { readonly key: string },
   at: RecordsOf,
 ): StoreSums {
   if (key >= CHANGES.gte && key < CHANGES.lt) return { ...sums, changes: tallied(sums.changes, before, after) };
   if (key >= UPLOADS.gte && key < UPLOADS.lt) return { ...sums, uploads: tallied(sums.uploads, before, after) };
   if (key < ENTRIES.gte || key >= ENTRIES.lt)
     throw storeError('damaged', 'it holds something that no store of this service writes');
-  const [was, is] = [countedVersion(key, before, at), countedVersion(key, after, at)];
-  return {
-    ...sums,
-    entries: tallied(sums.entries, before, after),
-    itemCount: sums.itemCount + Number(is > 0) - Number(was > 0),
-    versionSum: sums.versionSum + is - was,
-  };
+  return withEntry(sums, { before, after }, countedVersion(key, before, at), countedVersion(key, after, at));
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
@@ -484,7 +486,7 @@ export class RecordReader {
 }
 
 /** The checksum of a record. */
-export const checksumOf = (record: Uint8Array): number =>
+const checksumOf = (record: Uint8Array): number =>
   new DataView(record.buffer, record.byteOffset, record.byteLength).getUint32(record.length - 4);
 
 /** A CRC-32 with this polynomial, bits reversed; `seed`: the sum so far. */
@@ -506,15 +508,15 @@ export function crcWith(polynomial: number): (bytes: Uint8Array, seed?: number) 
 /** CRC-32 (ISO-HDLC, as in zip): detects accidents, not attacks. */
 export const crc32 = crcWith(0xedb88320);
 
-/** The checksum of a text's UTF-8 bytes. */
-function crcOfText(value: string, seed: number): number {
-  if (value.length > scratch.length) return crc32(text(value), seed);
-  for (let at = 0; at < value.length; at++) {
-    const code = value.charCodeAt(at);
-    if (code > 127) return crc32(text(value), seed);
+/** Seed of the checksum of an owner's record: the checksum of its key. */
+function seedOf(key: string, owner: number): number {
+  if (key.length > scratch.length) return crc32(text(key), owner);
+  for (let at = 0; at < key.length; at++) {
+    const code = key.charCodeAt(at);
+    if (code > 127) return crc32(text(key), owner);
     scratch[at] = code;
   }
-  return crc32(scratch.subarray(0, value.length), seed);
+  return crc32(scratch.subarray(0, key.length), owner);
 }
 
 /** For keys, which are short and plain: an encoder costs more to call. */

@@ -27,7 +27,7 @@ interface Known {
 }
 
 /** An item whose tag verifies and that decrypts. */
-export interface LiveEntry extends Known {
+interface LiveEntry extends Known {
   readonly state: 'live';
   readonly row: LiveItem;
 }
@@ -41,7 +41,7 @@ export interface QuarantinedEntry extends Known {
 }
 
 /** A deleted item. `kept`: its last content, if the delete has no valid tag and may be by the server. */
-export interface DeletedEntry extends Known {
+interface DeletedEntry extends Known {
   readonly state: 'deleted';
   readonly tagged: boolean;
   readonly kept: LiveItem | null;
@@ -61,12 +61,26 @@ export interface Head extends Pick<LiveItem, 'id' | 'binId' | 'type' | 'ts'> {
   readonly tag: string | null;
 }
 
+/** The tag of a head; null: the item has none. */
+export const tagOf = ({ sig }: Pick<LiveItem, 'sig'>): string | null => (sig === null ? null : byteText(sig));
+
+/** The head of a row. */
+export const headOf = (
+  row: Pick<LiveItem, 'id' | 'binId' | 'type' | 'ts' | 'version' | 'sig'>,
+  pending: boolean,
+): Head => ({
+  id: row.id,
+  binId: row.binId,
+  type: row.type,
+  ts: row.ts,
+  version: row.version,
+  pending,
+  tag: tagOf(row),
+});
+
 /** The head of an entry; undefined: it is not live. */
-export function headOfEntry(entry: Entry): Head | undefined {
-  if (entry.state !== 'live') return undefined;
-  const { id, binId, type, ts, sig } = entry.row;
-  return { id, binId, type, ts, version: entry.version, pending: false, tag: sig === null ? null : byteText(sig) };
-}
+export const headOfEntry = (entry: Entry): Head | undefined =>
+  entry.state === 'live' ? headOf({ ...entry.row, version: entry.version }, false) : undefined;
 
 interface PendingBase {
   /** Order of creation; unique. */
@@ -145,8 +159,6 @@ export interface Store {
   held(): Promise<Held>;
   /** The heads of all live entries by id, if a store knows them without decoding every entry. The caller owns the map. */
   heads?(): Promise<Map<string, Head>>;
-  /** The bins of live entries, if a store knows them without decoding every entry. */
-  binIds?(): Promise<ReadonlySet<string>>;
   /**
    * Durable as a whole when it resolves. If it rejects, nothing took effect; the store continues, and later calls may
    * succeed (a full disk has space again).

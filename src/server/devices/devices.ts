@@ -1,6 +1,7 @@
 /** The devices of a tenant. */
 import type { Clock, Timer } from '../../protocol/clock.js';
-import { certField, deviceReply, nameField } from '../../protocol/device-fields.js';
+import { deviceReply, nameField } from '../../protocol/device-fields.js';
+import { macField } from '../../protocol/item-codec.js';
 import { ServiceError } from '../../protocol/errors.js';
 import type { DeviceList, KnownDevice, KnownDeviceReply } from '../../protocol/replies.js';
 import type { DevicePatchBody } from '../../protocol/requests.js';
@@ -96,7 +97,7 @@ export class Devices {
    */
   async patch(tenantId: string, id: string, body: DevicePatchBody, by: string): Promise<KnownDeviceReply<Uint8Array>> {
     const name = body.name === undefined ? null : nameField('name', body.name);
-    const cert = body.cert === undefined ? undefined : certField('cert', body.cert);
+    const cert = body.cert === undefined ? undefined : macField('cert', body.cert);
     const patch = { tenantId, id, by, name, glyph: body.glyph ?? null, cert };
     return this.changed(tenantId, await this.options.store.patchDevice(patch));
   }

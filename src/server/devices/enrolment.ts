@@ -4,9 +4,9 @@ import { ulid } from 'ulid';
 import { verifyRecovery } from '../../crypto/recovery.js';
 import { SIGNATURE_BYTES, type Sodium } from '../../crypto/sodium.js';
 import type { Clock } from '../../protocol/clock.js';
-import { certField, deviceReply, nameField, publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
+import { deviceReply, nameField, publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
 import { ServiceError } from '../../protocol/errors.js';
-import { bytesField, bytesWithin } from '../../protocol/item-codec.js';
+import { bytesField, bytesWithin, macField } from '../../protocol/item-codec.js';
 import {
   CHALLENGE_MS,
   KEY_BYTES,
@@ -70,7 +70,7 @@ export class Bootstrap {
       name: nameField('name', body.name),
       glyph: body.glyph,
       pubkey: publicKeyField('pubkey', body.pubkey),
-      cert: certField('deviceCert', body.deviceCert),
+      cert: macField('deviceCert', body.deviceCert),
     };
     // Checked before the tenant's lock is taken, so that refused claims cannot hold up the tenant's own calls.
     if (await store.claimed(tenantId)) throw new ServiceError('bootstrap_already_done');

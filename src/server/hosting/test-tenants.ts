@@ -4,7 +4,8 @@
  */
 import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
-import { certField, publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
+import { publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
+import { macField } from '../../protocol/item-codec.js';
 import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { TestTenant, TestTenantList, TestTenantRemoval } from '../../protocol/replies.js';
@@ -99,7 +100,7 @@ function devicesOf({ devices }: TestTenantBody): NewDevice[] {
     const path = `devices[${at}]`;
     return {
       ...{ id, name: `Load ${at + 1}`, glyph: 'laptop' },
-      ...{ pubkey: publicKeyField(`${path}.pubkey`, pubkey), cert: certField(`${path}.cert`, cert) },
+      ...{ pubkey: publicKeyField(`${path}.pubkey`, pubkey), cert: macField(`${path}.cert`, cert) },
     };
   });
 }

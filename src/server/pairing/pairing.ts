@@ -6,9 +6,9 @@
 import { ulid } from 'ulid';
 import { normalizeWords } from '../../crypto/words.js';
 import type { Clock } from '../../protocol/clock.js';
-import { certField, deviceReply, nameField, publicKeyField } from '../../protocol/device-fields.js';
+import { deviceReply, nameField, publicKeyField } from '../../protocol/device-fields.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
-import { bytesField, bytesWithin } from '../../protocol/item-codec.js';
+import { bytesField, bytesWithin, macField } from '../../protocol/item-codec.js';
 import {
   PAIR_HOLD_MS,
   PAIR_SESSION_MS,
@@ -81,8 +81,8 @@ function wrapOf({ wrappedMasterKey: wrapped = null, ...body }: requests.PairWrap
   if (wrapped === null) throw invalid('wrappedMasterKey', 'required, unless reject is true');
   return {
     wrappedMasterKey: bytesWithin('wrappedMasterKey', wrapped, WRAPPED_MASTER_KEY_MIN, WRAPPED_MASTER_KEY_MAX),
-    deviceCert: certField('deviceCert', body.deviceCert),
-    confirmation: certField('confirmation', body.confirmation),
+    deviceCert: macField('deviceCert', body.deviceCert),
+    confirmation: macField('confirmation', body.confirmation),
   };
 }
 
