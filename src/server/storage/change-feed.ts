@@ -11,9 +11,9 @@
  *
  * Each instance subscribes to the tenants that have a socket there, and what is written of a tenant goes to its
  * subscribers alone, on a channel of their own: the change itself where it fits into a notification, else its head. A
- * subscription arrives a little after the socket was opened. So an instance that receives one sends the heads
- * that it has published of these tenants in the last seconds (`recent`). Where it may have missed some itself, it tells its recent
- * heads to everybody, and goes on doing so until it has heard its heartbeat again.
+ * subscription arrives a little after the socket was opened. So an instance that receives one sends the heads that it
+ * has published of these tenants in the last seconds (`recent`). Where it may have missed some itself, it tells its
+ * recent heads to everybody, and goes on doing so until it has heard its heartbeat again.
  *
  * Any client of the database can send a notification in any name. What no instance has signed is a hint that
  * leads to a read, or nothing.
