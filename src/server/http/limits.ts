@@ -560,6 +560,7 @@ export class DeviceRates {
     this.turnedAt = now;
     // Bytes that were asked for at once may be worth many seconds: who rests is not forgiven them.
     for (const [device, bucket] of dropped) {
+      if (this.previous.has(device)) continue;
       const { bodies, replies } = this.refilled(bucket, now);
       if (bodies < BODY_BYTES_BURST || replies < REPLY_BYTES_BURST) this.previous.set(device, bucket);
     }

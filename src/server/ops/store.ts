@@ -58,20 +58,21 @@ export function nightlyJobs(options: { pool: pg.Pool; now: () => number; softDel
 
 /**
  * Purges all keys of one device, in statements of a bounded size, until `stopped` is aborted: the next run begins with the
- * same device then. 0 where no device is left to purge.
+ * same device then. Returns how many devices are done.
  */
 async function purgeKeys(pool: pg.Pool, stopped: AbortSignal): Promise<number> {
   const text = 'SELECT tenant_id AS tenant, device_id AS device FROM devices_to_purge(1)';
   const [found] = await query<{ tenant: string; device: string }>(pool, { text, values: [], readOnly: true });
   if (found === undefined) return 0;
-  for (let after: string | null = ''; after !== null && !stopped.aborted;) {
+  let after: string | null = '';
+  while (after !== null && !stopped.aborted) {
     const row: { last: string | null } = await queryOne(pool, {
       text: 'SELECT purge_device_keys($1, $2, $3, $4) AS last',
       values: [found.tenant, found.device, after, KEY_BATCH],
     });
     after = row.last;
   }
-  return 1;
+  return after === null ? 1 : 0;
 }
 
 /**

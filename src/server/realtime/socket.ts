@@ -171,8 +171,8 @@ export class Sockets {
 
   private checkPenalty(device: string): void {
     const now = this.options.clock.now();
-    // One that ends later than any may was noted before the clock was set back.
-    const holds = (until: number): boolean => until > now && until <= now + FRAMES_PENALTY_MS;
+    // One that ends later than any may was noted before the clock was set back; a little is no reason to let it end.
+    const holds = (until: number): boolean => until > now && until <= now + 2 * FRAMES_PENALTY_MS;
     for (const [each, until] of this.penalties) {
       if (holds(until)) break;
       this.penalties.delete(each);

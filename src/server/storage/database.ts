@@ -336,7 +336,7 @@ export async function withClient<T>(url: string, name: string, work: (client: pg
 }
 
 /** Runs `work` in a transaction, which is undone where it fails. */
-export async function inTransaction(client: Client, work: () => Promise<void>): Promise<void> {
+export async function inTransaction(client: pg.ClientBase, work: () => Promise<void>): Promise<void> {
   await client.query('BEGIN');
   try {
     await work();
