@@ -34,7 +34,7 @@ export class Saver<T> {
     void this.saving.fresh();
   }
 
-  /** Stops. Resolves when the running attempt ends; after a failure it is not awaited. */
+  /** Stops. Resolves when what was offered has been tried, once; after a failure nothing is awaited or tried. */
   async end(): Promise<void> {
     this.ended = true;
     this.timer?.cancel();
@@ -44,7 +44,7 @@ export class Saver<T> {
   private async attempt(): Promise<void> {
     this.timer?.cancel();
     const { newest } = this;
-    if (newest === undefined) return;
+    if (newest === undefined || (this.ended && this.failures > 0)) return;
     const { save, clock, onFailure, onRecovery } = this.options;
     try {
       await save(newest.value);

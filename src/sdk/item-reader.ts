@@ -81,8 +81,10 @@ export class ItemReader {
 
   /** Bins of stored items. Decrypts nothing. */
   async binIds(): Promise<ReadonlySet<string>> {
+    const { store } = this.options;
+    if (store.binIds !== undefined) return store.binIds();
     const ids = new Set<string>();
-    for await (const entry of this.options.store.entries()) if (entry.state === 'live') ids.add(entry.row.binId);
+    for await (const entry of store.entries()) if (entry.state === 'live') ids.add(entry.row.binId);
     return ids;
   }
 

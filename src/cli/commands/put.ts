@@ -126,7 +126,7 @@ function expectSeveral({ words, payload, id, type }: ItemOptions): void {
     throw new CommandError(EXIT.usage, 'a password takes one file');
 }
 
-/** Several files, an item each. ItemOptions that fails does not stop the others. */
+/** Several files, an item each. One that fails does not stop the others. */
 async function putAll(
   context: Context,
   { files, folders }: { readonly files: readonly string[]; readonly folders: readonly string[] },
@@ -284,11 +284,11 @@ async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
   const sources = [words.length > 0, file !== undefined, json !== undefined].filter(Boolean).length;
   if (sources > 1) throw oneSource();
   if (type === 'password' && (words.length > 0 || set.some((pair) => pair.startsWith('secret='))))
-    throw secretAsArgument();
+    throw secretAsArgument(json === undefined ? ASKED : PIPED);
   if (json !== undefined) {
     if (type === undefined) throw new CommandError(EXIT.usage, '--payload needs --type');
     const payload = await jsonPayload(context, json);
-    if (json !== '-' && Object.keys(payload).some((field) => isSecretField(type, field))) throw secretAsArgument();
+    if (json !== '-' && Object.keys(payload).some((field) => isSecretField(type, field))) throw secretAsArgument(PIPED);
     return withFields(type, payload, set);
   }
   if ((type === 'contact' || type === 'location') && sources === 0) return withFields(type, {}, set);
@@ -340,12 +340,11 @@ async function detected(
 }
 
 /** A secret is never an argument: arguments are visible in the process list and in the shell's history. */
-const secretAsArgument = (): CommandError =>
-  new CommandError(
-    EXIT.usage,
-    'a secret is not given as an argument, where others can read it',
-    'Leave it out and it is asked for; or pipe it in.',
-  );
+const secretAsArgument = (hint: string): CommandError =>
+  new CommandError(EXIT.usage, 'a secret is not given as an argument, where others can read it', hint);
+
+const ASKED = 'Leave it out and it is asked for; or pipe it in.';
+const PIPED = 'Pipe the whole payload in, the secret with the rest: --payload -';
 
 async function passwordOf(context: Context, { set, file }: ItemOptions): Promise<Detected> {
   const { terminal } = context;

@@ -159,6 +159,8 @@ export interface Store {
   held(): Promise<Held>;
   /** The heads of all live entries by id, if a store knows them without decoding every entry. The caller owns the map. */
   heads?(): Promise<Map<string, Head>>;
+  /** The bins of live entries, if a store knows them without decoding every entry. */
+  binIds?(): Promise<ReadonlySet<string>>;
   /**
    * Durable as a whole when it resolves. If it rejects, nothing took effect; the store continues, and later calls may
    * succeed (a full disk has space again).
