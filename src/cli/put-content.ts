@@ -152,8 +152,19 @@ class FileSource implements HeldSource {
   }
 
   open(): AsyncIterable<Uint8Array> {
-    const from = this.isFile ? { start: 0 } : {};
-    return createReadStream(this.path, { fd: this.handle, autoClose: false, highWaterMark: READ_BYTES, ...from });
+    if (this.isFile) return this.portions();
+    return createReadStream(this.path, { fd: this.handle, autoClose: false, highWaterMark: READ_BYTES });
+  }
+
+  /** Each is valid until the next is asked for: with fresh memory for each, tens of MiB would wait for a collection. */
+  private async *portions(): AsyncGenerator<Uint8Array> {
+    const buffer = new Uint8Array(READ_BYTES);
+    for (let at = 0; ;) {
+      const { bytesRead } = await this.handle.read(buffer, 0, READ_BYTES, at);
+      if (bytesRead === 0) return;
+      at += bytesRead;
+      yield buffer.subarray(0, bytesRead);
+    }
   }
 
   async isTouched(): Promise<boolean> {
