@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
 import { z } from 'zod';
+import { ItemReader } from '../src/sdk/item-reader.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import { ERRORS } from '../src/mcp/errors.js';
 import * as schemas from '../src/mcp/schemas.js';
@@ -18,6 +19,23 @@ t.test('MCP-64: after any batches it holds what the store of the client holds', 
       const theirs = new MemoryStore();
       for (const batch of batches) await Promise.all([ours.apply(batch), theirs.apply(batch)]);
       t.same(await stateOf(ours), await stateOf(theirs));
+    }),
+    { numRuns: 60 },
+  );
+});
+
+t.test('MCP-64: the bins of all items are known without decoding one', async (t) => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(anyBatch, { maxLength: 12 }), async (batches) => {
+      const ours = new VaultStore();
+      for (const batch of batches) await ours.apply(batch);
+      const expected = new Set<string>();
+      for await (const entry of ours.entries()) if (entry.state === 'live') expected.add(entry.row.binId);
+      const entries = (): never => {
+        throw new Error('every item is decoded');
+      };
+      const reader = new ItemReader({ store: Object.assign(ours, { entries }) } as never);
+      t.same([...(await reader.binIds())].sort(), [...expected].sort());
     }),
     { numRuns: 60 },
   );

@@ -24,7 +24,8 @@ export interface OpenSocket {
 }
 
 /**
- * Largest frame of a server that is read, in bytes. The protocol stays far below: an item has at most 64 KB of ciphertext and 1,000 keys.
+ * Largest frame of a server that is read, in bytes. The protocol stays far below: an item has at most 64 KB of ciphertext
+ * and 1,000 keys.
  */
 export const SERVER_FRAME_MAX = 1024 * 1024;
 

@@ -10,7 +10,7 @@ import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME, UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { Portal } from '../../protocol/replies.js';
-import { sha256 } from '../hosting/signup.js';
+import { sha256 } from '../http/tokens.js';
 import type { Account, BillingStore } from './store.js';
 import type { CheckoutOrder, StripePayments } from './stripe.js';
 

@@ -1,5 +1,5 @@
 /** Credentials of a device beside its token: one-use tickets, the account password, and re-authentication by key. */
-import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { ulid } from 'ulid';
 import { makeReauthChallenge } from '../../crypto/reauth.js';
 import type { PasswordHasher, Sodium } from '../../crypto/sodium.js';
@@ -12,7 +12,7 @@ import type { PasswordProof } from '../../protocol/password-proof.js';
 import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';
 import { FieldReader, FieldWriter, KIND, openText, sealText } from '../http/signed.js';
-import type { TokenClaims, TokenIssuer } from '../http/tokens.js';
+import { sha256, type TokenClaims, type TokenIssuer } from '../http/tokens.js';
 import type { AccountStore, DeviceRecord, StoredPassword } from './store.js';
 
 /** The device whose socket a ticket opens, and its token's epoch. */
@@ -30,9 +30,6 @@ interface OpenTicket {
 
 const ID_BYTES = 16;
 const NO_KEY = new Uint8Array(0);
-
-/** The SHA-256 of bytes, or of a text's UTF-8. */
-export const sha256 = (value: string | Uint8Array): Buffer => createHash('sha256').update(value).digest();
 
 /**
  * Signed one-use tickets. Issuing costs no statement; a use is stored where every instance sees it. A socket ticket is

@@ -17,8 +17,8 @@ import {
 import type * as replies from '../../protocol/replies.js';
 import type { BootstrapBody, RecoverBody } from '../../protocol/requests.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
-import type { TokenIssuer } from '../http/tokens.js';
-import { sha256, type Tickets } from './credentials.js';
+import { sha256, type TokenIssuer } from '../http/tokens.js';
+import type { Tickets } from './credentials.js';
 import type { AccountStore } from './store.js';
 
 interface EnrolmentOptions extends ChangeNotifier {

@@ -1,11 +1,12 @@
 /** Signup: a name under the service's domain becomes a tenant that its owner claims with a token. */
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
 import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { SignedUp } from '../../protocol/replies.js';
 import type { SignupBody } from '../../protocol/requests.js';
+import { sha256 } from '../http/tokens.js';
 import { refusalOf, type TenantHosts } from './hosts.js';
 import type { HostingStore } from './store.js';
 
@@ -32,9 +33,13 @@ interface SignupCheckout {
 }
 
 /** A random claim or return token: 43 characters of base64url. */
-export const newToken = (): string => randomBytes(TOKEN_BYTES).toString('base64url');
-/** As a token is stored. */
-export const sha256 = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
+const newToken = (): string => randomBytes(TOKEN_BYTES).toString('base64url');
+
+/** A claim token, and its hash, which is what is stored. */
+export function newClaim(): { readonly claimToken: string; readonly claimHash: Buffer } {
+  const claimToken = newToken();
+  return { claimToken, claimHash: sha256(claimToken) };
+}
 
 /** Makes tenants. */
 export class Signup {

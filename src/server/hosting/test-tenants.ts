@@ -12,7 +12,7 @@ import type { TestTenant, TestTenantList, TestTenantRemoval } from '../../protoc
 import type { TestTenantBody } from '../../protocol/requests.js';
 import type { TokenIssuer } from '../http/tokens.js';
 import { refusalOf, type TenantHosts } from './hosts.js';
-import { newToken, sha256 } from './signup.js';
+import { newClaim } from './signup.js';
 import { TEST_TENANT, type HostingStore } from './store.js';
 
 /** Test tenants at once. */
@@ -53,7 +53,7 @@ export class TestTenants {
     const now = clock.now();
     const id = ulid(now);
     // Whoever finds the name before it is claimed has no token that fits.
-    const claimHash = sha256(newToken());
+    const { claimHash } = newClaim();
     const verdict = await store.signUp({
       ...{ id, slug, claimHash, now, email: TEST_TENANT, returnHash: null, state: 'active', network: null },
       ...{ unclaimedMax: UNCLAIMED_MAX, networkMax: UNCLAIMED_MAX, freeBefore: now - UNCLAIMED_MS },

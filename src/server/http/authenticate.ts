@@ -1,6 +1,6 @@
 /** Authentication (reference, HTTP, Tokens): the tenant by host, then the token, its device, and the tenant's state. */
-import { createHash, timingSafeEqual } from 'node:crypto';
-import type { TokenClaims } from './tokens.js';
+import { timingSafeEqual } from 'node:crypto';
+import { sha256, type TokenClaims } from './tokens.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { TOKEN_TEXT_MAX } from '../../protocol/limits.js';
 import type { DeviceState } from '../tenant/ports.js';
@@ -15,14 +15,12 @@ export function bearerOf(authorization: string): string | undefined {
   return /^bearer +(\S+)$/i.exec(authorization)?.[1];
 }
 
-const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
-
 /** Throws unless it is the operator's token. Compares digests: the time depends on neither content nor length. */
 export function checkAdmin(authorization: string, adminToken: string | null): void {
   if (adminToken === null) throw new ServiceError('forbidden');
   const token = bearerOf(authorization);
   if (token === undefined) throw new ServiceError('no_token');
-  if (!timingSafeEqual(digest(token), digest(adminToken))) throw new ServiceError('forbidden');
+  if (!timingSafeEqual(sha256(token), sha256(adminToken))) throw new ServiceError('forbidden');
 }
 
 /** Tenant states in which an endpoint works: any, those that can read, those that can write. */

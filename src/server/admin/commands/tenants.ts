@@ -1,7 +1,7 @@
 /** The hosted tenants and their state, and how owners who lost their access get it back. */
 import { InvalidArgumentError } from 'commander';
 import { tenantUrl, type Config } from '../../config/config.js';
-import { claimLinkOf, newToken, sha256 } from '../../hosting/signup.js';
+import { claimLinkOf, newClaim } from '../../hosting/signup.js';
 import { AccountStore } from '../../devices/store.js';
 import type { TenantRow } from '../store.js';
 import { systemClock } from '../../../protocol/clock.js';
@@ -141,9 +141,9 @@ export function registerClaimToken(program: AdminCommand): void {
 async function claimToken({ terminal, withReady, config }: AdminContext, slug: string): Promise<void> {
   const settings = config();
   requireMulti(settings);
-  const token = newToken();
+  const { claimToken: token, claimHash } = newClaim();
   await withReady(async ({ store }) => {
-    const verdict = await store.renewClaimToken(await tenantNamed(store, slug), sha256(token));
+    const verdict = await store.renewClaimToken(await tenantNamed(store, slug), claimHash);
     if (verdict === 'ok') return;
     throw new CommandError(
       EXIT.refused,
