@@ -1,7 +1,7 @@
 /**
  * The server under test: the service's own composition root with its configuration from the environment. One thing
  * differs from `npm run serve`: many tenants, each under a host of its own, where single mode has one for every host.
- * BENCH_SHARED_PORT=1: one of several instances on a port, as INSTANCES=n starts them.
+ * BENCH_SIBLINGS=FOLDER: one of several instances on a port, linked in that folder, as INSTANCES=n starts them.
  * Says {"event":"listening"}; answers "collect" after a garbage collection, "statements" with how many statements of
  * SQL it has sent so far, by kind; "drain MS" sends its sockets away over so many ms; "begin WHAT" begins to measure something inside it, "end WHAT" ends that and is
  * answered with what was found (see measure.ts).
@@ -34,8 +34,8 @@ pg.Client.prototype.query = function counted(this: pg.Client, ...args: unknown[]
 
 const config = readConfig(process.env);
 const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
-const sharePort = process.env['BENCH_SHARED_PORT'] === '1';
-const server = await startServer({ config, log, sharePort, resolveTenant: tenantOf });
+const siblings = process.env['BENCH_SIBLINGS'] || undefined;
+const server = await startServer({ config, log, siblings, resolveTenant: tenantOf });
 
 process.once('SIGTERM', () => {
   void server.close(0).then(() => process.exit(0));

@@ -1,6 +1,7 @@
 /** One service under test: its database, its population and its server process. */
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -106,6 +107,8 @@ export class World implements Target {
   readonly audit = new Audit();
   readonly plan: string;
   readonly sockets: string;
+  /** The folder of the links between instances. */
+  private readonly links: string;
   private running: Child[] = [];
 
   private constructor(
@@ -116,6 +119,7 @@ export class World implements Target {
   ) {
     this.plan = join(options.folder, `${options.name}.plan`);
     this.sockets = join(options.folder, `${options.name}.sockets`);
+    this.links = join(options.folder, `${options.name}.links`);
   }
 
   /** A fresh database with the population in it, and one server or several instances on it. */
@@ -167,6 +171,7 @@ export class World implements Target {
   /** Starts every instance, each time on the same port. */
   async start(): Promise<void> {
     const { instances = 1 } = this.options;
+    await mkdir(this.links, { recursive: true, mode: 0o700 });
     this.running = Array.from({ length: instances }, (_, n) => this.startOne(n));
     await Promise.all(this.running.map(async (server) => server.next('listening')));
   }
@@ -180,7 +185,7 @@ export class World implements Target {
         ...process.env,
         ...SERVER_ENVIRONMENT,
         PORT: String(this.ports[n] ?? this.port),
-        BENCH_SHARED_PORT: this.ports.length < instances ? '1' : '0',
+        BENCH_SIBLINGS: this.ports.length < instances ? this.links : '',
         DATABASE_URL: this.cluster.url(name),
         DATA_DIR: join(this.folder, `${name}.data`),
       },

@@ -7,7 +7,7 @@ import { startServer, type Server } from './app/server.js';
 import { apexOf, type Config, ConfigError, readConfig } from './config/config.js';
 import { describe } from './http/fail.js';
 import { DataDirInUseError } from './storage/embedded/embedded.js';
-import type { DrainOrder } from './storage/change-feed.js';
+import type { DrainOrder } from './storage/registration.js';
 import { ClusterVersionError } from './storage/embedded/version.js';
 import { MigrationError } from './storage/migrate.js';
 import { asError } from '../protocol/error-code.js';
@@ -42,17 +42,17 @@ function answerArguments([argument = '']: readonly string[]): never {
 }
 
 async function main(): Promise<void> {
-  const args = process.argv.slice(2).filter((argument) => argument !== INSTANCE_FLAG);
-  if (args.length > 0) answerArguments(args);
+  const [flag, folder] = process.argv.slice(2);
+  const instance = flag === INSTANCE_FLAG;
+  if (flag !== undefined && !instance) answerArguments(process.argv.slice(2));
   const config = readConfig(process.env);
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
-  const instance = process.argv.includes(INSTANCE_FLAG);
   // Before anything is created; for an instance its parent has done it.
   const warnings = instance ? [] : await preflight(config);
   const starting =
     config.instances > 1 && !instance
       ? startInstances({ config, log }, fileURLToPath(import.meta.url))
-      : startServer({ config, log, sharePort: instance });
+      : startServer({ config, log, siblings: instance ? folder : undefined });
   const stop = stopOnSignals(starting, config.databaseUrl === null);
   drainOnSignal(starting, { ms: config.drainMinutes * MINUTE_MS, alone: instance });
   const server = await starting;

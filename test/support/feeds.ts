@@ -1,6 +1,7 @@
 /** Feeds of instances on one database, each with a clock of its own, and what they told and heard. */
 import type pg from 'pg';
-import { ChangeFeed, type ChangeFeedOptions, type DrainOrder } from '../../src/server/storage/change-feed.js';
+import { ChangeFeed, type ChangeFeedOptions } from '../../src/server/storage/change-feed.js';
+import type { DrainOrder } from '../../src/server/storage/registration.js';
 import { clientConfig, createPool } from '../../src/server/storage/database.js';
 import { MAC_BYTES, NoticeMac } from '../../src/server/storage/notice-mac.js';
 import type { Notice } from '../../src/server/storage/notice.js';

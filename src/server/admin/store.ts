@@ -1,6 +1,6 @@
 /** The operator's statements (sql/0008_operator.sql). */
 import { ulid } from 'ulid';
-import { SEEN_MS } from '../storage/change-feed.js';
+import { SEEN_MS } from '../storage/registration.js';
 import { Store } from '../storage/query.js';
 
 /** States that an operator may set. */

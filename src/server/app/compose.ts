@@ -35,7 +35,8 @@ import { Nightly } from '../ops/nightly.js';
 import { nightlyJobs, PostgresJobTurn, type Job } from '../ops/store.js';
 import { Pairing } from '../pairing/pairing.js';
 import { PairingStore } from '../pairing/store.js';
-import { ChangeFeed, type DrainOrder, type Standing } from '../storage/change-feed.js';
+import { ChangeFeed } from '../storage/change-feed.js';
+import type { DrainOrder, Standing } from '../storage/registration.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
 import { clientConfig } from '../storage/database.js';
 import { hostsOf } from '../storage/database-hosts.js';
@@ -56,6 +57,8 @@ export interface Parts {
   readonly clock: Clock;
   readonly database: Database;
   readonly instanceId: string;
+  /** Of the links to other instances of this machine; undefined: there are none. */
+  readonly linkFolder: string | undefined;
   readonly secret: Uint8Array;
   /** Signs the URLs of the local blob store. */
   readonly blobUrlSecret: string;
@@ -102,7 +105,7 @@ function standingOf({ front }: Hooks): Standing {
 export type Tenants = ReturnType<typeof composeTenants>;
 
 /** The tenants' actors, and what they write to and read from. `registry` and `feed` are to be started by the caller. */
-export function composeTenants({ config, clock, database, instanceId, stops, onFault, meter }: Parts) {
+export function composeTenants({ config, clock, database, instanceId, linkFolder, stops, onFault, meter }: Parts) {
   const { pool, history, noticeKey } = database;
   const items = new PostgresItemLog(pool, meter);
   const lanes = new PostgresCommitLanes({
@@ -124,7 +127,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
     hooks.onHint(tenantId);
   };
   const feed: ChangeFeed = new ChangeFeed({
-    ...{ instanceId, pool, noticeKey },
+    ...{ instanceId, pool, noticeKey, linkFolder },
     connection: () => listenConfig(database),
     clock,
     onHint: (tenant, head, generation) => {

@@ -1,21 +1,26 @@
 /**
  * INSTANCES=n: several instances on one port of one machine, usually one for each core. Each is a process that shares the
- * port with the others (SO_REUSEPORT); they communicate through the database only, like instances on different machines.
+ * port with the others (SO_REUSEPORT). They communicate through the database, like instances on different machines, and
+ * send each other their changes over links beside it (storage/links.ts), in a folder of this process.
  * This process owns the embedded database, if there is one, starts the instances, and restarts those that die.
  */
 import { fork, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { mkdir, rm } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { asError } from '../../protocol/error-code.js';
 import type { Config } from '../config/config.js';
 import { serverSecrets } from '../config/secrets.js';
 import { startEmbedded, type Stop } from './database.js';
 import { probePort } from './preflight.js';
-import type { DrainOrder } from '../storage/change-feed.js';
+import type { DrainOrder } from '../storage/registration.js';
 import type { Server, ServerOptions } from './server.js';
 
-/** Command-line flag of an instance: it shares its port, and sends its parent a message when it listens. */
+/** Command-line flag of an instance, before the folder of its links: it shares its port, and tells its parent when it listens. */
 export const INSTANCE_FLAG = '--instance';
 /** Delays before the restarts of an instance that keeps dying, ms; the last one for all further restarts. */
 const RESTART_AFTER_MS = [100, 1_000, 5_000, 30_000];
@@ -126,6 +131,9 @@ export async function startInstances(
   const { tokenSecret, warnings } = await serverSecrets(config);
   const max = String(CONNECTIONS_EACH * config.instances + CONNECTIONS_BESIDES);
   const url = config.databaseUrl ?? (await startEmbedded({ config, log }, stops, { max_connections: max }));
+  // A short name: the path of a socket has about 100 characters.
+  const folder = join(tmpdir(), `service-${randomBytes(6).toString('hex')}`);
+  stops.push(() => rm(folder, { recursive: true, force: true }));
   const instances: Instance[] = [];
   const stopAll = async (): Promise<void> => {
     const ended = await Promise.allSettled(instances.map((instance) => instance.stop()));
@@ -135,7 +143,7 @@ export async function startInstances(
   };
   let { port } = config;
   const start = (n: number): ChildProcess =>
-    fork(main, [INSTANCE_FLAG], {
+    fork(main, [INSTANCE_FLAG, folder], {
       env: {
         ...process.env,
         DATABASE_URL: url,
@@ -149,6 +157,10 @@ export async function startInstances(
   try {
     // For port 0 a free one is chosen here: the instances have to share one port.
     if (port === 0) port = await probePort({ host: config.host, port });
+    // Only its user may enter it: what the instances send each other is signed, but not encrypted.
+    await mkdir(folder, { mode: 0o700 }).catch((error: unknown) =>
+      log.warn({ cause: String(error) }, 'there is no folder for links: all changes go through the database'),
+    );
     // Sequentially: the first one migrates the database.
     for (let n = 0; n < config.instances; n++) {
       const instance = new Instance(() => start(n), log);

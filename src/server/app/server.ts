@@ -25,7 +25,7 @@ import {
   type Tenants,
 } from './compose.js';
 import { openDatabase, type DatabaseHooks, type Stop } from './database.js';
-import type { DrainOrder } from '../storage/change-feed.js';
+import type { DrainOrder } from '../storage/registration.js';
 import { openDocs } from './docs.js';
 import { openWebApp } from './web.js';
 
@@ -34,8 +34,8 @@ export interface ServerOptions {
   readonly config: Config;
   readonly log: Logger;
   readonly clock?: Clock;
-  /** Other instances listen on the same port. */
-  readonly sharePort?: boolean;
+  /** Other instances of this machine listen on the same port; they are linked in this folder (storage/links.ts). */
+  readonly siblings?: string | undefined;
   /** The tenant of a host name. Left out: the one tenant of single mode, whatever the host. */
   readonly resolveTenant?: (host: string) => string | undefined;
 }
@@ -109,7 +109,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const { blobUrlSecret } = secrets;
   const parts: Parts = {
     ...{ log, config, clock, database, instanceId, secret, blobUrlSecret },
-    ...{ stops, onFault, tenantId, meter },
+    ...{ stops, onFault, tenantId, meter, linkFolder: options.siblings },
   };
 
   const tenants = composeTenants(parts);
@@ -210,5 +210,5 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     docs,
     web,
   };
-  return startListening(rowsOf(app), app, { sharePort: options.sharePort ?? false, socketsMax: socketsThatFit() });
+  return startListening(rowsOf(app), app, { sharePort: options.siblings !== undefined, socketsMax: socketsThatFit() });
 }

@@ -10,10 +10,11 @@
  * is called then, as after every break of the listening connection, and heads have to be compared.
  *
  * Each instance subscribes to the tenants that have a socket there, and what is written of a tenant goes to its
- * subscribers alone, on a channel of their own: the change itself where it fits into a notification, else its head. A
- * subscription arrives a little after the socket was opened. So an instance that receives one sends the heads that it
- * has published of these tenants in the last seconds (`recent`). Where it may have missed some itself, it tells its
- * recent heads to everybody, and goes on doing so until it has heard its heartbeat again.
+ * subscribers alone: the change itself over a link to an instance of this machine (links.ts), else on the subscriber's own
+ * channel where it fits into a notification, else its head. A subscription arrives a little after the socket was opened.
+ * So an instance that receives one sends the heads that it has published of these tenants in the last seconds (`recent`).
+ * Where it may have missed some itself, it tells its recent heads to everybody, and goes on doing so until it has heard
+ * its heartbeat again.
  *
  * Any client of the database can send a notification in any name. What no instance has signed is a hint that
  * leads to a read, or nothing.
@@ -26,6 +27,7 @@ import { SingleFlight } from '../../protocol/single-flight.js';
 import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
 import type { ChangeAnnouncer, Heard } from '../tenant/ports.js';
+import { Links } from './links.js';
 import { Listener } from './listener.js';
 import { NoticeMac } from './notice-mac.js';
 import { NoticeQueue } from './notice-queue.js';
@@ -34,6 +36,7 @@ import { decodePayload, isChangesPayload, readChanges, type NotifiedRows } from 
 import { Peers } from './peers.js';
 import { textArray } from './query.js';
 import { RecentHeads } from './recent-heads.js';
+import { REGISTER, SEEN_MS, type DrainOrder, type Registered, type Standing } from './registration.js';
 import { Subscriptions } from './subscriptions.js';
 
 /** The channel of all instances; each has another one with its id behind this prefix. */
@@ -48,6 +51,8 @@ const channelOf = (instanceId: string): string => `${CHANNEL}_${instanceId}`;
 const COALESCE_MS = 5;
 const COALESCE_TIMES = 2;
 const COALESCE_MAX_MS = 12;
+/** What went over a link is notified so long after it, ms: who has got it does nothing more. */
+const LINKED_MS = 50;
 /**
  * Delay of a subscription after the tenant's first socket, ms, so that those of many are sent together. Where many come, the
  * interval between two grows with the number of instances: each of them receives what any of them sends.
@@ -69,43 +74,10 @@ const BACK_TIMES = 4;
 const BACK_MAX_MS = 8_000;
 /** Own heartbeats that are recognized when they come back. */
 const AWAITED_MAX = 8;
-/** An instance without a heartbeat for this time, ms, may have died without announcing its last changes. */
-const SILENT_MS = 9_000;
-/** After this time, ms, it counts as gone, and so do its sockets. */
-export const SEEN_MS = 15_000;
 /** Own heartbeats that may be missed before this instance makes a new subscriber. */
 const UNHEARD_MAX = 3;
-const FORGET_MS = 10 * 60_000;
 /** Heads that are told to everybody; where there are more, heads are compared. */
 const RECENT_TOLD_MAX = 1_000;
-
-/** What an instance says of itself, for the operator. */
-export interface Standing {
-  readonly host: string;
-  readonly pid: number;
-  /** 0: it does not listen yet. */
-  readonly port: number;
-  readonly version: string;
-  readonly sockets: number;
-  readonly draining: boolean;
-}
-
-/** The operator's order to send the sockets away. */
-export interface DrainOrder {
-  /** Over how long, ms. */
-  readonly ms: number;
-  /** The other processes on its port go on. */
-  readonly alone: boolean;
-}
-
-interface Registered extends DrainOrder {
-  readonly fresh: boolean;
-  /** The other instances that are up. */
-  readonly others: readonly string[];
-  /** The last heartbeat of one that may be dead, by the database's clock. */
-  readonly silent: number | null;
-  readonly asked_at: number | null;
-}
 
 /** An own heartbeat. */
 interface Beat {
@@ -124,6 +96,8 @@ export interface ChangeFeedOptions {
   readonly pool: pg.Pool;
   /** See `NoticeMac`. */
   readonly noticeKey: Uint8Array;
+  /** Where the instances of this machine are linked; undefined: they are not. */
+  readonly linkFolder?: string | undefined;
   /** Settings of the listening connection, asked again when it could not be opened for some seconds. */
   readonly connection: () => Promise<pg.ClientConfig>;
   readonly clock: Clock;
@@ -150,6 +124,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   private readonly listener: Listener;
   private readonly mac: NoticeMac;
   private readonly queue: NoticeQueue;
+  private readonly links: Links | undefined;
   private readonly peers = new Peers();
   private readonly recent = new RecentHeads();
   private readonly subscriptions = new Subscriptions();
@@ -165,6 +140,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** True where an unreadable notification was reported since the last heartbeat. */
   private reported = false;
   private flushTimer: Timer | undefined;
+  private laterTimer: Timer | undefined;
   private beatTimer: Timer | undefined;
   private backTimer: Timer | undefined;
   /** The heartbeat for which that timer waits. */
@@ -193,7 +169,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   private closed = false;
 
   constructor(private readonly options: ChangeFeedOptions) {
-    const { instanceId, connection, noticeKey, onFault, meter } = options;
+    const { instanceId, connection, noticeKey, linkFolder, onFault, meter } = options;
     const own = channelOf(instanceId);
     this.listener = new Listener({
       connection,
@@ -206,6 +182,12 @@ export class ChangeFeed implements ChangeAnnouncer {
       onFault,
     });
     this.mac = new NoticeMac(noticeKey);
+    if (linkFolder !== undefined)
+      this.links = new Links({
+        ...{ folder: linkFolder, instanceId, onFault },
+        sign: (id, bytes, end) => this.mac.signBytes(channelOf(id), bytes, end),
+        onBlock: (bytes) => this.onChanges(own, bytes),
+      });
     this.queue = new NoticeQueue(instanceId, this.mac, (count) => meter?.notified('sent', count));
   }
 
@@ -221,6 +203,7 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   /** Starts listening and registers this instance. */
   async start(): Promise<void> {
+    this.links?.start();
     await this.listener.start();
     this.setBeatTimer();
     await this.beating.join();
@@ -247,13 +230,21 @@ export class ChangeFeed implements ChangeAnnouncer {
     const subscribers = this.peers.subscribers(this.recent.note(hint, this.options.clock.now()));
     const first = version - rows.length + 1;
     const whole = rows.length > 0 && rows.every((row, n) => row.version === first + n);
+    let linked = 0;
     for (const id of subscribers) {
       const channel = channelOf(id);
+      if (whole && this.links?.carry(id, tenantId, rows, position) === true) {
+        linked++;
+        this.options.meter?.notified('sent', 1);
+        if (!this.queue.hint(channel, hint)) this.untold = true;
+        continue;
+      }
       if (!whole || !this.queue.carry(channel, tenantId, rows, position)) this.hint(channel, hint);
     }
     // There are more instances than are known here, or this one does not know what they subscribe to.
     if (this.overdue || this.others > this.peers.size) this.hint(CHANNEL, hint);
-    if (subscribers.length > 0) this.flushSoon();
+    if (linked < subscribers.length) this.flushSoon();
+    else if (linked > 0) this.flushLater();
   }
 
   private hint(channel: string, hint: Hint): void {
@@ -287,6 +278,14 @@ export class ChangeFeed implements ChangeAnnouncer {
     });
   }
 
+  /** For heads of what went over a link. */
+  private flushLater(): void {
+    this.laterTimer ??= this.options.clock.setTimer(LINKED_MS, () => {
+      this.laterTimer = undefined;
+      this.flushSoon();
+    });
+  }
+
   private flushSoon(): void {
     if (this.flushTimer !== undefined || this.closed) return;
     const { clock } = this.options;
@@ -303,11 +302,13 @@ export class ChangeFeed implements ChangeAnnouncer {
   async close(): Promise<void> {
     this.closed = true;
     this.flushTimer?.cancel();
+    this.laterTimer?.cancel();
     this.beatTimer?.cancel();
     this.backTimer?.cancel();
     this.subscribeTimer?.cancel();
     await this.beating.idle();
     await this.flushing.fresh();
+    await this.links?.close();
     const { instanceId, pool, onFault } = this.options;
     // Its silence makes the others compare heads.
     if (!this.untold) await pool.query('DELETE FROM instances WHERE id = $1', [instanceId]).catch(onFault);
@@ -538,6 +539,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (others > this.others && this.beats > 1) this.untold = true;
     this.others = others;
     for (const id of found.others) this.noteOther(id);
+    this.links?.keep(found.others);
     if (found.silent !== null && found.silent !== this.silent) this.options.onGap();
     this.silent = found.silent;
     if (appeared || (found.fresh && others > 0)) this.options.onOthers();
@@ -563,26 +565,6 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.subscriptions.waiting) this.flushSoon();
   }
 }
-
-/** One statement for a heartbeat: it also reads what the operator asks. */
-const REGISTER = `
-  WITH now AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms),
-  gone AS (DELETE FROM instances i USING now WHERE i.seen_at < now.ms - ${FORGET_MS} RETURNING i.id),
-  left_over AS (DELETE FROM presence p USING gone WHERE p.instance_id = gone.id),
-  mine AS (
-    INSERT INTO instances AS i (id, seen_at, host, pid, port, version, sockets, draining)
-    SELECT $1, now.ms, $3, $4, $5, $6, $7, $8 FROM now
-    ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, host = excluded.host, pid = excluded.pid,
-      port = excluded.port, version = excluded.version, sockets = excluded.sockets, draining = excluded.draining
-    RETURNING xmax = 0 AS fresh, drain_asked_at, drain_ms, drain_alone
-  ),
-  told AS (SELECT pg_notify($9, $2))
-  SELECT mine.fresh, mine.drain_asked_at AS asked_at, coalesce(mine.drain_ms, 0) AS ms,
-    coalesce(mine.drain_alone, false) AS alone, o.others, o.silent
-  FROM mine, told, (
-    SELECT coalesce(array_agg(i.id), '{}') AS others, max(i.seen_at) FILTER (WHERE i.seen_at < now.ms - ${SILENT_MS}) AS silent
-    FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
-  ) AS o`;
 
 /** One statement for all payloads: each commit with NOTIFY takes a database-wide lock. */
 const NOTIFY = 'SELECT pg_notify(channel, payload) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)';

@@ -18,9 +18,16 @@ interface Notification {
   readonly payload: string;
 }
 
+/** Changes for a channel; `bytes` is the memory that they are written in. */
+interface Carried {
+  readonly writer: ChangesWriter;
+  readonly bytes: Buffer;
+  readonly payloads: string[];
+}
+
 interface Waiting {
   readonly notices: string[];
-  carried: ChangesWriter | undefined;
+  carried: Carried | undefined;
   /** By tenant its highest head and generation. */
   readonly hints: Map<string, readonly [head: number, generation: number]>;
 }
@@ -57,17 +64,22 @@ export class NoticeQueue {
   /** False where they do not fit, or too many wait: the tenant's head has to be told instead. */
   carry(channel: string, tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): boolean {
     if (this.carriedBytes >= QUEUED_BYTES_MAX) return false;
-    const waiting = this.of(channel);
-    const { instanceId, mac } = this;
-    const carried = (waiting.carried ??= new ChangesWriter(channel, mac, instanceId, this.room()));
-    const before = carried.bytesWritten;
-    const fits = carried.add(tenantId, generation, rows, summary);
-    this.carriedBytes += carried.bytesWritten - before;
+    const { writer } = (this.of(channel).carried ??= this.carriedOn(channel));
+    const before = writer.bytesWritten;
+    const fits = writer.add(tenantId, generation, rows, summary);
+    this.carriedBytes += writer.bytesWritten - before;
     return fits;
   }
 
-  private room(): Buffer {
-    return this.spares.pop() ?? Buffer.allocUnsafeSlow(NOTIFICATION_BYTES);
+  private carriedOn(channel: string): Carried {
+    const bytes = this.spares.pop() ?? Buffer.allocUnsafeSlow(NOTIFICATION_BYTES);
+    const payloads: string[] = [];
+    const writer = new ChangesWriter(this.instanceId, bytes, (_, end) => {
+      this.mac.signBytes(channel, bytes, end);
+      payloads.push(bytes.toString('base64', 0, end));
+      return bytes;
+    });
+    return { writer, bytes, payloads };
   }
 
   private of(channel: string): Waiting {
@@ -83,11 +95,12 @@ export class NoticeQueue {
     const taken: Notification[] = [];
     for (const [channel, { notices, carried, hints }] of this.channels) {
       const told = [...hints].map(([tenantId, hint]): Hint => [tenantId, ...hint]);
-      this.onTenants((carried?.changeCount ?? 0) + told.length);
+      carried?.writer.seal();
+      this.onTenants((carried?.writer.changeCount ?? 0) + told.length);
       const signed = (notice: string): string => this.mac.sign(channel, notice);
       const payloads = [
         ...notices.map(signed),
-        ...(carried?.end() ?? []),
+        ...(carried?.payloads ?? []),
         ...hintPayloads(this.instanceId, told).map(signed),
       ];
       for (const payload of payloads) taken.push({ channel, payload });

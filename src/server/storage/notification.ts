@@ -1,6 +1,6 @@
 /**
- * Changes in a notification, so that its receiver need not read the log. PostgreSQL takes text only, so the bytes are sent
- * as base64:
+ * Changes in a notification, so that its receiver need not read the log. PostgreSQL takes text only, so the block is sent
+ * as base64; over a link (links.ts) as it is:
  *
  *     16  a MAC of all that follows (NoticeMac)
  *      1  the number of this format
@@ -12,7 +12,7 @@
  */
 import type { Summary } from '../../protocol/item.js';
 import { HASH_BYTES, int8At, putAscii, putInt8, ULID_CHARS, type ItemRow } from '../tenant/codec.js';
-import { MAC_BYTES, type NoticeMac } from './notice-mac.js';
+import { MAC_BYTES } from './notice-mac.js';
 import { ID_AT, readRows } from './packing.js';
 
 const FORMAT = 1;
@@ -57,7 +57,7 @@ const sizeOf = (text: string | null): number => 4 + (text?.length ?? 0);
 function rowTo(bytes: Buffer, row: ItemRow, from: number): number {
   const { ctBytes, keysBytes, blobKeysBytes, binId, type, senderDevice, changedBy, blobRef } = row;
   const texts = sizeOf(binId) + sizeOf(type) + sizeOf(senderDevice) + sizeOf(changedBy) + sizeOf(blobRef);
-  if (from + ID_AT + ULID_CHARS + texts + row.end - row.at - HASH_BYTES > NOTIFICATION_BYTES) return -1;
+  if (from + ID_AT + ULID_CHARS + texts + row.end - row.at - HASH_BYTES > bytes.length) return -1;
   let at = putInt8(bytes, from, row.version);
   at = putInt8(bytes, at, row.ts ?? -1);
   at = putInt8(bytes, at, row.deletedAt ?? -1);
@@ -74,24 +74,28 @@ function rowTo(bytes: Buffer, row: ItemRow, from: number): number {
   return at + row.bytes.copy(bytes, at, row.at + HASH_BYTES, row.end);
 }
 
-/** Changes for one channel, in as few notifications as they fit into. */
+/** Changes for one instance, in as few blocks as they fit into; `links.ts` sends them too, in larger ones. */
 export class ChangesWriter {
-  private readonly texts: string[] = [];
   private readonly headBytes: number;
   private used: number;
   changeCount = 0;
   bytesWritten = 0;
 
-  /** @param bytes `NOTIFICATION_BYTES` of memory for it alone until `end`. */
+  /**
+   * @param bytes Memory for one block, the writer's own.
+   * @param out Takes a block that ends at `end`, and puts its MAC into it. Returns the memory for the next one.
+   */
   constructor(
-    private readonly channel: string,
-    private readonly mac: NoticeMac,
-    instanceId: string,
-    readonly bytes: Buffer,
+    private readonly instanceId: string,
+    private bytes: Buffer,
+    private readonly out: (bytes: Buffer, end: number) => Buffer,
   ) {
-    bytes[MAC_BYTES] = FORMAT;
-    this.headBytes = idTo(bytes, instanceId, MAC_BYTES + 1);
-    this.used = this.headBytes;
+    this.headBytes = this.used = this.head();
+  }
+
+  private head(): number {
+    this.bytes[MAC_BYTES] = FORMAT;
+    return idTo(this.bytes, this.instanceId, MAC_BYTES + 1);
   }
 
   /**
@@ -119,7 +123,7 @@ export class ChangesWriter {
   /** Writes what stands before the rows; returns where these begin. It counts only once it is finished. */
   private begin(tenantId: string, generation: number): number {
     const room = 1 + tenantId.length + PREFIX_BYTES;
-    if (this.used + room > NOTIFICATION_BYTES) this.seal();
+    if (this.used + room > this.bytes.length) this.seal();
     const at = putInt8(this.bytes, idTo(this.bytes, tenantId, this.used), generation);
     return at - HEAD_OFFSET + PREFIX_BYTES;
   }
@@ -134,19 +138,16 @@ export class ChangesWriter {
     this.changeCount++;
   }
 
-  /** Ends the current notification. False where there is nothing in it. */
-  private seal(): boolean {
+  /** Ends the current block. False where there is nothing in it. */
+  seal(): boolean {
     if (this.used === this.headBytes) return false;
-    this.mac.signBytes(this.channel, this.bytes, this.used);
-    this.texts.push(this.bytes.toString('base64', 0, this.used));
+    const next = this.out(this.bytes, this.used);
+    if (next !== this.bytes) {
+      this.bytes = next;
+      this.head();
+    }
     this.used = this.headBytes;
     return true;
-  }
-
-  /** The payloads of the notifications. */
-  end(): readonly string[] {
-    this.seal();
-    return this.texts;
   }
 }
 

@@ -6,7 +6,7 @@ import type pg from 'pg';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import { arrayOf, query } from './query.js';
-import { SEEN_MS } from './change-feed.js';
+import { SEEN_MS } from './registration.js';
 
 const FLUSH_MS = 2_000;
 /**

@@ -1,0 +1,57 @@
+/** The rows of the instances that are up: what each says of itself with its heartbeat, and what the operator asks of it. */
+
+/** An instance without a heartbeat for this time, ms, may have died without announcing its last changes. */
+const SILENT_MS = 9_000;
+/** After this time, ms, it counts as gone, and so do its sockets. */
+export const SEEN_MS = 15_000;
+/** Then its row is removed, ms. */
+const FORGET_MS = 10 * 60_000;
+
+/** What an instance says of itself, for the operator. */
+export interface Standing {
+  readonly host: string;
+  readonly pid: number;
+  /** 0: it does not listen yet. */
+  readonly port: number;
+  readonly version: string;
+  readonly sockets: number;
+  readonly draining: boolean;
+}
+
+/** The operator's order to send the sockets away. */
+export interface DrainOrder {
+  /** Over how long, ms. */
+  readonly ms: number;
+  /** The other processes on its port go on. */
+  readonly alone: boolean;
+}
+
+/** What its heartbeat brings. */
+export interface Registered extends DrainOrder {
+  readonly fresh: boolean;
+  /** The other instances that are up. */
+  readonly others: readonly string[];
+  /** The last heartbeat of one that may be dead, by the database's clock. */
+  readonly silent: number | null;
+  readonly asked_at: number | null;
+}
+
+/** One statement for a heartbeat: it also reads what the operator asks. */
+export const REGISTER = `
+  WITH now AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms),
+  gone AS (DELETE FROM instances i USING now WHERE i.seen_at < now.ms - ${FORGET_MS} RETURNING i.id),
+  left_over AS (DELETE FROM presence p USING gone WHERE p.instance_id = gone.id),
+  mine AS (
+    INSERT INTO instances AS i (id, seen_at, host, pid, port, version, sockets, draining)
+    SELECT $1, now.ms, $3, $4, $5, $6, $7, $8 FROM now
+    ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, host = excluded.host, pid = excluded.pid,
+      port = excluded.port, version = excluded.version, sockets = excluded.sockets, draining = excluded.draining
+    RETURNING xmax = 0 AS fresh, drain_asked_at, drain_ms, drain_alone
+  ),
+  told AS (SELECT pg_notify($9, $2))
+  SELECT mine.fresh, mine.drain_asked_at AS asked_at, coalesce(mine.drain_ms, 0) AS ms,
+    coalesce(mine.drain_alone, false) AS alone, o.others, o.silent
+  FROM mine, told, (
+    SELECT coalesce(array_agg(i.id), '{}') AS others, max(i.seen_at) FILTER (WHERE i.seen_at < now.ms - ${SILENT_MS}) AS silent
+    FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
+  ) AS o`;
