@@ -4,7 +4,7 @@ import { TestClock } from './support/clock.js';
 import { claim, edited, join, mustWrite, newItem, write, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
 import { inLongRun } from './support/long.js';
-import { testDatabase, type WithTeardown } from './support/postgres.js';
+import { temporaryFolder, testDatabase, type WithTeardown } from './support/postgres.js';
 import { runServer, type Running } from './support/server.js';
 import {
   barrier,
@@ -277,11 +277,17 @@ t.test('INST-02 INST-47: what an instance that died did not announce is found', 
   });
 });
 
-for (const count of [2, 4, 8]) {
-  t.test(`INST-44: ${count} instances, writers and sockets on all`, async (t) => {
+for (const [count, linked] of [
+  [2, false],
+  [4, false],
+  [4, true],
+  [8, false],
+] as const) {
+  t.test(`INST-44: ${count} ${linked ? 'linked ' : ''}instances, writers and sockets on all`, async (t) => {
     const database = await testDatabase(t);
+    const siblings = linked ? await temporaryFolder(t) : undefined;
     const instances = [];
-    for (let n = 0; n < count; n++) instances.push(await runServer(t, { database }));
+    for (let n = 0; n < count; n++) instances.push(await runServer(t, { database, ...(siblings && { siblings }) }));
     const wires = instances.map(({ wire }) => wire);
     const [wire] = wires;
     if (wire === undefined) throw new Error('no instance');

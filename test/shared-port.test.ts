@@ -1,7 +1,7 @@
 /** INSTANCES=n: several processes on one port. */
 import { fork, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join as pathOf } from 'node:path';
 import { pino } from 'pino';
@@ -62,8 +62,12 @@ t.test('INST-19: instances on one address of the machine are asked there whether
 });
 
 t.test('INST-19 INST-20 INST-21: two instances on one port', async (t) => {
-  const server = await spawnServer(t, { env: { INSTANCES: '2' } });
+  const temporary = await temporaryFolder(t);
+  const server = await spawnServer(t, { env: { INSTANCES: '2', TMPDIR: temporary } });
   t.equal(await up(server.databaseUrl), 2);
+  const [links = ''] = (await readdir(temporary)).map((name) => pathOf(temporary, name));
+  t.equal((await stat(links)).mode & 0o777, 0o700, 'INST-59: nobody else enters the folder of their links');
+  t.equal((await readdir(links)).length, 2);
   const first = await claim(server.wire);
   const second = await join(server.wire, first);
   const sockets = await watchers(server, second, 12);

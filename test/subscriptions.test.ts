@@ -4,7 +4,6 @@ import { NoticeMac } from '../src/server/storage/notice-mac.js';
 import { partsNotices, type Notice } from '../src/server/storage/notice.js';
 import { SET_PARTS, TenantSet } from '../src/server/storage/peers.js';
 import { type ItemRow, frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
-import { deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { Events, until } from './support/events.js';
 import {
   beatBack,
@@ -16,38 +15,19 @@ import {
   notifyChanges,
   notifySigned,
   pair,
+  rowsOf,
+  subscribes,
   tell,
   world,
   type Instance,
 } from './support/feeds.js';
 import { TcpProxy } from './support/tcp-proxy.js';
 
-/** Rows of one transaction that ends at `head`, with ciphertexts of these lengths. */
-const rowsOf = (head: number, ...sizes: readonly number[]): ItemRow[] =>
-  sizes.map((size, n) => {
-    const change = writeChange(writeOf({ inline: inline(`text ${n}`, [deviceId(1)], size) }), { tenantId: 'tenant' });
-    return Object.assign(change, { version: head - sizes.length + 1 + n });
-  });
-
 function publish(from: Instance, head: number, ...sizes: readonly number[]): readonly ItemRow[] {
   const rows = rowsOf(head, ...sizes);
   from.feed.publish('tenant', rows, { summary: { version: head, itemCount: 3, versionSum: 9 }, generation: 1 });
   from.clock.advance(COALESCE_MS);
   return rows;
-}
-
-/** Statements that told the others something. */
-const notified = (of: Instance): number =>
-  of.statements.all.filter((text) => text.includes('pg_notify(channel, payload)')).length;
-
-/** An instance with a socket of the tenant, which the others know of. */
-async function subscribes(of: Instance, tenant = 'tenant'): Promise<void> {
-  of.tenants.push(tenant);
-  of.feed.subscribe(tenant, of.clock.now());
-  const before = notified(of);
-  of.clock.advance(2_000);
-  of.clock.advance(COALESCE_MS);
-  await of.statements.until(() => notified(of) > before);
 }
 
 /** They have told each other which tenants have sockets there, and have nothing more to say. */

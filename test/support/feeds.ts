@@ -5,6 +5,8 @@ import type { DrainOrder } from '../../src/server/storage/registration.js';
 import { clientConfig, createPool } from '../../src/server/storage/database.js';
 import { MAC_BYTES, NoticeMac } from '../../src/server/storage/notice-mac.js';
 import type { Notice } from '../../src/server/storage/notice.js';
+import type { ItemRow } from '../../src/server/tenant/codec.js';
+import { deviceId, inline, writeChange, writeOf } from './changes.js';
 import { TestClock } from './clock.js';
 import { Events, until } from './events.js';
 import { testDatabase, type WithTeardown } from './postgres.js';
@@ -55,6 +57,13 @@ export async function notifyChanges(
   await pool.query('SELECT pg_notify($1, $2)', [channel, bytes.toString('base64')]);
 }
 
+/** Rows of one transaction that ends at `head`, with ciphertexts of these lengths. */
+export const rowsOf = (head: number, ...sizes: readonly number[]): ItemRow[] =>
+  sizes.map((size, n) => {
+    const change = writeChange(writeOf({ inline: inline(`text ${n}`, [deviceId(1)], size) }), { tenantId: 'tenant' });
+    return Object.assign(change, { version: head - sizes.length + 1 + n });
+  });
+
 const STANDING = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false };
 
 export interface Instance {
@@ -102,7 +111,7 @@ interface World {
   readonly instance: (id: string, listenUrl?: string) => Instance;
 }
 
-export async function world(t: WithTeardown): Promise<World> {
+export async function world(t: WithTeardown, linkFolder?: string): Promise<World> {
   const { url } = await testDatabase(t);
   const pool = createPool({ url, name: 'feed test', onIdleError: () => undefined });
   t.teardown(async () => pool.end());
@@ -121,7 +130,7 @@ export async function world(t: WithTeardown): Promise<World> {
       tenants: [] as string[],
     };
     const feed = new ChangeFeed({
-      ...{ instanceId: id, noticeKey: NOTICE_KEY },
+      ...{ instanceId: id, noticeKey: NOTICE_KEY, linkFolder },
       pool: watched(pool, made.statements, () => refusal),
       connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
       clock,
@@ -148,12 +157,9 @@ export async function world(t: WithTeardown): Promise<World> {
 }
 
 /** Two instances that know of each other. */
-export async function pair(
-  t: WithTeardown,
-  listenUrl?: (url: string) => string,
-): Promise<World & { a: Instance; b: Instance }> {
-  const made = await world(t);
-  const a = made.instance('a', listenUrl?.(made.url));
+export async function pair(t: WithTeardown, linkFolder?: string): Promise<World & { a: Instance; b: Instance }> {
+  const made = await world(t, linkFolder);
+  const a = made.instance('a');
   const b = made.instance('b');
   await a.feed.start();
   await b.feed.start();
@@ -195,3 +201,17 @@ export const listeners = async (pool: pg.Pool): Promise<number[]> =>
       "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'listener%' AND datname = current_database() ORDER BY backend_start",
     )
   ).rows.map(({ pid }) => pid);
+
+/** Statements that told the others something. */
+export const notified = (of: Instance): number =>
+  of.statements.all.filter((text) => text.includes('pg_notify(channel, payload)')).length;
+
+/** An instance with a socket of the tenant, which the others know of. */
+export async function subscribes(of: Instance, tenant = 'tenant'): Promise<void> {
+  of.tenants.push(tenant);
+  of.feed.subscribe(tenant, of.clock.now());
+  const before = notified(of);
+  of.clock.advance(2_000);
+  of.clock.advance(COALESCE_MS);
+  await of.statements.until(() => notified(of) > before);
+}

@@ -56,6 +56,8 @@ export interface RunOptions {
   readonly clock?: Clock;
   /** Left out: a fresh database of this test. Given: an instance beside others, or a restart. */
   readonly database?: Pick<TestDatabase, 'url'>;
+  /** The folder in which it is linked to other instances of this machine. */
+  readonly siblings?: string;
   /** The tenant of a host name; left out: one tenant, whatever the host. */
   readonly resolveTenant?: (host: string) => string | undefined;
 }
@@ -109,10 +111,11 @@ export async function runServer(t: WithTeardown, options: RunOptions = {}): Prom
     { level: config.logLevel },
     { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) },
   );
-  const { clock, resolveTenant } = options;
+  const { clock, resolveTenant, siblings } = options;
   const server: Server = await startServer({
     config,
     log,
+    siblings,
     ...(clock === undefined ? {} : { clock }),
     ...(resolveTenant === undefined ? {} : { resolveTenant }),
   });

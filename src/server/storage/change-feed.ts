@@ -7,7 +7,7 @@
  * PostgreSQL delivers notifications in the order of commits. So an instance that receives its own heartbeat has received
  * whatever was notified before it (`heard`), and nothing has to be compared with the database. What may be missing in
  * spite of that is told by its sender with its next heartbeat (`untold`), or was not announced by one that died: `onGap`
- * is called then, as after every break of the listening connection, and heads have to be compared.
+ * is called then, as after every break of the listening connection or of a link, and heads have to be compared.
  *
  * Each instance subscribes to the tenants that have a socket there, and what is written of a tenant goes to its
  * subscribers alone: the change itself over a link to an instance of this machine (links.ts), else on the subscriber's own
@@ -51,8 +51,6 @@ const channelOf = (instanceId: string): string => `${CHANNEL}_${instanceId}`;
 const COALESCE_MS = 5;
 const COALESCE_TIMES = 2;
 const COALESCE_MAX_MS = 12;
-/** What went over a link is notified so long after it, ms: who has got it does nothing more. */
-const LINKED_MS = 50;
 /**
  * Delay of a subscription after the tenant's first socket, ms, so that those of many are sent together. Where many come, the
  * interval between two grows with the number of instances: each of them receives what any of them sends.
@@ -140,7 +138,6 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** True where an unreadable notification was reported since the last heartbeat. */
   private reported = false;
   private flushTimer: Timer | undefined;
-  private laterTimer: Timer | undefined;
   private beatTimer: Timer | undefined;
   private backTimer: Timer | undefined;
   /** The heartbeat for which that timer waits. */
@@ -169,7 +166,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   private closed = false;
 
   constructor(private readonly options: ChangeFeedOptions) {
-    const { instanceId, connection, noticeKey, linkFolder, onFault, meter } = options;
+    const { instanceId, connection, noticeKey, linkFolder, onGap, onFault, meter } = options;
     const own = channelOf(instanceId);
     this.listener = new Listener({
       connection,
@@ -187,6 +184,7 @@ export class ChangeFeed implements ChangeAnnouncer {
         ...{ folder: linkFolder, instanceId, onFault },
         sign: (id, bytes, end) => this.mac.signBytes(channelOf(id), bytes, end),
         onBlock: (bytes) => this.onChanges(own, bytes),
+        onLost: onGap,
       });
     this.queue = new NoticeQueue(instanceId, this.mac, (count) => meter?.notified('sent', count));
   }
@@ -232,19 +230,17 @@ export class ChangeFeed implements ChangeAnnouncer {
     const whole = rows.length > 0 && rows.every((row, n) => row.version === first + n);
     let linked = 0;
     for (const id of subscribers) {
-      const channel = channelOf(id);
       if (whole && this.links?.carry(id, tenantId, rows, position) === true) {
         linked++;
-        this.options.meter?.notified('sent', 1);
-        if (!this.queue.hint(channel, hint)) this.untold = true;
         continue;
       }
+      const channel = channelOf(id);
       if (!whole || !this.queue.carry(channel, tenantId, rows, position)) this.hint(channel, hint);
     }
     // There are more instances than are known here, or this one does not know what they subscribe to.
     if (this.overdue || this.others > this.peers.size) this.hint(CHANNEL, hint);
+    if (linked > 0) this.options.meter?.notified('sent', linked);
     if (linked < subscribers.length) this.flushSoon();
-    else if (linked > 0) this.flushLater();
   }
 
   private hint(channel: string, hint: Hint): void {
@@ -278,14 +274,6 @@ export class ChangeFeed implements ChangeAnnouncer {
     });
   }
 
-  /** For heads of what went over a link. */
-  private flushLater(): void {
-    this.laterTimer ??= this.options.clock.setTimer(LINKED_MS, () => {
-      this.laterTimer = undefined;
-      this.flushSoon();
-    });
-  }
-
   private flushSoon(): void {
     if (this.flushTimer !== undefined || this.closed) return;
     const { clock } = this.options;
@@ -302,7 +290,6 @@ export class ChangeFeed implements ChangeAnnouncer {
   async close(): Promise<void> {
     this.closed = true;
     this.flushTimer?.cancel();
-    this.laterTimer?.cancel();
     this.beatTimer?.cancel();
     this.backTimer?.cancel();
     this.subscribeTimer?.cancel();

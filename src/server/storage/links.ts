@@ -1,12 +1,11 @@
 /**
  * Connections between the instances of one machine (INSTANCES=n), which carry changes past the database: the bytes of a
  * notification of changes, in larger blocks and without base64, each behind its length in four bytes. They are sockets in
- * a folder that only the instances' user may enter. An instance listens there under its id, and connects to each of the
- * others for what it tells them, so that a connection carries one direction.
+ * a folder that only the instances' user may enter. An instance listens there under its id; the others connect for what it
+ * tells them, and say who they are, in the only line that goes that way.
  *
- * Nothing depends on them. The head of what went over a link is notified a moment later all the same, and who has not got
- * it reads the log. So where a link breaks, or its reader is slow, changes go by notification, and what was under way
- * costs a read.
+ * What went over a link is not notified. A link that breaks may have lost some of it, so its reader compares heads then; one
+ * that ends in order says so before, with an empty block. Where there is none, or its reader is slow, changes go by notification.
  */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
@@ -23,6 +22,7 @@ const WAITING_MAX = 64;
 const SPARES_MAX = 64;
 /** Connections that are accepted: each instance of this machine has one. */
 const ACCEPTED_MAX = 256;
+const ID_MAX = 64;
 
 export interface LinksOptions {
   readonly folder: string;
@@ -31,8 +31,13 @@ export interface LinksOptions {
   readonly sign: (id: string, bytes: Buffer, end: number) => void;
   /** A block came, whose MAC is to be checked. It is valid until this returns. */
   readonly onBlock: (bytes: Buffer) => void;
+  /** A link broke: what was under way is lost. */
+  readonly onLost: () => void;
   readonly onFault: (error: unknown) => void;
 }
+
+/** Nothing was lost with what comes after it: an empty block. */
+const END = Buffer.alloc(LENGTH_BYTES);
 
 /** The way to one other instance. */
 class Link {
@@ -63,7 +68,10 @@ class Link {
     this.writer.seal();
   }
 
+  /** Without waiting: where the system does not take the end, its reader compares heads. */
   close(): void {
+    this.flush();
+    this.socket.write(END);
     this.socket.destroy();
   }
 
@@ -86,9 +94,59 @@ class Link {
   }
 }
 
+/** What another instance sends here, read into memory that is reused. */
+class Reading {
+  private readonly memory = Buffer.allocUnsafeSlow(2 * BLOCK_BYTES);
+  private filled = 0;
+  /** True from the connection on, until the other side has said that it ends. */
+  private open = false;
+  readonly socket: Socket;
+
+  constructor(
+    path: string,
+    private readonly options: LinksOptions,
+  ) {
+    const buffer = (): Buffer => this.memory.subarray(this.filled);
+    this.socket = connect({ path, onread: { buffer, callback: (bytes) => this.take(bytes) } });
+    this.socket.on('connect', () => {
+      this.open = true;
+      this.socket.write(`${options.instanceId}\n`);
+    });
+    // It is on another machine, or has gone; its changes come by notification, and the next heartbeat tries again.
+    this.socket.on('error', () => undefined);
+    this.socket.on('close', () => {
+      if (this.open) options.onLost();
+    });
+  }
+
+  private take(bytes: number): boolean {
+    const { memory } = this;
+    this.filled += bytes;
+    let at = 0;
+    while (this.filled - at >= LENGTH_BYTES) {
+      const end = at + LENGTH_BYTES + memory.readUInt32BE(at);
+      if (end - at > BLOCK_BYTES) {
+        this.options.onFault(new Error('a link brought a block that is too long'));
+        this.socket.destroy();
+        return false;
+      }
+      if (end > this.filled) break;
+      if (end === at + LENGTH_BYTES) this.open = false;
+      else this.options.onBlock(memory.subarray(at + LENGTH_BYTES, end));
+      at = end;
+    }
+    memory.copyWithin(0, at, this.filled);
+    this.filled -= at;
+    return true;
+  }
+}
+
 /** The links of this instance. */
 export class Links {
+  /** By the id of who reads. */
   private readonly links = new Map<string, Link>();
+  /** By the id of who writes. */
+  private readonly readings = new Map<string, Reading>();
   private readonly accepted = new Set<Socket>();
   private readonly server: Server;
   /** Reused: new external memory for each block would trigger collections. */
@@ -109,19 +167,36 @@ export class Links {
   /** Connects to these instances where there is no connection, and closes those to others. */
   keep(ids: readonly string[]): void {
     const wanted = new Set(ids);
-    for (const [id, link] of this.links) if (!wanted.has(id)) link.close();
-    for (const id of wanted) if (!this.links.has(id)) this.open(id);
+    for (const [id, { socket }] of this.readings) if (!wanted.has(id)) socket.destroy();
+    for (const id of wanted) if (!this.readings.has(id)) this.read(id);
   }
 
-  private open(id: string): void {
-    const socket = connect(join(this.options.folder, id));
+  private read(id: string): void {
+    const reading = new Reading(join(this.options.folder, id), this.options);
+    this.readings.set(id, reading);
+    reading.socket.on('close', () => this.readings.delete(id));
+  }
+
+  private accept(socket: Socket): void {
+    this.accepted.add(socket);
+    let said = '';
+    socket.setEncoding('latin1').on('data', (text: string) => {
+      said += text;
+      const [id = '', rest] = said.split('\n', 2);
+      if (rest === '' && id.length <= ID_MAX) this.linked(id, socket);
+      else if (said.length > ID_MAX) socket.destroy();
+    });
+    socket.on('error', () => undefined); // its instance has died; the close follows
+    socket.on('close', () => this.accepted.delete(socket));
+  }
+
+  private linked(id: string, socket: Socket): void {
+    this.links.get(id)?.close();
     const link = new Link(id, socket, this.options, this.spares);
     this.links.set(id, link);
-    // It is on another machine, or has gone; changes go by notification, and the next heartbeat tries again.
-    socket.on('error', () => undefined);
     socket.on('close', () => {
       this.unsent.delete(link);
-      this.links.delete(id);
+      if (this.links.get(id) === link) this.links.delete(id);
     });
   }
 
@@ -143,28 +218,9 @@ export class Links {
     this.unsent.clear();
   }
 
-  private accept(socket: Socket): void {
-    this.accepted.add(socket);
-    let rest: Buffer = Buffer.alloc(0);
-    socket.on('data', (data: Buffer) => {
-      rest = rest.length === 0 ? data : Buffer.concat([rest, data]);
-      while (rest.length >= LENGTH_BYTES) {
-        const end = LENGTH_BYTES + rest.readUInt32BE();
-        if (end > BLOCK_BYTES) {
-          this.options.onFault(new Error('a link brought a block that is too long'));
-          return void socket.destroy();
-        }
-        if (rest.length < end) return;
-        this.options.onBlock(rest.subarray(LENGTH_BYTES, end));
-        rest = rest.subarray(end);
-      }
-    });
-    socket.on('error', () => undefined); // its instance has died; the close follows
-    socket.on('close', () => this.accepted.delete(socket));
-  }
-
-  /** Ends all connections, whatever is under way on them. */
+  /** Ends all connections. */
   async close(): Promise<void> {
+    for (const { socket } of this.readings.values()) socket.destroy();
     for (const link of this.links.values()) link.close();
     for (const socket of this.accepted) socket.destroy();
     await new Promise<void>((resolve) => this.server.close(() => resolve()));

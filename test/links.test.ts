@@ -1,0 +1,260 @@
+/** Changes between instances of one machine, past the database (src/server/storage/links.ts), over real sockets. */
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import { join } from 'node:path';
+import t, { type Test } from 'tap';
+import { Links } from '../src/server/storage/links.js';
+import { MAC_BYTES, NoticeMac } from '../src/server/storage/notice-mac.js';
+import { readChanges } from '../src/server/storage/notification.js';
+import { frameBytes, JsonWriter, type ItemRow } from '../src/server/tenant/codec.js';
+import { until } from './support/events.js';
+import {
+  changeBytes,
+  changesHead,
+  COALESCE_MS,
+  NOTICE_KEY,
+  notified,
+  pair,
+  rowsOf,
+  subscribes,
+  tell,
+  type Hint,
+  type Instance,
+} from './support/feeds.js';
+import { temporaryFolder } from './support/postgres.js';
+
+const BLOCK_BYTES = 64 * 1024;
+const mac = new NoticeMac(NOTICE_KEY);
+
+interface Received {
+  readonly from: string;
+  readonly tenantId: string;
+  readonly head: number;
+  readonly versions: readonly number[];
+  readonly frames: readonly string[];
+}
+
+const framesOf = (rows: readonly ItemRow[]): string[] =>
+  rows.map((row) => frameBytes(new JsonWriter(), 'a', row).toString());
+
+/** Links of an instance, what came over them, and how many blocks that were. */
+function linksOf(t: Test, folder: string, instanceId: string) {
+  const received: Received[] = [];
+  const faults: unknown[] = [];
+  const blocks: number[] = [];
+  let lost = 0;
+  const links = new Links({
+    ...{ folder, instanceId },
+    sign: (id, bytes, end) => mac.signBytes(id, bytes, end),
+    onBlock: (bytes) => {
+      t.ok(mac.verifyBytes(instanceId, bytes), 'signed for who reads it');
+      blocks.push(bytes.length);
+      const { from = '', changes = [] } = readChanges(bytes) ?? {};
+      for (const { tenantId, head, carried } of changes) {
+        const rows = carried?.rows ?? [];
+        received.push({ from, tenantId, head, versions: rows.map(({ version }) => version), frames: framesOf(rows) });
+      }
+    },
+    onLost: () => {
+      lost++;
+    },
+    onFault: (error) => void faults.push(error),
+  });
+  links.start();
+  t.teardown(async () => links.close());
+  return { links, received, faults, blocks, lost: () => lost };
+}
+
+const carry = (links: Links, to: string, head: number, rows: readonly ItemRow[]): boolean =>
+  links.carry(to, 'tenant', rows, { summary: { version: head, itemCount: 3, versionSum: 9 }, generation: 1 });
+
+/** Reads from an instance as another one would, but nothing until it is told to. */
+async function slowReader(t: Test, folder: string, from: string, line: string): Promise<Socket> {
+  const socket = connect(join(folder, from));
+  t.teardown(() => socket.destroy());
+  await once(socket, 'connect');
+  socket.pause();
+  socket.write(line);
+  return socket;
+}
+
+t.test(
+  'INST-58: changes of a turn go over a link together, whole and in order, in as many blocks as they need',
+  async (t) => {
+    const folder = await temporaryFolder(t);
+    const [a, b] = [linksOf(t, folder, 'a'), linksOf(t, folder, 'b')];
+    t.notOk(carry(a.links, 'b', 1, rowsOf(1, 40)), 'nobody reads yet');
+    b.links.keep(['a', 'elsewhere']);
+    let head = 1;
+    await until('linked', () => carry(a.links, 'b', ++head, rowsOf(head, 40)));
+    await until('received', () => b.received.length === 1);
+    t.equal(b.blocks.length, 1);
+    const first = head;
+    const expected: string[] = [];
+    for (const sizes of [[40], [700, 40], [50_000], [30_000, 30_000, 300], Array.from({ length: 300 }, () => 900)]) {
+      head += sizes.length;
+      const rows = rowsOf(head, ...sizes);
+      expected.push(...framesOf(rows));
+      t.ok(carry(a.links, 'b', head, rows));
+    }
+    await until('received', () => b.received.at(-1)?.head === head);
+    const later = b.received.slice(1);
+    t.strictSame(
+      later.flatMap(({ versions }) => versions),
+      Array.from({ length: head - first }, (_, n) => first + 1 + n),
+    );
+    t.strictSame(
+      later.flatMap(({ frames }) => frames),
+      expected,
+      'as they were made',
+    );
+    t.ok(later.every(({ from, tenantId }) => from === 'a' && tenantId === 'tenant'));
+    t.ok(b.blocks.length > 5 && b.blocks.length < 15, `few blocks: ${b.blocks.length}`);
+    t.notOk(carry(a.links, 'b', ++head, rowsOf(head, BLOCK_BYTES)), 'too large for a block');
+    b.links.keep([]);
+    await until('the link is gone', () => !carry(a.links, 'b', ++head, rowsOf(head, 40)));
+    b.links.keep(['a']);
+    await until('linked again', () => carry(a.links, 'b', ++head, rowsOf(head, 40)));
+    await until('received', () => b.received.at(-1)?.head === head);
+    t.strictSame([...a.faults, ...b.faults], []);
+  },
+);
+
+t.test('INST-59: a reader that takes nothing is bounded, and keeps no other from reading', async (t) => {
+  const folder = await temporaryFolder(t);
+  const [a, b] = [linksOf(t, folder, 'a'), linksOf(t, folder, 'b')];
+  b.links.keep(['a']);
+  const slow = await slowReader(t, folder, 'a', 'slow\n');
+  let head = 0;
+  await until('linked', () => carry(a.links, 'slow', ++head, rowsOf(head, 40)));
+  const rows = rowsOf(head, 60_000);
+  let blocks = 0;
+  while (blocks < 1_000 && carry(a.links, 'slow', head, rows)) {
+    blocks++;
+    await Promise.resolve(); // the turn ends, and the block leaves
+  }
+  t.ok(blocks > 50 && blocks <= 64, `${blocks} blocks were taken`);
+  await until('linked', () => carry(a.links, 'b', ++head, rowsOf(head, 40)));
+  await until('the other one reads', () => b.received.at(-1)?.head === head);
+  slow.resume();
+  await until('it takes what waits, and is sent more', () => carry(a.links, 'slow', ++head, rowsOf(head, 40)));
+  const again = await slowReader(t, folder, 'a', 'slow\n');
+  await once(slow, 'close');
+  await until('who comes again is read to', () => carry(a.links, 'slow', ++head, rowsOf(head, 40)));
+  again.resume();
+  await once(again, 'data');
+  t.strictSame(a.faults, []);
+});
+
+t.test('INST-59: what is no link is closed', async (t) => {
+  const folder = await temporaryFolder(t);
+  const a = linksOf(t, folder, 'a');
+  const talker = await slowReader(t, folder, 'a', 'x'.repeat(65));
+  talker.resume();
+  await once(talker, 'close');
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => sockets.push(socket)).listen(join(folder, 'x'));
+  t.teardown(() => server.close());
+  await once(server, 'listening');
+  a.links.keep(['x']);
+  await until('it reads', () => sockets.length === 1);
+  const [socket] = sockets;
+  if (socket === undefined) throw new Error('no socket');
+  const length = Buffer.alloc(4);
+  length.writeUInt32BE(BLOCK_BYTES - 3);
+  socket.resume().write(length);
+  await once(socket, 'close');
+  t.equal(a.faults.length, 1);
+});
+
+/** Publishes until a link takes it: without a turn of the clock nothing is notified. */
+async function linked(from: Instance, to: Instance): Promise<number> {
+  let head = 0;
+  await until('linked', () => {
+    publish(from, ++head);
+    return to.changes.all.length > 0;
+  });
+  await until('all is there', () => to.changes.all.at(-1)?.[2].summary?.version === head);
+  return head;
+}
+
+function publish(from: Instance, head: number): readonly ItemRow[] {
+  const rows = rowsOf(head, 40);
+  from.feed.publish('tenant', rows, { summary: { version: head, itemCount: 3, versionSum: 9 }, generation: 1 });
+  return rows;
+}
+
+t.test('INST-58: a link that breaks may have lost something, one that ends in order has not', async (t) => {
+  const folder = await temporaryFolder(t);
+  const [a, b] = [linksOf(t, folder, 'a'), linksOf(t, folder, 'b')];
+  b.links.keep(['a', 'elsewhere']);
+  let head = 0;
+  await until('linked', () => carry(a.links, 'b', ++head, rowsOf(head, 40)));
+  t.ok(carry(a.links, 'b', ++head, rowsOf(head, 40)));
+  await a.links.close();
+  await until('the last change is there', () => b.received.at(-1)?.head === head);
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => sockets.push(socket)).listen(join(folder, 'x'));
+  t.teardown(() => server.close());
+  await once(server, 'listening');
+  b.links.keep(['x']);
+  await until('it reads', () => sockets.length === 1);
+  t.equal(b.lost(), 0, 'nor has one that could not be made');
+  sockets[0]?.destroy();
+  await until('it is lost', () => b.lost() === 1);
+  t.strictSame([...a.faults, ...b.faults], []);
+});
+
+t.test('INST-58: a change goes over the link, and nothing is notified', async (t) => {
+  const { a, b } = await pair(t, await temporaryFolder(t));
+  await subscribes(b);
+  const head = (await linked(a, b)) + 1;
+  a.clock.advance(COALESCE_MS);
+  tell(a, ['before', 1, 1]);
+  await b.hints.until((all) => all.some(([tenant]) => tenant === 'before'));
+  const before = b.hints.all.length;
+  const rows = publish(a, head);
+  await b.changes.until((all) => all.at(-1)?.[2].summary?.version === head);
+  t.strictSame(framesOf(b.changes.all.at(-1)?.[2].rows ?? []), framesOf(rows));
+  const told = notified(a);
+  a.clock.advance(1_000);
+  tell(a, ['after', 1, 1]);
+  await b.hints.until((all) => all.some(([tenant]) => tenant === 'after'));
+  t.strictSame(b.hints.all.slice(before), [['after', 1, 1]]);
+  t.equal(notified(a), told + 1);
+  const gaps = b.gaps.all.length;
+  await a.feed.close();
+  await b.beat();
+  t.equal(b.gaps.all.length, gaps, 'nothing is compared where it ends in order');
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
+
+t.test('INST-56 INST-59: a block that no instance has signed is nothing, and is reported once', async (t) => {
+  const folder = await temporaryFolder(t);
+  const { b, pool } = await pair(t, folder);
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => sockets.push(socket.resume())).listen(join(folder, 'x'));
+  t.teardown(() => server.close());
+  await once(server, 'listening');
+  await pool.query(
+    "INSERT INTO instances (id, seen_at) VALUES ('x', (extract(epoch FROM clock_timestamp()) * 1000)::bigint)",
+  );
+  await b.beat();
+  await until('it reads', () => sockets.length === 1);
+  const send = (change: Hint, key: Uint8Array): void => {
+    const bytes = Buffer.concat([Buffer.alloc(MAC_BYTES), changesHead('x'), changeBytes(change, Buffer.alloc(7))]);
+    new NoticeMac(key).signBytes('service_b', bytes, bytes.length);
+    const length = Buffer.alloc(4);
+    length.writeUInt32BE(bytes.length);
+    sockets[0]?.write(Buffer.concat([length, bytes]));
+  };
+  b.faults.all.length = 0;
+  b.hints.all.length = 0;
+  send(['forged', 1, 1], Buffer.alloc(32, 8));
+  send(['forged', 2, 1], Buffer.alloc(32, 8));
+  send(['tenant', 3, 1], NOTICE_KEY);
+  await b.hints.until(1);
+  t.strictSame(b.hints.all, [['tenant', 3, 1]], 'rows that cannot be read are a hint');
+  t.equal(b.faults.all.length, 1);
+  for (const socket of sockets) socket.destroy();
+});
