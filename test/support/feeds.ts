@@ -203,7 +203,7 @@ export const listeners = async (pool: pg.Pool): Promise<number[]> =>
   ).rows.map(({ pid }) => pid);
 
 /** Statements that told the others something. */
-export const notified = (of: Instance): number =>
+const notified = (of: Instance): number =>
   of.statements.all.filter((text) => text.includes('pg_notify(channel, payload)')).length;
 
 /** An instance with a socket of the tenant, which the others know of. */

@@ -185,6 +185,7 @@ export class ChangeFeed implements ChangeAnnouncer {
         sign: (id, bytes, end) => this.mac.signBytes(channelOf(id), bytes, end),
         onBlock: (bytes) => this.onChanges(own, bytes),
         onLost: onGap,
+        onUnread: (id) => this.tellUntold(id),
       });
     this.queue = new NoticeQueue(instanceId, this.mac, (count) => meter?.notified('sent', count));
   }
@@ -431,7 +432,12 @@ export class ChangeFeed implements ChangeAnnouncer {
     for (const { hint, bucket } of missed) if (this.peers.subscribes(from, bucket)) this.hint(channelOf(from), hint);
     // It was sent after the last own heartbeat that came back, so its sockets were opened at most `late` before that.
     if (late === undefined || this.recent.reaches(this.heardBetween.until - late - SLOW_MS)) return;
-    this.queue.notice(channelOf(from), { untold: true });
+    this.tellUntold(from);
+  }
+
+  /** The instance has to compare heads. */
+  private tellUntold(id: string): void {
+    this.queue.notice(channelOf(id), { untold: true });
     this.flushSoon();
   }
 

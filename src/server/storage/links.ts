@@ -4,9 +4,11 @@
  * a folder that only the instances' user may enter. An instance listens there under its id; the others connect for what it
  * tells them, and say who they are, in the only line that goes that way.
  *
- * What went over a link is not notified. A link that breaks may have lost some of it, so its reader compares heads then; one
- * that ends in order says so before, with an empty block. Where there is none, or its reader is slow, changes go by notification.
+ * What went over a link is not notified. A link that breaks may have lost some of it, so its reader compares heads then, and
+ * once more when the writer has seen it too and tells so; one that ends in order says so before, with an empty block. Where
+ * there is none, or its reader is slow, changes go by notification.
  */
+import { existsSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Position } from '../tenant/change.js';
@@ -31,8 +33,10 @@ export interface LinksOptions {
   readonly sign: (id: string, bytes: Buffer, end: number) => void;
   /** A block came, whose MAC is to be checked. It is valid until this returns. */
   readonly onBlock: (bytes: Buffer) => void;
-  /** A link broke: what was under way is lost. */
+  /** A link broke that was read here: what was under way is lost. */
   readonly onLost: () => void;
+  /** One broke that the instance `id` read: it may have compared heads before what was written last. */
+  readonly onUnread: (id: string) => void;
   readonly onFault: (error: unknown) => void;
 }
 
@@ -112,7 +116,7 @@ class Reading {
       this.open = true;
       this.socket.write(`${options.instanceId}\n`);
     });
-    // It is on another machine, or has gone; its changes come by notification, and the next heartbeat tries again.
+    // It has gone. Its changes come by notification until the next heartbeat tries again.
     this.socket.on('error', () => undefined);
     this.socket.on('close', () => {
       if (this.open) options.onLost();
@@ -172,7 +176,10 @@ export class Links {
   }
 
   private read(id: string): void {
-    const reading = new Reading(join(this.options.folder, id), this.options);
+    const path = join(this.options.folder, id);
+    // It is on another machine; asked before, since there may be many, and a reading has memory of its own.
+    if (!existsSync(path)) return;
+    const reading = new Reading(path, this.options);
     this.readings.set(id, reading);
     reading.socket.on('close', () => this.readings.delete(id));
   }
@@ -196,7 +203,9 @@ export class Links {
     this.links.set(id, link);
     socket.on('close', () => {
       this.unsent.delete(link);
-      if (this.links.get(id) === link) this.links.delete(id);
+      if (this.links.get(id) !== link) return;
+      this.links.delete(id);
+      this.options.onUnread(id);
     });
   }
 
@@ -222,6 +231,7 @@ export class Links {
   async close(): Promise<void> {
     for (const { socket } of this.readings.values()) socket.destroy();
     for (const link of this.links.values()) link.close();
+    this.links.clear();
     for (const socket of this.accepted) socket.destroy();
     await new Promise<void>((resolve) => this.server.close(() => resolve()));
   }
