@@ -1,5 +1,6 @@
 /** Changes between instances of one machine, past the database (src/server/storage/links.ts), over real sockets. */
 import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
 import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
@@ -188,6 +189,7 @@ function publish(from: Instance, head: number): readonly ItemRow[] {
 t.test('INST-58: a link that breaks may have lost something, one that ends in order has not', async (t) => {
   const folder = await temporaryFolder(t);
   const [a, b] = [linksOf(t, folder, 'a'), linksOf(t, folder, 'b')];
+  await writeFile(join(folder, 'elsewhere'), ''); // as one that was killed leaves it
   b.links.keep(['a', 'elsewhere']);
   let head = 0;
   await until('linked', () => carry(a.links, 'b', ++head, rowsOf(head, 40)));
@@ -231,6 +233,21 @@ t.test('INST-58: a change goes over the link, and nothing is notified', async (t
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
+t.test('INST-58: what an instance tells that is with another history is not believed, but looked up', async (t) => {
+  const { a, b } = await pair(t, await temporaryFolder(t));
+  await subscribes(b);
+  const head = await linked(a, b);
+  const [changes, gaps] = [b.changes.all.length, b.gaps.all.length];
+  b.epoch.now = 'after a fail-over';
+  publish(a, head + 1);
+  await b.gaps.until(gaps + 1);
+  t.equal(b.changes.all.length, changes);
+  a.epoch.now = b.epoch.now;
+  publish(a, head + 1);
+  await b.changes.until(changes + 1);
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
+
 t.test('INST-58: who has stopped reading is told to compare heads once more', async (t) => {
   const folder = await temporaryFolder(t);
   const { a, b } = await pair(t, folder);
@@ -251,7 +268,7 @@ t.test('INST-58: who has stopped reading is told to compare heads once more', as
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-t.test('INST-56 INST-59: a block that no instance has signed is nothing, and is reported once', async (t) => {
+t.test('INST-56 INST-59: a block that no instance has signed leads to a comparison, and to nothing else', async (t) => {
   const folder = await temporaryFolder(t);
   const { b, pool } = await pair(t, folder);
   const sockets: Socket[] = [];
@@ -265,7 +282,7 @@ t.test('INST-56 INST-59: a block that no instance has signed is nothing, and is 
   await until('it reads', () => sockets.length === 1);
   const send = (change: Hint, key: Uint8Array): void => {
     const bytes = Buffer.concat([Buffer.alloc(MAC_BYTES), changesHead('x'), changeBytes(change, Buffer.alloc(7))]);
-    new NoticeMac(key).signBytes('service_b', bytes, bytes.length);
+    new NoticeMac(key).signBytes('service_b epoch', bytes, bytes.length);
     const length = Buffer.alloc(4);
     length.writeUInt32BE(bytes.length);
     sockets[0]?.write(Buffer.concat([length, bytes]));

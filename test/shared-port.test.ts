@@ -126,6 +126,7 @@ t.test('INST-19 INST-20 INST-21: two instances on one port', async (t) => {
   const last = await childrenOf(parent);
   t.equal(await server.end('SIGTERM'), 0);
   t.same(last.filter(alive), [], 'no instance is left');
+  t.same(await readdir(temporary), [], 'nor a folder');
 });
 
 t.test('INST-21: with the embedded database, and when the parent is killed', async (t) => {

@@ -70,6 +70,7 @@ export interface Instance {
   readonly id: string;
   readonly feed: ChangeFeed;
   readonly clock: TestClock;
+  readonly epoch: { now: string };
   readonly hints: Events<Hint>;
   readonly changes: Events<Change>;
   /** With sockets there. */
@@ -128,12 +129,14 @@ export async function world(t: WithTeardown, linkFolder?: string): Promise<World
       statements: new Events<string>(),
       orders: new Events<DrainOrder>(),
       tenants: [] as string[],
+      epoch: { now: 'epoch' },
     };
     const feed = new ChangeFeed({
       ...{ instanceId: id, noticeKey: NOTICE_KEY, linkFolder },
       pool: watched(pool, made.statements, () => refusal),
       connection: () => Promise.resolve(clientConfig({ url: listenUrl, name: `listener ${id}` })),
       clock,
+      epoch: () => made.epoch.now,
       onHint: (...hint) => made.hints.add(hint),
       // Copies: the rows lie in memory that the next notification is read into.
       onChange: (tenantId, generation, { rows, summary }) =>

@@ -128,6 +128,7 @@ export function composeTenants({ config, clock, database, instanceId, linkFolder
   };
   const feed: ChangeFeed = new ChangeFeed({
     ...{ instanceId, pool, noticeKey, linkFolder },
+    epoch: () => history.epoch,
     connection: () => listenConfig(database),
     clock,
     onHint: (tenant, head, generation) => {

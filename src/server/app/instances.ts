@@ -29,6 +29,8 @@ const WELL_MS = 60_000;
 /** Database connections of one instance (pool, lanes, listener, jobs), and spare ones for the operator. */
 const CONNECTIONS_EACH = 20;
 const CONNECTIONS_BESIDES = 20;
+/** The path of a socket has 103 characters at most; an instance's id and a slash are 27 of them. A longer one would be cut. */
+const FOLDER_MAX = 76;
 
 /** The message of an instance when it listens. */
 export interface Listening {
@@ -122,6 +124,23 @@ export class Instance {
   }
 }
 
+/** The folder of the links, removed by its stop; empty where there can be none. */
+async function makeLinkFolder(log: Logger, stops: Stop[]): Promise<string> {
+  const folder = join(tmpdir(), `service-${randomBytes(6).toString('hex')}`);
+  try {
+    if (folder.length > FOLDER_MAX) throw new Error(`${folder} is too long for the path of a socket`);
+    // Only its user may enter it: what the instances send each other is signed, but not encrypted.
+    await mkdir(folder, { mode: 0o700 });
+  } catch (error) {
+    log.warn({ cause: String(error) }, 'there is no folder for links: all changes go through the database');
+    return '';
+  }
+  const onFault = (error: unknown): void =>
+    log.warn({ cause: String(error) }, 'the folder of the links could not be removed');
+  stops.push(() => rm(folder, { recursive: true, force: true }).catch(onFault));
+  return folder;
+}
+
 /** Starts the instances with the program `main`. Rejects, with nothing left running, when one of them cannot start. */
 export async function startInstances(
   { config, log }: Pick<ServerOptions, 'config' | 'log'>,
@@ -131,9 +150,7 @@ export async function startInstances(
   const { tokenSecret, warnings } = await serverSecrets(config);
   const max = String(CONNECTIONS_EACH * config.instances + CONNECTIONS_BESIDES);
   const url = config.databaseUrl ?? (await startEmbedded({ config, log }, stops, { max_connections: max }));
-  // A short name: the path of a socket has about 100 characters.
-  const folder = join(tmpdir(), `service-${randomBytes(6).toString('hex')}`);
-  stops.push(() => rm(folder, { recursive: true, force: true }));
+  let folder = '';
   const instances: Instance[] = [];
   const stopAll = async (): Promise<void> => {
     const ended = await Promise.allSettled(instances.map((instance) => instance.stop()));
@@ -157,10 +174,7 @@ export async function startInstances(
   try {
     // For port 0 a free one is chosen here: the instances have to share one port.
     if (port === 0) port = await probePort({ host: config.host, port });
-    // Only its user may enter it: what the instances send each other is signed, but not encrypted.
-    await mkdir(folder, { mode: 0o700 }).catch((error: unknown) =>
-      log.warn({ cause: String(error) }, 'there is no folder for links: all changes go through the database'),
-    );
+    folder = await makeLinkFolder(log, stops);
     // Sequentially: the first one migrates the database.
     for (let n = 0; n < config.instances; n++) {
       const instance = new Instance(() => start(n), log);

@@ -34,7 +34,7 @@ export interface ServerOptions {
   readonly config: Config;
   readonly log: Logger;
   readonly clock?: Clock;
-  /** Other instances of this machine listen on the same port; they are linked in this folder (storage/links.ts). */
+  /** Other instances of this machine listen on the same port; they are linked in this folder, if not empty (storage/links.ts). */
   readonly siblings?: string | undefined;
   /** The tenant of a host name. Left out: the one tenant of single mode, whatever the host. */
   readonly resolveTenant?: (host: string) => string | undefined;
@@ -109,7 +109,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const { blobUrlSecret } = secrets;
   const parts: Parts = {
     ...{ log, config, clock, database, instanceId, secret, blobUrlSecret },
-    ...{ stops, onFault, tenantId, meter, linkFolder: options.siblings },
+    ...{ stops, onFault, tenantId, meter, linkFolder: options.siblings || undefined },
   };
 
   const tenants = composeTenants(parts);

@@ -96,6 +96,8 @@ export interface ChangeFeedOptions {
   readonly noticeKey: Uint8Array;
   /** Where the instances of this machine are linked; undefined: they are not. */
   readonly linkFolder?: string | undefined;
+  /** The epoch of the database as it is known now. */
+  readonly epoch: () => string;
   /** Settings of the listening connection, asked again when it could not be opened for some seconds. */
   readonly connection: () => Promise<pg.ClientConfig>;
   readonly clock: Clock;
@@ -182,10 +184,13 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (linkFolder !== undefined)
       this.links = new Links({
         ...{ folder: linkFolder, instanceId, onFault },
-        sign: (id, bytes, end) => this.mac.signBytes(channelOf(id), bytes, end),
-        onBlock: (bytes) => this.onChanges(own, bytes),
+        sign: (id, bytes, end) => this.mac.signBytes(this.linkOf(id), bytes, end),
+        onBlock: (bytes) => this.onBlock(bytes),
         onLost: onGap,
-        onUnread: (id) => this.tellUntold(id),
+        onUnread: (id) => {
+          if (this.closed) this.untold = true;
+          else this.tellUntold(id);
+        },
       });
     this.queue = new NoticeQueue(instanceId, this.mac, (count) => meter?.notified('sent', count));
   }
@@ -356,8 +361,27 @@ export class ChangeFeed implements ChangeAnnouncer {
       for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
   }
 
+  /**
+   * What a link's blocks to an instance are signed for. A link outlives a fail-over, as the listening connection does not:
+   * what an instance that still writes to the former primary tells must not pass for a version of this history.
+   */
+  private linkOf(id: string): string {
+    return `${channelOf(id)} ${this.options.epoch()}`;
+  }
+
+  private onBlock(bytes: Buffer): void {
+    const { instanceId, onGap } = this.options;
+    if (this.mac.verifyBytes(this.linkOf(instanceId), bytes)) this.readChanges(bytes);
+    // One of this history may have been dropped too, where this instance learns of it later than the other.
+    else onGap();
+  }
+
   private onChanges(channel: string, bytes: Buffer): void {
-    if (!this.mac.verifyBytes(channel, bytes)) return this.reportForeign();
+    if (this.mac.verifyBytes(channel, bytes)) this.readChanges(bytes);
+    else this.reportForeign();
+  }
+
+  private readChanges(bytes: Buffer): void {
     const told = readChanges(bytes);
     if (told === undefined) {
       // An instance of another version. What it says is in the database too.

@@ -2,7 +2,7 @@
  * Connections between the instances of one machine (INSTANCES=n), which carry changes past the database: the bytes of a
  * notification of changes, in larger blocks and without base64, each behind its length in four bytes. They are sockets in
  * a folder that only the instances' user may enter. An instance listens there under its id; the others connect for what it
- * tells them, and say who they are, in the only line that goes that way.
+ * tells them, and say who they are, in the only line that goes that way. Nothing proves it but that they are in that folder.
  *
  * What went over a link is not notified. A link that breaks may have lost some of it, so its reader compares heads then, and
  * once more when the writer has seen it too and tells so; one that ends in order says so before, with an empty block. Where
@@ -58,9 +58,13 @@ class Link {
     this.writer = new ChangesWriter(options.instanceId, this.room(), (bytes, end) => this.send(bytes, end));
   }
 
+  get open(): boolean {
+    return this.socket.readyState === 'open';
+  }
+
   /** True where it takes changes. */
   get ready(): boolean {
-    return this.socket.readyState === 'open' && this.waiting < WAITING_MAX;
+    return this.open && this.waiting < WAITING_MAX;
   }
 
   /** As `ChangesWriter.add`; what was added goes out with `flush`. */
@@ -171,7 +175,11 @@ export class Links {
   /** Connects to these instances where there is no connection, and closes those to others. */
   keep(ids: readonly string[]): void {
     const wanted = new Set(ids);
-    for (const [id, { socket }] of this.readings) if (!wanted.has(id)) socket.destroy();
+    for (const [id, { socket }] of this.readings) {
+      if (wanted.has(id)) continue;
+      this.readings.delete(id);
+      socket.destroy();
+    }
     for (const id of wanted) if (!this.readings.has(id)) this.read(id);
   }
 
@@ -181,7 +189,9 @@ export class Links {
     if (!existsSync(path)) return;
     const reading = new Reading(path, this.options);
     this.readings.set(id, reading);
-    reading.socket.on('close', () => this.readings.delete(id));
+    reading.socket.on('close', () => {
+      if (this.readings.get(id) === reading) this.readings.delete(id);
+    });
   }
 
   private accept(socket: Socket): void {
@@ -198,7 +208,9 @@ export class Links {
   }
 
   private linked(id: string, socket: Socket): void {
-    this.links.get(id)?.close();
+    const before = this.links.get(id);
+    before?.close();
+    if (before !== undefined) this.options.onUnread(id);
     const link = new Link(id, socket, this.options, this.spares);
     this.links.set(id, link);
     socket.on('close', () => {
@@ -230,7 +242,10 @@ export class Links {
   /** Ends all connections. */
   async close(): Promise<void> {
     for (const { socket } of this.readings.values()) socket.destroy();
-    for (const link of this.links.values()) link.close();
+    for (const [id, link] of this.links) {
+      if (!link.open) this.options.onUnread(id);
+      link.close();
+    }
     this.links.clear();
     for (const socket of this.accepted) socket.destroy();
     await new Promise<void>((resolve) => this.server.close(() => resolve()));
