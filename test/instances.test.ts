@@ -1,5 +1,6 @@
 /** Several instances on one database: one truth, whoever is asked. */
 import t, { type Test } from 'tap';
+import { openClient } from '../src/server/storage/database.js';
 import { TestClock } from './support/clock.js';
 import { claim, edited, join, mustWrite, newItem, write, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
@@ -277,6 +278,22 @@ t.test('INST-02 INST-47: what an instance that died did not announce is found', 
   });
 });
 
+/** Listens to all instances that are up. Returns a function that tells what was notified since its last call. */
+async function notifications(t: WithTeardown, url: string): Promise<() => Promise<string[]>> {
+  const client = await openClient({ url, name: 'test-listener', onLost: () => undefined });
+  t.teardown(async () => client.end());
+  const heard: string[] = [];
+  client.on('notification', ({ payload = '' }) => heard.push(payload));
+  const { rows } = await client.query<{ id: string }>('SELECT id FROM instances');
+  for (const { id } of rows) await client.query(`LISTEN "service_${id}"`);
+  await client.query('LISTEN service; LISTEN barrier');
+  return async () => {
+    // Notifications come in the order of commits, and before the answer of the statement that follows.
+    await client.query("NOTIFY barrier, '{}'");
+    return heard.splice(0);
+  };
+}
+
 for (const [count, linked] of [
   [2, false],
   [4, false],
@@ -302,8 +319,16 @@ for (const [count, linked] of [
     for (const socket of sockets) {
       await untilVersion(socket, head);
       t.equal(difference(versionsOf(socket.frames), range(1, head)), '', 'each once, in order');
-      await socket.close();
     }
+    const notified = await notifications(t, database.url);
+    const tell = async (): Promise<boolean> => {
+      const version = await mustWrite(wire, first, newItem([first.id, second.id]));
+      for (const socket of sockets) await untilVersion(socket, version);
+      return (await notified()).some((payload) => payload.includes('"changes"') || !payload.startsWith('{'));
+    };
+    if (linked) await until('all are linked, and nothing is notified of a change', async () => !(await tell()));
+    else await until('it is notified', tell);
+    for (const socket of sockets) await socket.close();
   });
 }
 

@@ -56,7 +56,11 @@ const idOf = (frame: Readonly<Record<string, unknown>>): unknown =>
   (frame['item'] as { id?: unknown } | undefined)?.id ?? frame['id'];
 
 t.test('INST-19: instances on one address of the machine are asked there whether they are claimed', async (t) => {
-  const server = await spawnServer(t, { env: { INSTANCES: '2', HOST: '127.0.0.2' } });
+  const server = await spawnServer(t, { env: { INSTANCES: '2', HOST: '127.0.0.2', TMPDIR: '/nowhere' } });
+  t.ok(
+    server.output.some((line) => line.includes('no folder for links')),
+    'INST-58: without a folder for their links they start all the same',
+  );
   await until('it is said', () => server.output.some((line) => line.includes('It is unclaimed')));
   t.equal(await server.end('SIGTERM'), 0);
 });

@@ -26,6 +26,8 @@ class Setting {
   readonly log = new MemoryLog();
   readonly faults: unknown[] = [];
   readonly announced: (readonly [string, number, number])[] = [];
+  /** Tenants, heads and the number of rows with them. */
+  readonly published: (readonly [string, number, number])[] = [];
   readonly attended: string[] = [];
   readonly loads: Load[] = [];
   /** Loads wait for the test while this is set. */
@@ -58,7 +60,7 @@ class Setting {
       announcer: {
         heard: NOTHING_HEARD,
         announce: (...hint) => void this.announced.push(hint),
-        publish: () => undefined,
+        publish: (id, rows, { summary }) => void this.published.push([id, summary.version, rows.length]),
         subscribe: (tenantId) => void this.attended.push(tenantId),
       },
       purger: { purge: () => undefined },
@@ -452,7 +454,7 @@ t.test(
 );
 
 t.test(
-  'INST-17: a commit that ends after its actor was given up reaches the sockets of the one in its place',
+  'INST-17 INST-58: a commit that ends after its actor was given up reaches the sockets of the one in its place',
   async (t) => {
     const done: (() => void)[] = [];
     const lanes: CommitLanes = {
@@ -479,6 +481,7 @@ t.test(
     t.equal((await writing).version, 1);
     await ears.until(() => ears.versions.length > 0);
     t.strictSame(ears.versions, [1]);
+    t.strictSame(setting.published, [['tenant', 1, 0]], 'it may be of another history: others look it up too');
   },
 );
 

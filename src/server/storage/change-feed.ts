@@ -1,12 +1,12 @@
 /**
- * Notifies the other instances of changes by LISTEN/NOTIFY. A notification of a head is only a hint. It is sent outside
- * the write's transaction, since NOTIFY holds a database-wide lock until after the commit; coalesced over a few
- * milliseconds; and not at all while no other instance is up. Generations are notified by the database itself, in the
- * transaction that raises them (sql/0016_generation_notices.sql).
+ * Tells the other instances of changes: by LISTEN/NOTIFY, and those of this machine over links (links.ts). A notification
+ * of a head is only a hint. It is sent outside the write's transaction, since NOTIFY holds a database-wide lock until after
+ * the commit; coalesced over a few milliseconds; and not at all while no other instance is up. Generations are notified by
+ * the database itself, in the transaction that raises them (sql/0016_generation_notices.sql).
  *
  * PostgreSQL delivers notifications in the order of commits. So an instance that receives its own heartbeat has received
- * whatever was notified before it (`heard`), and nothing has to be compared with the database. What may be missing in
- * spite of that is told by its sender with its next heartbeat (`untold`), or was not announced by one that died: `onGap`
+ * whatever was notified before it (`heard`), and nothing of that has to be compared with the database. What may be missing
+ * in spite of it is told by its sender with its next heartbeat (`untold`), or was not announced by one that died: `onGap`
  * is called then, as after every break of the listening connection or of a link, and heads have to be compared.
  *
  * Each instance subscribes to the tenants that have a socket there, and what is written of a tenant goes to its

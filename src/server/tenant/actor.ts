@@ -366,8 +366,10 @@ export class Actor implements CommitSink {
       case 'close':
         return effect.session.port.close(effect.code, effect.reason);
       case 'publish':
-        if (this.retired) this.ports.onLate(this.tenantId, effect.position);
-        return this.ports.announcer.publish(this.tenantId, effect.rows, effect.position);
+        if (!this.retired) return this.ports.announcer.publish(this.tenantId, effect.rows, effect.position);
+        // Its history may be over: where it was committed is not known, so whoever hears of it looks it up.
+        this.ports.onLate(this.tenantId, effect.position);
+        return this.ports.announcer.publish(this.tenantId, [], effect.position);
       case 'purge-keys':
         return this.ports.purger.purge(this.tenantId, effect.deviceId);
       case 'reload':

@@ -145,8 +145,9 @@ export interface SocketPort {
 
 /**
  * Between these times, ms, whatever another instance notified was received here, in order: what was read from the
- * database after `since` and is not told to be older is the state of `until`. That is so of its devices, bins and
- * state; of its items a socket that was just opened may hear some seconds later. Empty while nothing was heard yet.
+ * database after `since` and is not told to be older is the state of `until`. That is so of a tenant's devices, bins and
+ * state. Not of its items: a socket that was just opened may hear of some seconds later, and what comes over a link has
+ * no order with what is notified. Empty while nothing was heard yet.
  */
 export interface Heard {
   readonly since: number;
