@@ -147,7 +147,12 @@ t.test('BACKUP-09: a backup of an older schema', async (t) => {
   const folder = await temporaryFolder(t);
   const writeOlder = async (file: string, url: string): Promise<void> =>
     dumpDatabase(url, async ({ about, tables, bytes, read }) => {
-      await writeArchive(file, { tables, read, bytes, createdAt: 1, version: 'older', ...about }, () => undefined);
+      await writeArchive(
+        file,
+        { tables, read, bytes, createdAt: 1, version: 'older', ...about },
+        () => undefined,
+        'replace',
+      );
     });
   for (const upTo of [1, 5, 8]) {
     const url = await olderDatabase(t, upTo, scene.server.databaseUrl);

@@ -188,6 +188,17 @@ t.test('BACKUP-06: a backup that fails leaves nothing', async (t) => {
   t.same(await readdir(folder), []);
 });
 
+t.test('BACKUP-06: a file that appears while it is made is not replaced', async (t) => {
+  const { url } = await testDatabase(t);
+  const folder = await temporaryFolder(t);
+  const path = join(folder, 'backup.tar.gz');
+  const making = backup(url, path);
+  await writeFile(path, 'of somebody else');
+  await t.rejects(making, { code: 'usage', message: /exists already/ });
+  t.equal(await readFile(path, 'utf8'), 'of somebody else');
+  t.same(await readdir(folder), ['backup.tar.gz']);
+});
+
 t.test('BACKUP-08: what would be migrated', async (t) => {
   const { url } = await testDatabase(t, 'empty');
   const would = await migrate({ url, folder: SQL_FOLDER, dryRun: true });

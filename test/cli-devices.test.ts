@@ -1,5 +1,5 @@
 /** Watching, waiting, syncing and devices at the command line, against a real server. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
@@ -247,4 +247,19 @@ t.test('CLI-20 CLI-28: secrets lie in the identity alone; one that is damaged is
   writeFileSync(path, whole);
   writeFileSync(join(desk.folder, 'known.json'), 'nonsense');
   t.equal((await desk.call(['list'])).code, EXIT.ok, 'what is only a help may be damaged');
+});
+
+t.test('CLI-15: a command that is done does not fail since what it learned cannot be kept', async (t) => {
+  const { desk } = await scene(t);
+  const known = join(desk.folder, 'known.json');
+  desk.tap.lie = () => {
+    rmSync(known, { force: true, recursive: true });
+    mkdirSync(known);
+    return undefined;
+  };
+  const listed = await desk.call(['list']);
+  t.match(listed, { code: EXIT.ok, notes: /Warning: devices and bins are not kept for use without the server/ });
+  desk.tap.lie = () => undefined;
+  rmSync(known, { recursive: true });
+  t.match(await desk.call(['list']), { code: EXIT.ok, notes: /^(?!.*Warning)/s });
 });

@@ -221,6 +221,8 @@ t.test('CLI-10 CLI-11: search finds every word without case and accents, and no 
   const before = desk.tap.calls.length;
   t.match(await items(desk, 'search', 'zurich', 'cafe'), [{ title: 'Un CAFÉ à Zürich' }]);
   t.equal((await items(desk, 'search', 'ZÜRICH')).length, 3);
+  await first.device.put(note('Łódź, Cæsar'));
+  t.equal((await items(desk, 'search', 'lodz', 'caesar')).length, 1);
   t.same(await items(desk, 'search', SECRET), []);
   const asked = desk.tap.calls
     .slice(before)

@@ -10,7 +10,7 @@ import type { BlobContent } from '../src/server/blobs/objects/local.js';
 import { gzipBlocks } from '../src/server/admin/backup/blocks.js';
 import { progressOf } from '../src/server/admin/progress.js';
 import { nodeTerminal, progressLines } from '../src/terminal/node-terminal.js';
-import { throttledProgress } from '../src/terminal/output.js';
+import { paletteOf, throttledProgress } from '../src/terminal/output.js';
 import { temporaryFolder } from './support/postgres.js';
 
 t.test('OPER-26: a line that is written over at most ten times a second', (t) => {
@@ -59,6 +59,24 @@ t.test('OPER-26: standard error alone, and nothing with --json', (t) => {
     progressOf(terminal, 'Backing up')(1024, 2048);
     t.match(errors.join(''), expected);
     t.same(out, []);
+  }
+  t.end();
+});
+
+t.test('CLI-16: colours of what is noted do not go into a file', (t) => {
+  for (const [isTTY, expected] of [
+    [true, '\u001b[31mError:\u001b[39m x\n'],
+    [false, 'Error: x\n'],
+  ] as const) {
+    const errors: string[] = [];
+    const stream = (tty: boolean): NodeJS.WriteStream =>
+      ({ isTTY: tty, columns: 100, write: (text: string) => errors.push(text) > 0 }) as unknown as NodeJS.WriteStream;
+    const terminal = nodeTerminal({
+      ...{ json: false, env: {}, interrupt: () => undefined, interrupted: new AbortController().signal },
+      streams: { input: { isTTY: true } as unknown as NodeJS.ReadStream, output: stream(true), errors: stream(isTTY) },
+    });
+    terminal.note(`${paletteOf(terminal).bad('Error:')} x`);
+    t.same(errors, [expected]);
   }
   t.end();
 });

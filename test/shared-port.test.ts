@@ -62,6 +62,10 @@ t.test('INST-19: instances on one address of the machine are asked there whether
     'INST-58: without a folder for their links they start all the same',
   );
   await until('it is said', () => server.output.some((line) => line.includes('It is unclaimed')));
+  t.ok(
+    server.output.some((line) => line.includes('http://127.0.0.2:')),
+    'and the address that answers',
+  );
   t.equal(await server.end('SIGTERM'), 0);
 });
 

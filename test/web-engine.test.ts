@@ -363,6 +363,17 @@ t.test('WEB-82: refused changes are kept encrypted, each by itself, until writte
   t.equal(made.list.value.filter(({ canResend }) => canResend).length, 2, 'and a flood pushes no content out');
   t.ok(made.list.value.length <= 102);
   t.notOk([...records.kept.values()].map(dumped).join(' ').includes('"text"'));
+  const stranger = new Vault(new Records(), nodeSodium);
+  await stranger.create(identity);
+  await records.put('refused:damaged', await stranger.sealed({}));
+  const hurt = new Notices(ports);
+  await hurt.load();
+  t.same(
+    hurt.list.value.map(({ kind }) => kind).sort(),
+    ['problem', 'rejected', 'rejected'],
+    'one that is damaged is told, and the others are there',
+  );
+  await records.remove('refused:damaged');
   const next = new Notices(ports);
   await next.load();
   const [first, second] = next.list.value;

@@ -7,14 +7,14 @@ import type { Identity } from '../sdk/identity.js';
 import { ItemReader } from '../sdk/item-reader.js';
 import { Outbox } from '../sdk/outbox.js';
 import { titleOf } from '../sdk/payloads/shapes.js';
-import { newestFirst } from '../sdk/query.js';
+import { fold, newestFirst } from '../sdk/query.js';
 import { openNodeStore } from '../sdk/store/node-store.js';
 import { withFileLock } from '../terminal/lock.js';
 import { fitted } from '../terminal/output.js';
 import type { Terminal } from '../terminal/terminal.js';
 import { asked, type Kind } from './completion-spec.js';
 import type { Profile } from './context.js';
-import { folding, ShortIds } from './find.js';
+import { ShortIds } from './find.js';
 import { readKnown } from './known.js';
 import { LOCK_FILE, profileOf, STORE_FOLDER } from './profile.js';
 
@@ -93,9 +93,9 @@ export async function complete(
     const terminal = { env, note: () => undefined };
     const platform = { sodium: nodeSodium, clock: systemClock };
     const profile = profileOf(named ?? (env['SERVICE_PROFILE'] || 'default'), { platform, terminal });
-    const typed = folding(unquoted(words.at(-1) ?? ''));
+    const typed = fold(unquoted(words.at(-1) ?? ''));
     // What could not be typed as it is shown is not offered.
-    const fits: Fits = (value) => folding(value).startsWith(typed) && sanitizeText(value) === value;
+    const fits: Fits = (value) => fold(value).startsWith(typed) && sanitizeText(value) === value;
     const found = await Promise.race([candidates(kind, profile, fits), late]);
     for (const [value, title] of found.filter(([value]) => fits(value)).slice(0, CANDIDATES_MAX))
       print(`${value}\t${fitted(sanitizeText(title), TITLE_WIDTH)}`);

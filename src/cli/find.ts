@@ -1,6 +1,7 @@
 /** Resolves what the user typed to one item, bin or device. */
 import { isUlid } from '../protocol/ids.js';
 import type { BinView, ItemView } from '../sdk/events.js';
+import { fold } from '../sdk/query.js';
 import type { DeviceEntry } from '../sdk/replies.js';
 import type { OpenDevice } from './context.js';
 import { sanitizeText } from '../terminal/output.js';
@@ -101,8 +102,8 @@ export function findBin(bins: readonly BinView[], typed: string): BinView {
   const wanted = typed.trim();
   const exact = bins.find(({ slug }) => slug === wanted) ?? bins.find(({ id }) => id === wanted);
   if (exact !== undefined) return exact;
-  const folded = folding(wanted);
-  const named = bins.filter((bin) => folding(bin.label?.name ?? bin.slug) === folded);
+  const folded = fold(wanted);
+  const named = bins.filter((bin) => fold(bin.label?.name ?? bin.slug) === folded);
   return only(named, 'bin', typed, ({ id, slug, label }) =>
     [id, ...(slug === id ? [] : [slug]), sanitizeText(label?.name ?? '')].join('  '),
   );
@@ -112,13 +113,9 @@ export function findBin(bins: readonly BinView[], typed: string): BinView {
 export function findDevice(devices: readonly DeviceEntry[], typed: string): DeviceEntry {
   const wanted = typed.trim();
   const byId = wanted === '' ? [] : devices.filter(({ id }) => id.startsWith(wanted.toUpperCase()));
-  const found = byId.length > 0 ? byId : devices.filter(({ name }) => folding(name) === folding(wanted));
+  const found = byId.length > 0 ? byId : devices.filter(({ name }) => fold(name) === fold(wanted));
   return only(found, 'device', typed, ({ id, name }) => `${id}  ${sanitizeText(name)}`);
 }
-
-/** Folds case, accents and white space: `Café` and `cafe` are equal. */
-export const folding = (text: string): string =>
-  text.normalize('NFKD').replace(/\p{M}/gu, '').toLowerCase().replace(/ß/g, 'ss').replace(/\s+/gu, ' ').trim();
 
 /**
  * Short forms of ids: the end of an id, since ids that were made in the same moment begin alike; as long as it takes for no

@@ -9,7 +9,7 @@ import type { Sodium } from '../crypto/sodium.js';
 import { writePrivate } from '../files/private.js';
 import { decodeBase64, toBase64Url } from '../protocol/base64.js';
 import type { BinLabel, BinView } from '../sdk/events.js';
-import { array, count, nonEmpty, nullable, object } from '../sdk/reader.js';
+import { array, boolean, count, nonEmpty, nullable, object } from '../sdk/reader.js';
 import { readDevices, type DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
 import { readPrivate } from './secrets.js';
@@ -26,7 +26,16 @@ interface Known {
 /** The state before anything was read. */
 export const NOTHING_KNOWN: Known = { devices: undefined, bins: undefined };
 const readBins = object({
-  bins: array(object({ id: nonEmpty, slug: nonEmpty, createdAt: count, updatedAt: count, meta: nullable(nonEmpty) })),
+  bins: array(
+    object({
+      id: nonEmpty,
+      slug: nonEmpty,
+      createdAt: count,
+      updatedAt: count,
+      meta: nullable(nonEmpty),
+      readable: nullable(boolean),
+    }),
+  ),
 });
 
 /** What the names of bins are encrypted with. */
@@ -42,9 +51,9 @@ export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> 
   try {
     const value: unknown = JSON.parse(stored.toString('utf8'));
     const { bins } = readBins(value, KNOWN_FILE);
-    const named = bins.map(({ meta, ...bin }) => {
+    const named = bins.map(({ meta, readable, ...bin }) => {
       const label = keys === undefined || meta === null ? null : opened(keys, bin.id, meta);
-      return { ...bin, itemCount: null, label, readable: true };
+      return { ...bin, itemCount: null, label, readable: readable !== false && (meta === null || label !== null) };
     });
     return { devices: readDevices(value, KNOWN_FILE), bins: named };
   } catch {
@@ -65,9 +74,9 @@ export async function writeKnown(folder: string, known: Known, keys: BinKeys): P
       pubkey: toBase64Url(device.pubkey),
       cert: device.cert === null ? null : toBase64Url(device.cert),
     })),
-    bins: bins.map(({ id, slug, createdAt, updatedAt, label }) => {
+    bins: bins.map(({ id, slug, createdAt, updatedAt, label, readable }) => {
       const meta = label === null ? null : toBase64Url(sealBinMeta(keys.sodium, contextOf(keys, id), { ...label }));
-      return { id, slug, createdAt, updatedAt, meta };
+      return { id, slug, createdAt, updatedAt, meta, readable };
     }),
   };
   const bytes = Buffer.from(JSON.stringify(stored));

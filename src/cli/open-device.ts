@@ -243,8 +243,12 @@ class Session {
     this.outside.terminal.interrupted.removeEventListener('abort', this.interrupt);
     this.device.close();
     await this.saver.end();
-    const { platform, profile } = this.outside;
-    await writeKnown(profile.folder, this.known, { ...platform, masterKey: this.parts.identity.masterKey });
+    const { platform, profile, terminal } = this.outside;
+    const keys = { ...platform, masterKey: this.parts.identity.masterKey };
+    // What the command did is done: the next one that reaches the server stores it.
+    await writeKnown(profile.folder, this.known, keys).catch((error: unknown) =>
+      terminal.note(`Warning: devices and bins are not kept for use without the server: ${failureOf(error).message}`),
+    );
   }
 
   /**

@@ -1,4 +1,5 @@
 /** `service-server`: reads the configuration, starts the server, prints a greeting, and handles signals. */
+import { isIPv6 } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
 import { DRAIN_MESSAGE, INSTANCE_FLAG, startInstances, type Listening } from './app/instances.js';
@@ -70,9 +71,15 @@ interface Greeting {
   readonly stop: { readonly requested: boolean };
 }
 
+/** A name under which this machine reaches the server. */
+function shownHost({ host }: Pick<Config, 'host'>): string {
+  if (['0.0.0.0', '127.0.0.1', '::', '::1'].includes(host)) return 'localhost';
+  return isIPv6(host) ? `[${host}]` : host;
+}
+
 /** Prints the greeting. A failure is logged only. */
 async function greet({ server, log, stop }: Greeting, config: Config): Promise<void> {
-  const base = `http://localhost:${server.port}`;
+  const base = `http://${shownHost(config)}:${server.port}`;
   say('', `  service is listening on ${base}`);
   if (server.tenantId === null) {
     say(`  It hosts tenants under ${apexOf(config)}; they sign up there.`, '');

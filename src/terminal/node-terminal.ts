@@ -1,4 +1,5 @@
 /** The real terminal: standard input, output and error of this process. */
+import { stripVTControlCharacters } from 'node:util';
 import { askLine, type Asking } from './ask.js';
 import { fitted, hasColours, jsonLine, sanitizeText } from './output.js';
 import { CommandError, endInterrupted, EXIT, type Screen, type Terminal } from './terminal.js';
@@ -16,6 +17,7 @@ type Options = Pick<Terminal, 'json' | 'env'> &
 export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Options): Terminal {
   const { input, output, errors } = streams;
   const interactive = input.isTTY && output.isTTY;
+  const coloured = hasColours(errors, env);
   let shown = false;
   const lines = progressLines((line) => errors.write(`${sanitizeText(line)}\n`));
   const clear = (): void => {
@@ -47,7 +49,7 @@ export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Opt
     },
     note: (text) => {
       clear();
-      errors.write(`${json ? jsonLine({ note: text }) : text}\n`);
+      errors.write(`${json ? jsonLine({ note: text }) : coloured ? text : stripVTControlCharacters(text)}\n`);
     },
     progress: (text) => {
       if (json) return;

@@ -192,7 +192,7 @@ export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): 
     const timer = setTimeout(() => reject(new Error(`no start in time:\n${output.join('\n')}`)), START_MAX_MS);
     const take = (line: string): void => {
       output.push(line);
-      const found = /listening on http:\/\/localhost:(\d+)/.exec(line);
+      const found = /listening on http:\/\/[\w.]+:(\d+)/.exec(line);
       if (found === null) return;
       clearTimeout(timer);
       resolve(Number(found[1]));

@@ -1,10 +1,11 @@
 /** `list`, `search`, `move`, `rm` and `restore`. */
 import { InvalidArgumentError } from 'commander';
 import type { ItemView } from '../../sdk/events.js';
-import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
+import { titleOf } from '../../sdk/payloads/shapes.js';
+import { searchedText, wordsOf } from '../../sdk/query.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
-import { findAnyId, findBin, findItem, folding, type Listed, numbered, ShortIds } from '../find.js';
+import { findAnyId, findBin, findItem, type Listed, numbered, ShortIds } from '../find.js';
 import { binsOf } from '../known.js';
 import { itemsAndList, rememberListed } from '../listed.js';
 import { counted, sanitizeText, show } from '../../terminal/output.js';
@@ -59,7 +60,7 @@ export function registerLists(program: DeviceCommand): void {
 }
 
 async function search(context: Context, words: readonly string[], options: Options): Promise<void> {
-  const wanted = folding(words.join(' ')).split(' ').filter(Boolean);
+  const wanted = wordsOf(words.join(' '));
   if (wanted.length === 0) throw new CommandError(EXIT.usage, 'what is looked for?');
   const fits = (item: ItemView): boolean => holds(item, wanted);
   await listItems(context, options, { empty: 'Nothing found.', left: 'more are not listed', fits });
@@ -100,8 +101,7 @@ async function listItems(
 }
 
 function holds({ type, payload }: ItemView, wanted: readonly string[]): boolean {
-  const texts = Object.values(withoutSecrets(type, payload) ?? {}).filter((value) => typeof value === 'string');
-  const text = folding(texts.join(' '));
+  const text = searchedText(type, payload);
   return wanted.every((word) => text.includes(word));
 }
 

@@ -38,9 +38,14 @@ export class Notices {
   async load(): Promise<void> {
     const { records, vault } = this.ports;
     for (const [, value] of await records.all(PREFIX)) {
-      const { notice, item } = (await vault.unsealed(value as Sealed)) as Kept;
-      this.refusals.set(notice.id, item);
-      this.show(notice);
+      try {
+        const { notice, item } = (await vault.unsealed(value as Sealed)) as Kept;
+        this.refusals.set(notice.id, item);
+        this.show(notice);
+      } catch (error) {
+        // It stays where it is: one that is damaged must keep neither the others nor the device from opening.
+        this.add('problem', error);
+      }
     }
   }
 

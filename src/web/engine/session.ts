@@ -145,26 +145,40 @@ export class Session {
     session.showBins(remembered.bins);
     session.showDevices(remembered.devices ?? []);
     session.tell();
-    await session.notices.load();
-    await session.removals.load();
-    await session.uploads.load();
-    session.background(() =>
-      device.counts((counts) => {
-        session.counts = counts;
-        session.showBins(session.remembered.bins);
-      }),
-    );
-    session.background(() => session.count());
-    session.background(() => device.connect());
+    try {
+      await session.begin();
+    } catch (error) {
+      session.end();
+      throw error;
+    }
     return session;
   }
 
-  async close(): Promise<void> {
+  private async begin(): Promise<void> {
+    await this.notices.load();
+    await this.removals.load();
+    await this.uploads.load();
+    this.background(() =>
+      this.device.counts((counts) => {
+        this.counts = counts;
+        this.showBins(this.remembered.bins);
+      }),
+    );
+    this.background(() => this.count());
+    this.background(() => this.device.connect());
+  }
+
+  /** Ends everything but the store. */
+  private end(): void {
     clearTimeout(this.telling);
     clearTimeout(this.counting);
     this.removals.close();
     this.uploads.close();
     this.device.close();
+  }
+
+  async close(): Promise<void> {
+    this.end();
     await this.parts.store.close();
   }
 

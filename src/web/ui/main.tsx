@@ -2,11 +2,13 @@
 import { render } from 'preact';
 import { App, engineGone } from './app.js';
 import { takeFragment } from './begin.js';
+import { toast } from './kit.js';
 import { connect } from './link.js';
 import { metaContent } from './meta.js';
 import { whatIsMissing } from './unable.js';
 import { startServiceWorker } from './update.js';
 import { startRouting } from './route.js';
+import { text } from './strings.js';
 import { UnableScreen } from './unable-screens.js';
 
 /** The tab that holds this lock runs the engine for all tabs of this origin. */
@@ -52,8 +54,18 @@ function lead(): void {
   navigator.locks.request(LEADER, run).catch(() => (engineGone.value = true));
 }
 
+/** Says why what was shared is not here, where the service worker has led to that (worker/share.ts). */
+function tellRefusedShare(): void {
+  const [, why = ''] = /^#\/shared\?refused=(\w+)$/.exec(location.hash) ?? [];
+  const said = new Map<string, string>(Object.entries(text.notices.notShared)).get(why);
+  if (said === undefined) return;
+  toast(said);
+  history.replaceState(null, '', '#/');
+}
+
 function start(): void {
   takeFragment();
+  tellRefusedShare();
   // A link that is opened in a tab with the app does not load it again.
   addEventListener('hashchange', takeFragment);
   const root = document.getElementById('app');

@@ -407,6 +407,14 @@ const notices = {
   sharedWhy: 'Was it you? Other web pages can send such things too.',
   sharedPut: 'Put into the inbox',
   sharedDrop: 'Throw away',
+  /** By `ShareRefusal`. */
+  notShared: {
+    empty: 'Nothing was shared: the other app sent no text, address or file',
+    too_large: 'What was shared is too much at once: share fewer or smaller files',
+    full: 'There is no room for what was shared: decide on what waits here, then share it again',
+    unreadable: 'What was shared could not be read: share it again',
+    foreign: 'Another website tried to share something into this app. It was not taken',
+  },
   orphaned: (count: number): string => `The server lost ${counted(count, 'item')} that this device still has`,
   orphanedText: 'It was restored to an older state. Write them again, or let them go.',
   republish: 'Write again',

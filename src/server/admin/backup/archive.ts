@@ -6,15 +6,16 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createReadStream, createWriteStream } from 'node:fs';
-import { open, rename, rm } from 'node:fs/promises';
+import { open, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
-import { FILE_MODE, syncFolder } from '../../../files/durable.js';
+import { FILE_MODE, placeFile, syncFolder } from '../../../files/durable.js';
 import { asError } from '../../../protocol/error-code.js';
 import { blobNameIn } from '../../../protocol/ids.js';
+import { toUserError } from '../../../terminal/new-file.js';
 import type { BlobContent } from '../../blobs/objects/local.js';
 import type { BlobFileDraft } from '../../blobs/transfers.js';
 import type { Dump, DumpedSchema, Restored } from '../../storage/dump.js';
@@ -155,7 +156,12 @@ async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Prom
  * Writes a backup. The file gets its name when it is whole and durable, readable by its owner only; a failure before
  * leaves nothing behind.
  */
-export async function writeArchive(path: string, source: BackupSource, onProgress: Progress): Promise<Manifest> {
+export async function writeArchive(
+  path: string,
+  source: BackupSource,
+  onProgress: Progress,
+  existing: 'replace' | 'keep' = 'keep',
+): Promise<Manifest> {
   const temporary = `${path}.${process.pid}.partial`;
   const tar = pack();
   try {
@@ -167,7 +173,9 @@ export async function writeArchive(path: string, source: BackupSource, onProgres
       throw error;
     });
     const [manifest] = await Promise.all([filled, written]);
-    await rename(temporary, path);
+    await placeFile(temporary, path, existing).catch((error: unknown) => {
+      throw toUserError(path, error);
+    });
     await syncFolder(dirname(path));
     return manifest;
   } catch (error) {

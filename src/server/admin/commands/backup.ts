@@ -79,7 +79,8 @@ async function backup(
         const bytes = rowBytes + (local === undefined ? 0 : await sizeOf(local));
         const blobs = local?.contents();
         const source = { tables, read: countingRead(read, rows), bytes, version, ...about, blobs, objects };
-        return writeArchive(path, { ...source, createdAt: systemClock.now() }, progress);
+        const existing = options.force === true ? 'replace' : 'keep';
+        return writeArchive(path, { ...source, createdAt: systemClock.now() }, progress, existing);
       }),
     ),
   );
