@@ -7,6 +7,7 @@ import { readConfig } from '../src/server/config/config.js';
 import { hostName, parseQuery } from '../src/server/http/query.js';
 import { NO_SLOT, TimerWheel, type TimerEntry } from '../src/server/realtime/wheel.js';
 import { invalid, ServiceError } from '../src/protocol/errors.js';
+import type { Clock } from '../src/protocol/clock.js';
 import { TestClock } from './support/clock.js';
 
 const PRIVATE = ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'];
@@ -199,7 +200,7 @@ interface Item extends TimerEntry {
   dueAt: number;
 }
 
-function wheelOf(clock: TestClock, intervalMs: number) {
+function wheelOf(clock: Clock, intervalMs: number) {
   const beats: { item: Item; at: number }[] = [];
   const dues: { item: Item; at: number }[] = [];
   let stalls = 0;
@@ -307,6 +308,39 @@ t.test('HEART-02: items that leave while others are visited harm nobody', (t) =>
   t.equal(wheel.size, staying.length);
   t.same(new Set(wheel.items()), new Set(staying));
   for (const item of staying) t.ok(beats.filter((beat) => beat.item === item).length >= 4);
+  t.end();
+});
+
+t.test('HEART-01 HEART-05: it sleeps until there is something to do, and wakes for what is added meanwhile', (t) => {
+  const clock = new TestClock();
+  let timers = 0;
+  const counting = {
+    now: () => clock.now(),
+    setTimer: (ms: number, fn: () => void) => {
+      timers++;
+      return clock.setTimer(ms, fn);
+    },
+  };
+  const { beats, dues, add } = wheelOf(counting, 30_000);
+  for (let n = 0; n < 30; n++) add();
+  clock.advance(30_000);
+  timers = 0;
+  clock.advance(30_000);
+  t.equal(timers, 30, 'as often as there are visits');
+  t.equal(beats.length, 60);
+  clock.advance(450);
+  beats.length = 0;
+  const [late, soon] = [add(), add(clock.now() + 120)];
+  clock.advance(300);
+  t.match(dues, [{ item: soon }], 'what is due before the next visit is found');
+  clock.advance(29_700);
+  t.equal(beats.filter(({ item }) => item === late).length, 1, 'one visit in its first interval');
+  clock.setBy(-3_600_000);
+  beats.length = 0;
+  const after = add();
+  clock.advance(60_000);
+  t.ok(beats.filter(({ item }) => item === after).length >= 1, 'a clock that is set back stops nothing');
+  t.ok(beats.filter(({ item }) => item === late).length >= 1);
   t.end();
 });
 

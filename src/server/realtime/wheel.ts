@@ -36,6 +36,8 @@ export class TimerWheel<T extends TimerEntry> {
   private at = 0;
   private nextSlot = 0;
   private nextAt = 0;
+  /** When the timer fires: at the next slot in which there is something to do. */
+  private wakeAt = 0;
   private timer: Timer | undefined;
   private stopped = false;
   /** Number of entries. */
@@ -65,11 +67,14 @@ export class TimerWheel<T extends TimerEntry> {
   /** Adds an entry; its first visit comes within one interval. */
   add(item: T): void {
     const now = this.options.clock.now();
-    this.nextSlot = (this.nextSlot + this.stride) % this.slots.length;
+    const slots = this.slots.length;
+    this.skip(now);
+    this.nextSlot = (this.nextSlot + this.stride) % slots;
     const slot = this.slots[this.nextSlot] ?? [];
     item.slot = this.nextSlot;
     item.index = slot.push(item) - 1;
     this.size++;
+    this.wakeIn((this.nextSlot - this.at + slots) % slots || slots, now);
     this.check(item, now);
     if (this.timer !== undefined || this.stopped) return;
     this.nextAt = now + this.tickMs;
@@ -101,21 +106,43 @@ export class TimerWheel<T extends TimerEntry> {
     this.timer = undefined;
   }
 
+  /** Sleeps through slots without an entry: waking for nothing would be a tenth of what idle sockets cost. */
   private arm(now: number): void {
-    this.timer = this.options.clock.setTimer(Math.max(0, this.nextAt - now), () => this.tick());
+    const { slots, dues } = this;
+    const isEmpty = (slot: number): boolean => slots[slot]?.length === 0 && dues[slot]?.length === 0;
+    let empty = 0;
+    while (empty < slots.length - 1 && isEmpty((this.at + 1 + empty) % slots.length)) empty++;
+    this.wakeAt = this.nextAt + empty * this.tickMs;
+    this.timer?.cancel();
+    // Also where the clock was set back since `nextAt` was reckoned.
+    const wait = Math.min((empty + 1) * this.tickMs, Math.max(0, this.wakeAt - now));
+    this.timer = this.options.clock.setTimer(wait, () => this.tick());
+  }
+
+  /** Goes past the empty slots in which it has slept until now. */
+  private skip(now: number): void {
+    while (this.timer !== undefined && this.nextAt <= now && this.nextAt < this.wakeAt) {
+      this.nextAt += this.tickMs;
+      this.at = (this.at + 1) % this.slots.length;
+    }
+  }
+
+  /** Something is to be done in so many ticks: it does not sleep longer. */
+  private wakeIn(ticks: number, now: number): void {
+    if (this.timer !== undefined && this.nextAt + (ticks - 1) * this.tickMs < this.wakeAt) this.arm(now);
   }
 
   private tick(): void {
     this.timer = undefined;
     const now = this.options.clock.now();
-    if (now - this.nextAt > STALL_MS) this.options.stalled(now);
+    if (now - this.wakeAt > STALL_MS) this.options.stalled(now);
     // After a stall the missed slots are visited, each once.
     for (let turn = 0; turn < this.slots.length && this.nextAt <= now; turn++) {
       this.nextAt += this.tickMs;
       this.at = (this.at + 1) % this.slots.length;
       this.visit(now);
     }
-    if (this.nextAt <= now) this.nextAt = now + this.tickMs;
+    if (this.nextAt <= now || this.nextAt > now + this.tickMs) this.nextAt = now + this.tickMs;
     if (this.size > 0 && !this.stopped) this.arm(now);
   }
 
@@ -147,6 +174,7 @@ export class TimerWheel<T extends TimerEntry> {
       const ticks = Math.min(slots, Math.max(1, Math.ceil(wait / this.tickMs)));
       this.dues[(this.at + ticks) % slots]?.push(item);
       item.noted = true;
+      this.wakeIn(ticks, now);
     }
     return true;
   }
