@@ -1,7 +1,7 @@
 -- Tables. Times are integer milliseconds given by the server, so that tests can set the clock.
 -- Identifiers are text in byte order (COLLATE "C"): locks are taken in id order and must sort alike everywhere.
 
--- The history this database tells (contract 11, `epoch`): new when the cluster, its timeline or the database is another.
+-- The history this database tells (reference, Sockets, Reset): new when the cluster, its timeline or the database is another.
 CREATE TABLE installation (
   one boolean PRIMARY KEY DEFAULT true CHECK (one),
   epoch text NOT NULL,
@@ -16,7 +16,7 @@ CREATE TABLE tenants (
   id text COLLATE "C" PRIMARY KEY,
   slug text COLLATE "C" UNIQUE,
   state text NOT NULL DEFAULT 'active',
-  -- Rises under the row lock whenever devices, bins, pairings or state change: what a write was checked against (contract 13).
+  -- Rises under the row lock whenever devices, bins, pairings or state change: what a write was checked against (INST-11).
   generation bigint NOT NULL DEFAULT 1,
   head bigint NOT NULL DEFAULT 0,
   item_count bigint NOT NULL DEFAULT 0,
@@ -37,12 +37,12 @@ CREATE TABLE devices (
   glyph text NOT NULL,
   pubkey bytea NOT NULL,
   cert bytea,
-  -- Part of every token: revoking raises it, so older tokens die (contract 4).
+  -- Part of every token: revoking raises it, so older tokens die (TOKEN-11).
   token_epoch integer NOT NULL DEFAULT 1,
   paired_at bigint NOT NULL,
   revoked_at bigint,
   last_seen_at bigint,
-  -- False from a revocation until the device's entries are gone from the stored keys (contract 5).
+  -- False from a revocation until the device's entries are gone from the stored keys (reference, Pairing, Revoking).
   keys_purged boolean NOT NULL DEFAULT true,
   PRIMARY KEY (tenant_id, id)
 );
@@ -54,7 +54,7 @@ CREATE TABLE bins (
   meta bytea,
   created_at bigint NOT NULL,
   updated_at bigint NOT NULL,
-  -- Set first: writes are refused from then on, while the items are deleted in batches (contract 6).
+  -- Set first: writes are refused from then on, while the items are deleted in batches (reference, HTTP, Bins).
   closed_at bigint,
   deleted_at bigint,
   -- The tenant's generation when this row last changed: a reader finds what is new since the one it knows.
@@ -79,7 +79,7 @@ CREATE TABLE items (
   changed_by text COLLATE "C",
   deleted_at bigint,
   -- Hash of the write as received, and after it those of its last 31 re-wraps, 32 bytes each: they recognise the same
-  -- write sent again (contract 5, decision 1).
+  -- write sent again (RETRY-01).
   write_hash bytea,
   ct bytea,
   nonce bytea,
@@ -103,7 +103,7 @@ ALTER TABLE items ALTER COLUMN blob_keys SET STORAGE EXTERNAL;
 -- It carries what counts of bins and the deletion of one look at: an index of their own is a third of a write's work.
 CREATE UNIQUE INDEX items_version ON items (tenant_id, version) INCLUDE (bin_id, deleted_at) WHERE version > 0;
 
--- Blobs by name; their bytes lie in the object store (contract 8). Every row's size counts in its tenant's
+-- Blobs by name; their bytes lie in the object store (reference, Blobs). Every row's size counts in its tenant's
 -- storage_bytes, from the reservation until the object is gone. States:
 --   reserved  an upload URL was given
 --   ready     uploaded with its declared size; only such a blob may be named by an item
@@ -131,7 +131,7 @@ CREATE INDEX blobs_reserved ON blobs (tenant_id, expires_at) WHERE state = 'rese
 CREATE INDEX blobs_unused ON blobs (tried_at, created_at)
   WHERE state IN ('orphan', 'dying') OR (state = 'ready' AND item_id IS NULL);
 
--- Pairing between two devices (contract 9). Rows outlive their session by a little, so that a late code is told
+-- Pairing between two devices (reference, Pairing). Rows outlive their session by a little, so that a late code is told
 -- apart from a wrong one.
 CREATE TABLE pair_sessions (
   tenant_id text COLLATE "C" NOT NULL REFERENCES tenants ON DELETE CASCADE,

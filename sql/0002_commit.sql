@@ -1,5 +1,5 @@
--- The commit of item changes. One call decides and applies a batch for many tenants (contract 5 and 13): `insert_changes`
--- the plain new items, `commit_changes` everything else.
+-- The commit of item changes (reference, HTTP, Writing an item). One call decides and applies a batch for many tenants:
+-- `insert_changes` the plain new items, `commit_changes` everything else.
 
 -- Device ids in a packed key list.
 CREATE FUNCTION key_devices(packed bytea) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -120,7 +120,7 @@ END $$;
 -- Per change (arrays of one length): p_tenant index into p_tenants (1-based); p_generation what it was checked against;
 -- p_kind w write, d delete, m move;
 -- p_refused: 0 no; 2 the server would refuse it, so apply nothing, but still answer a retry of what is stored; 1 the same, but
--- only for the bin it names: a re-wrap of an item that is in another bin does not apply that (contract 5, decision 4);
+-- only for the bin it names: a re-wrap of an item that is in another bin does not apply that (RETRY-04);
 -- p_at, p_ct, p_keys, p_blob_keys: where its bytes begin in p_bytes (0-based), and the lengths of the three long ones;
 -- p_has: which fixed fields are there (1 nonce, 2 sig, 4 master, 8 blob nonce, 16 inline payload).
 -- A change's bytes: hash 32, nonce 24, sig 32, master 72, blob nonce 24 (absent ones zero), ct, keys, blob keys.
@@ -175,7 +175,7 @@ BEGIN
       SELECT * FROM items WHERE tenant_id = p_tenants[u.tenant] AND id = u.id OFFSET 0
     ) i ON true
   ), ruled AS MATERIALIZED (
-    -- The order of decisions of contract 5; the first that fits. Materialized, as the next step: inlined, the decision would
+    -- The order of decisions, RETRY-01 to 06; the first that fits. Materialized, as the next step: inlined, the decision would
     -- be written out and prepared again for every mention of its result.
     SELECT k.*, CASE
       WHEN k.current_generation IS DISTINCT FROM k.generation THEN 'stale'
@@ -302,7 +302,7 @@ BEGIN
     FROM decided d
     WHERE d.verdict IN ('insert', 'replace') AND b.tenant_id = d.tenant_id AND b.ref = d.blob_ref
   ), blobs_left AS (
-    -- Its bytes count until the object is gone (contract 5, Storage).
+    -- Its bytes count until the object is gone (reference, Blobs).
     UPDATE blobs b SET state = 'orphan'
     FROM decided d
     WHERE d.verdict IN ('replace', 'delete') AND b.tenant_id = d.tenant_id AND b.ref = d.old_blob_ref

@@ -1,4 +1,4 @@
--- Devices, bootstrap, password, recovery (contract 4, 9 and 13).
+-- Devices, bootstrap, password, recovery (reference, Pairing).
 --
 -- Every function that changes a tenant takes its row lock in the first statement and decides in later ones: at
 -- READ COMMITTED those see what every earlier holder committed. A refusal is a verdict, named as in the error

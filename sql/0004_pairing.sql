@@ -1,4 +1,4 @@
--- Pairing between two devices (contract 9). Rules of locks and verdicts: see 0003.
+-- Pairing between two devices (reference, Pairing). Rules of locks and verdicts: see 0003.
 -- A session: open -> requested (bound to one new device's key) -> wrapped | rejected. Rows stay at least ten minutes
 -- after their time, so that a late code is told apart from a wrong one, and so that a new device whose reply was lost
 -- still gets its wrapped key: it exists by then, and nobody could hand it the key again.

@@ -1,4 +1,4 @@
--- Bins (contract 6). Rules of locks and verdicts: see 0003. `p_by` is the device that asks: one that was revoked
+-- Bins (reference, HTTP, Bins). Rules of locks and verdicts: see 0003. `p_by` is the device that asks: one that was revoked
 -- meanwhile may do nothing any more.
 
 -- A new bin. The id of a deleted one may be used again; its row lives on. `bin`: as it is after `ok`.

@@ -1,4 +1,4 @@
--- Hosting: tenants by host name, made by signup (contract 12).
+-- Hosting: tenants by host name, made by signup (reference, Billing, Signing up).
 
 -- Where bills and notices go. Null in single mode.
 ALTER TABLE tenants ADD COLUMN email text;

@@ -1,4 +1,4 @@
--- The nightly jobs (specification, Lifecycle; contract 5, 9 and 12). Each call does at most p_limit rows and gives their
+-- The nightly jobs (reference, HTTP, What the server stores). Each call does at most p_limit rows and gives their
 -- number, so that no lock is held for long and a night that is cut off goes on where it stopped.
 
 -- When the jobs were last through, so that a night that was slept through is made up for.

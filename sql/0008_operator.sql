@@ -1,6 +1,7 @@
 -- What an operator does by hand (service-admin). Locks and verdicts as in 0003.
 
--- Suspends, activates or closes a tenant. The generation rises: every instance judges its callers anew (contract 12, 13).
+-- Suspends, activates or closes a tenant (reference, HTTP, States of a tenant). The generation rises: every instance judges
+-- its callers anew.
 CREATE FUNCTION set_tenant_state(p_tenant text, p_state text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM 1 FROM tenants WHERE id = p_tenant FOR UPDATE;

@@ -1,4 +1,4 @@
--- Billing: what the payment provider said of tenants' subscriptions, and what follows from it (contract 12).
+-- Billing: what the payment provider said of tenants' subscriptions, and what follows from it (reference, Billing).
 -- Everything here is a fold: an event adds a fact, facts are kept as maxima, minima and sets, and the state is computed
 -- from them. So events may come in any order and any number of times, and end in the same state.
 
@@ -56,7 +56,7 @@ RETURNS text LANGUAGE sql IMMUTABLE AS $$
     WHEN p_ended IS NOT NULL THEN 'inactive'
     WHEN p_since IS NULL THEN 'active'
     WHEN p_now < p_since + p_grace THEN 'past_due'
-    -- Thirty days (contract 12).
+    -- Thirty days (reference, Billing, States).
     WHEN p_now < p_since + p_grace + 2592000000 THEN 'suspended'
     ELSE 'inactive'
   END

@@ -1,4 +1,4 @@
--- Blobs (contract 5, Storage; contract 8). Locks and verdicts as in 0003. Invariant: a tenant's storage_bytes is the sum
+-- Blobs (reference, Blobs). Locks and verdicts as in 0003. Invariant: a tenant's storage_bytes is the sum
 -- of its items' bytes and of the sizes of all its rows in `blobs`.
 
 -- Reserves room for an upload. Under the tenant's lock, so that two uploads never pass the cap together.

@@ -251,6 +251,28 @@ t.test('INST-58: what an instance tells that is with another history is not beli
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
+t.test('INST-58: nor is what was written to a former primary and is notified at the new one', async (t) => {
+  const { a, b } = await pair(t);
+  await subscribes(b);
+  const last = (): number | undefined => b.changes.all.at(-1)?.[2].summary?.version;
+  let head = 0;
+  await until('b is known to subscribe', () => {
+    publish(a, ++head);
+    a.clock.advance(COALESCE_MS);
+    return last() !== undefined;
+  });
+  await until('all is there', () => last() === head);
+  const changes = b.changes.all.length;
+  publish(a, head + 1);
+  a.epoch.now = b.epoch.now = 'after a fail-over';
+  publish(a, head + 7);
+  a.clock.advance(COALESCE_MS);
+  await until('what follows is there', () => last() === head + 7);
+  t.equal(b.changes.all.length, changes + 1);
+  t.equal(b.faults.all.length, 1, 'what was dropped is told');
+  b.faults.all.length = 0;
+});
+
 t.test('INST-58: who has stopped reading is told to compare heads once more', async (t) => {
   const folder = await temporaryFolder(t);
   const { a, b } = await pair(t, folder);

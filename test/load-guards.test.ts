@@ -150,6 +150,28 @@ t.test('LOAD-12: what is no news of a run ends the agent’s connection', async 
   for (const crew of door.crews) await t.rejects(crew.perform({ phase: 'connect' }), /what is no news of a run/);
 });
 
+t.test('LOAD-13: connections that show no secret are bounded', async (t) => {
+  const events = { onTick: NOTHING, onResult: NOTHING, onLeft: NOTHING };
+  const door = new AgentDoor({ secret: SECRET, wanted: 2, events, onNote: NOTHING });
+  const port = await door.listen({ host: '127.0.0.1', port: 0 });
+  const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }).on('error', NOTHING));
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+    door.close();
+  });
+  let closed = 0;
+  for (const socket of sockets) socket.resume().on('close', () => closed++);
+  while (closed < 18) await turn();
+  t.equal(closed, 18, 'but for 32 all are closed');
+  const agent = new Channel(connect({ host: '127.0.0.1', port }), {
+    ...{ role: 'a', secret: SECRET, onMessage: NOTHING, onEnd: NOTHING },
+  });
+  agent.send({ joins: 1 });
+  while (door.crews.length === 0) await turn();
+  t.equal(door.crews.length, 1, 'and they keep no agent out');
+  agent.end();
+});
+
 t.test('LOAD-13: who has the secret is lost after 20 s of silence, another one 20 s after it came', async (t) => {
   const clock = new TestClock();
   const agentOf = async (): Promise<{ theirs: Socket; ours: Socket; messages: unknown[]; end: Promise<string> }> => {

@@ -214,11 +214,16 @@ function isAbandoned(file: string, found: string): boolean {
   if (pid === process.pid) return !own.has(found) && age > OWN_PID_AFTER_MS;
   // Not written yet: its creator is about to, or died between two system calls and is detected by age.
   if (pid === undefined) return false;
+  return !isAlive(pid);
+}
+
+/** Whether this machine has a process of that number; also one of another user. */
+export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
-    return false;
+    return true;
   } catch (error) {
-    return errorCode(error) === 'ESRCH';
+    return errorCode(error) !== 'ESRCH';
   }
 }
 

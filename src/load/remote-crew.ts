@@ -29,10 +29,14 @@ const isJoined = typia.createIs<Joined>();
 const isNews = typia.createIs<News>();
 const isOrder = typia.createIs<Order>();
 
+/** Connections that have not joined yet; of more the oldest is ended. */
+const STRANGERS_MAX = 32;
+
 /** The coordinator's door. */
 export class AgentDoor {
   readonly crews: Peer[] = [];
   private readonly server: Server;
+  private readonly strangers = new Set<Socket>();
   private changed: () => void = () => undefined;
 
   /** @param options.onNote is told who comes, and who is turned away. */
@@ -76,6 +80,10 @@ export class AgentDoor {
     const { secret, wanted, events, onNote } = this.options;
     const address = `${socket.remoteAddress ?? 'unknown'}:${socket.remotePort ?? 0}`;
     let crew: Peer | undefined;
+    socket.once('close', () => this.strangers.delete(socket));
+    // An agent shows the secret at once, so that those which do not keep it from nothing.
+    if (this.strangers.add(socket).size > STRANGERS_MAX)
+      for (const oldest of [...this.strangers].slice(0, 1)) oldest.destroy();
     const channel: Channel = new Channel(socket, {
       ...{ role: 'c', secret },
       onMessage: (message) => {
@@ -92,6 +100,7 @@ export class AgentDoor {
           end: () => channel.end(),
         });
         this.crews.push(crew);
+        this.strangers.delete(socket);
         onNote(`${crew.name} has joined with ${message.joins} processes.`);
         this.changed();
         return undefined;

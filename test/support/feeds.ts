@@ -50,7 +50,7 @@ export async function notifyChanges(
   pool: pg.Pool,
   channel: string,
   pieces: readonly Buffer[],
-  { key = NOTICE_KEY, signedFor = channel } = {},
+  { key = NOTICE_KEY, signedFor = `${channel} epoch` } = {},
 ): Promise<void> {
   const bytes = Buffer.concat([Buffer.alloc(MAC_BYTES), ...pieces]);
   new NoticeMac(key).signBytes(signedFor, bytes, bytes.length);

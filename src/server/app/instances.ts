@@ -29,7 +29,7 @@ const WELL_MS = 60_000;
 /** Database connections of one instance (pool, lanes, listener, jobs), and spare ones for the operator. */
 const CONNECTIONS_EACH = 20;
 const CONNECTIONS_BESIDES = 20;
-/** The path of a socket has 103 characters at most; an instance's id and a slash are 27 of them. A longer one would be cut. */
+/** The path of a socket has 103 bytes at most; an instance's id and a slash are 27 of them. A longer one would be cut. */
 const FOLDER_MAX = 76;
 
 /** The message of an instance when it listens. */
@@ -128,7 +128,7 @@ export class Instance {
 async function makeLinkFolder(log: Logger, stops: Stop[]): Promise<string> {
   const folder = join(tmpdir(), `service-${randomBytes(6).toString('hex')}`);
   try {
-    if (folder.length > FOLDER_MAX) throw new Error(`${folder} is too long for the path of a socket`);
+    if (Buffer.byteLength(folder) > FOLDER_MAX) throw new Error(`${folder} is too long for the path of a socket`);
     // Only its user may enter it: what the instances send each other is signed, but not encrypted.
     await mkdir(folder, { mode: 0o700 });
   } catch (error) {

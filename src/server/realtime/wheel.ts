@@ -20,8 +20,10 @@ const SLOTS_MAX = 300;
 /** Visits of one interval come at this many times: a process or a machine that is woken for a few costs as much as for many. */
 const VISITS_MAX = 30;
 const TICK_MIN_MS = 10;
-/** A tick this late, ms, is a stall: answers of peers may have arrived and not been read. */
+/** A wake this late, ms, is a stall: answers of peers may have arrived and not been read. */
 const STALL_MS = 1_000;
+/** It sleeps no longer, ms: a stall within its sleep would not be seen. */
+const SLEEP_MAX_MS = 500;
 
 const lists = <T>(count: number): T[][] => Array.from({ length: count }, () => []);
 
@@ -35,8 +37,10 @@ export class TimerWheel<T extends TimerEntry> {
   private readonly stride: number;
   private at = 0;
   private nextSlot = 0;
+  /** The time of the slot after `at`. */
   private nextAt = 0;
-  /** When the timer fires: at the next slot in which there is something to do. */
+  /** Slots after `at` without an entry, which it sleeps through; and when it wakes, for the one after them. */
+  private asleep = 0;
   private wakeAt = 0;
   private timer: Timer | undefined;
   private stopped = false;
@@ -106,40 +110,43 @@ export class TimerWheel<T extends TimerEntry> {
     this.timer = undefined;
   }
 
-  /** Sleeps through slots without an entry: waking for nothing would be a tenth of what idle sockets cost. */
+  /** Sleeps through slots without an entry: waking for nothing would be a twentieth of what idle sockets cost. */
   private arm(now: number): void {
     const { slots, dues } = this;
     const isEmpty = (slot: number): boolean => slots[slot]?.length === 0 && dues[slot]?.length === 0;
+    const most = Math.min(slots.length - 1, Math.floor(SLEEP_MAX_MS / this.tickMs));
     let empty = 0;
-    while (empty < slots.length - 1 && isEmpty((this.at + 1 + empty) % slots.length)) empty++;
-    this.wakeAt = this.nextAt + empty * this.tickMs;
+    while (empty < most && isEmpty((this.at + 1 + empty) % slots.length)) empty++;
+    this.asleep = empty;
+    // Bounded, since the clock may have been set back since `nextAt` was reckoned.
+    const wait = Math.min((empty + 1) * this.tickMs, Math.max(0, this.nextAt + empty * this.tickMs - now));
+    this.wakeAt = now + wait;
     this.timer?.cancel();
-    // Also where the clock was set back since `nextAt` was reckoned.
-    const wait = Math.min((empty + 1) * this.tickMs, Math.max(0, this.wakeAt - now));
     this.timer = this.options.clock.setTimer(wait, () => this.tick());
   }
 
-  /** Goes past the empty slots in which it has slept until now. */
+  private step(): void {
+    this.nextAt += this.tickMs;
+    this.at = (this.at + 1) % this.slots.length;
+  }
+
+  /** Goes past the slots that it has slept through until now. */
   private skip(now: number): void {
-    while (this.timer !== undefined && this.nextAt <= now && this.nextAt < this.wakeAt) {
-      this.nextAt += this.tickMs;
-      this.at = (this.at + 1) % this.slots.length;
-    }
+    for (; this.timer !== undefined && this.asleep > 0 && this.nextAt <= now; this.asleep--) this.step();
   }
 
   /** Something is to be done in so many ticks: it does not sleep longer. */
   private wakeIn(ticks: number, now: number): void {
-    if (this.timer !== undefined && this.nextAt + (ticks - 1) * this.tickMs < this.wakeAt) this.arm(now);
+    if (this.timer !== undefined && ticks <= this.asleep) this.arm(now);
   }
 
   private tick(): void {
     this.timer = undefined;
     const now = this.options.clock.now();
     if (now - this.wakeAt > STALL_MS) this.options.stalled(now);
-    // After a stall the missed slots are visited, each once.
-    for (let turn = 0; turn < this.slots.length && this.nextAt <= now; turn++) {
-      this.nextAt += this.tickMs;
-      this.at = (this.at + 1) % this.slots.length;
+    // By the timer, whatever the clock says; after a stall the missed slots are visited too, each once.
+    for (let turn = 0; turn < this.slots.length && (turn <= this.asleep || this.nextAt <= now); turn++) {
+      this.step();
       this.visit(now);
     }
     if (this.nextAt <= now || this.nextAt > now + this.tickMs) this.nextAt = now + this.tickMs;

@@ -158,6 +158,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private overdue = false;
   /** True where an announcement was dropped or may have failed since the last heartbeat. */
   private untold = false;
+  /** The epoch of the changes that wait to be sent. */
+  private history = '';
   private others = 0;
   /** No other instance has been up of late. */
   private alone = true;
@@ -184,7 +186,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (linkFolder !== undefined)
       this.links = new Links({
         ...{ folder: linkFolder, instanceId, onFault },
-        sign: (id, bytes, end) => this.mac.signBytes(this.linkOf(id), bytes, end),
+        sign: (id, bytes, end) => this.mac.signBytes(this.changesOn(channelOf(id)), bytes, end),
         onBlock: (bytes) => this.onBlock(bytes),
         onLost: onGap,
         onUnread: (id) => {
@@ -192,7 +194,8 @@ export class ChangeFeed implements ChangeAnnouncer {
           else this.tellUntold(id);
         },
       });
-    this.queue = new NoticeQueue(instanceId, this.mac, (count) => meter?.notified('sent', count));
+    const changesOn = (channel: string): string => this.changesOn(channel);
+    this.queue = new NoticeQueue(instanceId, this.mac, changesOn, (count) => meter?.notified('sent', count));
   }
 
   /** True while another instance is known to be up. */
@@ -229,6 +232,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** Tells the subscribers of the tenant, with the rows themselves where there are any and they fit. */
   publish(tenantId: string, rows: readonly ItemRow[], position: Position): void {
     if (this.alone || this.closed) return;
+    this.follow(this.options.epoch());
     const { version } = position.summary;
     const hint: Hint = [tenantId, version, position.generation];
     const subscribers = this.peers.subscribers(this.recent.note(hint, this.options.clock.now()));
@@ -247,6 +251,14 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.overdue || this.others > this.peers.size) this.hint(CHANNEL, hint);
     if (linked > 0) this.options.meter?.notified('sent', linked);
     if (linked < subscribers.length) this.flushSoon();
+  }
+
+  /** What was published in another history is signed for that one. */
+  private follow(epoch: string): void {
+    if (epoch === this.history) return;
+    this.links?.flush();
+    this.queue.seal();
+    this.history = epoch;
   }
 
   private hint(channel: string, hint: Hint): void {
@@ -351,8 +363,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private onPayload(channel: string, payload: unknown): void {
-    if (typeof payload === 'string' && isChangesPayload(payload))
-      return this.onChanges(channel, decodePayload(payload));
+    if (typeof payload === 'string' && isChangesPayload(payload)) return this.onBlock(decodePayload(payload), channel);
     const notice = noticeOf(payload);
     if (notice === undefined) this.reportForeign();
     else if (this.mac.verify(channel, String(payload))) this.onNotice(notice);
@@ -362,23 +373,20 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /**
-   * What a link's blocks to an instance are signed for. A link outlives a fail-over, as the listening connection does not:
-   * what an instance that still writes to the former primary tells must not pass for a version of this history.
+   * What changes on a channel are signed for. What was published before a fail-over may be sent after it, over links and by
+   * notification: a commit of the former primary must not pass for a version of the history that is told now.
    */
-  private linkOf(id: string): string {
-    return `${channelOf(id)} ${this.options.epoch()}`;
+  private changesOn(channel: string, history = this.history): string {
+    return `${channel} ${history}`;
   }
 
-  private onBlock(bytes: Buffer): void {
-    const { instanceId, onGap } = this.options;
-    if (this.mac.verifyBytes(this.linkOf(instanceId), bytes)) this.readChanges(bytes);
+  /** Changes that came over a link, or by notification on `channel`. */
+  private onBlock(bytes: Buffer, channel?: string): void {
+    const { instanceId, epoch, onGap } = this.options;
+    if (this.mac.verifyBytes(this.changesOn(channel ?? channelOf(instanceId), epoch()), bytes)) this.readChanges(bytes);
+    else if (channel !== undefined) this.reportForeign();
     // One of this history may have been dropped too, where this instance learns of it later than the other.
     else onGap();
-  }
-
-  private onChanges(channel: string, bytes: Buffer): void {
-    if (this.mac.verifyBytes(channel, bytes)) this.readChanges(bytes);
-    else this.reportForeign();
   }
 
   private readChanges(bytes: Buffer): void {
@@ -466,7 +474,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private reportForeign(): void {
-    this.report(new Error('a notification came that is none of ours'));
+    this.report(new Error('a notification came that is none of ours, or of another history'));
   }
 
   /** Once between two heartbeats, and without the text: contents do not belong into a log, encrypted or not. */

@@ -4,9 +4,9 @@
  * a folder that only the instances' user may enter. An instance listens there under its id; the others connect for what it
  * tells them, and say who they are, in the only line that goes that way. Nothing proves it but that they are in that folder.
  *
- * What went over a link is not notified. A link that breaks may have lost some of it, so its reader compares heads then, and
- * once more when the writer has seen it too and tells so; one that ends in order says so before, with an empty block. Where
- * there is none, or its reader is slow, changes go by notification.
+ * What went over a link is not notified. A link that breaks may have lost some of it, so its reader compares heads then. The
+ * writer may have written after that comparison: where it sees the break, it tells the reader to compare again. A link that
+ * ends in order says so before, with an empty block. Where there is none, or its reader is slow, changes go by notification.
  */
 import { existsSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
@@ -234,7 +234,8 @@ export class Links {
     return link.add(tenantId, rows, position);
   }
 
-  private flush(): void {
+  /** Sends what was added in this turn. */
+  flush(): void {
     for (const link of this.unsent) link.flush();
     this.unsent.clear();
   }

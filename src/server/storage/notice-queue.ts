@@ -42,6 +42,8 @@ export class NoticeQueue {
   constructor(
     private readonly instanceId: string,
     private readonly mac: NoticeMac,
+    /** What changes on a channel are signed for: also for the history that they belong to. */
+    private readonly changesOn: (channel: string) => string,
     /** Tenants in what is sent. */
     private readonly onTenants: (count: number) => void,
   ) {}
@@ -71,11 +73,16 @@ export class NoticeQueue {
     return fits;
   }
 
+  /** Signs the changes that wait. */
+  seal(): void {
+    for (const { carried } of this.channels.values()) carried?.writer.seal();
+  }
+
   private carriedOn(channel: string): Carried {
     const bytes = this.spares.pop() ?? Buffer.allocUnsafeSlow(NOTIFICATION_BYTES);
     const payloads: string[] = [];
     const writer = new ChangesWriter(this.instanceId, bytes, (_, end) => {
-      this.mac.signBytes(channel, bytes, end);
+      this.mac.signBytes(this.changesOn(channel), bytes, end);
       payloads.push(bytes.toString('base64', 0, end));
       return bytes;
     });
@@ -93,9 +100,9 @@ export class NoticeQueue {
   /** Empties the queue. Changes come before hints, so that a hint of the same head leads to no read. */
   take(): readonly Notification[] {
     const taken: Notification[] = [];
+    this.seal();
     for (const [channel, { notices, carried, hints }] of this.channels) {
       const told = [...hints].map(([tenantId, hint]): Hint => [tenantId, ...hint]);
-      carried?.writer.seal();
       this.onTenants((carried?.writer.changeCount ?? 0) + told.length);
       const signed = (notice: string): string => this.mac.sign(channel, notice);
       const payloads = [

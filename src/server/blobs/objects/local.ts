@@ -9,6 +9,7 @@ import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../../files/durable.js';
+import { isAlive } from '../../../files/lock.js';
 import { ifThere } from '../../../files/there.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../../../protocol/errors.js';
@@ -368,14 +369,4 @@ async function isAbandoned(path: string, name: string, before: number): Promise<
   if (host === HOST && (own ? life !== LIFE : !isAlive(Number(pid)))) return true;
   const found = await ifThere(() => stat(path));
   return found !== undefined && found.mtimeMs < before;
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    // EPERM: the process exists and belongs to another user.
-    return errorCode(error) !== 'ESRCH';
-  }
 }
