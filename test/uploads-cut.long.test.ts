@@ -8,6 +8,9 @@ import { gcsBucket, s3Bucket } from './support/object-stores.js';
 const MIB = 1024 * 1024;
 const LINUX = { skip: process.platform !== 'linux', timeout: 900_000 };
 
+// The file's own limit would be less than that of one test.
+t.setTimeout(3 * LINUX.timeout);
+
 t.test(
   'CBLOB-46 CBLOB-47: a file of 1 GiB that is cut ten times each way, and whose program is killed, arrives once',
   LINUX,
