@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Child, numberIn } from './child.js';
-import { Cluster } from './database.js';
+import { Cluster, CONNECTIONS_EACH } from './database.js';
 import type { Drivers } from './drivers.js';
 
 export type ScenarioId =
@@ -43,16 +43,21 @@ export class Context {
     process.once('exit', () => rmSync(this.folder, { recursive: true, force: true }));
   }
 
+  /** Those of its instances, of one beside them, and of the references. */
+  private get connections(): number {
+    return CONNECTIONS_EACH * (this.options.instances + 2);
+  }
+
   /** PostgreSQL on the disk as it is. */
   async fast(): Promise<Cluster> {
-    return await (this.fastCluster ??= Cluster.start('fast'));
+    return await (this.fastCluster ??= Cluster.start('fast', { connections: this.connections }));
   }
 
   /** PostgreSQL on a disk whose flush takes 1 ms longer. */
   async slow(): Promise<Cluster> {
     const { slowFlush } = this.drivers;
     if (slowFlush === undefined) throw new Error('S4 needs a C compiler: the slow disk is a C library');
-    return await (this.slowCluster ??= Cluster.start('slow', { slowFlush }));
+    return await (this.slowCluster ??= Cluster.start('slow', { slowFlush, connections: this.connections }));
   }
 
   /** The bare uWebSockets.js server. */

@@ -9,6 +9,8 @@ import { Child, numberIn, textIn } from './child.js';
 import { childrenOf, cpuOfFamily } from './machine.js';
 
 const UP_MS = 60_000;
+/** An instance's pool, lanes, listener and what it opens at its start. */
+export const CONNECTIONS_EACH = 20;
 
 export class Cluster {
   private constructor(
@@ -18,8 +20,8 @@ export class Cluster {
   ) {}
 
   /** `slowFlush`: path of the library that makes each flush 1 ms longer. `connections`: how many it admits. */
-  static async start(name: string, options: { slowFlush?: string; connections?: number } = {}): Promise<Cluster> {
-    const { slowFlush, connections = 60 } = options;
+  static async start(name: string, options: { slowFlush?: string; connections: number }): Promise<Cluster> {
+    const { slowFlush, connections } = options;
     const folder = mkdtempSync(join(tmpdir(), `service-bench-${name}-`));
     // PostgreSQL runs as a user of its own, who must reach data and library.
     chmodSync(folder, 0o755);

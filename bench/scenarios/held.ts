@@ -9,13 +9,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { AuditError, latencies, type Audited } from '../audit.js';
 import type { Context } from '../context.js';
 import { Crowd, processesFor, spreadFor } from '../crowd.js';
-import { Cluster } from '../database.js';
+import { Cluster, CONNECTIONS_EACH } from '../database.js';
 import { startWriters, writerResult } from '../drivers.js';
 import { cpuOf, ownBytes } from '../machine.js';
 import { writePlan } from '../population.js';
 import { Book, type Outcome, type Target } from '../stats.js';
 import { audit, World } from '../world.js';
-import { CONNECTIONS_EACH } from './reconnect.js';
 
 const PER_TENANT = 5;
 /** WS_PING_INTERVAL_MS as it is by default, s. */

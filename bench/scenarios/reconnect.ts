@@ -2,14 +2,12 @@
 import { AuditError } from '../audit.js';
 import { startBare, type Context } from '../context.js';
 import { Crowd, processesFor } from '../crowd.js';
-import { Cluster } from '../database.js';
+import { Cluster, CONNECTIONS_EACH } from '../database.js';
 import { Book, ratio, type Outcome } from '../stats.js';
 import { cpuSeconds, quietPort, World, type CpuSeconds } from '../world.js';
 
 const DEVICES = 100_000;
 const PER_TENANT = 5;
-/** An instance's pool, lanes, listener and what it opens at its start. */
-export const CONNECTIONS_EACH = 20;
 
 /** The same devices against bare uWS: seconds. */
 async function bareStorm(crowd: Crowd, processes: number): Promise<number> {

@@ -5,12 +5,11 @@ import { AuditError, latencies } from '../audit.js';
 import type { Child } from '../child.js';
 import type { Context } from '../context.js';
 import { Crowd, DESCRIPTORS_AT_REST, descriptors, processesFor, spreadFor } from '../crowd.js';
-import { Cluster } from '../database.js';
+import { Cluster, CONNECTIONS_EACH } from '../database.js';
 import { startWriters, writerResult } from '../drivers.js';
 import { writePlan } from '../population.js';
 import { Book, median, percentile, type Outcome, type Target } from '../stats.js';
 import { audit, World } from '../world.js';
-import { CONNECTIONS_EACH } from './reconnect.js';
 
 const SOCKETS = 100_000;
 const PER_TENANT = 5;
