@@ -28,8 +28,7 @@ export function blobJobs(
     job('compare blobs with their store', async (stopped) => {
       const found = await reaper.compare(true, stopped);
       watch.onCompared(found);
-      const { strays, foreign, refused, fault } = found;
-      return { done: strays - foreign - refused, refused, fault };
+      return found;
     }),
   ];
 }

@@ -13,8 +13,8 @@ import { BlobAudit, BlobStore, type Missing, type Stray, type Turn, type Unremov
 /** Result of a run of the reaper. What was refused is unchanged, and tried last in the next run. */
 export type Reaped = Pick<Released, 'done' | 'refused' | 'fault'>;
 
-/** What a comparison found. */
-export interface Comparison {
+/** What a comparison found; as a run, what it removed of the strays, and what the store refused to remove. */
+export interface Comparison extends Reaped {
   /** Objects in the store. */
   readonly objects: number;
   /** Objects that no row names. */
@@ -27,10 +27,6 @@ export interface Comparison {
   readonly examples: readonly Missing[];
   /** Blobs of no item whose object the store has not removed so far; they count in their tenants' storage. */
   readonly unremoved: Unremoved;
-  /** Strays that the store refused to remove now. */
-  readonly refused: number;
-  /** The first of these refusals. */
-  readonly fault?: ServiceError;
   /** False: it was stopped before its end. */
   readonly whole: boolean;
 }
@@ -110,7 +106,8 @@ export class Reaper {
   async compare(remove: boolean, stopped: AbortSignal): Promise<Comparison> {
     const before = this.clock.now();
     const found: Found = {
-      ...{ objects: 0, strays: 0, strayBytes: 0, foreign: 0, refused: 0, missing: 0, examples: [] },
+      ...{ objects: 0, strays: 0, strayBytes: 0, foreign: 0, missing: 0, examples: [] },
+      ...{ done: 0, refused: 0, fault: undefined },
       unremoved: await this.rows.unremoved(),
     };
     const audit = await BlobAudit.open(this.pool);
@@ -139,7 +136,8 @@ export class Reaper {
     found.strayBytes += strays.reduce((sum, { size }) => sum + size, 0);
     found.foreign += strays.length - ours.length;
     if (!remove || found.refused >= REFUSED_MAX) return;
-    const { faults } = await mapLimit(this.store, ours, (stray) => this.store.remove(stray));
+    const { done, faults } = await mapLimit(this.store, ours, (stray) => this.store.remove(stray));
+    found.done += done.length;
     found.refused += faults.length;
     found.fault ??= faults[0];
   }

@@ -51,8 +51,8 @@ async function verifyRows({ terminal, withReady, config }: AdminContext): Promis
       ),
     })),
   );
-  // Scripts know the foreign objects as `strangers`.
-  const { foreign: strangers, ...found } = blobs;
+  // Scripts know the foreign objects as `strangers`. Nothing is removed here.
+  const { foreign: strangers, done: _, ...found } = blobs;
   show(terminal, { ...counts, discrepancies, blobs: { ...found, strangers } }, () => [
     ...figureLines(terminal, countsLine(counts), discrepancies),
     ...blobLines(terminal, blobs),
