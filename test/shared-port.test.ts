@@ -149,10 +149,12 @@ t.test('INST-21: with the embedded database, and when the parent is killed', asy
   const pids = await childrenOf(server.process.pid ?? 0);
   t.equal(await server.end('SIGTERM'), 0);
   t.same(pids.filter(alive), []);
-  const again = await spawnServer(t, { env: { INSTANCES: '2' } });
+  const temporary = await temporaryFolder(t);
+  const again = await spawnServer(t, { env: { INSTANCES: '2', TMPDIR: temporary } });
   const orphans = await childrenOf(again.process.pid ?? 0);
   await again.end('SIGKILL');
   await until('instances without a parent end by themselves', () => !orphans.some(alive));
+  t.same(await readdir(temporary), [], 'INST-59: nor is the folder of their links left');
 });
 
 t.test('INST-22: a port that somebody else holds', async (t) => {

@@ -9,6 +9,7 @@
  * ends in order says so before, with an empty block. Where there is none, or its reader is slow, changes go by notification.
  */
 import { existsSync } from 'node:fs';
+import { rmdir } from 'node:fs/promises';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Position } from '../tenant/change.js';
@@ -250,5 +251,7 @@ export class Links {
     this.links.clear();
     for (const socket of this.accepted) socket.destroy();
     await new Promise<void>((resolve) => this.server.close(() => resolve()));
+    // Who made the folder removes it. Where that process was killed the last instance does: before, it is not empty.
+    await rmdir(this.options.folder).catch(() => undefined);
   }
 }
