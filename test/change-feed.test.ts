@@ -125,7 +125,7 @@ t.test('INST-42: changes of another version, or with wrong lengths, lead to a co
   const { a, b, pool } = await pair(t);
   const change = changeBytes(['tenant', 1, 1], Buffer.alloc(300));
   const wrong = [
-    [changesHead('b', 2), change],
+    [changesHead('b', 1), change],
     [changesHead('b'), change.subarray(0, 20)],
     [changesHead('b'), change.subarray(0, -1)],
     [changesHead('b'), change, Buffer.from([200])],

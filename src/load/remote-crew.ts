@@ -82,8 +82,8 @@ export class AgentDoor {
     let crew: Peer | undefined;
     socket.once('close', () => this.strangers.delete(socket));
     // An agent shows the secret at once, so that those which do not keep it from nothing.
-    if (this.strangers.add(socket).size > STRANGERS_MAX)
-      for (const oldest of [...this.strangers].slice(0, 1)) oldest.destroy();
+    const [oldest] = this.strangers.add(socket);
+    if (this.strangers.size > STRANGERS_MAX) oldest?.destroy();
     const channel: Channel = new Channel(socket, {
       ...{ role: 'c', secret },
       onMessage: (message) => {

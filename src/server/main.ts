@@ -1,4 +1,5 @@
 /** `service-server`: reads the configuration, starts the server, prints a greeting, and handles signals. */
+import { rmdir } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
@@ -54,7 +55,7 @@ async function main(): Promise<void> {
     config.instances > 1 && !instance
       ? startInstances({ config, log }, fileURLToPath(import.meta.url))
       : startServer({ config, log, siblings: instance ? folder : undefined });
-  const stop = stopOnSignals(starting, config.databaseUrl === null);
+  const stop = stopOnSignals(starting, config.databaseUrl === null, folder);
   drainOnSignal(starting, { ms: config.drainMinutes * MINUTE_MS, alone: instance });
   const server = await starting;
   if (instance) {
@@ -113,9 +114,13 @@ async function greet({ server, log, stop }: Greeting, config: Config): Promise<v
 
 /**
  * Handles signals from the beginning of the start: a server that dies while it starts would leave its PostgreSQL running,
- * which is in a process group of its own.
+ * which is in a process group of its own. `folder`: of an instance's links.
  */
-function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { readonly requested: boolean } {
+function stopOnSignals(
+  starting: Promise<Server>,
+  ownDatabase: boolean,
+  folder: string | undefined,
+): { readonly requested: boolean } {
   const state = { requested: false };
   const stop = async (signal: NodeJS.Signals): Promise<void> => {
     if (state.requested) return;
@@ -131,6 +136,8 @@ function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { reado
     const server = await starting;
     try {
       await server.close(GRACE_MS);
+      // Its parent would remove the folder, and has died: the last instance does. Before, it is not empty.
+      if (folder !== undefined && !process.connected) await rmdir(folder).catch(() => undefined);
       process.exit(0);
     } catch (error) {
       say(`  stopped with an error: ${asError(error).message}`);

@@ -35,7 +35,8 @@ function int8(value: number): Buffer {
 const idBytes = (id: string): Buffer => Buffer.concat([Buffer.from([id.length]), Buffer.from(id)]);
 
 /** What a notification of changes begins with. */
-export const changesHead = (from: string, format = 1): Buffer => Buffer.concat([Buffer.from([format]), idBytes(from)]);
+export const changesHead = (from: string, format = 2): Buffer =>
+  Buffer.concat([Buffer.from([format]), idBytes(from), idBytes('epoch')]);
 
 /** A tenant's rows in a notification, without sums. */
 export function changeBytes([tenantId, head, generation]: Hint, rows: Uint8Array): Buffer {
@@ -50,7 +51,7 @@ export async function notifyChanges(
   pool: pg.Pool,
   channel: string,
   pieces: readonly Buffer[],
-  { key = NOTICE_KEY, signedFor = `${channel} epoch` } = {},
+  { key = NOTICE_KEY, signedFor = channel } = {},
 ): Promise<void> {
   const bytes = Buffer.concat([Buffer.alloc(MAC_BYTES), ...pieces]);
   new NoticeMac(key).signBytes(signedFor, bytes, bytes.length);

@@ -158,8 +158,6 @@ export class ChangeFeed implements ChangeAnnouncer {
   private overdue = false;
   /** True where an announcement was dropped or may have failed since the last heartbeat. */
   private untold = false;
-  /** The epoch of the changes that wait to be sent. */
-  private history = '';
   private others = 0;
   /** No other instance has been up of late. */
   private alone = true;
@@ -170,7 +168,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private closed = false;
 
   constructor(private readonly options: ChangeFeedOptions) {
-    const { instanceId, connection, noticeKey, linkFolder, onGap, onFault, meter } = options;
+    const { instanceId, epoch, connection, noticeKey, linkFolder, onGap, onFault, meter } = options;
+    const teller = { instanceId, epoch };
     const own = channelOf(instanceId);
     this.listener = new Listener({
       connection,
@@ -185,17 +184,16 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.mac = new NoticeMac(noticeKey);
     if (linkFolder !== undefined)
       this.links = new Links({
-        ...{ folder: linkFolder, instanceId, onFault },
-        sign: (id, bytes, end) => this.mac.signBytes(this.changesOn(channelOf(id)), bytes, end),
-        onBlock: (bytes) => this.onBlock(bytes),
+        ...{ ...teller, folder: linkFolder, onFault },
+        sign: (id, bytes, end) => this.mac.signBytes(channelOf(id), bytes, end),
+        onBlock: (bytes) => this.onChanges(own, bytes),
         onLost: onGap,
         onUnread: (id) => {
           if (this.closed) this.untold = true;
           else this.tellUntold(id);
         },
       });
-    const changesOn = (channel: string): string => this.changesOn(channel);
-    this.queue = new NoticeQueue(instanceId, this.mac, changesOn, (count) => meter?.notified('sent', count));
+    this.queue = new NoticeQueue(teller, this.mac, (count) => meter?.notified('sent', count));
   }
 
   /** True while another instance is known to be up. */
@@ -232,7 +230,6 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** Tells the subscribers of the tenant, with the rows themselves where there are any and they fit. */
   publish(tenantId: string, rows: readonly ItemRow[], position: Position): void {
     if (this.alone || this.closed) return;
-    this.follow(this.options.epoch());
     const { version } = position.summary;
     const hint: Hint = [tenantId, version, position.generation];
     const subscribers = this.peers.subscribers(this.recent.note(hint, this.options.clock.now()));
@@ -251,14 +248,6 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.overdue || this.others > this.peers.size) this.hint(CHANNEL, hint);
     if (linked > 0) this.options.meter?.notified('sent', linked);
     if (linked < subscribers.length) this.flushSoon();
-  }
-
-  /** What was published in another history is signed for that one. */
-  private follow(epoch: string): void {
-    if (epoch === this.history) return;
-    this.links?.flush();
-    this.queue.seal();
-    this.history = epoch;
   }
 
   private hint(channel: string, hint: Hint): void {
@@ -363,7 +352,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private onPayload(channel: string, payload: unknown): void {
-    if (typeof payload === 'string' && isChangesPayload(payload)) return this.onBlock(decodePayload(payload), channel);
+    if (typeof payload === 'string' && isChangesPayload(payload))
+      return this.onChanges(channel, decodePayload(payload));
     const notice = noticeOf(payload);
     if (notice === undefined) this.reportForeign();
     else if (this.mac.verify(channel, String(payload))) this.onNotice(notice);
@@ -372,24 +362,9 @@ export class ChangeFeed implements ChangeAnnouncer {
       for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
   }
 
-  /**
-   * What changes on a channel are signed for. What was published before a fail-over may be sent after it, over links and by
-   * notification: a commit of the former primary must not pass for a version of the history that is told now.
-   */
-  private changesOn(channel: string, history = this.history): string {
-    return `${channel} ${history}`;
-  }
-
-  /** Changes that came over a link, or by notification on `channel`. */
-  private onBlock(bytes: Buffer, channel?: string): void {
-    const { instanceId, epoch, onGap } = this.options;
-    if (this.mac.verifyBytes(this.changesOn(channel ?? channelOf(instanceId), epoch()), bytes)) this.readChanges(bytes);
-    else if (channel !== undefined) this.reportForeign();
-    // One of this history may have been dropped too, where this instance learns of it later than the other.
-    else onGap();
-  }
-
-  private readChanges(bytes: Buffer): void {
+  /** Changes that came on the channel, or over a link. */
+  private onChanges(channel: string, bytes: Buffer): void {
+    if (!this.mac.verifyBytes(channel, bytes)) return this.reportForeign();
     const told = readChanges(bytes);
     if (told === undefined) {
       // An instance of another version. What it says is in the database too.
@@ -398,6 +373,9 @@ export class ChangeFeed implements ChangeAnnouncer {
       return;
     }
     this.meetOther(told.from);
+    // What was published before a fail-over may come after it: a commit of the former primary must not pass for a version of
+    // this history. One of this history may be among it, where the other instance learns of it later.
+    if (told.epoch !== this.options.epoch()) return this.options.onGap();
     this.options.meter?.notified('received', told.changes.length);
     for (const { tenantId, head, generation, carried } of told.changes) {
       if (carried !== undefined) this.options.onChange(tenantId, generation, carried);
@@ -474,7 +452,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private reportForeign(): void {
-    this.report(new Error('a notification came that is none of ours, or of another history'));
+    this.report(new Error('a notification came that is none of ours'));
   }
 
   /** Once between two heartbeats, and without the text: contents do not belong into a log, encrypted or not. */

@@ -9,12 +9,11 @@
  * ends in order says so before, with an empty block. Where there is none, or its reader is slow, changes go by notification.
  */
 import { existsSync } from 'node:fs';
-import { rmdir } from 'node:fs/promises';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
-import { ChangesWriter } from './notification.js';
+import { ChangesWriter, type Teller } from './notification.js';
 
 /** One block and its length; the length of a tenant's rows in it has two bytes. */
 const BLOCK_BYTES = 64 * 1024;
@@ -27,9 +26,8 @@ const SPARES_MAX = 64;
 const ACCEPTED_MAX = 256;
 const ID_MAX = 64;
 
-export interface LinksOptions {
+export interface LinksOptions extends Teller {
   readonly folder: string;
-  readonly instanceId: string;
   /** Puts a MAC for the instance `id` into the first of the bytes up to `end`. */
   readonly sign: (id: string, bytes: Buffer, end: number) => void;
   /** A block came, whose MAC is to be checked. It is valid until this returns. */
@@ -56,7 +54,7 @@ class Link {
     private readonly options: LinksOptions,
     private readonly spares: Buffer[],
   ) {
-    this.writer = new ChangesWriter(options.instanceId, this.room(), (bytes, end) => this.send(bytes, end));
+    this.writer = new ChangesWriter(options, this.room(), (bytes, end) => this.send(bytes, end));
   }
 
   get open(): boolean {
@@ -235,8 +233,7 @@ export class Links {
     return link.add(tenantId, rows, position);
   }
 
-  /** Sends what was added in this turn. */
-  flush(): void {
+  private flush(): void {
     for (const link of this.unsent) link.flush();
     this.unsent.clear();
   }
@@ -251,7 +248,5 @@ export class Links {
     this.links.clear();
     for (const socket of this.accepted) socket.destroy();
     await new Promise<void>((resolve) => this.server.close(() => resolve()));
-    // Who made the folder removes it. Where that process was killed the last instance does: before, it is not empty.
-    await rmdir(this.options.folder).catch(() => undefined);
   }
 }

@@ -3,7 +3,7 @@ import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
 import type { NoticeMac } from './notice-mac.js';
 import { hintPayloads, type Hint, type Notice } from './notice.js';
-import { NOTIFICATION_BYTES, ChangesWriter } from './notification.js';
+import { NOTIFICATION_BYTES, ChangesWriter, type Teller } from './notification.js';
 
 /** Changes that wait, bytes; beyond it hints are sent. */
 const QUEUED_BYTES_MAX = 4 * 1024 * 1024;
@@ -40,17 +40,15 @@ export class NoticeQueue {
   private readonly spares: Buffer[] = [];
 
   constructor(
-    private readonly instanceId: string,
+    private readonly teller: Teller,
     private readonly mac: NoticeMac,
-    /** What changes on a channel are signed for: also for the history that they belong to. */
-    private readonly changesOn: (channel: string) => string,
     /** Tenants in what is sent. */
     private readonly onTenants: (count: number) => void,
   ) {}
 
   /** Says something in this instance's name. */
   notice(channel: string, notice: Omit<Notice, 'from'>): void {
-    this.of(channel).notices.push(JSON.stringify({ from: this.instanceId, ...notice } satisfies Notice));
+    this.of(channel).notices.push(JSON.stringify({ from: this.teller.instanceId, ...notice } satisfies Notice));
   }
 
   /** False where too many wait: nobody is told of this one. */
@@ -73,16 +71,11 @@ export class NoticeQueue {
     return fits;
   }
 
-  /** Signs the changes that wait. */
-  seal(): void {
-    for (const { carried } of this.channels.values()) carried?.writer.seal();
-  }
-
   private carriedOn(channel: string): Carried {
     const bytes = this.spares.pop() ?? Buffer.allocUnsafeSlow(NOTIFICATION_BYTES);
     const payloads: string[] = [];
-    const writer = new ChangesWriter(this.instanceId, bytes, (_, end) => {
-      this.mac.signBytes(this.changesOn(channel), bytes, end);
+    const writer = new ChangesWriter(this.teller, bytes, (_, end) => {
+      this.mac.signBytes(channel, bytes, end);
       payloads.push(bytes.toString('base64', 0, end));
       return bytes;
     });
@@ -100,15 +93,15 @@ export class NoticeQueue {
   /** Empties the queue. Changes come before hints, so that a hint of the same head leads to no read. */
   take(): readonly Notification[] {
     const taken: Notification[] = [];
-    this.seal();
     for (const [channel, { notices, carried, hints }] of this.channels) {
       const told = [...hints].map(([tenantId, hint]): Hint => [tenantId, ...hint]);
+      carried?.writer.seal();
       this.onTenants((carried?.writer.changeCount ?? 0) + told.length);
       const signed = (notice: string): string => this.mac.sign(channel, notice);
       const payloads = [
         ...notices.map(signed),
         ...(carried?.payloads ?? []),
-        ...hintPayloads(this.instanceId, told).map(signed),
+        ...hintPayloads(this.teller.instanceId, told).map(signed),
       ];
       for (const payload of payloads) taken.push({ channel, payload });
       if (carried !== undefined && this.spares.length < SPARES_MAX) this.spares.push(carried.bytes);

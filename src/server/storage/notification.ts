@@ -5,6 +5,7 @@
  *     16  a MAC of all that follows (NoticeMac)
  *      1  the number of this format
  *      1  the length of the sender's id, and the id
+ *      1  the length of the epoch that the changes belong to, and the epoch
  *     then for each tenant's rows of one transaction, or as many of them as fit:
  *      1  the length of its id, and the id
  *     32  generation, head, item count and version sum, 8 bytes each; -1 for sums that are not known
@@ -15,7 +16,7 @@ import { HASH_BYTES, int8At, putAscii, putInt8, ULID_CHARS, type ItemRow } from 
 import { MAC_BYTES } from './notice-mac.js';
 import { ID_AT, readRows } from './packing.js';
 
-const FORMAT = 1;
+const FORMAT = 2;
 /** PostgreSQL takes payloads under 8,000 bytes; base64 makes four characters of three bytes. */
 export const NOTIFICATION_BYTES = Math.floor(7_999 / 4) * 3;
 const NUMBERS_BYTES = 32;
@@ -74,10 +75,17 @@ function rowTo(bytes: Buffer, row: ItemRow, from: number): number {
   return at + row.bytes.copy(bytes, at, row.at + HASH_BYTES, row.end);
 }
 
+/** Who tells of changes. */
+export interface Teller {
+  readonly instanceId: string;
+  /** The epoch of the database as it is known now. */
+  readonly epoch: () => string;
+}
+
 /** Changes for one instance, in as few blocks as they fit into; `links.ts` sends them too, in larger ones. */
 export class ChangesWriter {
-  private readonly headBytes: number;
-  private used: number;
+  private headBytes = 0;
+  private used = 0;
   changeCount = 0;
   bytesWritten = 0;
 
@@ -86,16 +94,15 @@ export class ChangesWriter {
    * @param out Takes a block that ends at `end`, and puts its MAC into it. Returns the memory for the next one.
    */
   constructor(
-    private readonly instanceId: string,
+    private readonly teller: Teller,
     private bytes: Buffer,
     private readonly out: (bytes: Buffer, end: number) => Buffer,
-  ) {
-    this.headBytes = this.used = this.head();
-  }
+  ) {}
 
   private head(): number {
     this.bytes[MAC_BYTES] = FORMAT;
-    return idTo(this.bytes, this.instanceId, MAC_BYTES + 1);
+    const { instanceId, epoch } = this.teller;
+    return idTo(this.bytes, epoch(), idTo(this.bytes, instanceId, MAC_BYTES + 1));
   }
 
   /**
@@ -122,8 +129,10 @@ export class ChangesWriter {
 
   /** Writes what stands before the rows; returns where these begin. It counts only once it is finished. */
   private begin(tenantId: string, generation: number): number {
+    // Anew for each block: a block that waits keeps the epoch of the changes in it.
+    if (this.used === this.headBytes) this.headBytes = this.used = this.head();
     const room = 1 + tenantId.length + PREFIX_BYTES;
-    if (this.used + room > this.bytes.length) this.seal();
+    if (this.used + room > this.bytes.length && this.seal()) return this.begin(tenantId, generation);
     const at = putInt8(this.bytes, idTo(this.bytes, tenantId, this.used), generation);
     return at - HEAD_OFFSET + PREFIX_BYTES;
   }
@@ -141,11 +150,7 @@ export class ChangesWriter {
   /** Ends the current block. False where there is nothing in it. */
   seal(): boolean {
     if (this.used === this.headBytes) return false;
-    const next = this.out(this.bytes, this.used);
-    if (next !== this.bytes) {
-      this.bytes = next;
-      this.head();
-    }
+    this.bytes = this.out(this.bytes, this.used);
     this.used = this.headBytes;
     return true;
   }
@@ -165,6 +170,7 @@ export const decodePayload = (payload: string): Buffer => received.subarray(0, r
 /** Some changes, and who tells of them. */
 interface NotifiedChanges {
   readonly from: string;
+  readonly epoch: string;
   readonly changes: readonly NotifiedChange[];
 }
 
@@ -185,7 +191,7 @@ function changesOf(bytes: Buffer): NotifiedChanges {
     at = from + bytes.readUInt8(at);
     return bytes.toString('latin1', from, at);
   };
-  const from = id();
+  const [from, epoch] = [id(), id()];
   const changes: NotifiedChange[] = [];
   while (at < bytes.length) {
     const tenantId = id();
@@ -199,7 +205,7 @@ function changesOf(bytes: Buffer): NotifiedChanges {
     changes.push({ tenantId, head, generation, carried: rows === undefined ? undefined : { rows, summary } });
     at = end;
   }
-  return { from, changes };
+  return { from, epoch, changes };
 }
 
 /** The rows, which follow one another up to `head`; undefined where they do not, or cannot be read. */
