@@ -116,6 +116,8 @@ const read = async (path: string, headers: Record<string, string> = {}) => {
   };
 };
 
+let nextShare: Promise<number> | undefined;
+
 const page = {
   state,
   idOf,
@@ -168,14 +170,17 @@ const page = {
       })),
     );
   },
-  /** Resolves with the count after the next change that another part of the browser makes. */
-  nextShare: async () => {
+  /** Resolves once it listens for the next change that another part of the browser makes: one before that is not told. */
+  listenForShare: async () => {
     const shared = await Shared.open();
-    await new Promise<void>((resolve) => shared.watch(resolve));
-    const { length } = await shared.list();
-    shared.close();
-    return length;
+    nextShare = new Promise<void>((resolve) => shared.watch(resolve)).then(async () => {
+      const { length } = await shared.list();
+      shared.close();
+      return length;
+    });
   },
+  /** Resolves with the count after that change. */
+  nextShare: () => nextShare,
   takeShares: async () => {
     const shared = await Shared.open();
     for (const { id } of await shared.list()) await shared.take(id);
