@@ -1,7 +1,7 @@
 /** A WebSocket client over bare TCP that can stop reading, and keeps of each frame only what a test asks for. */
 import { createHash, randomBytes } from 'node:crypto';
 import { connect, type Socket as TcpSocket } from 'node:net';
-import { Notifier, soon } from './events.js';
+import { Notifier, soon, SOON_MS } from './events.js';
 import { changesOf, type Seen } from './stream.js';
 import type { Json } from './wire.js';
 
@@ -31,6 +31,8 @@ export class SlowSocket {
   private chunkBytes = 0;
   private wanted = 2;
   private readonly changed = new Notifier();
+  /** When the last frame came that was no heartbeat: those come for ever. */
+  private lastCame = Date.now();
 
   private constructor(private readonly tcp: TcpSocket) {
     tcp.on('close', () => {
@@ -43,7 +45,7 @@ export class SlowSocket {
   static async open({ port, token, host = '127.0.0.1' }: SlowOptions): Promise<SlowSocket> {
     const tcp = connect(port, '127.0.0.1');
     const key = randomBytes(16).toString('base64');
-    const head = await new Promise<Buffer>((resolve, reject) => {
+    const upgraded = new Promise<Buffer>((resolve, reject) => {
       let got = Buffer.alloc(0);
       const take = (chunk: Buffer): void => {
         got = Buffer.concat([got, chunk]);
@@ -53,11 +55,13 @@ export class SlowSocket {
       };
       tcp.on('data', take);
       tcp.once('error', reject);
+      tcp.once('close', () => reject(new Error('closed before its upgrade was answered')));
       tcp.write(
         `GET /ws?shape=a HTTP/1.1\r\nhost: ${host}\r\nauthorization: Bearer ${token}\r\nupgrade: websocket\r\n` +
           `connection: Upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: ${key}\r\n\r\n`,
       );
     });
+    const head = await soon(upgraded, 'the answer to an upgrade');
     const end = head.indexOf('\r\n\r\n') + 4;
     const accept = createHash('sha1')
       .update(key + GUID)
@@ -96,12 +100,22 @@ export class SlowSocket {
     this.tcp.destroy();
   }
 
-  /** Waits until it holds; rejects when the socket closes or nothing comes for long. */
+  /** Waits until it holds; rejects when the socket closes or only heartbeats come for long. */
   async until(holds: (socket: this) => boolean): Promise<void> {
+    const from = Date.now();
     while (!holds(this)) {
       if (this.closedWith !== undefined) throw new Error(`closed with ${this.closedWith}`);
-      await soon(this.changed.next(), () => `anything after ${this.summaries.length} frames`);
+      const left = Math.max(from, this.lastCame) + SOON_MS - Date.now();
+      await soon(this.changed.next(), () => `anything after ${this.came()}`, Math.max(0, left));
     }
+  }
+
+  private came(): string {
+    const { summaries, caughtUp, chunkBytes, pending, wanted } = this;
+    const last = summaries.filter(({ type }) => type !== 'ping').at(-1);
+    const counts = `${summaries.length} frames, the last ${last?.type ?? 'none'} of version ${last?.version ?? 0}`;
+    const begun = `${pending.length + chunkBytes} of ${wanted} bytes of another`;
+    return `${counts}, ${caughtUp === undefined ? 'not ' : ''}caught up; ${begun}`;
   }
 
   private take(chunk: Buffer): void {
@@ -145,6 +159,7 @@ export class SlowSocket {
     if (frame['type'] === 'caught_up') this.caughtUp = frame;
     const [change] = changesOf([frame]);
     const type = String(frame['type']);
+    if (type !== 'ping') this.lastCame = Date.now();
     this.summaries.push({ type, id: change?.id ?? '', version: change?.version ?? Number(frame['version'] ?? 0) });
   }
 }
