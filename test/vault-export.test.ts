@@ -5,6 +5,7 @@ import t from 'tap';
 import { exportVault } from '../src/cli/commands/export.js';
 import { importVault } from '../src/cli/commands/import.js';
 import { ImportSource } from '../src/cli/import-source.js';
+import { surveyOf } from '../src/sdk/archive/importer.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import { drawPhrase, phraseSeed } from '../src/crypto/master-key.js';
@@ -101,7 +102,7 @@ t.test('ARCHIVE-06: what a server says of bins does not make an export that no i
     t.equal(await exportVault(context(fakeTerminal({ input })), { file, plain, phraseStdin: true }), EXIT.ok);
     const source = await ImportSource.open(file);
     const seed = await phraseSeed(tap.platform.sodium, at.phrase);
-    const survey = await source.survey(tap.platform.sodium, seed, () => undefined);
+    const survey = await surveyOf(source.records(tap.platform.sodium, seed, () => undefined));
     await source.close();
     t.equal(survey.items, 2);
     t.ok(survey.bins.get('garden') && survey.bins.get('inbox'), 'with the bins that items lie in');

@@ -1,31 +1,14 @@
 /** A file to import, archive or plain export: read record by record, as often as needed. */
 import { open, type FileHandle } from 'node:fs/promises';
 import { isArchive, readArchive, type ByteSource } from '../sdk/archive/archive.js';
-import {
-  type ArchivedBin,
-  ArchiveError,
-  type ArchiveManifest,
-  type ArchiveRecord,
-  readPlain,
-} from '../sdk/archive/records.js';
+import { type ArchiveRecord, readPlain } from '../sdk/archive/records.js';
 import type { Sodium } from '../crypto/sodium.js';
-import type { ContentType } from '../protocol/item.js';
-import { BINS_MAX } from '../protocol/limits.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 import { readBytes } from './read-bytes.js';
 
 /** A plain export is parsed as one JSON document in memory. */
 const PLAIN_MAX = 256 * 1024 * 1024;
 const MAGIC_BYTES = 8;
-
-/** The content of a file, after one complete read. */
-export interface Survey {
-  readonly manifest: ArchiveManifest;
-  /** By id; undefined for bins without a record, which only items refer to. */
-  readonly bins: ReadonlyMap<string, ArchivedBin | undefined>;
-  readonly items: number;
-  readonly types: ReadonlyMap<ContentType, number>;
-}
 
 /** Called with the share of the file that was read, from 0 to 1. */
 type OnRead = (share: number) => void;
@@ -61,25 +44,6 @@ export class ImportSource {
   async *records(sodium: Sodium, seed: Uint8Array, onRead: OnRead): AsyncGenerator<ArchiveRecord> {
     if (this.encrypted) yield* readArchive(sodium, seed, this.bytes(onRead));
     else yield* readPlain(await this.whole());
-  }
-
-  /** Reads the whole file: only its end proves that it is complete and intact. Throws `ArchiveError`. */
-  async survey(sodium: Sodium, seed: Uint8Array, onRead: OnRead): Promise<Survey> {
-    let manifest: ArchiveManifest | undefined;
-    const bins = new Map<string, ArchivedBin | undefined>();
-    const types = new Map<ContentType, number>();
-    let items = 0;
-    for await (const record of this.records(sodium, seed, onRead)) {
-      if (record.record === 'manifest') manifest = record;
-      if (record.record === 'bin') bins.set(record.id, record);
-      if (record.record !== 'item') continue;
-      items++;
-      types.set(record.type, (types.get(record.type) ?? 0) + 1);
-      if (!bins.has(record.bin)) bins.set(record.bin, undefined);
-      if (bins.size > BINS_MAX) throw new ArchiveError('bad_record', 'it has too many bins');
-    }
-    if (manifest === undefined) throw new ArchiveError('bad_record', 'it does not say which vault it is of');
-    return { manifest, bins, items, types };
   }
 
   /** Closes the file. */

@@ -171,7 +171,7 @@ export type ClientFailure =
   | 'no_blob'
   /** The source of an upload changed since it began. */
   | 'source_changed'
-  /** More live queries or subscriptions than a device allows. */
+  /** More live queries or subscriptions than a device allows, or more bins than a tenant. */
   | 'too_many'
   /** The value given is not an identity. */
   | 'bad_identity'

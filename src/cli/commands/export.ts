@@ -4,6 +4,7 @@ import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
+import { partsOf } from '../../sdk/archive/content-parts.js';
 import {
   binRecord,
   PLAIN_FORMAT,
@@ -17,7 +18,6 @@ import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
-import { partsOf } from '../content-parts.js';
 import { documentOutput, type DocumentForm, type Output } from '../export-document.js';
 import { bitwardenForm } from '../foreign/bitwarden-export.js';
 import { expectNoFolder, folderOutput } from '../foreign/folder-export.js';

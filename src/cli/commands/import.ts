@@ -1,15 +1,16 @@
 /** `service-device import`: writes an archive, a plain export or the export of another program into the vault. */
 import { Option } from 'commander';
-import { type ArchivedItem, ArchiveError, type ArchiveRecord } from '../../sdk/archive/records.js';
+import { Importer, type ImportCounts, surveyOf, type Survey } from '../../sdk/archive/importer.js';
+import { ArchiveError } from '../../sdk/archive/records.js';
+import { isPassing } from '../../sdk/errors.js';
+import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
-import { contentOf } from '../content-parts.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { type Account, accountLines, accountOf, entryFacts } from '../foreign/account.js';
 import { type ForeignProgram, PROGRAMS } from '../foreign/entries.js';
 import { type Incoming, incomingOf } from '../foreign/records.js';
 import { type ForeignSource, readForeign } from '../foreign/source.js';
-import { ImportSource, type Survey } from '../import-source.js';
-import { Importer, type ImportCounts } from '../importer.js';
+import { ImportSource } from '../import-source.js';
 import { askSeed } from '../phrase.js';
 import { counted, sanitizeText, show, table, throttledProgress } from '../../terminal/output.js';
 import { Spool } from '../spool.js';
@@ -128,10 +129,11 @@ async function importOwn(context: Context, options: ImportOptions): Promise<Exit
 
 async function surveyed({ platform, terminal }: Context, source: ImportSource, seed: Uint8Array): Promise<Survey> {
   const tell = throttledProgress(terminal);
-  const survey = await source.survey(platform.sodium, seed, (share) => {
+  const records = source.records(platform.sodium, seed, (share) => {
     tell(() => `Verifying: ${Math.floor(share * 100)} %`);
     if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
   });
+  const survey = await surveyOf(records);
   terminal.progress('');
   return survey;
 }
@@ -158,10 +160,18 @@ async function importRecords(
   options: ImportOptions & { readonly account?: Account },
   { incoming, open }: { readonly incoming: Incoming; readonly open: OpenDevice },
 ): Promise<ExitCode> {
-  const { terminal } = context;
-  const importer = new Importer(context, open, options.overwrite === true);
+  const { terminal, platform } = context;
+  const { device } = open;
+  const importer = new Importer(device, {
+    ...{ sodium: platform.sodium, clock: platform.clock, overwrite: options.overwrite === true },
+    spool: (content) => Spool.of(platform.sodium, content),
+    onPatience: () => terminal.note('The server asks for patience. Waiting.'),
+    signal: terminal.interrupted,
+  });
   try {
-    await importer.bins(incoming.bins);
+    const existing = await device.bins.list().catch(unlessPassing);
+    if (existing === undefined) await expectKnown(open, [...incoming.bins.keys()]);
+    else await importer.bins(incoming.bins, existing);
     let taken = 0;
     let read = 0;
     const progress = throttledProgress(terminal);
@@ -170,12 +180,11 @@ async function importRecords(
       read = Math.floor(share * 100);
       progress(text);
     });
-    // Not `for await`: the records that follow an item are read as its content.
-    for (let next = await records.next(); next.done !== true; next = await records.next()) {
-      if (next.value.record !== 'item') continue;
-      await importItem(context, importer, { item: next.value, records });
+    await importer.items(records, () => {
       if (++taken % PROGRESS_EVERY === 0) terminal.progress(text());
-    }
+      if (terminal.interrupted.aborted)
+        throw new CommandError(EXIT.interrupted, 'Interrupted.', 'Run the same command again to go on.');
+    });
     await importer.finish();
     terminal.progress('');
     return report(context, options, importer.counts);
@@ -190,18 +199,21 @@ async function importRecords(
   }
 }
 
-async function importItem(
-  { platform }: Context,
-  importer: Importer,
-  { item, records }: { readonly item: ArchivedItem; readonly records: AsyncGenerator<ArchiveRecord> },
-): Promise<void> {
-  if (!(await importer.wants(item))) return importer.take(item);
-  const content = await Spool.of(platform.sodium, contentOf(records, item.content ?? 0));
-  try {
-    await importer.take(item, content);
-  } finally {
-    await content.close();
-  }
+function unlessPassing(error: unknown): undefined {
+  if (!isPassing(error)) throw error;
+}
+
+/** Without a server no bin can be created, and items of a missing bin would be refused later, unnoticed. */
+async function expectKnown({ store }: OpenDevice, wanted: readonly string[]): Promise<void> {
+  const known = new Set([DEFAULT_BIN]);
+  for await (const entry of store.entries()) if (entry.state === 'live') known.add(entry.row.binId);
+  const missing = wanted.filter((id) => !known.has(id));
+  if (missing.length === 0) return;
+  throw new CommandError(
+    EXIT.unavailable,
+    `The server cannot be reached, and ${missing.length} of the bins are not known here. Nothing was written.`,
+    'Run the command again when the server is back.',
+  );
 }
 
 /** Prints the counts. */

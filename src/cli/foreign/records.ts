@@ -3,9 +3,9 @@ import { b32, type Sodium } from '../../crypto/sodium.js';
 import { lengthPrefixed, text } from '../../protocol/bytes.js';
 import { isDisplayName } from '../../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
+import { partsOf } from '../../sdk/archive/content-parts.js';
 import { type ArchivedBin, type ArchiveRecord, binRecord } from '../../sdk/archive/records.js';
 import { ulid } from '../../sdk/ulid.js';
-import { partsOf } from '../content-parts.js';
 import type { ForeignSource } from './source.js';
 
 /** What an import takes, of whatever form. */

@@ -1,9 +1,9 @@
 /** The content of an item as records of an export, which follow the item, and back. */
-import { ArchiveError, type ArchivedPart, type ArchiveRecord, PART_BYTES } from '../sdk/archive/records.js';
-import { portionsOf, type BlobSource } from '../sdk/blobs/source.js';
-import { CommandError, EXIT } from '../terminal/terminal.js';
+import { portionsOf, type BlobSource } from '../blobs/source.js';
+import { ClientError } from '../errors.js';
+import { ArchiveError, type ArchivedPart, type ArchiveRecord, PART_BYTES } from './records.js';
 
-/** The bytes of a source as records. Throws `CommandError` where there are more or fewer than the source says. */
+/** The bytes of a source as records. Throws `ClientError` `source_changed` where there are more or fewer than it says. */
 export async function* partsOf(content: BlobSource): AsyncGenerator<ArchivedPart> {
   let left = content.size;
   for await (const piece of portionsOf(content))
@@ -12,10 +12,10 @@ export async function* partsOf(content: BlobSource): AsyncGenerator<ArchivedPart
       left -= data.length;
       yield { record: 'part', data };
     }
-  if (left !== 0) throw new CommandError(EXIT.failure, 'A file was changed while it was read.', 'Run it again.');
+  if (left !== 0) throw new ClientError('source_changed', 'a file was changed while it was read');
 }
 
-/** The content of the item just read: the survey has verified that parts of `length` bytes follow it. */
+/** The content of the item just read: a survey has verified that parts of `length` bytes follow it. */
 export async function* contentOf(records: AsyncGenerator<ArchiveRecord>, length: number): AsyncGenerator<Uint8Array> {
   for (let left = length; left > 0;) {
     const next = await records.next();

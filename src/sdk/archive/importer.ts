@@ -2,18 +2,54 @@
  * Writes the records of an export into a vault. The result for an item depends only on the record and on the item's
  * present state, so that an interrupted import can be repeated and continues where it stopped.
  */
-import { asError, errorCode } from '../protocol/error-code.js';
-import { BINS_MAX, DEFAULT_BIN } from '../protocol/limits.js';
-import { ID_TRIES, OF_ONE_ITEM, payloadIn, renewedId, unwritten } from '../sdk/archive/import-rules.js';
-import type { ArchivedBin, ArchivedItem } from '../sdk/archive/records.js';
-import type { BlobSource } from '../sdk/blobs/source.js';
-import { holdsFile } from '../sdk/payloads/shapes.js';
-import { ApiError, ClientError, isPassing, NetworkError, QueuedError } from '../sdk/errors.js';
-import type { ItemView } from '../sdk/events.js';
-import { delay } from '../protocol/clock.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Context, OpenDevice } from './context.js';
-import { CommandError, EXIT } from '../terminal/terminal.js';
+import { CryptoRefusal } from '../../crypto/refusal.js';
+import type { Sodium } from '../../crypto/sodium.js';
+import { type Clock, delay } from '../../protocol/clock.js';
+import { asError, errorCode } from '../../protocol/error-code.js';
+import type { ContentType } from '../../protocol/item.js';
+import { BINS_MAX } from '../../protocol/limits.js';
+import type { BlobSource } from '../blobs/source.js';
+import type { Device } from '../device.js';
+import { ApiError, ClientError, NetworkError, QueuedError } from '../errors.js';
+import type { BinView, ItemView } from '../events.js';
+import { holdsFile } from '../payloads/shapes.js';
+import { contentOf } from './content-parts.js';
+import { ID_TRIES, OF_ONE_ITEM, payloadIn, renewedId, unwritten } from './import-rules.js';
+import {
+  type ArchivedBin,
+  ArchiveError,
+  type ArchivedItem,
+  type ArchiveManifest,
+  type ArchiveRecord,
+} from './records.js';
+
+/** The content of an export, after one complete read. */
+export interface Survey {
+  readonly manifest: ArchiveManifest;
+  /** By id; undefined for bins without a record, which only items refer to. */
+  readonly bins: ReadonlyMap<string, ArchivedBin | undefined>;
+  readonly items: number;
+  readonly types: ReadonlyMap<ContentType, number>;
+}
+
+/** Reads all records: only the end proves that an export is complete and intact. Throws `ArchiveError`. */
+export async function surveyOf(records: AsyncIterable<ArchiveRecord>): Promise<Survey> {
+  let manifest: ArchiveManifest | undefined;
+  const bins = new Map<string, ArchivedBin | undefined>();
+  const types = new Map<ContentType, number>();
+  let items = 0;
+  for await (const record of records) {
+    if (record.record === 'manifest') manifest = record;
+    if (record.record === 'bin') bins.set(record.id, record);
+    if (record.record !== 'item') continue;
+    items++;
+    types.set(record.type, (types.get(record.type) ?? 0) + 1);
+    if (!bins.has(record.bin)) bins.set(record.bin, undefined);
+    if (bins.size > BINS_MAX) throw new ArchiveError('bad_record', 'it has too many bins');
+  }
+  if (manifest === undefined) throw new ArchiveError('bad_record', 'it does not say which vault it is of');
+  return { manifest, bins, items, types };
+}
 
 /** Number of items by outcome. */
 const noCounts = () => ({
@@ -45,12 +81,27 @@ const WINDOW = 200;
 const WINDOW_OFFLINE = 5_000;
 /** How long a rate-limited import waits for progress before the rest is left in the outbox. */
 const STALL_MS = 2 * 60_000;
-const UNREACHABLE = [
-  'The server cannot be reached.',
-  'Run the same command again when it is back: it goes on where it stopped.',
-] as const;
 /** Slugs tried for a bin whose own slug is taken. */
 const SLUG_TRIES = 20;
+
+/** Content that is kept somewhere while its item is written. */
+export interface Spooled extends BlobSource {
+  close(): Promise<void>;
+}
+
+/** How an import is done. */
+export interface ImporterOptions {
+  readonly sodium: Sodium;
+  readonly clock: Clock;
+  /** Replaces what differs, also where it is newer. */
+  readonly overwrite: boolean;
+  /** Reads the content of one item to its end and keeps it. */
+  readonly spool: (content: AsyncIterable<Uint8Array>) => Promise<Spooled>;
+  /** The server limits the rate, and is waited for. */
+  readonly onPatience?: () => void;
+  /** Ends transfers and waits. */
+  readonly signal?: AbortSignal;
+}
 
 /** One import. */
 export class Importer {
@@ -65,43 +116,56 @@ export class Importer {
   private readonly ends: readonly (() => void)[];
 
   constructor(
-    private readonly context: Context,
-    private readonly open: OpenDevice,
-    private readonly overwrite: boolean,
+    private readonly device: Device,
+    private readonly options: ImporterOptions,
   ) {
     this.ends = [
-      open.device.on('sent', ({ id }) => this.settled(id, undefined)),
-      open.device.on('rejected', ({ id, error }) => this.settled(id, error)),
+      device.on('sent', ({ id }) => this.settled(id, undefined)),
+      device.on('rejected', ({ id, error }) => this.settled(id, error)),
     ];
   }
 
-  /** Creates the missing bins. Throws `CommandError` where that is not possible now; nothing was written then. */
-  async bins(wanted: ReadonlyMap<string, ArchivedBin | undefined>): Promise<void> {
-    const { bins } = this.open.device;
-    const existing = await bins.list().catch((error: unknown) => {
-      if (!isPassing(error)) throw error;
-      return undefined;
-    });
-    if (existing === undefined) return this.expectKnown([...wanted.keys()]);
+  /**
+   * Creates the bins that are missing in the server's list `existing`, and names those that have no name. Throws
+   * `ClientError` `too_many`, where none was created.
+   */
+  async bins(wanted: Survey['bins'], existing: readonly BinView[]): Promise<void> {
     const missing = [...wanted].filter(([id]) => existing.every((bin) => bin.id !== id));
     if (existing.length + missing.length > BINS_MAX)
-      throw new CommandError(EXIT.refused, `There would be more than ${BINS_MAX} bins.`, 'Remove some and try again.');
+      throw new ClientError('too_many', `there would be more than ${BINS_MAX} bins`);
     for (const [id, bin] of missing) {
       await this.createBin(id, bin);
       this.counts.bins++;
     }
     for (const bin of existing) {
       const label = wanted.get(bin.id)?.label ?? null;
-      if (bin.label === null && bin.readable && label !== null) await bins.rename(bin.id, label);
+      if (bin.label === null && bin.readable && label !== null) await this.device.bins.rename(bin.id, label);
     }
   }
 
   /**
-   * Writes an item, with its content where `wants` returned true; the content is in use until this resolves. Resolves when
-   * there is room for the next item. Throws errors that end the whole import.
+   * Writes all items of the records; `finish` waits for the writes that are under way when this resolves. Calls `onTaken`
+   * after each. Throws what that throws, and errors that end the whole import.
    */
-  async take(item: ArchivedItem, content?: BlobSource): Promise<void> {
-    const { terminal } = this.context;
+  async items(records: AsyncGenerator<ArchiveRecord>, onTaken?: () => void): Promise<void> {
+    // Not `for await`: the records that follow an item are read as its content.
+    for (let next = await records.next(); next.done !== true; next = await records.next()) {
+      const item = next.value;
+      if (item.record !== 'item') continue;
+      if (await this.wants(item)) {
+        const content = await this.options.spool(contentOf(records, item.content ?? 0));
+        try {
+          await this.take(item, content);
+        } finally {
+          await content.close();
+        }
+      } else await this.take(item);
+      onTaken?.();
+    }
+  }
+
+  /** The content is in use until this resolves: when there is room for the next item. */
+  private async take(item: ArchivedItem, content?: BlobSource): Promise<void> {
     if (item.blob && item.content === null) {
       this.counts.blobs++;
       return;
@@ -110,8 +174,6 @@ export class Importer {
     const room = (): boolean => this.underWay.size < (this.offline ? WINDOW_OFFLINE : WINDOW);
     while (!room() && this.stopped === undefined) await Promise.race(this.underWay);
     if (this.stopped !== undefined) throw this.stopped;
-    if (terminal.interrupted.aborted)
-      throw new CommandError(EXIT.interrupted, 'Interrupted.', 'Run the same command again to go on.');
     const work: Promise<void> = this.put(item, content)
       .catch((error: unknown) => this.failed(asError(error)))
       .finally(() => this.underWay.delete(work));
@@ -133,10 +195,9 @@ export class Importer {
   }
 
   private async put(item: ArchivedItem, content: BlobSource | undefined): Promise<void> {
-    const { device } = this.open;
-    const { sodium } = this.context.platform;
+    const { device } = this;
     for (let round = 0; round < ID_TRIES; round++) {
-      const id = round === 0 ? item.id : renewedId(sodium, item.id, round);
+      const id = round === 0 ? item.id : renewedId(this.options.sodium, item.id, round);
       const renamed = round > 0 ? 1 : 0;
       try {
         const outcome = await this.putAs(id, { item, content }, await device.get(id));
@@ -160,7 +221,7 @@ export class Importer {
     { item, content }: { readonly item: ArchivedItem; readonly content: BlobSource | undefined },
     here: ItemView | undefined,
   ): Promise<Outcome> {
-    const outcome = unwritten(item, here, this.overwrite);
+    const outcome = unwritten(item, here, this.options.overwrite);
     if (outcome !== undefined) return outcome;
     // It was present when `wants` was called, and has been removed since: the next run imports it.
     if (item.blob && content === undefined) return 'same';
@@ -169,14 +230,15 @@ export class Importer {
       content === undefined || holdsFile(type)
         ? { payload: item.payload ?? {}, content }
         : { payload: await payloadIn(content) };
-    const signal = this.context.terminal.interrupted;
-    await this.open.device.put({ id, binId, type, ts, ...what, signal, asIs: true });
+    const { signal } = this.options;
+    await this.device.put({ id, binId, type, ts, ...what, signal, asIs: true });
     return 'written';
   }
 
   /** True where the item will be written, and so needs its content. */
-  async wants(item: ArchivedItem): Promise<boolean> {
-    return item.content !== null && unwritten(item, await this.open.device.get(item.id), this.overwrite) === undefined;
+  private async wants(item: ArchivedItem): Promise<boolean> {
+    if (item.content === null) return false;
+    return unwritten(item, await this.device.get(item.id), this.options.overwrite) === undefined;
   }
 
   /** The write is queued. A server that limits the rate is waited for, one that cannot be reached is not. */
@@ -184,7 +246,7 @@ export class Importer {
     this.queued.add(id);
     this.offline = cause instanceof NetworkError;
     if (this.offline || this.rateLimited !== undefined) return;
-    this.context.terminal.note('The server asks for patience. Waiting.');
+    this.options.onPatience?.();
     this.rateLimited = this.untilMoved().then(() => {
       this.rateLimited = undefined;
     });
@@ -199,13 +261,13 @@ export class Importer {
     else this.refused(errorCode(error) || error.name);
   }
 
-  /** True at the next change that leaves the outbox; false after `STALL_MS`, or when the user interrupts. */
+  /** True at the next change that leaves the outbox; false after `STALL_MS`, or when the signal is aborted. */
   private untilMoved(): Promise<boolean> {
-    const { terminal, platform } = this.context;
+    const { clock, signal } = this.options;
     const stop = new AbortController();
-    const limits = AbortSignal.any([stop.signal, terminal.interrupted]);
+    const limits = AbortSignal.any(signal === undefined ? [stop.signal] : [stop.signal, signal]);
     const moved = new Promise<boolean>((resolve) => this.movers.push(() => resolve(true)));
-    const late = delay(platform.clock, STALL_MS, limits).then(
+    const late = delay(clock, STALL_MS, limits).then(
       () => false,
       () => false,
     );
@@ -216,8 +278,7 @@ export class Importer {
     if (error instanceof ApiError && OF_ONE_ITEM.has(error.code)) this.refused(error.code);
     else if (error instanceof CryptoRefusal && error.reason === 'too_large') this.refused('item_too_large');
     else if (error instanceof RangeError) this.refused('validation');
-    else
-      this.stopped ??= isPassing(error) ? new CommandError(EXIT.unavailable, ...UNREACHABLE, { cause: error }) : error;
+    else this.stopped ??= error;
   }
 
   private refused(code: string): void {
@@ -236,25 +297,12 @@ export class Importer {
     for (let attempt = 1; ; attempt++) {
       const tried = attempt === 1 ? slug : `${slug.slice(0, 59)}-${attempt}`;
       try {
-        await this.open.device.bins.create(id, label, tried === '' ? undefined : tried);
+        await this.device.bins.create(id, label, tried === '' ? undefined : tried);
         return;
       } catch (error) {
         // Another bin has the slug. Items refer to the id and users see the name, so the slug may change.
         if (!(error instanceof ApiError && error.code === 'conflict') || attempt >= SLUG_TRIES) throw error;
       }
     }
-  }
-
-  /** Without a server no bin can be created, and items of a missing bin would be refused later, unnoticed. */
-  private async expectKnown(wanted: readonly string[]): Promise<void> {
-    const known = new Set([DEFAULT_BIN]);
-    for await (const entry of this.open.store.entries()) if (entry.state === 'live') known.add(entry.row.binId);
-    const missing = wanted.filter((id) => !known.has(id));
-    if (missing.length === 0) return;
-    throw new CommandError(
-      EXIT.unavailable,
-      `The server cannot be reached, and ${missing.length} of the bins are not known here. Nothing was written.`,
-      'Run the command again when the server is back.',
-    );
   }
 }

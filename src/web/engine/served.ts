@@ -128,7 +128,7 @@ const accountCalls = (engine: Engine) =>
       const { storageUsedBytes, storageCapBytes, itemCount, version } = (await engine.device.me()).server;
       return { usedBytes: storageUsedBytes, capBytes: storageCapBytes, itemCount, serverVersion: version };
     },
-    importArchive: ({ file, phrase }) => importArchive(engine.platform.sodium, engine.current, { file, phrase }),
+    importArchive: ({ file, phrase }) => importArchive(engine.platform, engine.current, { file, phrase }),
     orphans: (how) => engine.current.orphans(how),
     resync: () => engine.device.resync(),
     dismiss: (id) => engine.current.notices.dismiss(id),
