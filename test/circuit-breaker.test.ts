@@ -3,7 +3,7 @@ import t, { type Test } from 'tap';
 import { createPool, isConnectionLoss } from '../src/server/storage/database.js';
 import { CircuitBreaker } from '../src/server/storage/circuit-breaker.js';
 import { TestClock } from './support/clock.js';
-import { Events, until } from './support/events.js';
+import { Events, soon, until } from './support/events.js';
 import { NamedProxy } from './support/named-proxy.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { runSql } from './support/server.js';
@@ -119,4 +119,29 @@ t.test('DUR-07: while a connection receives something, nothing is asked', async 
   }
   clock.advance(1_000);
   await until('a check of its own', () => proxy.count('service-pulse') === 1);
+});
+
+t.test('DUR-07: what leads to a former primary is cut, the health check among it', async (t) => {
+  const { proxy, clock, breaker } = await closedWorld(t);
+  t.teardown(() => breaker.close());
+  breaker.start();
+  const checked = async (): Promise<void> => {
+    clock.advance(1_000);
+    await until('the check is over', () => clock.hasTimer(1_000));
+  };
+  await checked();
+  t.equal(proxy.count('service-pulse'), 1);
+  breaker.cut();
+  await until('it is closed', () => proxy.count('service-pulse') === 0);
+  await checked();
+  t.equal(proxy.count('service-pulse'), 1, 'another connection');
+});
+
+t.test('DUR-07: a stop does not wait for a database that confirms nothing', async (t) => {
+  const { proxy, clock, breaker } = await closedWorld(t);
+  breaker.start();
+  clock.advance(1_000);
+  await until('the check is over', () => clock.hasTimer(1_000));
+  t.equal(proxy.swallow('service-pulse'), 1);
+  await soon(breaker.close(), 'the end', 5_000);
 });

@@ -4,10 +4,11 @@ import { once } from 'node:events';
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join as pathOf } from 'node:path';
+import { mock } from 'node:test';
 import { pino } from 'pino';
 import t from 'tap';
 import { EmbeddedPostgres } from '../src/server/storage/embedded/embedded.js';
-import { Instance } from '../src/server/app/instances.js';
+import { Instance, KILL_AFTER_MS } from '../src/server/app/instances.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
 import { temporaryFolder } from './support/postgres.js';
@@ -196,6 +197,26 @@ t.test('INST-20: an instance whose process cannot be made is tried again', async
   });
   await again;
   t.equal(starts, 4);
+});
+
+t.test('INST-22: an instance that does not stop is killed, so that its parent can stop the database', async (t) => {
+  const program = pathOf(await temporaryFolder(t), 'instance.mjs');
+  await writeFile(
+    program,
+    "process.on('SIGTERM', () => process.send('told')); process.send({ port: 1, tenantId: null }); setInterval(() => {}, 1e6);",
+  );
+  let child: ChildProcess | undefined;
+  const instance = new Instance(() => (child = fork(program)), pino({ enabled: false }));
+  await instance.begin();
+  const told = new Promise((resolve) => child?.once('message', resolve));
+  mock.timers.enable({ apis: ['setTimeout'] });
+  t.teardown(() => mock.timers.reset());
+  const stopped = t.rejects(instance.stop(), /SIGKILL/);
+  await told;
+  mock.timers.tick(KILL_AFTER_MS - 1);
+  t.equal(child?.killed && child.signalCode, null, 'it has that long');
+  mock.timers.tick(1);
+  await stopped;
 });
 
 t.test(

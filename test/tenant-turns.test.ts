@@ -44,9 +44,15 @@ t.test('FAIR-25: tenants read in turn, and their devices', async (t) => {
 });
 
 t.test('FAIR-25: work that fails gives its place to the next', async (t) => {
-  const work = new Work(new ReplayQueue(4));
+  const queue = new ReplayQueue(4);
+  const atOnce = queue.take({ tenantId: 'a', deviceId: '1' }, () => {
+    throw new Error('before there was a promise');
+  });
+  await t.rejects(atOnce, { message: /before/ });
+  const work = new Work(queue);
   const first = work.ask('a1.1', true);
   const second = work.ask('a1.2');
+  await new Promise((resolve) => setImmediate(resolve));
   const ended = work.end('a1.1');
   await t.rejects(first, { message: 'a1.1' });
   await ended;

@@ -3,7 +3,7 @@ import { rmdir } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
-import { DRAIN_MESSAGE, INSTANCE_FLAG, startInstances, type Listening } from './app/instances.js';
+import { DRAIN_MESSAGE, INSTANCE_FLAG, KILL_AFTER_MS, startInstances, type Listening } from './app/instances.js';
 import { preflight, StartError } from './app/preflight.js';
 import { startServer, type Server } from './app/server.js';
 import { apexOf, type Config, ConfigError, readConfig } from './config/config.js';
@@ -19,6 +19,8 @@ import { IN_CHECKOUT, RELEASE } from '../root.js';
 const GRACE_MS = 3_000;
 /** A stop that takes longer is aborted, ms: what was acknowledged is durable already. */
 const STOP_MAX_MS = 20_000;
+/** The same of the parent of several instances, which kills them before, and stops the embedded database afterwards. */
+const STOP_ALL_MAX_MS = KILL_AFTER_MS + 10_000;
 const MINUTE_MS = 60_000;
 
 const USAGE = `service-server: serves an encrypted sync service, and keeps its data under ./data
@@ -51,11 +53,12 @@ async function main(): Promise<void> {
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
   // Before anything is created; for an instance its parent has done it.
   const warnings = instance ? [] : await preflight(config);
-  const starting =
-    config.instances > 1 && !instance
-      ? startInstances({ config, log }, fileURLToPath(import.meta.url))
-      : startServer({ config, log, siblings: instance ? folder : undefined });
-  const stop = stopOnSignals(starting, config.databaseUrl === null, folder);
+  const several = config.instances > 1 && !instance;
+  const starting = several
+    ? startInstances({ config, log }, fileURLToPath(import.meta.url))
+    : startServer({ config, log, siblings: instance ? folder : undefined });
+  const maxMs = several ? STOP_ALL_MAX_MS : STOP_MAX_MS;
+  const stop = stopOnSignals(starting, { ownDatabase: config.databaseUrl === null, folder, maxMs });
   drainOnSignal(starting, { ms: config.drainMinutes * MINUTE_MS, alone: instance });
   const server = await starting;
   if (instance) {
@@ -114,12 +117,15 @@ async function greet({ server, log, stop }: Greeting, config: Config): Promise<v
 
 /**
  * Handles signals from the beginning of the start: a server that dies while it starts would leave its PostgreSQL running,
- * which is in a process group of its own. `folder`: of an instance's links.
+ * which is in a process group of its own. `folder`: of an instance's links; after `maxMs` what is left is cut off.
  */
 function stopOnSignals(
   starting: Promise<Server>,
-  ownDatabase: boolean,
-  folder: string | undefined,
+  {
+    ownDatabase,
+    folder,
+    maxMs,
+  }: { readonly ownDatabase: boolean; readonly folder: string | undefined; readonly maxMs: number },
 ): { readonly requested: boolean } {
   const state = { requested: false };
   const stop = async (signal: NodeJS.Signals): Promise<void> => {
@@ -129,9 +135,9 @@ function stopOnSignals(
     // For the same reason the start of an embedded PostgreSQL is awaited; it has its own time limits.
     if (ownDatabase) await Promise.allSettled([starting]);
     setTimeout(() => {
-      say(`  the stop took longer than ${STOP_MAX_MS / 1_000} s: what is left is cut off`);
+      say(`  the stop took longer than ${maxMs / 1_000} s: what is left is cut off`);
       process.exit(1);
-    }, STOP_MAX_MS).unref();
+    }, maxMs).unref();
     // A start that fails ends the process in `end`.
     const server = await starting;
     try {

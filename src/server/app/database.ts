@@ -90,10 +90,12 @@ export async function openDatabase(
     onIdleError: hooks.onFault,
     onConnect: (client) => history.check(client),
   });
-  hooks.stops.push(() => endPool(pool));
+  hooks.stops.push(
+    () => endPool(pool),
+    () => breaker.close(),
+  );
   const noticeKey = await noticeKeyOf(pool);
   breaker.start();
-  hooks.stops.push(() => breaker.close());
   const { onFault } = hooks;
   const hosts = hostsOf(url);
   if (pooled) hooks.stops.push(repeated(clock, LOOK_MS, () => compareHistory(pool, history).catch(onFault)));

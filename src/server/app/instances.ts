@@ -26,6 +26,8 @@ export const INSTANCE_FLAG = '--instance';
 const RESTART_AFTER_MS = [100, 1_000, 5_000, 30_000];
 /** An instance that ran this long has no failed start, ms. */
 const WELL_MS = 60_000;
+/** One that is told to stop and has not after this long is killed: more than it gives itself, ms. */
+export const KILL_AFTER_MS = 22_000;
 /** Database connections of one instance (pool, lanes, listener, jobs), and spare ones for the operator. */
 const CONNECTIONS_EACH = 20;
 const CONNECTIONS_BESIDES = 20;
@@ -57,7 +59,7 @@ export class Instance {
     private readonly log: Logger,
   ) {}
 
-  /** Stops it without a restart. Rejects when its exit code is not 0. */
+  /** Stops it without a restart; kills it after `KILL_AFTER_MS`. Rejects when its exit code is not 0. */
   async stop(): Promise<void> {
     this.closing = true;
     clearTimeout(this.timer);
@@ -66,7 +68,9 @@ export class Instance {
     if (child.exitCode !== null || child.signalCode !== null) return;
     const ended = once(child, 'exit');
     child.kill('SIGTERM');
+    const late = setTimeout(() => child.kill('SIGKILL'), KILL_AFTER_MS);
     const [code, signal] = (await ended) as [number | null, NodeJS.Signals | null];
+    clearTimeout(late);
     // A process that was just started does not handle the signal yet, and dies of it: it has no work to finish.
     if (code !== 0 && signal !== 'SIGTERM') throw new Error(`an instance ended with ${code ?? signal ?? 'nothing'}`);
   }

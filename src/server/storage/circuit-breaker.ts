@@ -87,11 +87,12 @@ export class CircuitBreaker {
   };
 
   /**
-   * Ends every connection: they lead to a server that takes no more writes, or tell of a history that is no more.
+   * Ends every connection, the health check's too: they lead to a server that takes no more writes, or tell of a history that is no more.
    * Statements under way fail, and their callers begin anew.
    */
   cut(): void {
     for (const link of this.links) link.destroy();
+    this.pulse?.destroy();
   }
 
   /** Begins with the health checks. */
@@ -99,15 +100,16 @@ export class CircuitBreaker {
     this.checkIn(CHECK_MS);
   }
 
-  /** Stops. Resolves when the health check under way is over. */
+  /** Stops. Resolves when the health check under way is over; a server that stops does not wait for a silent database. */
   async close(): Promise<void> {
     this.closed = true;
     this.endMoves();
     this.timer?.cancel();
-    // A server that stops does not wait for a slow answer.
     if (this.asking) this.pulse?.destroy();
     await this.checking;
-    await this.client?.end();
+    const ended = this.client?.end();
+    this.pulse?.destroySoon();
+    await ended;
   }
 
   private checkIn(ms: number): void {
@@ -190,8 +192,8 @@ export class CircuitBreaker {
     };
   }
 
-  private open(): Promise<pg.Client> {
-    return openClient({
+  private async open(): Promise<pg.Client> {
+    const client = await openClient({
       url: this.options.url,
       pooled: this.options.pooled ?? false,
       name: 'service-pulse',
@@ -200,8 +202,11 @@ export class CircuitBreaker {
       graceMs: GRACE_MS,
       link: () => (this.pulse = new Socket()),
       // The next check finds out whether only this link failed.
-      onLost: () => (this.client = undefined),
+      onLost: () => {
+        if (this.client === client) this.client = undefined;
+      },
     });
+    return client;
   }
 }
 

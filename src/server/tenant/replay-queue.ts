@@ -35,7 +35,8 @@ export class ReplayQueue {
             this.startNext();
           });
         };
-        work().then(resolve, reject).then(end, end);
+        // What it throws before its promise rejects as well.
+        new Promise<T>((settle) => settle(work())).then(resolve, reject).then(end, end);
       };
       const devices: WaitingDevices = this.waiting.get(tenantId) ?? new Map<string, Start[]>();
       this.waiting.set(tenantId, devices);
