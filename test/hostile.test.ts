@@ -364,6 +364,26 @@ t.test('HTTP-14: requests sent without waiting are answered in order, or the con
   );
 });
 
+t.test('FAIR-16: of thousands of requests that are sent without waiting a few are answered', async (t) => {
+  const token = `Authorization: Bearer ${first.token}x\r\n`;
+  const posted = 'Content-Type: application/json\r\nContent-Length: 2\r\n';
+  const bursts = {
+    'GET /api/health': '\r\n',
+    'GET /': '\r\n',
+    'GET /api/nothing': '\r\n',
+    'GET /api/me': `${token}\r\n`,
+    'POST /api/items': `${posted}${token}\r\n{}`,
+    'GET /ws': `Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n`,
+  };
+  for (const [head, rest] of Object.entries(bursts)) {
+    const one = `${head} HTTP/1.1\r\nHost: x\r\n${rest}`;
+    const text = await wire.raw(one.repeat(3_000));
+    const answers = text.split('HTTP/1.1 ').length - 1;
+    t.ok(answers <= 33, `${head}: ${answers} answers`);
+  }
+  t.equal((await scene.me()).status, 200);
+});
+
 t.test('HTTP-14: connections that fall silent are ended', async (t) => {
   for (const [name, text] of await Promise.all(silent)) {
     t.ok(text === '' || /^HTTP\/1\.1 4\d\d/.test(text), `${name}: ${JSON.stringify(text.slice(0, 80))}`);

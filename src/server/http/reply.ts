@@ -153,11 +153,20 @@ type Sent = Pick<DownloadOptions, 'part' | 'tooSlow'> & Pick<Outgoing, 'status' 
 /** A line with its cause takes as long as many of the requests that it is about. */
 const REFUSAL_LINES_PER_S = 50;
 
+/**
+ * Requests of all connections that are answered within the turn of the event loop in which they came. The library parses
+ * half a megabyte of one connection in a turn, ten thousand requests that are answered at once. While an answer is pending
+ * it drops further ones and closes the connection: so an answer beyond this many waits for the next turn.
+ */
+const AT_ONCE_MAX = 32;
+
 /** Writes every reply and refusal, assigns request ids and logs one line for each request. */
 export class ResponseWriter {
   /** Ids are unique across processes by their random prefix, and within one by a counter. */
   private readonly idStart = `${randomBytes(6).toString('base64url').replaceAll('_', '-')}.`;
   private nextId = 1;
+  /** The turn of the event loop, and how many requests were answered in the one in which they came. */
+  private readonly turn = { number: 0, answered: 0, ends: false };
   private readonly anyOrigin: boolean;
   private readonly debug: boolean;
   /** While the server stops, each reply closes its connection. */
@@ -180,8 +189,13 @@ export class ResponseWriter {
     this.debug = options.log.isLevelEnabled('debug');
   }
 
-  /** Assigns the request id: that of a trusted proxy where it sent one. */
+  /** Notes in which turn a request comes. Assigns its id: that of a trusted proxy where it sent one. */
   identify(ctx: RequestContext): void {
+    ctx.turn = this.turn.number;
+    if (!this.turn.ends) {
+      this.turn.ends = true;
+      setImmediate(this.endTurn);
+    }
     if (ctx.givenId !== '' && SAFE_ID.test(ctx.givenId)) {
       const peer = addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress()));
       if (peer !== undefined && this.options.proxies.trusts(peer)) {
@@ -357,11 +371,18 @@ export class ResponseWriter {
   private send(ctx: RequestContext, out: Outgoing): void {
     if (ctx.over) return this.options.budgets.releaseRoom(ctx);
     if (cuts(ctx)) ctx.closing = 'cut';
-    if (ctx.closing !== 'cut') this.deliver(ctx, out);
+    const atOnce = ctx.turn === this.turn.number;
+    if (ctx.closing !== 'cut' && !(atOnce && ++this.turn.answered > AT_ONCE_MAX)) this.deliver(ctx, out);
     // Not in the turn that parses what came with it. While an answer is pending the library drops further requests of
     // the connection, so bytes behind a doubtful framing are never run as a request.
     else setImmediate(() => this.deliver(ctx, out));
   }
+
+  private readonly endTurn = (): void => {
+    this.turn.number++;
+    this.turn.answered = 0;
+    this.turn.ends = false;
+  };
 
   private deliver(ctx: RequestContext, out: Outgoing): void {
     const { budgets } = this.options;

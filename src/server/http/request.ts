@@ -76,6 +76,8 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   namedShape: Shape | undefined;
   shape: Shape;
   requestId = '';
+  /** The turn of the event loop in which it came (`ResponseWriter.identify`). */
+  turn = 0;
   /** The path of the route table, with its parameters; '' for an unknown path. */
   route = '';
   /** The value of `:id` in the path. */

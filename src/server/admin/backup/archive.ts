@@ -12,12 +12,12 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
-import { FILE_MODE, placeFile, syncFolder } from '../../../files/durable.js';
+import { FILE_MODE, placeFile, syncFolder, tempSibling } from '../../../files/durable.js';
 import { asError } from '../../../protocol/error-code.js';
 import { blobNameIn } from '../../../protocol/ids.js';
 import { toUserError } from '../../../terminal/new-file.js';
-import type { BlobContent } from '../../blobs/objects/local.js';
-import type { BlobFileDraft } from '../../blobs/transfers.js';
+import { CommandError, EXIT } from '../../../terminal/terminal.js';
+import type { BlobContent, LocalStore } from '../../blobs/objects/local.js';
 import type { Dump, DumpedSchema, Restored } from '../../storage/dump.js';
 import { gathered, gzipBlocks } from './blocks.js';
 import {
@@ -52,7 +52,7 @@ export interface BackupSource extends Omit<Dump, 'about'>, DumpedSchema {
 
 /** What is held in memory of a table at a time, bytes. */
 const PART_BYTES = 4 * 1024 * 1024;
-/** A manifest of a database of 4 TiB. */
+/** Largest manifest that is read, and so written: an entry, of a part or a blob, has about 180 bytes. */
 const MANIFEST_BYTES_MAX = 256 * 1024 * 1024;
 const MANIFEST = 'manifest.json';
 
@@ -147,6 +147,12 @@ async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Prom
   const kept = { blobs: source.blobs && blobs, objects };
   const manifest: Manifest = { format: FORMAT, createdAt, version, schema, postgres, tables, parts, ...kept };
   const text = Buffer.from(`${JSON.stringify(manifest, null, 1)}\n`);
+  if (text.length > MANIFEST_BYTES_MAX)
+    throw new CommandError(
+      EXIT.refused,
+      `the local store has ${blobs.length} blobs, too many for one backup`,
+      'Keep them in a bucket (STORAGE_KIND), or copy DATA_DIR away with all servers stopped.',
+    );
   await addEntry(tar, { name: MANIFEST, size: text.length, mtime }, [text]);
   tar.finalize();
   return manifest;
@@ -162,7 +168,7 @@ export async function writeArchive(
   onProgress: Progress,
   existing: 'replace' | 'keep' = 'keep',
 ): Promise<Manifest> {
-  const temporary = `${path}.${process.pid}.partial`;
+  const temporary = tempSibling(path, '.partial');
   const tar = pack();
   try {
     const file = createWriteStream(temporary, { flags: 'wx', mode: FILE_MODE, flush: true });
@@ -172,6 +178,8 @@ export async function writeArchive(
       tar.destroy(asError(error));
       throw error;
     });
+    // Both have ended before what they write to is removed.
+    await Promise.allSettled([filled, written]);
     const [manifest] = await Promise.all([filled, written]);
     await placeFile(temporary, path, existing).catch((error: unknown) => {
       throw toUserError(path, error);
@@ -222,8 +230,7 @@ async function* entriesOf(
 /** Reads the whole file and compares it with its manifest. Throws `ArchiveError`; touches nothing. */
 export async function verifyArchive(path: string, onProgress: Progress): Promise<Manifest> {
   const handle = await open(path, 'r');
-  const { size } = await handle.stat();
-  await handle.close();
+  const { size } = await handle.stat().finally(() => handle.close());
   let read = 0;
   const seen: BlobPart[] = [];
   const seenBlobs: BlobPart[] = [];
@@ -260,7 +267,7 @@ const isObjects = (name: string): boolean => name.startsWith(OBJECTS);
 
 const changed = (): ArchiveError => new ArchiveError('the file changed while it was restored');
 
-/** The list of objects of a verified archive, a part at a time. Each is compared with the manifest again: see `readArchive`. */
+/** The list of objects of a verified archive, a part at a time. Each is compared with the manifest again: the file may have changed. */
 export async function* readObjectList(path: string, manifest: Manifest): AsyncGenerator<readonly ListedObject[]> {
   const said = manifest.objects?.parts ?? [];
   let next = 0;
@@ -300,17 +307,22 @@ async function summed(name: string, chunks: AsyncIterable<Uint8Array>): Promise<
   return { name, bytes, sha256: hash.digest('hex') };
 }
 
-/** Writes the blobs of a verified archive into files, each compared with the manifest again. Resolves with their number. */
+/**
+ * Writes the blobs of a verified archive into the store of a server that is stopped, each compared with the manifest
+ * again. What has another content there is replaced: blobs never change, so it is damaged. Resolves with their number.
+ */
 export async function restoreBlobs(
   { path, manifest, onProgress }: { readonly path: string; readonly manifest: Manifest; readonly onProgress: Progress },
-  create: (name: string) => Promise<BlobFileDraft>,
+  store: LocalStore,
 ): Promise<number> {
   const said = new Map(manifest.blobs?.map((blob) => [blob.name, blob.sha256]));
   const total = manifest.blobs?.reduce((sum, blob) => sum + blob.bytes, 0) ?? 0;
   let restored = 0;
   let done = 0;
   const onBlob: OnBlob = async (name, chunks) => {
-    const draft = await create(name);
+    const [tenantId = '', ref = ''] = name.split('/');
+    const blob = { tenantId, ref };
+    const draft = await store.create(blob);
     try {
       const written = tapped(chunks, async (bytes) => {
         await draft.write(bytes);
@@ -318,6 +330,8 @@ export async function restoreBlobs(
       });
       const { sha256: found } = await summed(name, written);
       if (found !== said.get(name)) throw changed();
+      if ((await store.head(blob)) !== undefined && (await summed(name, await store.read(blob))).sha256 !== found)
+        await store.remove(blob);
       await draft.commit();
       restored++;
     } finally {
@@ -325,6 +339,7 @@ export async function restoreBlobs(
     }
   };
   for await (const { name } of entriesOf(path, () => undefined, onBlob)) if (name === MANIFEST) break;
+  if (restored !== said.size) throw changed();
   return restored;
 }
 

@@ -171,13 +171,15 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   throwIfInterrupted(terminal);
   const newest = await newestSchema();
   if (manifest.schema > newest) throw tooNew(manifest, newest);
-  let blobs = 0;
-  const { counts, objects } = await withDatabase(read, async (database) => {
+  requirePlaceForBlobs(manifest, read);
+  const { counts, objects, blobs } = await withDatabase(read, async (database) => {
     await requireNoServer(database, read);
     await prepare(context, database, { manifest, options });
     // Before the rows, so that no row names a blob that is not there.
-    blobs = await putBlobs(context, { file, manifest, settings: read });
+    const blobs = await putBlobs(context, { file, manifest, settings: read });
     terminal.progress('');
+    // Once more: a question was asked and blobs were copied meanwhile, which may have taken long.
+    await requireNoServer(database, read);
     const progress = stoppable(terminal, 'Restoring');
     await restoreDatabase(database.url, readArchive(file, manifest, progress));
     terminal.progress('Checking the schema and the figures');
@@ -186,7 +188,7 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     if (manifest.schema < newest) await requireWhole(database);
     const { pool } = database;
     const compared = await compareWithStore(terminal, { file, manifest, settings: read, pool });
-    return { counts: await countsOf(pool), objects: compared };
+    return { counts: await countsOf(pool), objects: compared, blobs };
   });
   show(terminal, { file, ...counts, blobs, ...aboutBackup(manifest), newEpoch: true, objects }, () => [
     `Restored: ${countsLine(counts)}${blobsText(blobs)}.`,
@@ -198,27 +200,26 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   return exitOf(objects);
 }
 
-/** Writes the backup's blobs into the local store. One that is there already is the same, since blobs never change. */
+/** Throws `CommandError` where the backup has blobs and there is no folder for them. */
+function requirePlaceForBlobs({ blobs = [] }: Manifest, { storageKind }: Config): void {
+  if (blobs.length === 0 || storageKind === 'local') return;
+  throw new CommandError(
+    EXIT.refused,
+    `the backup holds ${counted(blobs.length, 'blob')}, and STORAGE_KIND is ${storageKind}`,
+    'Restore with STORAGE_KIND=local and copy the folder DATA_DIR/blobs into the bucket, or begin with its blobs there.',
+    { code: 'storage' },
+  );
+}
+
+/** Writes the backup's blobs into the local store. */
 async function putBlobs(
   { terminal }: AdminContext,
   { file, manifest, settings }: Omit<Comparing, 'pool'>,
 ): Promise<number> {
   const { blobs = [] } = manifest;
   if (blobs.length === 0) return 0;
-  if (settings.storageKind !== 'local') {
-    throw new CommandError(
-      EXIT.refused,
-      `the backup holds ${counted(blobs.length, 'blob')}, and STORAGE_KIND is ${settings.storageKind}`,
-      'Restore with STORAGE_KIND=local and copy the folder DATA_DIR/blobs into the bucket, or begin with its blobs there.',
-      { code: 'storage' },
-    );
-  }
-  const store = localStore(settings, '');
   const onProgress = stoppable(terminal, 'Restoring blobs');
-  return restoreBlobs({ path: file, manifest, onProgress }, (name) => {
-    const [tenantId = '', ref = ''] = name.split('/');
-    return store.create({ tenantId, ref });
-  });
+  return restoreBlobs({ path: file, manifest, onProgress }, localStore(settings, ''));
 }
 
 /** Checks rows that could not be checked in the backup's own schema: after the migration, and so after the restore. */

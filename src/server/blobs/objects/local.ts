@@ -3,7 +3,7 @@
  * instances may share the folder. Clients reach it by signed URLs of this server.
  */
 import { randomBytes } from 'node:crypto';
-import { constants, createReadStream } from 'node:fs';
+import { constants, createReadStream, readlinkSync, type Dir, type Dirent } from 'node:fs';
 import { link, mkdir, open, opendir, rm, stat, type FileHandle } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -42,12 +42,14 @@ export interface BlobContent {
 
 const PAGE = 1_000;
 const CHUNK = 256 * 1024;
-/** A temporary name identifies its writer: machine, process, a random part of the process, a random part of the file. */
-const HOST = hostname().replace(/[^A-Za-z0-9-]/g, '-');
-/** Processes in different containers may have the same number. */
-const LIFE = randomBytes(4).toString('hex');
 const PART = /^[0-9A-Z]{26}\.[0-9A-Z]{26}\.bin\.part$/;
-const TEMPORARY = /^(?<host>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<life>[0-9a-f]{8})\.[0-9a-f]{16}\.tmp$/;
+const TEMPORARY = /^(?<space>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<life>[0-9a-f]{8})\.[0-9a-f]{16}\.tmp$/;
+/**
+ * A temporary name identifies its writer: where its process id counts, the id, and a random part of the process, since
+ * ids are used again. They count in one container of a machine only; names of machines may be alike as well.
+ */
+const PID_SPACE = `${hostname()}-${pidNamespace()}`.replace(/[^A-Za-z0-9-]/g, '-');
+const LIFE = randomBytes(4).toString('hex');
 
 /** `folder`: absolute, made on first use with mode 0700; `secret`: BLOB_URL_SECRET. */
 export class LocalStore implements ObjectStore, BlobFiles {
@@ -106,16 +108,19 @@ export class LocalStore implements ObjectStore, BlobFiles {
   }
 
   async openPart(name: ObjectName, from: number): Promise<PartFile | undefined> {
-    const path = this.partOf(name);
-    const file = await orUnavailable(async () => {
+    return orUnavailable(async () => {
       await makeFolder(this.uploads);
-      const made = await open(path, constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW, FILE_MODE);
-      if (from === 0) await syncFolder(this.uploads);
-      return new LocalPart(made);
+      const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW;
+      const made = await open(this.partOf(name), flags, FILE_MODE);
+      let size = -1;
+      try {
+        if (from === 0) await syncFolder(this.uploads);
+        ({ size } = await made.stat());
+      } finally {
+        if (size < from) await made.close();
+      }
+      return size < from ? undefined : new LocalPart(made);
     });
-    if ((await file.size()) >= from) return file;
-    await file.close();
-    return undefined;
   }
 
   finish(name: ObjectName, size: number): Promise<boolean> {
@@ -130,18 +135,16 @@ export class LocalStore implements ObjectStore, BlobFiles {
   }
 
   create(name: ObjectName): Promise<BlobFileDraft> {
-    const random = randomBytes(8).toString('hex');
-    const path = join(this.uploads, `${HOST}.${process.pid}.${LIFE}.${random}.tmp`);
-    const target = this.pathOf(name);
     return orUnavailable(async () => {
+      const target = this.pathOf(name);
+      const path = join(this.uploads, temporaryName());
       await makeFolder(this.uploads);
       return new LocalDraft(await open(path, 'wx', FILE_MODE), path, target);
     });
   }
 
   open(name: ObjectName): Promise<BlobFile | undefined> {
-    const path = this.pathOf(name);
-    return orUnavailable(() => openFile(path));
+    return orUnavailable(() => openFile(this.pathOf(name)));
   }
 
   head({ tenantId, ref }: ObjectName): Promise<StoredObject | undefined> {
@@ -244,7 +247,12 @@ export class LocalStore implements ObjectStore, BlobFiles {
   private async *names(folder: string, form: RegExp): AsyncGenerator<string> {
     const entries = await orUnavailable(() => ifThere(() => opendir(folder)));
     if (entries === undefined) return;
-    for await (const { name } of entries) if (form.test(name)) yield name;
+    try {
+      for (let entry = await next(entries); entry !== null; entry = await next(entries))
+        if (form.test(entry.name)) yield entry.name;
+    } finally {
+      await entries.close();
+    }
   }
 }
 
@@ -313,27 +321,31 @@ async function linkAs(path: string, target: string): Promise<boolean> {
   try {
     await link(path, target);
   } catch (error) {
-    if (errorCode(error) === 'EEXIST') return false;
-    throw error;
+    if (errorCode(error) !== 'EEXIST') throw error;
+    // Its maker may not have come that far, and the caller removes its own file next.
+    await syncFolder(dirname(target));
+    return false;
   }
   await syncFolder(dirname(target));
   return true;
 }
 
-/** Makes a folder, and its entry in the folder above durable. Repeated it does nothing. */
+/** Makes a folder, and the entry of the topmost one that it made durable. Repeated it does nothing. */
 async function makeFolder(folder: string): Promise<void> {
   const first = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
   if (first !== undefined) await syncFolder(dirname(first));
 }
 
-/** Any failure becomes `storage_unavailable`: a full disk, a broken one, an absent folder. */
+/** Any failure becomes `storage_unavailable`, a full disk, a broken one, an absent folder, but for a name that is none. */
 async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    throw storageUnavailable(error);
+    throw error instanceof ServiceError ? error : storageUnavailable(error);
   }
 }
+
+const next = (folder: Dir): Promise<Dirent | null> => orUnavailable(() => folder.read());
 
 async function openFile(path: string): Promise<BlobFile | undefined> {
   const handle = await ifThere(() => open(path, 'r'));
@@ -363,10 +375,21 @@ async function* chunksOf(file: BlobFile): AsyncGenerator<Uint8Array> {
   }
 }
 
+/** As Linux names it; '' where there are none. */
+function pidNamespace(): string {
+  try {
+    return readlinkSync('/proc/self/ns/pid');
+  } catch {
+    return '';
+  }
+}
+
+const temporaryName = (): string => `${PID_SPACE}.${process.pid}.${LIFE}.${randomBytes(8).toString('hex')}.tmp`;
+
 async function isAbandoned(path: string, name: string, before: number): Promise<boolean> {
-  const { host, pid, life } = TEMPORARY.exec(name)?.groups ?? {};
+  const { space, pid, life } = TEMPORARY.exec(name)?.groups ?? {};
   const own = Number(pid) === process.pid;
-  if (host === HOST && (own ? life !== LIFE : !isAlive(Number(pid)))) return true;
+  if (space === PID_SPACE && (own ? life !== LIFE : !isAlive(Number(pid)))) return true;
   const found = await ifThere(() => stat(path));
   return found !== undefined && found.mtimeMs < before;
 }
