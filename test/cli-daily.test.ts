@@ -121,6 +121,7 @@ t.test('CLI-52: bins are named by their names everywhere, without a server too',
   t.match(several, { code: EXIT.usage, notes: /can be any of 2 bins[^]*one {2}Same[^]*two {2}SAME/ });
   t.match(several.notes, /^ {2}01[0-9A-Za-z]{24} {2}one {2}Same$/m, 'with their ids');
   await desk.json(['list']);
+  t.match(await desk.call(['bins', 'rm', 'inbox']), { code: EXIT.refused, notes: /cannot be removed/ }, 'unasked');
   away();
   t.match(await desk.json(['put', 'milk', '--bin', 'grosseinkauf']), { queued: true });
   t.match(await desk.json(['list', '-b', 'GROSSEINKAUF']), { items: [{ title: 'milk' }] });

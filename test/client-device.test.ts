@@ -62,6 +62,15 @@ t.test('two devices in step', async (t) => {
     );
   });
 
+  await t.test('CLIENT-26: nothing of the bin that cannot be deleted is deleted', async (t) => {
+    const { id } = await first.device.put(note('in the inbox'));
+    const before = first.tap.calls.length;
+    t.equal((await refusal(first.device.bins.remove('inbox'))).code, 'default_bin');
+    t.equal(first.tap.calls.length, before, 'no call was made');
+    t.match(await first.device.get(id), { payload: { text: 'in the inbox' } });
+    await first.device.delete(id);
+  });
+
   await t.test("CLIENT-25 CLIENT-26: deletes are tagged, a bin's items go before the bin", async (t) => {
     const ids = await Promise.all(
       ['a', 'b', 'c'].map(async (text) => (await first.device.put({ ...note(text), binId: 'work' })).id),

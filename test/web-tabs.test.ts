@@ -128,6 +128,9 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
   await app.call('deviceRevoke', devices.find(({ name }) => name === 'Other')?.id ?? '');
   await other.shows('phase', ({ phase }) => phase === 'revoked');
   t.ok(titles((await other.value('list'))?.items ?? []).includes('kept'));
+  await other.reload();
+  await other.shows('phase', ({ phase }) => phase === 'revoked');
+  await other.shows('list', ({ items }) => titles(items).includes('kept'));
   await other.call('forget');
   await other.shows('phase', ({ phase }) => phase === 'empty');
   const left = await other.page.evaluate(async () => (await indexedDB.databases()).map(({ name }) => name));

@@ -100,6 +100,7 @@ const CLIENT: Readonly<Partial<Record<ClientError['code'], Omit<Failure, 'code' 
   no_blob: { exitCode: EXIT.notFound },
   source_changed: { exitCode: EXIT.failure, hint: 'Run it again when nobody writes to the file.' },
   deleted_item: { exitCode: EXIT.notFound },
+  default_bin: { exitCode: EXIT.refused, hint: 'To empty it, delete or move its items.' },
   too_many: { exitCode: EXIT.refused, hint: 'Remove some and try again.' },
   unknown_device: { exitCode: EXIT.notFound, hint: 'See `service-device devices`.' },
   fingerprint: { exitCode: EXIT.untrusted, hint: 'Read it again on that device: `service-device status`.' },

@@ -5,9 +5,9 @@ import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { isDisplayName } from '../protocol/ids.js';
-import { NAME_MAX } from '../protocol/limits.js';
+import { DEFAULT_BIN, NAME_MAX } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import { isConflict } from './errors.js';
+import { ClientError, isConflict } from './errors.js';
 import { type BinLabel, type BinView, type DeviceEvents } from './events.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
 import type { ItemReader } from './item-reader.js';
@@ -18,6 +18,11 @@ import type { Core } from './core.js';
 
 /** Items may arrive in a bin while it is being emptied. After this many rounds the conflict goes to the caller. */
 const ROUNDS_MAX = 3;
+
+/** Throws `ClientError` `default_bin` for the bin that every tenant has. */
+export function expectRemovable(id: string): void {
+  if (id === DEFAULT_BIN) throw new ClientError('default_bin', `the bin ${DEFAULT_BIN} cannot be removed`);
+}
 
 /** The bins of a tenant, read from the server at each call. */
 export class Bins {
@@ -71,9 +76,11 @@ export class Bins {
 
   /**
    * Deletes a bin and its items. The items are deleted first, one by one, so that each delete carries a tag: without
-   * it the other devices would have to trust the server.
+   * it the other devices would have to trust the server. Throws `ClientError` `default_bin` for the bin that every tenant
+   * has, before anything is deleted.
    */
   async remove(id: string): Promise<void> {
+    expectRemovable(id);
     const { api, items, writer, sync } = this.options;
     for (let round = 1; ; round++) {
       await Promise.all((await items.idsIn(id)).map((item) => writer.delete(item)));

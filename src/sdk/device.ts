@@ -187,6 +187,7 @@ export class Device {
   /** Ends the device in this program. Changes that were not sent stay in the store. */
   close(): void {
     if (this.state === 'open') this.end('closed', new ClientError('closed', 'the device was closed'));
+    this.parts.queries.close();
   }
 
   /** Catches up once over HTTP, without a socket. */
@@ -291,11 +292,11 @@ export class Device {
   readonly hidden: ItemReader['hidden'] = () => this.parts.items.hidden();
   readonly orphaned: ItemReader['orphaned'] = () => this.parts.items.orphaned();
   /** A live query. See `LiveQueryIndex.query`. */
-  readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.open.queries.query(filter, listener);
+  readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.readable.queries.query(filter, listener);
   /** Decrypts a row of this device, as of event `rejected`. See `ItemReader.opened`. */
   readonly opened: ItemReader['opened'] = (row) => this.parts.items.opened(row);
   /** Items of each bin, live. See `LiveQueryIndex.counts`. */
-  readonly counts: LiveQueryIndex['counts'] = async (listener) => this.open.queries.counts(listener);
+  readonly counts: LiveQueryIndex['counts'] = async (listener) => this.readable.queries.counts(listener);
   readonly kept: ItemReader['kept'] = (id) => this.parts.items.kept(id);
 
   /** This device and the server's figures. */
@@ -429,7 +430,6 @@ export class Device {
   private end(state: 'closed' | 'revoked', error: ClientError): void {
     this.state = state;
     this.parts.rewraps.close();
-    this.parts.queries.close();
     this.parts.socket.stop();
     this.parts.sync.close();
     this.parts.sender.close(error);
@@ -440,6 +440,11 @@ export class Device {
   /** The parts of an open device. Throws `ClientError` `closed` or `revoked`. */
   private get open(): Parts {
     if (this.state === 'revoked') throw new ClientError('revoked', REVOKED);
+    return this.readable;
+  }
+
+  /** Of a revoked device too: what is here can still be read. Throws `ClientError` `closed`. */
+  private get readable(): Parts {
     if (this.state === 'closed') throw new ClientError('closed', 'the device was closed');
     return this.parts;
   }

@@ -160,6 +160,8 @@ export type ClientFailure =
   | 'unknown_item'
   /** There is no restore (RETRY-02). */
   | 'deleted_item'
+  /** `inbox` cannot be deleted. */
+  | 'default_bin'
   /** The item no longer opens, although it did when it was stored. */
   | 'damaged_item'
   | 'unknown_device'

@@ -1,6 +1,7 @@
 /** `bins`: list, add, rename and remove them. */
 import type { BinLabel, BinView } from '../../sdk/events.js';
-import { BIN_SLUG, isDisplayName } from '../../protocol/ids.js';
+import { BIN_SLUG, isEmoji } from '../../protocol/ids.js';
+import { expectRemovable } from '../../sdk/bins.js';
 import { ulid } from '../../sdk/ulid.js';
 import { confirmed } from '../../terminal/ask.js';
 import type { Context, DeviceCommand } from '../context.js';
@@ -73,7 +74,7 @@ const nameOf = (bins: readonly BinView[], bin: BinView): string =>
 function labelOf(name: string, emoji: string | undefined): BinLabel {
   const checked = checkedName('bin', name);
   if (emoji === undefined || emoji === '') return { name: checked };
-  if (!isDisplayName(emoji) || emoji.length > EMOJI_MAX) throw new CommandError(EXIT.usage, 'that is not an emoji');
+  if (!isEmoji(emoji) || emoji.length > EMOJI_MAX) throw new CommandError(EXIT.usage, 'that is not an emoji');
   return { name: checked, emoji };
 }
 
@@ -112,6 +113,7 @@ async function remove(context: Context, typed: string, { yes }: { readonly yes?:
   await context.withDevice(async (open) => {
     const bins = await open.device.bins.list();
     const bin = findBin(bins, typed);
+    expectRemovable(bin.id);
     const items = (await open.device.list({ binId: bin.id })).length;
     const name = sanitizeText(binName(bins, bin.id));
     await confirmed(terminal, `Remove ${name} and ${counted(items, 'item')} in it, on all devices?`, yes);

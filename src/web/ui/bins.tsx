@@ -1,7 +1,8 @@
 /** Making, renaming and removing bins. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import { NAME_MAX } from '../../protocol/limits.js';
+import { isEmoji } from '../../protocol/ids.js';
+import { DEFAULT_BIN, NAME_MAX } from '../../protocol/limits.js';
 import type { BinRow } from '../link/messages.js';
 import { Button, Confirm, Dialog, Field } from './kit.js';
 import { call } from './link.js';
@@ -13,6 +14,8 @@ const words = text.bins;
 
 /** Characters of an emoji with its modifiers. */
 const EMOJI_MAX = 16;
+
+const emojiFault = (emoji: string): string | null => (emoji === '' || isEmoji(emoji) ? null : words.noEmoji);
 
 /** `bin` absent: a new one. `onMade` gets its id. */
 export function BinDialog({
@@ -31,9 +34,9 @@ export function BinDialog({
   const task = useTask();
   const submit = (): void => {
     setTried(true);
-    if (name.trim() === '') return;
+    const label = { name: name.trim(), emoji: emoji.trim() };
+    if (label.name === '' || emojiFault(label.emoji) !== null) return;
     task.run(async () => {
-      const label = { name: name.trim(), emoji: emoji.trim() };
       if (bin !== undefined) await call('binRename', { id: bin.id, ...label });
       else onMade?.((await call('binCreate', label)).id);
       onClose();
@@ -48,7 +51,7 @@ export function BinDialog({
       onSubmit={submit}
       actions={
         <>
-          {bin !== undefined && (
+          {bin !== undefined && bin.id !== DEFAULT_BIN && (
             <Button kind="danger" onClick={() => setRemoving(true)}>
               {words.remove}
             </Button>
@@ -67,10 +70,18 @@ export function BinDialog({
         error={tried && name.trim() === '' ? words.noName : null}
         autoFocus
       />
-      <Field label={words.emoji} value={emoji} onValue={setEmoji} maxLength={EMOJI_MAX} hint={words.emojiHint} />
+      <EmojiField value={emoji} onValue={setEmoji} error={tried ? emojiFault(emoji.trim()) : null} />
       <Problem problem={task.problem} />
     </Dialog>
   );
+}
+
+function EmojiField(field: {
+  readonly value: string;
+  readonly onValue: (value: string) => void;
+  readonly error: string | null;
+}) {
+  return <Field {...field} label={words.emoji} maxLength={EMOJI_MAX} hint={words.emojiHint} />;
 }
 
 function RemoveDialog({

@@ -144,6 +144,7 @@ const bins = {
       ? 'There is nothing in it.'
       : `${counted(count, 'item')} in it ${count === 1 ? 'is' : 'are'} deleted on all devices. This cannot be undone.`,
   noName: 'A bin needs a name.',
+  noEmoji: 'One emoji, please.',
   unnamed: 'Bin without a name',
 };
 
@@ -484,6 +485,7 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   item_not_found: 'The item is gone.',
   unknown_item: 'The item is gone.',
   deleted_item: 'The item was deleted.',
+  default_bin: 'This bin cannot be removed. Its items can.',
   damaged_item: 'What is stored of it here is damaged. Settings, Read everything again, brings it back.',
   blob_not_found: 'The file is not on the server (any more).',
   blob_too_large: 'The file is larger than the server takes.',
