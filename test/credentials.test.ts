@@ -351,31 +351,42 @@ t.test('PASS-07 PASS-08: a ticket is bound to time, tenant, key and the password
   t.notOk(await shown(fresh, { tenantId, pubkey }));
 });
 
-t.test('PASS-13 PASS-14: hashing goes by two at a time, and the queue has an end', async (t) => {
+t.test('PASS-13 PASS-14: hashing goes by two at a time, tenants in turn, and the queue has an end', async (t) => {
   let working = 0;
   let most = 0;
+  const begun: string[] = [];
   const doors: (() => void)[] = [];
   const queue = new PasswordQueue();
-  const run = (): Promise<boolean> =>
-    queue.run(async () => {
+  const run = (tenantId: string): Promise<boolean> =>
+    queue.run(tenantId, async () => {
+      begun.push(tenantId);
       most = Math.max(most, ++working);
       await new Promise<void>((resolve) => doors.push(resolve));
       working--;
       return true;
     });
-  const admitted = Array.from({ length: 34 }, run);
-  t.equal(await refusal(run()), 'unavailable');
-  const error = await run().catch((thrown: unknown) => thrown);
-  t.ok(error instanceof ServiceError && (error.retryAfter ?? 0) >= 1, 'with Retry-After');
-  for (let n = 0; n < 34; n++) {
+  const tenants = Array.from({ length: 16 }, (_, n) => `t${n}`);
+  const admitted = tenants.flatMap((tenant) => Array.from({ length: 4 }, async () => run(tenant)));
+  t.equal(await refusal(run('t0')), 'unavailable', 'more than one may have');
+  const error = await run('another').catch((thrown: unknown) => thrown);
+  t.ok(error instanceof ServiceError && (error.retryAfter ?? 0) >= 1, 'more than all may have: with Retry-After');
+  for (let n = 0; n < 64; n++) {
     await until('the next one at work', () => doors.length > 0);
     doors.shift()?.();
   }
-  t.equal((await Promise.all(admitted)).length, 34);
+  t.equal((await Promise.all(admitted)).length, 64);
   t.equal(most, 2);
-  const failed = queue.run(() => Promise.reject(new Error('broken')));
+  const nth = (tenant: string, n: number): number =>
+    begun.flatMap((name, at) => (name === tenant ? [at] : []))[n - 1] ?? Infinity;
+  const lastFirst = Math.max(...tenants.map((tenant) => nth(tenant, 1)));
+  t.ok(
+    tenants.every((tenant) => nth(tenant, 3) > lastFirst),
+    'each had one before any had three',
+  );
+  const failed = queue.run('t0', () => Promise.reject(new Error('broken')));
   await t.rejects(failed, { message: 'broken' });
-  const after = run();
+  const after = run('t0');
+  await until('it is at work', () => doors.length > 0);
   doors.shift()?.();
   t.equal(await after, true, 'a failure gives its place back');
 });

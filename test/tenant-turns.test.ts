@@ -1,13 +1,13 @@
 /** Whose replay reads next: tenants in turn, within each its devices in turn. */
 import t from 'tap';
-import { ReplayQueue } from '../src/server/tenant/replay-queue.js';
+import { TurnQueue } from '../src/server/tenant/turn-queue.js';
 
 /** Work under way, ended by hand. */
 class Work {
   readonly begun: string[] = [];
   private readonly ends = new Map<string, () => void>();
 
-  constructor(private readonly turns: ReplayQueue) {}
+  constructor(private readonly turns: TurnQueue) {}
 
   /** `name`: tenant, device, number; 'a1.1'. */
   ask(name: string, fails = false): Promise<string> {
@@ -28,7 +28,7 @@ class Work {
 }
 
 t.test('FAIR-25: tenants read in turn, and their devices', async (t) => {
-  const work = new Work(new ReplayQueue(4));
+  const work = new Work(new TurnQueue(4));
   const results = ['a1.1', 'a1.2', 'a1.3', 'a2.1', 'a3.1', 'b1.1', 'b1.2'].map((name) => work.ask(name));
   t.same(work.begun, ['a1.1', 'b1.1'], 'one of each tenant, however much one asks for');
   for (const name of ['c', 'd', 'e', 'f']) results.push(work.ask(`${name}1.1`));
@@ -44,7 +44,7 @@ t.test('FAIR-25: tenants read in turn, and their devices', async (t) => {
 });
 
 t.test('FAIR-25: work that fails gives its place to the next', async (t) => {
-  const queue = new ReplayQueue(4);
+  const queue = new TurnQueue(4);
   const atOnce = queue.take({ tenantId: 'a', deviceId: '1' }, () => {
     throw new Error('before there was a promise');
   });
@@ -59,7 +59,7 @@ t.test('FAIR-25: work that fails gives its place to the next', async (t) => {
   t.same(work.begun, ['a1.1', 'a1.2']);
   await work.end('a1.2');
   t.equal(await second, 'a1.2');
-  const throws = new ReplayQueue(4).take({ tenantId: 'a', deviceId: '1' }, async () => {
+  const throws = new TurnQueue(4).take({ tenantId: 'a', deviceId: '1' }, async () => {
     await Promise.resolve();
     throw new Error('broken');
   });

@@ -13,6 +13,7 @@ import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';
 import { FieldReader, FieldWriter, KIND, openText, sealText } from '../http/signed.js';
 import { sha256, type TokenClaims, type TokenIssuer } from '../http/tokens.js';
+import { TurnQueue } from '../tenant/turn-queue.js';
 import type { AccountStore, DeviceRecord, StoredPassword } from './store.js';
 
 /** The device whose socket a ticket opens, and its token's epoch. */
@@ -111,31 +112,35 @@ export class Tickets {
 
 /** Hashes computed at once. Each takes a core for a tenth of a second and 64 MiB. */
 const HASHES_MAX = 2;
-/** Callers that may wait for one; the next is refused. */
-const HASHES_WAITING_MAX = 32;
+/** Callers of all tenants, and of one, that may wait for one or have it; the next is refused. */
+const HASHES_WAITING_MAX = 64;
+const HASHES_OF_TENANT_MAX = 4;
 const RETRY_AFTER_S = 5;
 
-/** A bounded queue for password hashing; one for the whole process, whatever the number of tenants. */
+/** A bounded queue for password hashing, one for the whole process: tenants in turn, each with one hash at a time. */
 export class PasswordQueue {
-  private working = 0;
-  private readonly waiting: (() => void)[] = [];
+  private readonly turns = new TurnQueue(HASHES_MAX);
+  private readonly counts = new Map<string, number>();
+  private all = 0;
 
-  /** Runs `work` in turn. Throws `unavailable` with Retry-After when too many wait already. */
-  async run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.working < HASHES_MAX) this.working++;
-    else {
-      if (this.waiting.length >= HASHES_WAITING_MAX)
-        throw unavailable('too many passwords are being checked', RETRY_AFTER_S);
-      // A caller that finishes passes its slot to the next one, so `working` stays as it is.
-      await new Promise<void>((resolve) => this.waiting.push(resolve));
-    }
+  /** Runs `work` in the tenant's turn. Throws `unavailable` with Retry-After when too many wait already. */
+  async run<T>(tenantId: string, work: () => Promise<T>): Promise<T> {
+    const own = this.counts.get(tenantId) ?? 0;
+    if (own >= HASHES_OF_TENANT_MAX || this.all >= HASHES_WAITING_MAX)
+      throw unavailable('too many passwords are being checked', RETRY_AFTER_S);
+    this.count(tenantId, 1);
     try {
-      return await work();
+      return await this.turns.take({ tenantId, deviceId: '' }, work);
     } finally {
-      const next = this.waiting.shift();
-      if (next === undefined) this.working--;
-      else next();
+      this.count(tenantId, -1);
     }
+  }
+
+  private count(tenantId: string, by: 1 | -1): void {
+    this.all += by;
+    const own = (this.counts.get(tenantId) ?? 0) + by;
+    if (own === 0) this.counts.delete(tenantId);
+    else this.counts.set(tenantId, own);
   }
 }
 
@@ -168,14 +173,14 @@ export class Passwords {
   async set(tenantId: string, body: requests.PasswordSetBody, by: string): Promise<replies.Ok> {
     const { store, hasher } = this.options;
     const stored = await store.password(tenantId);
-    if (stored !== undefined) await this.require(stored, body.currentPassword ?? '');
-    const hash = await this.queue.run(() => hasher.hash(body.password));
+    if (stored !== undefined) await this.require(tenantId, stored, body.currentPassword ?? '');
+    const hash = await this.queue.run(tenantId, () => hasher.hash(body.password));
     return this.store({ tenantId, hash, knownSetAt: stored?.setAt ?? null, by });
   }
 
   /** Removes the password. Throws as `set`, and `password_invalid` where none is set, since none would be right. */
   async remove(tenantId: string, body: requests.PasswordRemoveBody, by: string): Promise<replies.Ok> {
-    const { setAt } = await this.require(await this.options.store.password(tenantId), body.currentPassword);
+    const { setAt } = await this.require(tenantId, await this.options.store.password(tenantId), body.currentPassword);
     return this.store({ tenantId, hash: null, knownSetAt: setAt, by });
   }
 
@@ -185,7 +190,7 @@ export class Passwords {
    */
   async verify(tenantId: string, body: requests.PasswordVerifyBody): Promise<replies.PasswordTicketReply> {
     const pubkey = typeof body.pubkey === 'string' ? publicKeyField('pubkey', body.pubkey) : null;
-    const { setAt } = await this.require(await this.options.store.password(tenantId), body.password);
+    const { setAt } = await this.require(tenantId, await this.options.store.password(tenantId), body.password);
     return { ok: true, ...this.options.tickets.issuePassword({ tenantId, pubkey, setAt }) };
   }
 
@@ -196,9 +201,14 @@ export class Passwords {
     return { ok: true };
   }
 
-  private async require(stored: StoredPassword | undefined, password: string): Promise<StoredPassword> {
+  private async require(
+    tenantId: string,
+    stored: StoredPassword | undefined,
+    password: string,
+  ): Promise<StoredPassword> {
     if (stored === undefined) throw new ServiceError('password_invalid', 'No account password is set.');
-    const holds = password !== '' && (await this.queue.run(() => this.options.hasher.verify(stored.hash, password)));
+    const check = (): Promise<boolean> => this.options.hasher.verify(stored.hash, password);
+    const holds = password !== '' && (await this.queue.run(tenantId, check));
     if (!holds) throw new ServiceError('password_invalid');
     return stored;
   }

@@ -29,7 +29,7 @@ import type {
 import type { Replaying, Session } from './session.js';
 import { dismiss, initialState, type TenantState } from './state.js';
 import { admit, step } from './step.js';
-import type { ReplayQueue } from './replay-queue.js';
+import type { TurnQueue } from './turn-queue.js';
 
 /** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
 export const HIGH_WATER_BYTES = 128 * 1024;
@@ -60,7 +60,7 @@ export interface ActorPorts {
   /** Keeps the frames of every actor's last changes. */
   readonly ring: FrameRing;
   /** Limits concurrent replay reads, fairly between tenants. */
-  readonly replays: ReplayQueue;
+  readonly replays: TurnQueue;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
   /** An actor that was given up has committed: the one that was loaded since does not know of it. */

@@ -14,7 +14,7 @@ import { Actor, type ActorPorts } from './actor.js';
 import type { ItemRow } from './codec.js';
 import { PendingReads } from './pending-reads.js';
 import { FrameRing } from './deliver.js';
-import { ReplayQueue } from './replay-queue.js';
+import { TurnQueue } from './turn-queue.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
 const IDLE_MS = 5 * 60_000;
@@ -76,7 +76,7 @@ export class TenantRegistry {
       log: this.reads.ofLog(options.log),
       loader: this.reads.ofLoader(options.loader),
       ring: new FrameRing(RECENT_BYTES_ALL),
-      replays: new ReplayQueue(REPLAY_PAGES),
+      replays: new TurnQueue(REPLAY_PAGES),
       onBroken,
       onLate: (tenantId, { summary, generation }) => this.headHint(tenantId, summary.version, generation),
       current: (actor) => (this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId)),

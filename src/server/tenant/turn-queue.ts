@@ -1,23 +1,22 @@
 /**
- * Limits concurrent replay reads, round robin between tenants and, within a tenant, between its devices. However many
- * sockets of one tenant replay, another tenant's waits only for the pages that are being read, and requests are served
- * in between (FAIR-25).
+ * Limits concurrent work, round robin between tenants and, within a tenant, between its devices. However many replays,
+ * say, of one tenant wait, another tenant's waits only for those under way, and requests are served in between (FAIR-25).
  */
 
 type Start = () => void;
 
-/** Waiting replays of one tenant by device; the first entry is next. */
+/** Waiting work of one tenant by device; the first entry is next. */
 type WaitingDevices = Map<string, Start[]>;
 
-/** The socket's tenant and device. */
-interface Replayer {
+/** Whose work it is. */
+interface Owner {
   readonly tenantId: string;
   readonly deviceId: string;
 }
 
-/** Runs at most `places` replay reads at once, and one for each tenant. */
-export class ReplayQueue {
-  /** Tenants with a read under way. */
+/** Runs at most `places` pieces of work at once, and one for each tenant. */
+export class TurnQueue {
+  /** Tenants with work under way. */
   private readonly busy = new Set<string>();
   /** Tenants that wait, in the order of their turns. */
   private readonly waiting = new Map<string, WaitingDevices>();
@@ -25,10 +24,10 @@ export class ReplayQueue {
   constructor(private readonly places: number) {}
 
   /** Runs `work` when a place is free; settles as it does. */
-  take<T>({ tenantId, deviceId }: Replayer, work: () => Promise<T>): Promise<T> {
+  take<T>({ tenantId, deviceId }: Owner, work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const start = (): void => {
-        // Only after the page was sent and pending requests were handled.
+        // Only after the result, a page say, was sent and pending requests were handled.
         const end = (): void => {
           setImmediate(() => {
             this.busy.delete(tenantId);
@@ -47,7 +46,7 @@ export class ReplayQueue {
     });
   }
 
-  /** Starts what there are places for: tenants without a read under way are served in turn, as are a tenant's devices. */
+  /** Starts what there are places for: tenants without work under way are served in turn, as are a tenant's devices. */
   private startNext(): void {
     for (const [tenantId, devices] of this.waiting) {
       if (this.busy.size >= this.places) return;
