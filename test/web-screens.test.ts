@@ -1,9 +1,12 @@
 /** The screens on which a browser becomes a device and lets another one in, on a real server, as a person uses them. */
+import { randomBytes } from 'node:crypto';
 import type { Page } from 'puppeteer-core';
 import t from 'tap';
+import { ulid } from '../src/sdk/ulid.js';
 import { pagesText } from '../src/web/ui/strings-pages.js';
 import { text } from '../src/web/ui/strings.js';
 import { CHROMIUM, freshContext } from './support/browser.js';
+import { soon } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 import { App } from './support/web.js';
@@ -77,6 +80,86 @@ t.test('WEB-33: two of the twelve words are asked back before anything is regist
   await first.ready();
   t.match(await devices(), [{ name: 'Chrome on Linux', active: true }]);
   t.same(first.faults, []);
+});
+
+t.test(
+  'WEB-75: what is typed and not saved is there again, and is discarded only where a person says so',
+  { skip },
+  async (t) => {
+    const server = await runServer(t);
+    const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
+    await app.claim();
+    const { page } = app;
+    const id = ulid(Date.now(), randomBytes);
+    await app.call('put', { id, binId: 'inbox', type: 'text', payload: { text: 'before' } });
+    const goes = (hash: string): Promise<void> => page.evaluate((to) => location.assign(to), hash);
+    const typed = (): Promise<unknown> =>
+      page.waitForFunction(
+        () => document.querySelector<HTMLTextAreaElement>('form.item textarea')?.value === 'before, and after',
+      );
+    await goes(`#/item/${id}`);
+    await (await page.waitForSelector(`button[aria-label="${text.list.edit}"]`))?.click();
+    await (await page.waitForSelector('form.item textarea'))?.focus();
+    await page.keyboard.press('End');
+    await page.keyboard.type(', and after');
+    await goes('#/devices');
+    await page.waitForFunction(() => document.querySelector('form.item') === null);
+    await goes(`#/item/${id}`);
+    await typed();
+    await page.keyboard.press('Escape');
+    await says(page, text.item.discardTitle);
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => document.querySelector('dialog') === null);
+    await typed();
+    const left = new Promise<string>((resolve) => {
+      page.once('dialog', (dialog) => {
+        resolve(dialog.type());
+        void dialog.dismiss();
+      });
+    });
+    await page.evaluate(() => location.reload());
+    t.equal(await soon(left, 'a question of the browser'), 'beforeunload', 'it asks before the page goes');
+    await typed();
+    await page.keyboard.press('Escape');
+    await press(page, text.item.discard);
+    await page.waitForFunction(() => document.querySelector('form.item') === null);
+    await app.shows('list', ({ items }) => items.some(({ title }) => title === 'before'));
+    await app.reload();
+    t.same(app.faults, []);
+  },
+);
+
+t.test('WEB-76: going back closes a dialog; the inbox cannot be removed, and an emoji is one', { skip }, async (t) => {
+  const server = await runServer(t);
+  const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
+  await app.claim();
+  const { page } = app;
+  await page.setViewport({ width: 1_280, height: 800 }); // with its side bar
+  await app.call('binCreate', { name: 'Work', emoji: '' });
+  await app.shows('bins', (bins) => bins.length === 2);
+  const edit = async (bin: string): Promise<void> => {
+    await page.waitForSelector(`button[aria-label="${text.frame.binMenu(bin)}"]`);
+    await page.$eval(`button[aria-label="${text.frame.binMenu(bin)}"]`, (button) => button.click());
+    await says(page, text.bins.edit);
+  };
+  const closed = (): Promise<unknown> => page.waitForFunction(() => document.querySelector('dialog') === null);
+  await page.evaluate(() => location.assign('#/bin/inbox'));
+  await edit(text.list.defaultBin);
+  t.notOk((await all(page, 'dialog button')).includes(text.bins.remove), 'the inbox stays');
+  await page.goBack();
+  await closed();
+  await edit('Work');
+  t.ok((await all(page, 'dialog button')).includes(text.bins.remove));
+  const [, emoji] = await page.$$('dialog input');
+  await emoji?.type('no emoji');
+  await press(page, text.bins.save);
+  await says(page, text.bins.noEmoji);
+  await emoji?.click({ count: 3 });
+  await emoji?.type('🧰');
+  await press(page, text.bins.save);
+  await closed();
+  await app.shows('bins', (bins) => bins.some(({ emoji: shown }) => shown === '🧰'));
+  t.same(app.faults, []);
 });
 
 t.test('WEB-31 WEB-32: a link lets a browser in, once both screens were found to be the same', { skip }, async (t) => {

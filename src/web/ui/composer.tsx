@@ -1,5 +1,5 @@
 /** One field that takes what is typed or pasted, and shows what it will be. */
-import { batch, signal } from '@preact/signals';
+import { batch, effect, signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
@@ -16,6 +16,7 @@ import { newItemId } from '../random.js';
 import { binId } from './route.js';
 import { focusComposer, focusList, takeFiles } from './state.js';
 import { text } from './strings.js';
+import { hold } from './unsaved.js';
 
 const words = text.put;
 
@@ -31,6 +32,8 @@ const draft = signal<Draft | null>(null);
 const errors = signal<DraftErrors>({});
 /** The bin chosen by hand; null: the one that is looked at. */
 const target = signal<string | null>(null);
+
+effect(() => hold('composer', typed.value.trim() !== '' || draft.value !== null));
 
 function clear(): void {
   batch(() => {

@@ -13,12 +13,13 @@ import { ItemBody } from './item-body.js';
 import { draftOf, fieldOf, payloadOf, type DraftErrors } from './drafts.js';
 import { KIND_ICONS } from './kinds.js';
 import { honest } from './honest.js';
-import { Button, EmptyState, Notice, OneLine, submits } from './kit.js';
+import { Button, Confirm, EmptyState, Notice, OneLine, submits } from './kit.js';
 import { Menu } from './menu.js';
 import { call, devices, info, useItem } from './link.js';
 import { leave } from './route.js';
 import { copyLabel, entriesOf, SecondsTo } from './row.js';
 import { text } from './strings.js';
+import { keepDraft, keptDraft } from './unsaved.js';
 
 const words = text.item;
 
@@ -65,8 +66,9 @@ function Known({ item }: { readonly item: ItemDetail }): JSX.Element {
     !cut || attempt(call('wholePayload', id).then((payload) => (whole.value = payload)));
   const edit = (): void => void readWhole().then((done) => (editing.value = done));
   useEffect(() => {
-    if (toEdit.value !== id) return;
-    toEdit.value = null;
+    // What was typed before and not saved is shown again.
+    if (toEdit.value !== id && keptDraft(id) === undefined) return;
+    if (toEdit.value === id) toEdit.value = null;
     edit();
   }, [toEdit.value]);
   const payload = whole.value ?? item.payload;
@@ -169,10 +171,27 @@ interface EditingProps {
   readonly onEnd: () => void;
 }
 
-function Editing({ item, payload, onEnd }: EditingProps): JSX.Element {
-  const draft = useSignal(draftOf(item.type, payload));
+/** The end of an edit: `cancel` asks first where something was typed, by the dialog `asked`. */
+function useEnd(id: string, onClose: () => void) {
+  const asking = useSignal(false);
+  const onEnd = (): void => {
+    keepDraft(id, undefined);
+    onClose();
+  };
+  const cancel = (): void => {
+    if (keptDraft(id) === undefined) onEnd();
+    else asking.value = true;
+  };
+  const stay = (): void => void (asking.value = false);
+  const { discardTitle: title, discard: action } = words;
+  return { onEnd, cancel, asked: asking.value && <Confirm {...{ title, action }} onYes={onEnd} onClose={stay} /> };
+}
+
+function Editing({ item, payload, onEnd: onClose }: EditingProps): JSX.Element {
+  const draft = useSignal(keptDraft(item.id) ?? draftOf(item.type, payload));
   const errors = useSignal<DraftErrors>({});
   const busy = useSignal(false);
+  const { onEnd, cancel, asked } = useEnd(item.id, onClose);
   const save = async (): Promise<void> => {
     const checked = payloadOf(item.type, draft.value, payload);
     errors.value = checked.errors;
@@ -183,36 +202,41 @@ function Editing({ item, payload, onEnd }: EditingProps): JSX.Element {
     busy.value = false;
   };
   return (
-    <form
-      class="item"
-      noValidate
-      aria-label={text.list.edit}
-      onSubmit={submits(() => void save())}
-      onKeyDown={(event) => {
-        if (event.key === 'Escape') {
-          event.stopPropagation();
-          onEnd();
-        } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void save();
-      }}
-    >
-      <header class="item-head">
-        <Button kind="quiet" onClick={onEnd}>
-          {text.kit.cancel}
-        </Button>
-        <span class="grow" />
-        <Button kind="primary" submit busy={busy.value}>
-          {words.save}
-        </Button>
-      </header>
-      <div class="item-body">
-        <KindFields
-          type={item.type}
-          draft={draft.value}
-          errors={errors.value}
-          autoFocus
-          onDraft={(next) => (draft.value = next)}
-        />
-      </div>
-    </form>
+    <>
+      <form
+        class="item"
+        noValidate
+        aria-label={text.list.edit}
+        onSubmit={submits(() => void save())}
+        onKeyDown={(event) => {
+          if (event.key === 'Escape') {
+            event.stopPropagation();
+            // Else the key would close the dialog that it opens.
+            event.preventDefault();
+            cancel();
+          } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void save();
+        }}
+      >
+        <header class="item-head">
+          <Button kind="quiet" onClick={cancel}>
+            {text.kit.cancel}
+          </Button>
+          <span class="grow" />
+          <Button kind="primary" submit busy={busy.value}>
+            {words.save}
+          </Button>
+        </header>
+        <div class="item-body">
+          <KindFields
+            type={item.type}
+            draft={draft.value}
+            errors={errors.value}
+            autoFocus
+            onDraft={(next) => keepDraft(item.id, (draft.value = next))}
+          />
+        </div>
+      </form>
+      {asked}
+    </>
   );
 }

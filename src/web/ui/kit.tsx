@@ -294,6 +294,8 @@ export function useModal(onClose: () => void) {
     element.addEventListener('cancel', onCancel, untilAborted);
     element.addEventListener('pointerdown', onDown, untilAborted);
     element.addEventListener('click', onClick, untilAborted);
+    // Going back leaves what the dialog is about.
+    addEventListener('popstate', () => close.current(), untilAborted);
     return () => {
       listening.abort();
       // Gives the focus back.
