@@ -224,6 +224,25 @@ t.test('ARCHIVE-13: without a server the items wait here, unless their bin is no
   t.equal((await at.client.device.list()).length, 5);
 });
 
+t.test('ARCHIVE-13: a server that asks for patience for ever gets it once', async (t) => {
+  // The two minutes of a stall, too, are over soon.
+  const tap = wiretap({ ...hurried, setTimer: (ms, fn) => systemClock.setTimer(ms / 50, fn) });
+  const truth = tap.platform.fetch;
+  const overloaded = JSON.stringify({ error: { code: 'rate_limited', message: 'later' } });
+  Object.assign(tap.platform, {
+    fetch: (url: string, init: RequestInit): Promise<Response> =>
+      init.method === 'POST' && /\/items(\/batch)?$/.test(url)
+        ? Promise.resolve(new Response(overloaded, { status: 429 }))
+        : truth(url, init),
+  });
+  const at = await place(t, { tap });
+  const file = await plainFile(at, (document) => ({ ...document, items: many(900) }));
+  const terminal = fakeTerminal({ json: true });
+  t.equal(await importVault(at.context(terminal), { file }), EXIT.unavailable);
+  t.match(terminal.documents, [{ written: 0, waiting: 900 }]);
+  t.equal(terminal.notes.filter((note) => note.includes('asks for patience')).length, 1);
+});
+
 t.test('ARCHIVE-13: a server that asks for patience gets it', async (t) => {
   const tap = wiretap(hurried);
   const { platform } = tap;

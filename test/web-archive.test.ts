@@ -147,13 +147,13 @@ t.test(
     const other = await scene(t);
     await other.app.claim('Other');
     t.same(await imported(other.app, archive, OTHER_WORDS), { failed: 'wrong_words' });
-    t.match(await imported(other.app, archive, phrase), { items: 2, bins: 1, skipped: 0 });
+    t.match(await imported(other.app, archive, phrase), { written: 2, bins: 1, same: 0, refused: 0 });
     const { items } = await other.app.shows('list', ({ items }) => items.length === 2);
     t.ok((await other.app.shows('bins', (all) => all.length === 2)).some(({ name }) => name === 'Reise'));
     const film = items.find(({ type }) => type === 'file');
     t.equal(film?.title, 'film.bin');
     t.same(await contentOf(other.app, film?.id ?? ''), { bytes: FILE_BYTES, same: true });
-    t.match(await imported(other.app, archive, phrase), { items: 0, bins: 0, skipped: 2 });
+    t.match(await imported(other.app, archive, phrase), { written: 0, bins: 0, same: 2, refused: 0 });
     t.same([...app.faults, ...other.app.faults], []);
   },
 );

@@ -228,7 +228,7 @@ export function report(
     ...(account === undefined ? [] : accountLines(terminal, account)),
   ]);
   const notes: readonly (readonly [count: number, note: string])[] = [
-    [counts.renamed, 'items were deleted here and came back under new ids: a deleted id cannot be used again.'],
+    [counts.renamed, 'items had been deleted here and are here under new ids: a deleted id cannot be used again.'],
     [counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'],
     [counts.blobs, 'items are files whose content is not in this export, and were left out.'],
     [counts.waiting, 'items wait here and go out when the server is back: run any command then.'],

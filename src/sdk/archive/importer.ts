@@ -41,10 +41,11 @@ export async function surveyOf(records: AsyncIterable<ArchiveRecord>): Promise<S
   for await (const record of records) {
     if (record.record === 'manifest') manifest = record;
     if (record.record === 'bin') bins.set(record.id, record);
-    if (record.record !== 'item') continue;
-    items++;
-    types.set(record.type, (types.get(record.type) ?? 0) + 1);
-    if (!bins.has(record.bin)) bins.set(record.bin, undefined);
+    if (record.record === 'item') {
+      items++;
+      types.set(record.type, (types.get(record.type) ?? 0) + 1);
+      if (!bins.has(record.bin)) bins.set(record.bin, undefined);
+    }
     if (bins.size > BINS_MAX) throw new ArchiveError('bad_record', 'it has too many bins');
   }
   if (manifest === undefined) throw new ArchiveError('bad_record', 'it does not say which vault it is of');
@@ -55,7 +56,7 @@ export async function surveyOf(records: AsyncIterable<ArchiveRecord>): Promise<S
 const noCounts = () => ({
   /** Stored by the server. */
   written: 0,
-  /** Part of `written` and `same`: under a new id, since the old one is deleted in this vault. */
+  /** Under a new id, since the old one is deleted in this vault: written now, waiting, or here already. */
   renamed: 0,
   /** Present already. */
   same: 0,
@@ -110,8 +111,10 @@ export class Importer {
   /** Ids whose write waits in the outbox. */
   private readonly queued = new Set<string>();
   private stopped: Error | undefined;
+  /** Writes go into the outbox only, and are not waited for: there is no server, or it has let nothing in for long. */
   private offline = false;
   private rateLimited: Promise<void> | undefined;
+  private stalled = false;
   private readonly movers: (() => void)[] = [];
   private readonly ends: readonly (() => void)[];
 
@@ -244,17 +247,19 @@ export class Importer {
   /** The write is queued. A server that limits the rate is waited for, one that cannot be reached is not. */
   private wait({ id, cause }: QueuedError): void {
     this.queued.add(id);
-    this.offline = cause instanceof NetworkError;
+    this.offline = this.stalled || cause instanceof NetworkError;
     if (this.offline || this.rateLimited !== undefined) return;
     this.options.onPatience?.();
-    this.rateLimited = this.untilMoved().then(() => {
+    this.rateLimited = this.untilMoved().then((moved) => {
       this.rateLimited = undefined;
+      this.stalled = !moved;
     });
   }
 
   /** A change has left the outbox: sent, or refused permanently. */
   private settled(id: string, error: Error | undefined): void {
     this.offline = false;
+    this.stalled = false;
     for (const moved of this.movers.splice(0)) moved();
     if (!this.queued.delete(id)) return;
     if (error === undefined) this.counts.written++;

@@ -12,7 +12,7 @@ import { ArchiveError, binRecord, type ArchiveRecord } from '../../sdk/archive/r
 import { portionsOf } from '../../sdk/blobs/source.js';
 import { ApiError, ClientError } from '../../sdk/errors.js';
 import type { Platform } from '../../sdk/platform.js';
-import type { Calls } from '../link/messages.js';
+import type { Imported } from '../link/messages.js';
 import type { Session } from './session.js';
 
 /** Bytes whose size has to be known before they are written, encrypted in a blob of the browser's until then. */
@@ -129,7 +129,7 @@ export async function importArchive(
   { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,
   { device }: Pick<Session, 'device'>,
   { file, phrase }: { readonly file: File; readonly phrase: string },
-): Promise<ReturnType<Calls['importArchive']>> {
+): Promise<Imported> {
   const seed = await phraseSeed(sodium, phrase);
   const importer = new Importer(device, { sodium, clock, overwrite: false, spool: (input) => spooled(sodium, input) });
   try {
@@ -140,8 +140,8 @@ export async function importArchive(
     if (counts.bins > 0) await device.bins.refresh('changed');
     await importer.items(records());
     await importer.finish();
-    const items = counts.written + counts.waiting;
-    return { items, bins: counts.bins, skipped: survey.items - items };
+    const refused = [...counts.refused.values()].reduce((sum, items) => sum + items, 0);
+    return { ...counts, refused };
   } finally {
     importer.close();
     sodium.memzero(seed);

@@ -7,6 +7,7 @@
  */
 import type { ContentType } from '../../protocol/item.js';
 import type { JsonObject } from '../../crypto/payload.js';
+import type { ImportCounts } from '../../sdk/archive/importer.js';
 
 /** Channel on which the leading engine tells that it is there, and clients that they are. */
 export const DOOR = 'service-web';
@@ -256,6 +257,11 @@ export interface StorageUse {
   readonly serverVersion: string;
 }
 
+/** What became of the items of an archive, and the number of bins that were made: see `ImportCounts` of the SDK. */
+export interface Imported extends Omit<ImportCounts, 'refused'> {
+  readonly refused: number;
+}
+
 /** Functions. Each rejects with a `Failure`. */
 export interface Calls {
   // Becoming a device. Progress is told by the topic `enrolment`; on success the phase becomes `open`.
@@ -309,11 +315,7 @@ export interface Calls {
   passwordRemove(current: string): void;
   storage(): StorageUse;
   /** Reads an archive of this service. `phrase`: the twelve words that it was written with. */
-  importArchive(params: { readonly file: File; readonly phrase: string }): {
-    readonly items: number;
-    readonly bins: number;
-    readonly skipped: number;
-  };
+  importArchive(params: { readonly file: File; readonly phrase: string }): Imported;
   /** Server restored to an older state: writes the lost items again, or drops them. */
   orphans(how: 'republish' | 'discard'): void;
   resync(): void;

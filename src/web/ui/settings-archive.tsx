@@ -97,15 +97,14 @@ function ImportDialog({ onClose }: AskProps) {
   const [phrase, setPhrase] = useState('');
   const [file, setFile] = useState<File | null>(null);
   const [tried, setTried] = useState(false);
-  const [result, setResult] = useState<string | null>(null);
+  const [result, setResult] = useState<readonly string[] | null>(null);
   const task = useTask();
   const typed = wordsIn(phrase);
   const submit = (): void => {
     setTried(true);
     if (file === null || typed.length !== PHRASE_WORDS) return;
     task.run(async () => {
-      const { items, bins, skipped } = await call('importArchive', { file, phrase: typed.join(' ') });
-      setResult(words.imported(items, bins, skipped));
+      setResult(words.imported(await call('importArchive', { file, phrase: typed.join(' ') })));
       setPhrase('');
     });
   };
@@ -133,7 +132,9 @@ function ImportDialog({ onClose }: AskProps) {
         </>
       ) : (
         <Notice kind="good" live>
-          {result}
+          {result.map((line) => (
+            <p key={line}>{line}</p>
+          ))}
         </Notice>
       )}
       {task.busy && <Working label={words.reading} />}

@@ -2,6 +2,7 @@
  * Every text that a person reads on the pages beside the list. They are not part of the first view: what that needs is in
  * `strings.ts`.
  */
+import type { Imported } from '../link/messages.js';
 import { text } from './strings.js';
 
 const { counted, size } = text;
@@ -145,8 +146,18 @@ const settings = {
     written: (bytes: number): string => `${size(bytes)} written…`,
     reading: 'Reading and checking the file, then writing…',
     exported: (bytes: number): string => `The archive is saved (${size(bytes)}).`,
-    imported: (items: number, bins: number, skipped: number): string =>
-      `${counted(items, 'item')} and ${counted(bins, 'bin')} brought in, ${skipped.toLocaleString()} here already.`,
+    imported: ({ written, bins, same, newer, blobs, renamed, waiting, refused }: Imported): readonly string[] => [
+      `${counted(written, 'item')} and ${counted(bins, 'bin')} brought in, ${same.toLocaleString()} here already.`,
+      ...(
+        [
+          ['Sent when the server takes them', waiting],
+          ['Changed here later, left as they are', newer],
+          ['Deleted here before, so here as new items', renamed],
+          ['Files left out, since the archive has nothing but their names', blobs],
+          ['Refused by the server', refused],
+        ] as const
+      ).flatMap(([what, items]) => (items > 0 ? [`${what}: ${items.toLocaleString()}.`] : [])),
+    ],
     stop: 'Stop',
     noFile: 'Choose a file.',
     words: 'That needs twelve words.',
