@@ -297,6 +297,15 @@ t.test('CLI-15: a list of the server that is too large to be read again is not k
   t.equal((await readKnown(folder)).bins?.length, 1, 'what was known before');
 });
 
+t.test('CLI-20: what was never read is not known to be empty', async (t) => {
+  const folder = await temporaryFolder(t);
+  const bin = { id: 'inbox', slug: 'inbox', createdAt: 1, updatedAt: 1, itemCount: null, label: null, readable: true };
+  await writeKnown(folder, { devices: undefined, bins: [bin] }, KEYS);
+  t.match(await readKnown(folder), { devices: undefined, bins: [{ id: 'inbox' }] });
+  await writeKnown(folder, { devices: [], bins: undefined }, KEYS);
+  t.match(await readKnown(folder), { devices: [], bins: [{ id: 'inbox' }] });
+});
+
 t.test('CLI-20 CLI-52: names of bins are known without the server, and not on disk in the clear', async (t) => {
   const folder = await temporaryFolder(t);
   const label = { name: 'Großeinkauf', emoji: '🛒' };

@@ -25,18 +25,18 @@ interface Known {
 
 /** The state before anything was read. */
 export const NOTHING_KNOWN: Known = { devices: undefined, bins: undefined };
-const readBins = object({
-  bins: array(
-    object({
-      id: nonEmpty,
-      slug: nonEmpty,
-      createdAt: count,
-      updatedAt: count,
-      meta: nullable(nonEmpty),
-      readable: nullable(boolean),
-    }),
-  ),
-});
+const readBins = array(
+  object({
+    id: nonEmpty,
+    slug: nonEmpty,
+    createdAt: count,
+    updatedAt: count,
+    meta: nullable(nonEmpty),
+    readable: nullable(boolean),
+  }),
+);
+
+const readParts = object({ devices: nullable((value: unknown) => value), bins: nullable(readBins) });
 
 /** What the names of bins are encrypted with. */
 interface BinKeys {
@@ -44,37 +44,37 @@ interface BinKeys {
   readonly masterKey: Uint8Array;
 }
 
-/** What the last command stored; nothing where the file is missing or damaged. Without `keys` bins have no names. */
+/** What the last command stored; nothing where the file is missing or damaged. Without `keys` bins have no label, and are not `readable` where they have one. */
 export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> {
   const stored = await readPrivate(join(folder, KNOWN_FILE), KNOWN_MAX_BYTES, () => undefined);
   if (stored === undefined) return NOTHING_KNOWN;
   try {
     const value: unknown = JSON.parse(stored.toString('utf8'));
-    const { bins } = readBins(value, KNOWN_FILE);
-    const named = bins.map(({ meta, readable, ...bin }) => {
+    const { devices, bins } = readParts(value, KNOWN_FILE);
+    const named = bins?.map(({ meta, readable, ...bin }) => {
       const label = keys === undefined || meta === null ? null : opened(keys, bin.id, meta);
       return { ...bin, itemCount: null, label, readable: readable !== false && (meta === null || label !== null) };
     });
-    return { devices: readDevices(value, KNOWN_FILE), bins: named };
+    return { devices: devices === null ? undefined : readDevices(value, KNOWN_FILE), bins: named };
   } catch {
     // Damaged: the next read from the server replaces it.
     return NOTHING_KNOWN;
   }
 }
 
-/** Stores what was read; the other part stays as it was. Nothing is stored beyond the size that `readKnown` accepts. */
+/** Stores what was read, under the profile's lock; the other part stays as it was. Nothing is stored beyond the size that `readKnown` accepts. */
 export async function writeKnown(folder: string, known: Known, keys: BinKeys): Promise<void> {
   if (known.devices === undefined && known.bins === undefined) return;
   const before = await readKnown(folder, keys);
-  const devices = known.devices ?? before.devices ?? [];
-  const bins = known.bins ?? before.bins ?? [];
+  const devices = known.devices ?? before.devices;
+  const bins = known.bins ?? before.bins;
   const stored = {
-    devices: devices.map((device) => ({
+    devices: devices?.map((device) => ({
       ...device,
       pubkey: toBase64Url(device.pubkey),
       cert: device.cert === null ? null : toBase64Url(device.cert),
     })),
-    bins: bins.map(({ id, slug, createdAt, updatedAt, label, readable }) => {
+    bins: bins?.map(({ id, slug, createdAt, updatedAt, label, readable }) => {
       const meta = label === null ? null : toBase64Url(sealBinMeta(keys.sodium, contextOf(keys, id), { ...label }));
       return { id, slug, createdAt, updatedAt, meta, readable };
     }),

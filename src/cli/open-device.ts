@@ -104,7 +104,7 @@ export async function withCopy<T>(
     identity: (await context.profile.identity()) ?? open.identity,
     store: await copyOf(open.store),
   }));
-  const session = await Session.open(context, { identity, store });
+  const session = await Session.open(context, { identity, store, isCopy: true });
   try {
     return await work({ device: session.device, identity, store, current });
   } finally {
@@ -138,6 +138,8 @@ class Session {
       readonly store: Store;
       /** Writes are not sent before `catchUp`. */
       readonly held?: boolean;
+      /** Without the lock: other commands may have stored newer lists meanwhile, so none are stored. */
+      readonly isCopy?: boolean;
       /** Aborted once the server turns out to be away: every request of the device then fails at once. */
       readonly cutOff: AbortController;
     },
@@ -243,6 +245,7 @@ class Session {
     this.outside.terminal.interrupted.removeEventListener('abort', this.interrupt);
     this.device.close();
     await this.saver.end();
+    if (this.parts.isCopy === true) return;
     const { platform, profile, terminal } = this.outside;
     const keys = { ...platform, masterKey: this.parts.identity.masterKey };
     // What the command did is done: the next one that reaches the server stores it.

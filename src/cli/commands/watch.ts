@@ -8,6 +8,7 @@ import { isRevoked, ClientError } from '../../sdk/errors.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { ShortIds } from '../find.js';
 import { expectFolder, ItemTakers } from '../item-takers.js';
+import { readKnown } from '../known.js';
 import { withCopy } from '../open-device.js';
 import { fitted, onScreen, padding, paletteOf, sanitizeText, widthOf } from '../../terminal/output.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
@@ -52,18 +53,15 @@ export function registerWatch(program: DeviceCommand): void {
 
 async function watch(context: Context, options: Options): Promise<void> {
   if (options.to !== undefined) await expectFolder(options.to);
-  await withCopy(context, async ({ device }) => {
+  await withCopy(context, async ({ device, identity }) => {
     const printer = new Printer(context, device, options);
-    await printer.know();
+    const keys = { ...context.platform, masterKey: identity.masterKey };
+    await printer.know(await readKnown(context.profile.folder, keys));
     const ended = printer.follow();
+    ended.catch(() => undefined); // it is awaited below
+    if (options.last !== undefined) await printer.last(options.last);
     const named = printer.readNames();
-    // Rejects when the device is revoked, as `last` and `ended` do.
-    named.catch(() => undefined);
-    if (options.last !== undefined) {
-      await named;
-      await printer.last(options.last);
-    }
-    // Rejects when the device is closed or revoked before it is connected, as `ended` does.
+    // Rejects when the device is closed, revoked or halted before it is connected; `ended` does too.
     Promise.all([device.connect(), named]).then(
       () => printer.ready(),
       () => undefined,
@@ -94,8 +92,9 @@ class Printer {
     this.takers = new ItemTakers(context, device, { exec, to, facts, named: (item) => this.named(item) });
   }
 
-  /** Remembers what is here. */
-  async know(): Promise<void> {
+  /** Remembers what is here, and the names as they were read last. */
+  async know({ bins = [], devices = [] }: Partial<Surroundings>): Promise<void> {
+    this.around = { bins, devices };
     for (const item of await this.device.list()) this.remember(item);
   }
 
@@ -108,7 +107,7 @@ class Printer {
     return `${this.short.of(id)}  ${sanitizeText(titleOf(type, payload))}`;
   }
 
-  /** Prints events until `--count` is reached; rejects when the user interrupts or the device is revoked. */
+  /** Prints events until `--count` is reached; rejects when the user interrupts, or the device is revoked or halted. */
   follow(): Promise<void> {
     const { terminal } = this.context;
     let printed = 0;
@@ -125,24 +124,22 @@ class Printer {
       this.device.on('delete', ({ id, version }) => limited(() => this.deleted(id, version)));
       this.device.on('line', (line) => this.line(line));
       this.device.on('revoked', () => reject(new ClientError('revoked', 'this device was revoked')));
+      this.device.on('halted', ({ error }) => reject(error));
       const interrupted = (): void => reject(new CommandError(EXIT.interrupted, 'interrupted'));
       terminal.interrupted.addEventListener('abort', interrupted, { once: true });
       if (terminal.interrupted.aborted) interrupted();
     });
   }
 
-  /** Reads the names of bins and devices; ids are shown before. Rejects when the device is revoked. */
+  /** Reads the names of bins and devices. Rejects when the device is revoked. */
   async readNames(): Promise<void> {
-    const unread = (error: unknown): [] => {
+    const unread = (error: unknown): void => {
       // Only names are missing, and a lost connection is reported by `line`.
       if (isRevoked(error)) throw error;
-      return [];
     };
     const { bins, roster } = this.device;
-    const [binList, deviceList] = await Promise.all([bins.list().catch(unread), roster.list().catch(unread)]);
-    // Newer lists may have come as events meanwhile.
-    if (this.around.bins.length === 0) this.around = { ...this.around, bins: binList };
-    if (this.around.devices.length === 0) this.around = { ...this.around, devices: deviceList };
+    // Each comes as an event too, which `follow` takes.
+    await Promise.all([bins.refresh('changed').catch(unread), roster.refresh().catch(unread)]);
   }
 
   /** Prints the newest local items, newest last. */
