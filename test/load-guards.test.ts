@@ -1,4 +1,5 @@
 /** What `service-load` must not do, whatever is there before it, and whatever servers, agents and coordinators say. */
+import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer as createHttp, type RequestListener } from 'node:http';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
@@ -131,7 +132,7 @@ t.test('LOAD-12: what is no news of a run ends the agent’s connection', async 
     { news: 'tick', part: 0, tick: { ...counts, errors: { '429': '<img>' }, timed: { connect: [], push: [] } } },
     { news: 'result', result: { part: 0 } },
   ];
-  for (const [at, one] of news.entries()) {
+  const agents = news.map((one, at) => {
     const socket = connect({ host: '127.0.0.1', port });
     const ended = new Promise<void>((resolve) => socket.once('close', () => resolve()));
     const agent = new Channel(socket, {
@@ -142,12 +143,46 @@ t.test('LOAD-12: what is no news of a run ends the agent’s connection', async 
     });
     // One that says what is no number of processes does not join.
     agent.send({ joins: at === 0 ? 257 : 1 });
+    return { agent, one, ended };
+  });
+  await door.all(new AbortController().signal);
+  for (const { agent, one, ended } of agents) {
     agent.send(one);
     await ended;
   }
   t.same(ticks, []);
   t.equal(door.crews.length, 5);
   for (const crew of door.crews) await t.rejects(crew.perform({ phase: 'connect' }), /what is no news of a run/);
+});
+
+t.test('LOAD-12: an agent that leaves before all have joined makes room for another', async (t) => {
+  const events = { onTick: NOTHING, onResult: NOTHING, onLeft: NOTHING };
+  const notes: string[] = [];
+  const onNote = (text: string): void => void notes.push(text);
+  const door = new AgentDoor({ secret: SECRET, wanted: 2, events, onNote });
+  const port = await door.listen({ host: '127.0.0.1', port: 0 });
+  const joins = (): Channel => {
+    const ends = { onMessage: NOTHING, onEnd: NOTHING };
+    const agent = new Channel(connect({ host: '127.0.0.1', port }), { role: 'a', secret: SECRET, ...ends });
+    agent.send({ joins: 1 });
+    return agent;
+  };
+  const first = joins();
+  while (door.crews.length === 0) await turn();
+  first.end();
+  while (door.crews.length > 0) await turn();
+  const others = [joins(), joins()];
+  t.equal((await door.all(new AbortController().signal)).length, 2);
+  t.match(
+    notes.filter((note) => /left|turned away/.test(note)),
+    [/has left/],
+  );
+  for (const agent of others) agent.end();
+  const idle = connect({ host: '127.0.0.1', port });
+  await once(idle, 'connect');
+  idle.resume();
+  door.close();
+  await once(idle, 'close');
 });
 
 t.test('LOAD-13: connections that show no secret are bounded', async (t) => {

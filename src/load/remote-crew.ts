@@ -23,23 +23,25 @@ interface Joined {
   readonly joins: Whole<'processes'>;
 }
 
-// What another machine says may be of another version, or of whoever has the secret: it is checked like a client's. An
+// What another machine says may be of another version, or of any holder of the secret: it is checked like a client's. An
 // incremental build makes these anew only when this file or orders.ts changes, not for a type in a third one.
 const isJoined = typia.createIs<Joined>();
 const isNews = typia.createIs<News>();
 const isOrder = typia.createIs<Order>();
 
 /** Connections that have not joined yet; of more the oldest is ended. */
-const STRANGERS_MAX = 32;
+const UNAUTHENTICATED_MAX = 32;
 
 /** The coordinator's door. */
 export class AgentDoor {
   readonly crews: Peer[] = [];
   private readonly server: Server;
-  private readonly strangers = new Set<Socket>();
+  private readonly unauthenticated = new Set<Socket>();
+  /** All agents have joined: one that leaves is missing from now on. */
+  private complete = false;
   private changed: () => void = () => undefined;
 
-  /** @param options.onNote is told who comes, and who is turned away. */
+  /** @param options.onNote is called for each agent that joins, leaves before the run or is refused. */
   constructor(
     private readonly options: {
       readonly secret: string;
@@ -56,6 +58,9 @@ export class AgentDoor {
     return new Promise((resolve, reject) => {
       this.server.once('error', reject);
       this.server.listen({ host, port }, () => {
+        this.server.off('error', reject);
+        // A connection that cannot be taken, for want of descriptors say; its agent tries again.
+        this.server.on('error', (error) => this.options.onNote(`An agent could not connect: ${error.message}.`));
         const address = this.server.address();
         resolve(typeof address === 'object' && address !== null ? address.port : port);
       });
@@ -68,11 +73,13 @@ export class AgentDoor {
       signal.throwIfAborted();
       await Promise.race([new Promise<void>((resolve) => (this.changed = resolve)), delay(systemClock, 1_000)]);
     }
+    this.complete = true;
     return this.crews;
   }
 
   close(): void {
     for (const crew of this.crews) crew.end();
+    for (const socket of this.unauthenticated) socket.destroy();
     this.server.close();
   }
 
@@ -80,10 +87,10 @@ export class AgentDoor {
     const { secret, wanted, events, onNote } = this.options;
     const address = `${socket.remoteAddress ?? 'unknown'}:${socket.remotePort ?? 0}`;
     let crew: Peer | undefined;
-    socket.once('close', () => this.strangers.delete(socket));
-    // An agent shows the secret at once, so that those which do not keep it from nothing.
-    const [oldest] = this.strangers.add(socket);
-    if (this.strangers.size > STRANGERS_MAX) oldest?.destroy();
+    socket.once('close', () => this.unauthenticated.delete(socket));
+    // An agent shows the secret at once: the oldest connection without it is hardly ever one.
+    const [oldest] = this.unauthenticated.add(socket);
+    if (this.unauthenticated.size > UNAUTHENTICATED_MAX) oldest?.destroy();
     const channel: Channel = new Channel(socket, {
       ...{ role: 'c', secret },
       onMessage: (message) => {
@@ -100,14 +107,18 @@ export class AgentDoor {
           end: () => channel.end(),
         });
         this.crews.push(crew);
-        this.strangers.delete(socket);
+        this.unauthenticated.delete(socket);
         onNote(`${crew.name} has joined with ${message.joins} processes.`);
         this.changed();
         return undefined;
       },
       onEnd: (text) => {
-        if (crew === undefined) onNote(`${address} was turned away: ${text}.`);
-        crew?.lost(text);
+        if (crew === undefined) return onNote(`${address} was turned away: ${text}.`);
+        crew.lost(text);
+        if (this.complete) return;
+        // Before the run another one, itself restarted say, may take its place.
+        this.crews.splice(this.crews.indexOf(crew), 1);
+        onNote(`${crew.name} has left: ${text}.`);
       },
     });
   }
@@ -149,11 +160,14 @@ export async function serveAsAgent(options: {
 }): Promise<void> {
   const { host, port, secret, processes, access, signal, onNote } = options;
   const socket = await dial({ host, port }, signal);
-  let finished = false;
+  let [finished, gone] = [false, false];
   const crew = new LocalCrew(processes, access, {
     onTick: (part, tick) => channel.send({ news: 'tick', part, tick } satisfies News),
     onResult: (result) => channel.send({ news: 'result', result } satisfies News),
-    onLeft: (left) => channel.send({ news: 'left', left } satisfies News),
+    onLeft: (left) => {
+      if (gone) onNote(`Left on the server: ${left.join(', ')}.`);
+      else channel.send({ news: 'left', left } satisfies News);
+    },
   });
   const obey = (order: Order): void => {
     const { phase } = order;
@@ -187,9 +201,11 @@ export async function serveAsAgent(options: {
   const interrupted = (): void => channel.end();
   signal.addEventListener('abort', interrupted);
   const text = await end;
+  gone = true;
   signal.removeEventListener('abort', interrupted);
   // Without a coordinator nobody would remove what was made.
-  if (!finished) await crew.perform({ phase: 'remove' }).catch(() => undefined);
+  const kept = (error: unknown): void => onNote(`What was made could not be removed: ${asError(error).message}.`);
+  if (!finished) await crew.perform({ phase: 'remove' }).catch(kept);
   crew.end();
   if (!finished) throw new AgentError(`the coordinator is gone: ${text}`);
 }
