@@ -139,7 +139,7 @@ const BLOBS = inGroup('Blobs', {
   },
   'POST /api/uploads/:ref': {
     summary: 'Where an upload stands, and its next parts',
-    text: 'All bytes before `offset` are kept and need not be sent again; it may lie within a part. Where `offset` is `size` the upload is whole, and an item may name it. The upload may then be continued for 24 hours more, but not longer than 7 days after it began. `no_blob`: it is not open (any more); begin again, under a fresh item key.',
+    text: 'All bytes before `offset` are kept and need not be sent again; it may lie within a part. Where `offset` is `size` the upload is whole, and an item may name it. The upload may then be continued for 24 hours more, but not longer than 7 days after it began. `blob_not_found`: it is not open (any more); begin again, under a fresh item key.',
     id: BLOB_REF,
     replies: done('OpenUploadReply', 'It is open, or whole.'),
     errors: ['no_blob', 'storage_unavailable'],
