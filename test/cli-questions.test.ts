@@ -173,7 +173,8 @@ t.test('CLI-21 CLI-37: standard input that is no terminal answers no question', 
   const run = (argv: readonly string[], input = '') => runHere(home, argv, input);
   await run(['claim', `http://127.0.0.1:${port}`, '--json', '--show-phrase']);
   const { id } = JSON.parse((await run(['put', 'milk', '--json'])).stdout) as { id: string };
-  for (const argv of [['rm', id], ['bins', 'rm', 'inbox'], ['forget'], ['pair']]) {
+  await run(['bins', 'add', 'Work', '--slug', 'work']);
+  for (const argv of [['rm', id], ['bins', 'rm', 'work'], ['forget'], ['pair']]) {
     const input = 'y\ny\ny\n';
     // The first as a process, whose standard input is the system's.
     const asked = argv[0] === 'rm' ? spawnCli(t, argv, { home, input }).ended : run(argv, input);

@@ -1,7 +1,7 @@
 /** This device's own changes on their way out: bases, refusals and waits, over an API in the test's hand. */
 import t from 'tap';
 import { DeviceApi } from '../src/sdk/api.js';
-import { ApiError, isPassing } from '../src/sdk/errors.js';
+import { ApiError, isPassing, NetworkError } from '../src/sdk/errors.js';
 import { Emitter, type DeviceEvents } from '../src/sdk/events.js';
 import type { Call, HttpReply, HttpRequest } from '../src/sdk/http.js';
 import type { Identity } from '../src/sdk/identity.js';
@@ -321,6 +321,47 @@ t.test('a batch holds at most 1 MiB and 100 writes', async (t) => {
     'in order, each once',
   );
 });
+
+t.test(
+  'CLIENT-60: a batch that does not arrive in time becomes smaller, and grows again with those that do',
+  async (t) => {
+    const store = new MemoryStore();
+    const me = newIdentity();
+    const pending = Array.from({ length: 60 }, (_, at) => {
+      const row = sealedRow(me, { version: 0, payload: { text: 'x'.repeat(40_000) } });
+      return { kind: 'write' as const, seq: at + 1, id: row.id, base: 0, version: null, row, rewrap: false };
+    });
+    await store.apply({ pending });
+    const world = await parts(store, me);
+    world.sender.kick();
+    const sizes: number[] = [];
+    const MOST = 150_000;
+    let [written, version] = [0, 0];
+    for (let round = 0; round < 100 && written < 60; round++) {
+      await settle();
+      const [load] = world.sent.splice(0);
+      if (load === undefined) {
+        world.clock.advance(60_000);
+        continue;
+      }
+      const size = JSON.stringify({ items: load.writes }).length;
+      sizes.push(size);
+      if (size > MOST) {
+        // Who waits that long has given the request up.
+        world.clock.advance(15_000);
+        load.refuse(new NetworkError('timeout', 'no answer'));
+        continue;
+      }
+      written += load.writes.length;
+      const results = load.writes.map((write) => ({ id: write['id'], version: ++version }));
+      load.answer(load.path === '/items/batch' ? { results } : results[0]);
+    }
+    t.equal(written, 60, 'all arrive');
+    t.ok((sizes[0] ?? 0) > 900_000 && (sizes[1] ?? 0) < 530_000, 'halved');
+    t.ok(sizes.filter((size) => size > MOST).length < sizes.length / 2, 'few are too large');
+    t.same(world.rejected, []);
+  },
+);
 
 t.test('SDK-33: what is made while the server answers nothing is shown before anything is answered', async (t) => {
   const me = newIdentity();

@@ -303,6 +303,26 @@ const silent = Object.entries(UNFINISHED).map(async ([name, bytes]) => {
   return [name, text] as const;
 });
 
+/** A body that comes at 2 KB a second, for longer than the library would wait: beside everything else, too. */
+const slow = new Promise<string>((resolve, reject) => {
+  const body = JSON.stringify(spelled('a', writeBody('a', scene.item({ ct: Buffer.alloc(20_000, 3) }))));
+  const head = `POST /api/items HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\nContent-Type: application/json\r\n`;
+  const socket = connect(server.port, '127.0.0.1');
+  socket.write(`${head}Connection: close\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`);
+  let at = 0;
+  const timer = setInterval(() => {
+    socket.write(body.slice(at, (at += 2_000)));
+    if (at >= body.length) clearInterval(timer);
+  }, 1_000);
+  let text = '';
+  socket.on('data', (chunk: Buffer) => (text += chunk.toString('latin1')));
+  socket.on('error', reject);
+  socket.on('close', () => {
+    clearInterval(timer);
+    resolve(text);
+  });
+});
+
 t.test(
   'HTTP-13 HTTP-14 ERR-01: everything hostile is answered from 400 to 499, and nothing is left behind',
   async (t) => {
@@ -388,6 +408,10 @@ t.test('HTTP-14: connections that fall silent are ended', async (t) => {
   for (const [name, text] of await Promise.all(silent)) {
     t.ok(text === '' || /^HTTP\/1\.1 4\d\d/.test(text), `${name}: ${JSON.stringify(text.slice(0, 80))}`);
   }
+});
+
+t.test('HTTP-21: a body that comes slowly is taken as long as it comes', async (t) => {
+  t.match(await slow, /^HTTP\/1\.1 200 /);
 });
 
 t.test('HTTP-14: a body that trickles in is refused after half a minute', async (t) => {

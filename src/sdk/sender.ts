@@ -84,6 +84,8 @@ export class Sender {
   private readonly running = new SingleFlight(() => this.loop());
   private timer: Timer | undefined;
   private failures = 0;
+  /** Of the next batch at most. */
+  private batchBytes = BATCH_BYTES;
   private rosterRead: Promise<unknown> | undefined;
   private readonly holds = new Set<Hold>();
   /** The error of `close`. */
@@ -174,11 +176,16 @@ export class Sender {
     this.reportBaseless();
     while (this.holds.size === 0 && this.closed === undefined) {
       if (this.ready().length === 0) break;
+      const { clock } = this.options;
+      const begun = clock.now();
       try {
         await this.checkRecipients();
         await this.round(this.ready());
         this.failures = 0;
+        this.batchBytes = Math.min(BATCH_BYTES, this.batchBytes * BATCH_GROWTH);
       } catch (error) {
+        // The way to the server may be too slow for so much within the time that either side gives a request.
+        if (clock.now() - begun > SLOW_MS) this.batchBytes = Math.max(BATCH_BYTES_MIN, this.batchBytes / 2);
         this.postpone(asError(error));
         return;
       }
@@ -207,7 +214,7 @@ export class Sender {
   private async round(ready: readonly Pending[]): Promise<void> {
     const [first] = ready;
     if (first === undefined) return;
-    const { sent, bodies } = first.kind === 'write' ? fitting(ready) : { sent: [first], bodies: [] };
+    const { sent, bodies } = first.kind === 'write' ? fitting(ready, this.batchBytes) : { sent: [first], bodies: [] };
     const recorded = this.request(sent, bodies).then((outcomes) => this.settleAll(sent, outcomes));
     const over = recorded.catch(() => undefined);
     for (const { id } of sent) this.options.outbox.sending(id, over);
@@ -396,11 +403,18 @@ const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pend
 /** A change that writes an item. */
 type PendingWrite = Extract<Pending, { kind: 'write' }>;
 
-/** Reserves room for the JSON around the writes of a batch. */
+/** Largest batch; reserves room for the JSON around its writes. */
 const BATCH_BYTES = BODY_MAX_BATCH - 1024;
+/** A batch that failed after more than `SLOW_MS` is halved, down to this; each that arrives makes the next one larger. */
+const BATCH_BYTES_MIN = 16 * 1024;
+const BATCH_GROWTH = 1.25;
+const SLOW_MS = 5_000;
 
-/** As many writes from the front as one batch takes, with their bodies; at least one, whatever its size. */
-function fitting(ready: readonly Pending[]): { readonly sent: readonly Pending[]; readonly bodies: readonly string[] } {
+/** As many writes from the front as a batch of at most `most` bytes takes, with their bodies; at least one, whatever its size. */
+function fitting(
+  ready: readonly Pending[],
+  most: number,
+): { readonly sent: readonly Pending[]; readonly bodies: readonly string[] } {
   const sent: Pending[] = [];
   const bodies: string[] = [];
   let bytes = 0;
@@ -408,7 +422,7 @@ function fitting(ready: readonly Pending[]): { readonly sent: readonly Pending[]
     if (pending.kind !== 'write') continue;
     const body = JSON.stringify(writeBody(pendingWrite(pending)));
     bytes += text(body).length + 1;
-    if (sent.length > 0 && (bytes > BATCH_BYTES || sent.length >= BATCH_WRITES_MAX)) break;
+    if (sent.length > 0 && (bytes > most || sent.length >= BATCH_WRITES_MAX)) break;
     sent.push(pending);
     bodies.push(body);
   }

@@ -292,6 +292,8 @@ export class RequestContext implements ChargedRequest, UploadRequest {
 
 /** A body that takes longer than this is refused, ms. uWebSockets.js closes a silent connection after 10 s already. */
 const BODY_MS = 30_000;
+/** Bytes that come slowly keep their connection this often, less than the library's ten seconds. */
+const STAY_OPEN_MS = 2_000;
 /**
  * A client reads the refusal of a body that it is still sending only if the connection stays open until it has sent all
  * of it. Up to this many bytes are read and dropped for that; at more the connection is closed.
@@ -320,6 +322,7 @@ class BodyReader {
   private pieces: Buffer[] | undefined;
   private held: Holding | undefined;
   private finished = false;
+  private openedAt: number;
 
   constructor(
     private readonly ctx: RequestContext,
@@ -327,7 +330,9 @@ class BodyReader {
     private readonly cap: number,
     private readonly done: TakeBody,
     private readonly options: BodyOptions,
-  ) {}
+  ) {
+    this.openedAt = ctx.startedAt;
+  }
 
   take(chunk: ArrayBuffer, isLast: boolean): void {
     if (this.finished) return;
@@ -339,7 +344,17 @@ class BodyReader {
     const verdict = this.hold(chunk);
     if (verdict !== 'held') this.finish(NO_BYTES, noRoom(verdict));
     else if (isLast) this.finish(Buffer.concat(this.pieces ?? [], this.size));
-    else if (this.late) this.finish(NO_BYTES, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
+    else if (!this.late) this.stayOpen();
+    else this.finish(NO_BYTES, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
+  }
+
+  /** The library ends a connection that brings less than 16 KiB a second, unless it was paused and goes on. */
+  private stayOpen(): void {
+    const now = this.options.now();
+    if (Math.abs(now - this.openedAt) < STAY_OPEN_MS) return;
+    this.openedAt = now;
+    this.ctx.res.pause();
+    this.ctx.res.resume();
   }
 
   private get late(): boolean {
