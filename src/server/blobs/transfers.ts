@@ -26,21 +26,15 @@ export interface BlobFileDraft {
 export interface PartFile {
   /** Writes at `position`. */
   write(bytes: Uint8Array, position: number): Promise<void>;
-  /** Makes what was written durable. False: another request has taken the file, and what was written here is lost. */
-  sync(): Promise<boolean>;
-  /** Gives the file back. */
+  /** Makes what was written durable. */
+  sync(): Promise<void>;
   close(): Promise<void>;
-  /** Removes it. */
-  discard(): Promise<void>;
 }
 
 /** Files of the local store (src/server/blobs/objects/local.ts). Every call throws `storage_unavailable`. */
 export interface BlobFiles {
   create(name: ObjectName): Promise<BlobFileDraft>;
-  /**
-   * Takes the file of an upload in parts, made where there is none: nobody else writes to it from now on. Undefined: it has
-   * fewer than `from` bytes.
-   */
+  /** The file of an upload in parts, made where there is none. Undefined: it has fewer than `from` bytes. */
   openPart(name: ObjectName, from: number): Promise<PartFile | undefined>;
   /** Gives the file of an upload in parts, which has `size` bytes, its name, or finds that it has it. False: it is gone. */
   finish(name: ObjectName, size: number): Promise<boolean>;
@@ -250,22 +244,12 @@ export class Transfers {
    */
   private async receivePart(name: ObjectName, from: number, source: UploadBody): Promise<void> {
     const { files, rows, clock } = this.options;
-    const look = (): Promise<number | undefined> => {
-      const now = clock.now();
-      return rows.receiving(name, from, { now, until: now + LEASE_MS });
-    };
-    const whole = await look();
+    const now = clock.now();
+    const whole = await rows.receiving(name, from, { now, until: now + LEASE_MS });
     if (whole === undefined) throw await this.refusalOf(name);
     const file = await files.openPart(name, from);
     // It was not restored with its row. Bytes written here would leave a hole before them.
     if (file === undefined) throw new ServiceError('upload_offset');
-    // Once more: before the file was taken another instance may have received this part, and the file be a blob now.
-    try {
-      if ((await look()) === undefined) throw await this.refusalOf(name);
-    } catch (error) {
-      await (error instanceof ServiceError && error.error === 'url_invalid' ? file.discard() : file.close());
-      throw error;
-    }
     let to = from;
     const write = async (bytes: Uint8Array): Promise<void> => {
       await file.write(bytes, to);
@@ -276,8 +260,10 @@ export class Transfers {
       await this.copy(name, source, { write });
     } finally {
       try {
-        if (this.uploads.get(keyOf(name))?.source === source && (await file.sync()))
+        if (this.uploads.get(keyOf(name))?.source === source) {
+          await file.sync();
           kept = await rows.keep(name, { from, to, now: clock.now() });
+        }
       } finally {
         await file.close();
       }

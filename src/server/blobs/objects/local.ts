@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { constants, createReadStream, readlinkSync, type Dir, type Dirent } from 'node:fs';
-import { copyFile, link, mkdir, open, opendir, rename, rm, stat, type FileHandle } from 'node:fs/promises';
+import { link, mkdir, open, opendir, rm, stat, type FileHandle } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -41,15 +41,8 @@ export interface BlobContent {
 }
 
 const PAGE = 1_000;
-/** Another request may take a file at the same moment. */
-const FINISH_TRIES = 5;
 const CHUNK = 256 * 1024;
-/**
- * An upload in parts, at rest; and in the hands of one request, which alone writes to it, under a name of its own. From a
- * request that has not given it back, of a process that died or of another instance, it is taken by a copy: what that one
- * still writes goes where nobody reads, and never into a blob that is whole.
- */
-const PART = /^[0-9A-Z]{26}\.[0-9A-Z]{26}\.bin\.part(?:\.[0-9a-f]{16})?$/;
+const PART = /^[0-9A-Z]{26}\.[0-9A-Z]{26}\.bin\.part$/;
 const TEMPORARY = /^(?<space>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<life>[0-9a-f]{8})\.[0-9a-f]{16}\.tmp$/;
 /**
  * A temporary name identifies its writer: where its process id counts, the id, and a random part of the process, since
@@ -104,55 +97,40 @@ export class LocalStore implements ObjectStore, BlobFiles {
   async standing(upload: OpenUpload): Promise<number> {
     const { size, kept } = upload;
     if ((await this.head(upload))?.size === size) return size;
-    const offset = Math.min(kept, await orUnavailable(() => this.partSizeOf(upload)));
+    const held = await orUnavailable(() => ifThere(() => stat(this.partOf(upload))));
+    const offset = Math.min(kept, held?.size ?? 0);
     // Whoever gave it up in this moment has removed the file.
     return offset < size || (await this.finish(upload, size)) ? offset : 0;
   }
 
   abort(upload: OpenUpload): Promise<void> {
-    return orUnavailable(async () => {
-      // Once more where there was one: a request may have given it back, under its other name, in between.
-      for (let path = await this.findPart(upload); path !== undefined; path = await this.findPart(upload))
-        await rm(path, { force: true });
-    });
+    return orUnavailable(async () => rm(this.partOf(upload), { force: true }));
   }
 
   async openPart(name: ObjectName, from: number): Promise<PartFile | undefined> {
     return orUnavailable(async () => {
       await makeFolder(this.uploads);
-      const taken = await this.takePart(name);
-      if (taken === undefined && from > 0) return undefined;
-      const path = taken ?? this.heldPartOf(name);
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW;
-      const handle = await open(path, flags, FILE_MODE);
-      const file = new LocalPart(handle, path, this.partOf(name));
+      const made = await open(this.partOf(name), flags, FILE_MODE);
+      let size = -1;
       try {
         if (from === 0) await syncFolder(this.uploads);
-        if ((await handle.stat()).size >= from) return file;
-      } catch (error) {
-        await file.close();
-        throw error;
+        ({ size } = await made.stat());
+      } finally {
+        if (size < from) await made.close();
       }
-      await file.close();
-      return undefined;
+      return size < from ? undefined : new LocalPart(made);
     });
   }
 
   finish(name: ObjectName, size: number): Promise<boolean> {
     return orUnavailable(async () => {
-      for (let tries = 0; tries < FINISH_TRIES; tries++) {
-        // At rest; or in the hands of a request that came too late, and has not looked at the row yet.
-        const atRest = this.partOf(name);
-        const path = (await isThere(atRest)) ? atRest : await this.takePart(name);
-        const made = path !== undefined && (await ifThere(() => linkAs(path, this.pathOf(name))));
-        // Another request was first: it has linked the file, or removed its other name as well.
-        if (made === true || (await this.head(name))?.size === size) {
-          if (path !== undefined) await rm(path, { force: true });
-          return true;
-        }
-        if (path === undefined) return false;
-      }
-      throw new Error('an upload is taken again and again');
+      const path = this.partOf(name);
+      const made = await ifThere(() => linkAs(path, this.pathOf(name)));
+      // Another request was first: it has linked the file, or removed its first name as well.
+      if (made !== true && (await this.head(name))?.size !== size) return false;
+      await rm(path, { force: true });
+      return true;
     });
   }
 
@@ -259,49 +237,6 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return join(this.uploads, `${name.tenantId}.${name.ref}.part`);
   }
 
-  private heldPartOf(name: ObjectName): string {
-    return `${this.partOf(name)}.${randomBytes(8).toString('hex')}`;
-  }
-
-  /** Where the file of an upload in parts is at the moment; undefined: there is none. */
-  private async findPart(name: ObjectName): Promise<string | undefined> {
-    const atRest = this.partOf(name);
-    if (await isThere(atRest)) return atRest;
-    for await (const entry of this.names(this.uploads, PART)) {
-      const path = join(this.uploads, entry);
-      if (path.startsWith(`${atRest}.`)) return path;
-    }
-    // It may have been given back meanwhile.
-    return (await isThere(atRest)) ? atRest : undefined;
-  }
-
-  /** Bytes; 0 where there is none. */
-  private async partSizeOf(name: ObjectName): Promise<number> {
-    for (;;) {
-      const path = await this.findPart(name);
-      const found = path === undefined ? { size: 0 } : await ifThere(() => stat(path));
-      // Where it is not there now, it was taken or given back: it has another name.
-      if (found !== undefined) return found.size;
-    }
-  }
-
-  /** Takes the file of an upload in parts: its name then. Undefined where there is none. */
-  private async takePart(name: ObjectName): Promise<string | undefined> {
-    for (;;) {
-      const path = this.heldPartOf(name);
-      if (await ifThere(() => rename(this.partOf(name), path).then(() => true))) return path;
-      const other = await this.findPart(name);
-      if (other === undefined) return undefined;
-      if (other === this.partOf(name)) continue;
-      // From now on it is lost to who had it: what he has made durable until now is in the copy.
-      const lost = this.heldPartOf(name);
-      if (!(await ifThere(() => rename(other, lost).then(() => true)))) continue;
-      await copyWhole(lost, path);
-      await rm(lost, { force: true });
-      return path;
-    }
-  }
-
   private pathOf(name: ObjectName): string {
     // Names come from signed URLs and rows; nothing that has not this form may become a path.
     if (!isBlobName(name)) throw new ServiceError('no_blob');
@@ -355,13 +290,9 @@ class LocalDraft implements BlobFileDraft {
   }
 }
 
-/** The file of an upload in parts, held under a name of its own. */
+/** The file of an upload in parts. */
 class LocalPart implements PartFile {
-  constructor(
-    private readonly handle: FileHandle,
-    private readonly path: string,
-    private readonly atRest: string,
-  ) {}
+  constructor(private readonly handle: FileHandle) {}
 
   write(bytes: Uint8Array, position: number): Promise<void> {
     return orUnavailable(async () => {
@@ -371,27 +302,16 @@ class LocalPart implements PartFile {
     });
   }
 
-  sync(): Promise<boolean> {
-    return orUnavailable(async () => {
-      await this.handle.sync();
-      return isThere(this.path);
-    });
+  size(): Promise<number> {
+    return orUnavailable(async () => (await this.handle.stat()).size);
   }
 
-  /** Of an upload that is not open any more: whoever gave it up may have looked before the file was made. */
-  discard(): Promise<void> {
-    return orUnavailable(async () => {
-      await this.handle.close();
-      await rm(this.path, { force: true });
-    });
+  sync(): Promise<void> {
+    return orUnavailable(() => this.handle.sync());
   }
 
-  /** Gives it back, unless another has taken it. */
   close(): Promise<void> {
-    return orUnavailable(async () => {
-      await this.handle.close();
-      await ifThere(() => rename(this.path, this.atRest));
-    });
+    return orUnavailable(() => this.handle.close());
   }
 }
 
@@ -410,18 +330,6 @@ async function linkAs(path: string, target: string): Promise<boolean> {
   return true;
 }
 
-/** A durable copy, which shares the blocks where the file system can. */
-async function copyWhole(path: string, target: string): Promise<void> {
-  await copyFile(path, target, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
-  const handle = await open(target, 'r+');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-  await syncFolder(dirname(target));
-}
-
 /** Makes a folder, and the entry of the topmost one that it made durable. Repeated it does nothing. */
 async function makeFolder(folder: string): Promise<void> {
   const first = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
@@ -436,8 +344,6 @@ async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
     throw error instanceof ServiceError ? error : storageUnavailable(error);
   }
 }
-
-const isThere = async (path: string): Promise<boolean> => (await ifThere(() => stat(path))) !== undefined;
 
 const next = (folder: Dir): Promise<Dirent | null> => orUnavailable(() => folder.read());
 
