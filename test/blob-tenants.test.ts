@@ -1,8 +1,11 @@
 /** Blobs of several tenants, and of one tenant on several instances. */
 import { randomBytes } from 'node:crypto';
+import { readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import t from 'tap';
-import { blobItem, downloadUrl, send, uploaded, uploadOf, type BytesReply } from './support/blobs.js';
+import { blobItem, downloadUrl, openRequest, send, uploaded, uploadOf, type BytesReply } from './support/blobs.js';
 import { claim, type TestDevice } from './support/devices.js';
+import { until } from './support/events.js';
 import { BASE, signUp } from './support/hosted.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
@@ -124,6 +127,33 @@ t.test('BLOB-56: a part at two instances at once, and the end at two at once', a
   for (const { blobRef } of [open, moved]) {
     t.ok((await send('GET', await downloadUrl(other.wire, scene.first, blobRef))).bytes.equals(whole));
   }
+});
+
+t.test('BLOB-56: a part that is late at another instance changes nothing of a blob that is whole', async (t) => {
+  const database = await testDatabase(t);
+  const dataDir = await temporaryFolder(t);
+  const scene = await Scene.start(t, { database, env: { DATA_DIR: dataDir } });
+  const other = await runServer(t, { database, env: { DATA_DIR: dataDir } });
+  const whole = randomBytes(2 * PART);
+  const { blobRef, parts } = await begun(scene.wire, scene.first, whole.length);
+  const [one] = parts;
+  if (one === undefined) throw new Error('no parts');
+  const late = openRequest('PUT', one.url.replace(`:${scene.server.port}`, `:${other.port}`), one.headers);
+  const uploads = join(dataDir, 'blobs', 'uploads');
+  const files = (): Promise<string[]> => readdir(uploads).catch(() => []);
+  late.sent.write(Buffer.alloc(PART / 4, 1));
+  await until('all of that is written', async () => {
+    const [name] = await files();
+    return name !== undefined && (await stat(join(uploads, name))).size === PART / 4;
+  });
+  t.equal((await put(one, whole)).outcome, '200');
+  await sendRest(scene.wire, scene.first, await standing(scene.wire, scene.first, blobRef), whole);
+  const body = blobItem('a', scene.ids, blobRef);
+  t.equal((await scene.wire.post('/items', body, scene.as('a'))).status, 200);
+  late.sent.end(Buffer.alloc(one.size - PART / 4, 1));
+  t.equal((await late.reply).outcome, '403 url_invalid');
+  t.ok((await send('GET', await downloadUrl(scene.wire, scene.second, blobRef))).bytes.equals(whole));
+  t.same(await files(), [], 'and nothing is left of it');
 });
 
 t.test("BLOB-03: in multi mode a URL leads to the tenant's host, by scheme and port that clients use", async (t) => {

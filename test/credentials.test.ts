@@ -365,8 +365,8 @@ t.test('PASS-13 PASS-14: hashing goes by two at a time, tenants in turn, and the
       working--;
       return true;
     });
-  const tenants = Array.from({ length: 16 }, (_, n) => `t${n}`);
-  const admitted = tenants.flatMap((tenant) => Array.from({ length: 4 }, async () => run(tenant)));
+  const tenants = Array.from({ length: 4 }, (_, n) => `t${n}`);
+  const admitted = tenants.flatMap((tenant) => Array.from({ length: 16 }, async () => run(tenant)));
   t.equal(await refusal(run('t0')), 'unavailable', 'more than one may have');
   const error = await run('another').catch((thrown: unknown) => thrown);
   t.ok(error instanceof ServiceError && (error.retryAfter ?? 0) >= 1, 'more than all may have: with Retry-After');

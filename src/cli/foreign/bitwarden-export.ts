@@ -13,7 +13,9 @@ function uuidOf(id: string): string {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join('-');
 }
 
-const dateOf = (ms: number): string => new Date(Math.min(ms, 8_640_000_000_000_000)).toISOString();
+/** The end of the year 9999: many programs, Bitwarden's among them, have no later date. */
+const TIME_MAX = 253_402_300_799_999;
+const dateOf = (ms: number): string => new Date(Math.min(ms, TIME_MAX)).toISOString();
 
 /**
  * Bytes that fit into Bitwarden's columns of 10,000 and 5,000 characters, in which it keeps ciphertext as base64: its

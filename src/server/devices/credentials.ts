@@ -114,7 +114,7 @@ export class Tickets {
 const HASHES_MAX = 2;
 /** Callers of all tenants, and of one, that may wait for one or have it; the next is refused. */
 const HASHES_WAITING_MAX = 64;
-const HASHES_OF_TENANT_MAX = 4;
+const HASHES_OF_TENANT_MAX = 16;
 const RETRY_AFTER_S = 5;
 
 /** A bounded queue for password hashing, one for the whole process: tenants in turn, each with one hash at a time. */
@@ -173,8 +173,11 @@ export class Passwords {
   async set(tenantId: string, body: requests.PasswordSetBody, by: string): Promise<replies.Ok> {
     const { store, hasher } = this.options;
     const stored = await store.password(tenantId);
-    if (stored !== undefined) await this.require(tenantId, stored, body.currentPassword ?? '');
-    const hash = await this.queue.run(tenantId, () => hasher.hash(body.password));
+    // Both in one turn: the second must not be refused for want of room.
+    const hash = await this.queue.run(tenantId, async () => {
+      if (stored !== undefined) await this.expect(stored, body.currentPassword ?? '');
+      return hasher.hash(body.password);
+    });
     return this.store({ tenantId, hash, knownSetAt: stored?.setAt ?? null, by });
   }
 
@@ -207,10 +210,13 @@ export class Passwords {
     password: string,
   ): Promise<StoredPassword> {
     if (stored === undefined) throw new ServiceError('password_invalid', 'No account password is set.');
-    const check = (): Promise<boolean> => this.options.hasher.verify(stored.hash, password);
-    const holds = password !== '' && (await this.queue.run(tenantId, check));
-    if (!holds) throw new ServiceError('password_invalid');
+    await this.queue.run(tenantId, () => this.expect(stored, password));
     return stored;
+  }
+
+  private async expect({ hash }: StoredPassword, password: string): Promise<void> {
+    if (password === '' || !(await this.options.hasher.verify(hash, password)))
+      throw new ServiceError('password_invalid');
   }
 }
 

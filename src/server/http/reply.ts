@@ -158,7 +158,7 @@ const REFUSAL_LINES_PER_S = 50;
  * half a megabyte of one connection in a turn, ten thousand requests that are answered at once. While an answer is pending
  * it drops further ones and closes the connection: so an answer beyond this many waits for the next turn.
  */
-const AT_ONCE_MAX = 32;
+const AT_ONCE_MAX = 64;
 
 /** Writes every reply and refusal, assigns request ids and logs one line for each request. */
 export class ResponseWriter {

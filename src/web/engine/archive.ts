@@ -63,15 +63,19 @@ export async function* archiveOf(
   { device, identity, labelledBins }: Pick<Session, 'device' | 'identity' | 'labelledBins'>,
   { phrase, signal }: { readonly phrase: string; readonly signal: AbortSignal },
 ): AsyncGenerator<Uint8Array, void, undefined> {
-  const seed = await phraseSeed(sodium, phrase);
-  const own = await masterKeyOfSeed(sodium, seed);
-  if (!sodium.equal(own, identity.masterKey))
-    throw new ArchiveError('wrong_words', 'these are not the twelve words of this vault');
-  sodium.memzero(own);
   const ready: Uint8Array[] = [];
   const sink = (bytes: Uint8Array): Promise<void> => Promise.resolve(void ready.push(bytes));
-  const writer = await ArchiveWriter.create(sodium, seed, sink);
-  sodium.memzero(seed);
+  const seed = await phraseSeed(sodium, phrase);
+  let writer: ArchiveWriter;
+  try {
+    const own = await masterKeyOfSeed(sodium, seed);
+    const isOwn = sodium.equal(own, identity.masterKey);
+    sodium.memzero(own);
+    if (!isOwn) throw new ArchiveError('wrong_words', 'these are not the twelve words of this vault');
+    writer = await ArchiveWriter.create(sodium, seed, sink);
+  } finally {
+    sodium.memzero(seed);
+  }
   const masterFingerprint = fingerprintOfMaster(sodium, identity.masterKey);
   await writer.add({
     record: 'manifest',

@@ -19,6 +19,7 @@ import { drawer, focusList, query, showingKeys } from './state.js';
 import { toEdit, toMove } from './actions.js';
 import { text } from './strings.js';
 import { StoreFailed } from './unable-screens.js';
+import { forgetDrafts } from './unsaved.js';
 
 const words = text.frame;
 
@@ -104,6 +105,7 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
       toMove.value = null;
       toEdit.value = null;
       query.value = '';
+      forgetDrafts();
     },
     [],
   );

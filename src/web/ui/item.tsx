@@ -27,6 +27,7 @@ const words = text.item;
 export function ItemView({ id }: { readonly id: string }): JSX.Element {
   const item = useItem(id);
   if (item === undefined) return <ItemFrame title="" />;
+  if (item === null) keepDraft(id, undefined);
   if (item === null)
     return (
       <ItemFrame title="">

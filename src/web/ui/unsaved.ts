@@ -18,6 +18,11 @@ export function hold(name: string, unsaved: boolean): void {
 /** What was typed into an item when it was last edited, and was neither saved nor discarded. */
 export const keptDraft = (itemId: string): Draft | undefined => drafts.get(itemId);
 
+/** Forgets all of them, as under a lock. */
+export function forgetDrafts(): void {
+  for (const itemId of drafts.keys()) keepDraft(itemId, undefined);
+}
+
 /** Keeps it; undefined: forgets it. */
 export function keepDraft(itemId: string, draft: Draft | undefined): void {
   if (draft === undefined) drafts.delete(itemId);

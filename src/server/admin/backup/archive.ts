@@ -180,7 +180,8 @@ export async function writeArchive(
     });
     // Both have ended before what they write to is removed.
     await Promise.allSettled([filled, written]);
-    const [manifest] = await Promise.all([filled, written]);
+    // Where the file cannot be made, that is the cause of the other's failure.
+    const [, manifest] = await Promise.all([written, filled]);
     await placeFile(temporary, path, existing).catch((error: unknown) => {
       throw toUserError(path, error);
     });

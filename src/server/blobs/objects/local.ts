@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { constants, createReadStream, readlinkSync, type Dir, type Dirent } from 'node:fs';
-import { link, mkdir, open, opendir, rm, stat, type FileHandle } from 'node:fs/promises';
+import { link, mkdir, open, opendir, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -42,7 +42,7 @@ export interface BlobContent {
 
 const PAGE = 1_000;
 const CHUNK = 256 * 1024;
-const PART = /^[0-9A-Z]{26}\.[0-9A-Z]{26}\.bin\.part$/;
+const PART = /^[0-9A-Z]{26}\.[0-9A-Z]{26}\.bin\.part(?:\.whole)?$/;
 const TEMPORARY = /^(?<space>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<life>[0-9a-f]{8})\.[0-9a-f]{16}\.tmp$/;
 /**
  * A temporary name identifies its writer: where its process id counts, the id, and a random part of the process, since
@@ -97,39 +97,49 @@ export class LocalStore implements ObjectStore, BlobFiles {
   async standing(upload: OpenUpload): Promise<number> {
     const { size, kept } = upload;
     if ((await this.head(upload))?.size === size) return size;
-    const held = await orUnavailable(() => ifThere(() => stat(this.partOf(upload))));
-    const offset = Math.min(kept, held?.size ?? 0);
+    const part = this.partOf(upload);
+    const sizeOf = (path: string): Promise<number | undefined> => ifThere(async () => (await stat(path)).size);
+    const held = await orUnavailable(async () => (await sizeOf(part)) ?? (await sizeOf(wholeOf(part))));
+    const offset = Math.min(kept, held ?? 0);
     // Whoever gave it up in this moment has removed the file.
     return offset < size || (await this.finish(upload, size)) ? offset : 0;
   }
 
   abort(upload: OpenUpload): Promise<void> {
-    return orUnavailable(async () => rm(this.partOf(upload), { force: true }));
+    return orUnavailable(async () => {
+      const part = this.partOf(upload);
+      await rm(part, { force: true });
+      await rm(wholeOf(part), { force: true });
+    });
   }
 
   async openPart(name: ObjectName, from: number): Promise<PartFile | undefined> {
     return orUnavailable(async () => {
       await makeFolder(this.uploads);
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW;
-      const made = await open(this.partOf(name), flags, FILE_MODE);
-      let size = -1;
+      const path = this.partOf(name);
+      const made = await open(path, flags, FILE_MODE);
+      let [size, ino] = [-1, 0];
       try {
         if (from === 0) await syncFolder(this.uploads);
-        ({ size } = await made.stat());
+        ({ size, ino } = await made.stat());
       } finally {
         if (size < from) await made.close();
       }
-      return size < from ? undefined : new LocalPart(made);
+      return size < from ? undefined : new LocalPart(made, { path, ino });
     });
   }
 
   finish(name: ObjectName, size: number): Promise<boolean> {
     return orUnavailable(async () => {
-      const path = this.partOf(name);
-      const made = await ifThere(() => linkAs(path, this.pathOf(name)));
-      // Another request was first: it has linked the file, or removed its first name as well.
+      const part = this.partOf(name);
+      const whole = wholeOf(part);
+      // Away from requests that still write, on another instance say: they write as long as it has the name of a part.
+      await ifThere(() => rename(part, whole));
+      const made = await ifThere(() => linkAs(whole, this.pathOf(name)));
+      // Another request was first: it has linked the file, or removed its other name as well.
       if (made !== true && (await this.head(name))?.size !== size) return false;
-      await rm(path, { force: true });
+      await rm(whole, { force: true });
       return true;
     });
   }
@@ -292,18 +302,20 @@ class LocalDraft implements BlobFileDraft {
 
 /** The file of an upload in parts. */
 class LocalPart implements PartFile {
-  constructor(private readonly handle: FileHandle) {}
+  constructor(
+    private readonly handle: FileHandle,
+    private readonly file: { readonly path: string; readonly ino: number },
+  ) {}
 
+  /** Throws `url_invalid` where the upload is whole by now, or was given up. */
   write(bytes: Uint8Array, position: number): Promise<void> {
     return orUnavailable(async () => {
+      const { path, ino } = this.file;
+      if ((await ifThere(() => stat(path)))?.ino !== ino) throw new ServiceError('url_invalid');
       for (let at = 0; at < bytes.length;) {
         at += (await this.handle.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
       }
     });
-  }
-
-  size(): Promise<number> {
-    return orUnavailable(async () => (await this.handle.stat()).size);
   }
 
   sync(): Promise<void> {
@@ -314,6 +326,9 @@ class LocalPart implements PartFile {
     return orUnavailable(() => this.handle.close());
   }
 }
+
+/** The name of a part's file once all of it is there, until it has that of the blob. */
+const wholeOf = (part: string): string => `${part}.whole`;
 
 /** Gives a file a durable name, which never replaces another file. False: there is a file of this name already. */
 async function linkAs(path: string, target: string): Promise<boolean> {
