@@ -1,6 +1,6 @@
 /** Blobs in a backup, and back out of it (src/server/admin/backup). */
 import { randomBytes } from 'node:crypto';
-import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, readdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
@@ -40,6 +40,10 @@ t.test('BLOB-29: blobs go into a backup and come back, byte for byte', async (t)
   t.strictSame(await readdir(to), [], 'nothing was touched');
   const bucket = await admin(t, { DATABASE_URL: fresh.url, DATA_DIR: to, STORAGE_KIND: 's3', S3_BUCKET: 'bucket' });
   t.match(await bucket.json('restore', file), { code: EXIT.refused, error: { code: 'storage' } });
+  // What a broken disk has left of one: it is replaced.
+  const folderOfTenant = join(to, 'blobs', server.tenantId);
+  await mkdir(folderOfTenant, { recursive: true });
+  await writeFile(join(folderOfTenant, refs[0] ?? ''), '');
   const done = await there.json('restore', file);
   t.match(done, { code: EXIT.ok, data: { items: 3, blobs: 3 } }, done.stderr);
 
