@@ -13,6 +13,7 @@ const ATTACKS: readonly (readonly [name: string, attack: (stage: Stage) => Promi
   ['page after page that nobody reads', (stage) => stage.pages(ROUNDS)],
   ['a burst of page reads', (stage) => stage.burst(400)],
   ['pages of the reference that nobody reads', (stage) => stage.docs(ROUNDS)],
+  ['requests that wait for no answer', (stage) => stage.unwaited(ROUNDS)],
   ['half-sent bodies', (stage) => stage.halves(540)],
 ];
 

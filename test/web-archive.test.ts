@@ -1,9 +1,10 @@
 /** The web app on real servers, in a real browser: what was refused is kept, the archive goes out and in, words recover. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
+import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { phraseSeed } from '../src/crypto/master-key.js';
-import { readArchive } from '../src/sdk/archive/archive.js';
+import { ArchiveWriter, readArchive } from '../src/sdk/archive/archive.js';
 import { ulid } from '../src/sdk/ulid.js';
 import { CHROMIUM, freshContext } from './support/browser.js';
 import type { WithTeardown } from './support/postgres.js';
@@ -157,6 +158,36 @@ t.test(
     t.same([...app.faults, ...other.app.faults], []);
   },
 );
+
+t.test('WEB-85: an import says how far it is, and goes on after it was stopped', { skip }, async (t) => {
+  const { app } = await scene(t);
+  const phrase = (await app.claim()).join(' ');
+  const bytes: Uint8Array[] = [];
+  const sink = (part: Uint8Array): Promise<void> => Promise.resolve(void bytes.push(part));
+  const writer = await ArchiveWriter.create(nodeSodium, await phraseSeed(nodeSodium, phrase), sink);
+  const masterFingerprint = fingerprintOfMaster(nodeSodium, nodeSodium.random(32));
+  await writer.add({ record: 'manifest', format: 1, createdAt: Date.now(), tenantId: newId(), masterFingerprint });
+  const ITEMS = 1_500;
+  for (let n = 0; n < ITEMS; n++) {
+    const item = { record: 'item', id: newId(), bin: 'inbox', type: 'text', ts: Date.now() } as const;
+    await writer.add({ ...item, payload: { text: `number ${n}` }, blob: false, content: null });
+  }
+  await writer.finish();
+  const archive = Buffer.concat(bytes).toString('base64');
+  const first = imported(app, archive, phrase);
+  const seen = await app.shows('importing', (importing) => (importing?.done ?? 0) > 100);
+  t.equal(seen?.total, ITEMS);
+  t.match(await imported(app, archive, phrase), { failed: 'too_many' }, 'one at a time');
+  await app.call('importStop');
+  const stopped = (await first) as { readonly written: number; readonly stopped: boolean };
+  t.ok(stopped.stopped && stopped.written > 100 && stopped.written < ITEMS, String(stopped.written));
+  await app.shows('importing', (importing) => importing === null);
+  const again = imported(app, archive, phrase);
+  await app.shows('importing', (importing) => (importing?.done ?? 0) > stopped.written);
+  await app.call('importStop');
+  t.match(await again, { same: stopped.written, stopped: true });
+  t.same(app.faults, []);
+});
 
 t.test('WEB-84: twelve words make a browser a device of the vault, which reads what is there', { skip }, async (t) => {
   const { app, open } = await scene(t);

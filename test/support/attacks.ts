@@ -53,6 +53,15 @@ export class Stage {
     }
   }
 
+  /** A stranger sends thousands of requests at once on each of ten connections, without waiting for an answer. */
+  async unwaited(waves: number): Promise<void> {
+    const text = requestText('/api/health', { address: STRANGER }).repeat(5_000);
+    for (const wave of range(1, waves)) {
+      await Promise.all(range(1, 10).map(() => this.send(text)));
+      await this.judge.after(wave);
+    }
+  }
+
   /** A stranger sends half a body on each of many connections. */
   async halves(count: number): Promise<void> {
     const text =

@@ -15,7 +15,7 @@ const linkScript = (): Promise<string> =>
         const link = new Link();
         const last = {};
         globalThis.probe = { link, last };
-        for (const topic of ['phase', 'info', 'bins', 'devices', 'uploads', 'notices', 'enrolment', 'offer', 'shared'])
+        for (const topic of ['phase', 'info', 'bins', 'devices', 'uploads', 'importing', 'notices', 'enrolment', 'offer', 'shared'])
           link.watch(topic, null, (value) => { last[topic] = value; });
         link.watch('list', { offset: 0, limit: 200 }, (value) => { last.list = value; });`,
       resolveDir: fileURLToPath(new URL('../../src/web/link', import.meta.url)),

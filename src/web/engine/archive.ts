@@ -131,23 +131,30 @@ const bytesOf = (file: Blob): ByteSource => {
  */
 export async function importArchive(
   { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,
-  { device }: Pick<Session, 'device'>,
+  { device, imports }: Pick<Session, 'device' | 'imports'>,
   { file, phrase }: { readonly file: File; readonly phrase: string },
 ): Promise<Imported> {
+  const signal = imports.begin();
   const seed = await phraseSeed(sodium, phrase);
-  const importer = new Importer(device, { sodium, clock, overwrite: false, spool: (input) => spooled(sodium, input) });
+  const spool = (input: AsyncIterable<Uint8Array>): Promise<Spooled> => spooled(sodium, input);
+  const importer = new Importer(device, { sodium, clock, overwrite: false, spool, signal });
   try {
     const records = (): AsyncGenerator<ArchiveRecord> => readArchive(sodium, seed, bytesOf(file));
     const survey = await surveyOf(records());
     await importer.bins(survey.bins, await device.bins.list());
     const { counts } = importer;
     if (counts.bins > 0) await device.bins.refresh('changed');
-    await importer.items(records());
+    await importer
+      .items(records(), () => imports.taken(survey.items))
+      .catch((error: unknown) => {
+        if (!signal.aborted) throw error;
+      });
     await importer.finish();
     const refused = [...counts.refused.values()].reduce((sum, items) => sum + items, 0);
-    return { ...counts, refused };
+    return { ...counts, refused, stopped: signal.aborted };
   } finally {
     importer.close();
+    imports.end();
     sodium.memzero(seed);
   }
 }

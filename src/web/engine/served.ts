@@ -52,6 +52,7 @@ const topicsOf = (engine: Engine, shared: SharedInbox): Served['topics'] => {
       return ofSession(engine, null, push, (session) => session.item(params.id, push));
     },
     uploads: cell([], (session) => session.uploads.list),
+    importing: cell(null, (session) => session.imports.progress),
     notices: cell([], (session) => session.notices.list),
     enrolment: engine.enrolment.step.watch,
     offer: engine.offers.step.watch,
@@ -129,6 +130,7 @@ const accountCalls = (engine: Engine) =>
       return { usedBytes: storageUsedBytes, capBytes: storageCapBytes, itemCount, serverVersion: version };
     },
     importArchive: ({ file, phrase }) => importArchive(engine.platform, engine.current, { file, phrase }),
+    importStop: () => engine.current.imports.stop(),
     orphans: (how) => engine.current.orphans(how),
     resync: () => engine.device.resync(),
     dismiss: (id) => engine.current.notices.dismiss(id),

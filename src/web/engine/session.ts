@@ -28,6 +28,7 @@ import {
 } from '../link/messages.js';
 import { newItemId } from '../random.js';
 import { Cell } from './cell.js';
+import { Imports } from './imports.js';
 import type { KeyValue } from './key-value.js';
 import { Notices } from './notices.js';
 import { Removals } from './removals.js';
@@ -77,6 +78,7 @@ export class Session {
   readonly info = new Cell<DeviceInfo | null>(null);
   readonly bins = new Cell<readonly BinRow[]>([]);
   readonly devices = new Cell<readonly DeviceRow[]>([]);
+  readonly imports = new Imports();
   readonly notices: Notices;
   readonly uploads: Uploads;
   readonly removals: Removals;

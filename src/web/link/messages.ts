@@ -235,6 +235,8 @@ export interface Topics {
   /** Null: gone. */
   item: { params: { readonly id: string }; value: ItemDetail | null };
   uploads: { params: null; value: readonly Upload[] };
+  /** Null while nothing is written; the file is read and checked before. */
+  importing: { params: null; value: Importing | null };
   notices: { params: null; value: readonly Notice[] };
   enrolment: { params: null; value: Enrolment };
   offer: { params: null; value: Offer };
@@ -260,6 +262,14 @@ export interface StorageUse {
 /** What became of the items of an archive, and the number of bins that were made: see `ImportCounts` of the SDK. */
 export interface Imported extends Omit<ImportCounts, 'refused'> {
   readonly refused: number;
+  /** Ended by `importStop`: the same file goes on where it stopped. */
+  readonly stopped: boolean;
+}
+
+/** How far an import is. */
+export interface Importing {
+  readonly done: number;
+  readonly total: number;
 }
 
 /** Functions. Each rejects with a `Failure`. */
@@ -316,6 +326,8 @@ export interface Calls {
   storage(): StorageUse;
   /** Reads an archive of this service. `phrase`: the twelve words that it was written with. */
   importArchive(params: { readonly file: File; readonly phrase: string }): Imported;
+  /** Ends the import that runs, after the writes under way. */
+  importStop(): void;
   /** Server restored to an older state: writes the lost items again, or drops them. */
   orphans(how: 'republish' | 'discard'): void;
   resync(): void;

@@ -51,6 +51,7 @@ export const info = watched('info');
 export const bins = watched('bins');
 export const devices = watched('devices');
 export const uploads = watched('uploads');
+export const importing = watched('importing');
 export const notices = watched('notices');
 export const enrolment = watched('enrolment');
 export const offer = watched('offer');

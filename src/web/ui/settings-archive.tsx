@@ -2,7 +2,8 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { Button, Dialog, Field, Notice, Progress } from './kit.js';
-import { call, link } from './link.js';
+import { attempt } from './actions.js';
+import { call, importing, link } from './link.js';
 import { chooseTarget, saveStream } from './save-stream.js';
 import { Problem } from './screen.js';
 import { Section } from './section.js';
@@ -100,6 +101,9 @@ function ImportDialog({ onClose }: AskProps) {
   const [result, setResult] = useState<readonly string[] | null>(null);
   const task = useTask();
   const typed = wordsIn(phrase);
+  // Also of an import that was begun before this dialog was opened.
+  const progress = importing.value ?? { done: 0, total: 0 };
+  const running = progress.total > 0;
   const submit = (): void => {
     setTried(true);
     if (file === null || typed.length !== PHRASE_WORDS) return;
@@ -116,10 +120,14 @@ function ImportDialog({ onClose }: AskProps) {
       actions={
         <>
           <Button onClick={onClose}>{text.kit.close}</Button>
-          {result === null && (
-            <Button kind="primary" submit busy={task.busy}>
-              {words.import}
-            </Button>
+          {running ? (
+            <Button onClick={() => void attempt(call('importStop'))}>{words.stop}</Button>
+          ) : (
+            result === null && (
+              <Button kind="primary" submit busy={task.busy}>
+                {words.import}
+              </Button>
+            )
           )}
         </>
       }
@@ -137,7 +145,11 @@ function ImportDialog({ onClose }: AskProps) {
           ))}
         </Notice>
       )}
-      {task.busy && <Working label={words.reading} />}
+      {running ? (
+        <Working label={words.importing(progress.done, progress.total)} share={progress.done / progress.total} />
+      ) : (
+        task.busy && <Working label={words.reading} />
+      )}
       <Problem problem={task.problem} />
     </Dialog>
   );
@@ -187,10 +199,10 @@ function PhraseField(props: {
   );
 }
 
-function Working({ label }: { readonly label: string }) {
+function Working({ label, share = null }: { readonly label: string; readonly share?: number | null }) {
   return (
     <div class="stack tight">
-      <Progress label={label} value={null} />
+      <Progress label={label} value={share} />
       <p class="quiet small numbers">{label}</p>
     </div>
   );

@@ -17,7 +17,7 @@ const pair = {
   copyLink: 'Copy link',
   left: (ms: number): string =>
     `Good for another ${Math.floor(ms / 60_000)}:${`${Math.floor((ms % 60_000) / 1000)}`.padStart(2, '0')}`,
-  secret: 'Show them to nobody else: they let one device in.',
+  secret: 'Show these words to nobody else: they let one device in.',
   compareTitle: 'The same on both screens?',
   wants: (name: string): string => `“${name}” wants to join. Its screen must show exactly this:`,
   match: 'They match',
@@ -141,12 +141,25 @@ const settings = {
     choose: 'Choose where to save',
     file: 'Archive file',
     importTitle: 'Import an archive',
-    importLead: 'What is here already stays or is skipped; nothing is deleted.',
+    importLead: 'What is here already stays as it is, but for what is newer in the archive; nothing is deleted.',
     phraseOfFile: 'The twelve words it was made with',
     written: (bytes: number): string => `${size(bytes)} written…`,
     reading: 'Reading and checking the file, then writing…',
     exported: (bytes: number): string => `The archive is saved (${size(bytes)}).`,
-    imported: ({ written, bins, same, newer, blobs, renamed, waiting, refused }: Imported): readonly string[] => [
+    importing: (done: number, total: number): string =>
+      `${done.toLocaleString()} of ${total.toLocaleString()} items. It goes on when this window is closed, as long as this browser is open.`,
+    imported: ({
+      written,
+      bins,
+      same,
+      newer,
+      blobs,
+      renamed,
+      waiting,
+      refused,
+      stopped,
+    }: Imported): readonly string[] => [
+      ...(stopped ? ['Stopped. The same file goes on from here.'] : []),
       `${counted(written, 'item')} and ${counted(bins, 'bin')} brought in, ${same.toLocaleString()} here already.`,
       ...(
         [

@@ -67,7 +67,7 @@ const begin = {
   },
   phrase: {
     title: 'Write these twelve words down',
-    lead: 'They are shown once and kept nowhere. Whoever has them can read everything; without them and without a device nobody can, you neither.',
+    lead: 'They are shown once and kept nowhere. Whoever has them can read everything; without them and without a device nobody can, not even you.',
     list: 'Your twelve words',
     print: 'Print',
     written: 'I have written them down',
@@ -78,9 +78,9 @@ const begin = {
   },
   ask: {
     title: 'Two of the words, please',
-    lead: 'So that the paper is right before it is needed.',
+    lead: 'To make sure that they stand on your paper as they are.',
     word: (place: number): string => `Word ${place}`,
-    wrong: (place: number): string => `This is not word ${place} on your paper, or the paper has another word there.`,
+    wrong: (place: number): string => `That is not word ${place}. Compare it with your paper.`,
     again: 'Show the words again',
     go: 'Finish',
   },
