@@ -147,6 +147,7 @@ t.test(
 
     const other = await scene(t);
     await other.app.claim('Other');
+    t.same(await imported(other.app, archive, 'abandon '.repeat(12).trim()), { failed: 'bad_words' });
     t.same(await imported(other.app, archive, OTHER_WORDS), { failed: 'wrong_words' });
     t.match(await imported(other.app, archive, phrase), { written: 2, bins: 1, same: 0, refused: 0 });
     const { items } = await other.app.shows('list', ({ items }) => items.length === 2);

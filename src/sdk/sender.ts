@@ -410,7 +410,7 @@ const BATCH_BYTES_MIN = 16 * 1024;
 const BATCH_GROWTH = 1.25;
 const SLOW_MS = 5_000;
 
-/** As many writes from the front as a batch of at most `most` bytes takes, with their bodies; at least one, whatever its size. */
+/** As many writes from the front as fit into `most` bytes, with their bodies; at least one, whatever its size. */
 function fitting(
   ready: readonly Pending[],
   most: number,

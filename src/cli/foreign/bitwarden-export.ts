@@ -6,6 +6,7 @@ import { timeOfUlid } from '../../sdk/ulid.js';
 import { counted } from '../../terminal/output.js';
 import type { DocumentForm } from '../export-document.js';
 import { bitwardenEntry } from './bitwarden-own.js';
+import { TIME_MAX } from './records.js';
 
 /** Bitwarden knows its entries by UUIDs, and takes any. */
 function uuidOf(id: string): string {
@@ -13,8 +14,7 @@ function uuidOf(id: string): string {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join('-');
 }
 
-/** The end of the year 9999: many programs, Bitwarden's among them, have no later date. */
-const TIME_MAX = 253_402_300_799_999;
+/** Bitwarden's program knows no later date either. */
 const dateOf = (ms: number): string => new Date(Math.min(ms, TIME_MAX)).toISOString();
 
 /**

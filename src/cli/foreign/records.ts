@@ -18,7 +18,7 @@ export interface Incoming {
 }
 
 /** The last ms that a date has a name for (year 9999). */
-const TIME_MAX = 253_402_300_799_999;
+export const TIME_MAX = 253_402_300_799_999;
 /** A date that is none counts as the least. */
 const within = (time: number, most: number): number =>
   Number.isFinite(time) ? Math.floor(Math.min(Math.max(time, TS_MIN), most)) : TS_MIN;

@@ -101,7 +101,7 @@ export interface ImporterOptions {
   /** The server limits the rate, and is waited for. */
   readonly onPatience?: () => void;
   /** Ends transfers and waits. */
-  readonly signal?: AbortSignal;
+  readonly signal: AbortSignal;
 }
 
 /** One import. */
@@ -270,7 +270,7 @@ export class Importer {
   private untilMoved(): Promise<boolean> {
     const { clock, signal } = this.options;
     const stop = new AbortController();
-    const limits = AbortSignal.any(signal === undefined ? [stop.signal] : [stop.signal, signal]);
+    const limits = AbortSignal.any([stop.signal, signal]);
     const moved = new Promise<boolean>((resolve) => this.movers.push(() => resolve(true)));
     const late = delay(clock, STALL_MS, limits).then(
       () => false,

@@ -87,8 +87,8 @@ export class CircuitBreaker {
   };
 
   /**
-   * Ends every connection, the health check's too: they lead to a server that takes no more writes, or tell of a history that is no more.
-   * Statements under way fail, and their callers begin anew.
+   * Ends every connection, the health check's too: they lead to a server that takes no more writes, or tell of a history
+   * that is no more. Statements under way fail, and their callers begin anew.
    */
   cut(): void {
     for (const link of this.links) link.destroy();

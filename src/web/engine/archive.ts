@@ -134,8 +134,8 @@ export async function importArchive(
   { device, imports }: Pick<Session, 'device' | 'imports'>,
   { file, phrase }: { readonly file: File; readonly phrase: string },
 ): Promise<Imported> {
-  const signal = imports.begin();
   const seed = await phraseSeed(sodium, phrase);
+  const signal = imports.begin();
   const spool = (input: AsyncIterable<Uint8Array>): Promise<Spooled> => spooled(sodium, input);
   const importer = new Importer(device, { sodium, clock, overwrite: false, spool, signal });
   try {

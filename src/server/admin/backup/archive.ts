@@ -268,7 +268,7 @@ const isObjects = (name: string): boolean => name.startsWith(OBJECTS);
 
 const changed = (): ArchiveError => new ArchiveError('the file changed while it was restored');
 
-/** The list of objects of a verified archive, a part at a time. Each is compared with the manifest again: the file may have changed. */
+/** The list of objects of a verified archive, a part at a time, each compared with the manifest again. */
 export async function* readObjectList(path: string, manifest: Manifest): AsyncGenerator<readonly ListedObject[]> {
   const said = manifest.objects?.parts ?? [];
   let next = 0;
