@@ -1,6 +1,6 @@
 /** Uploads that go on after what goes wrong: killed servers, full disks, a death between two steps, the nightly job. */
 import { randomBytes } from 'node:crypto';
-import { appendFile, link, mkdir, readdir, stat } from 'node:fs/promises';
+import { appendFile, link, mkdir, readdir, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { blobItem, downloadUrl, openRequest, send } from './support/blobs.js';
@@ -90,6 +90,16 @@ t.test('BLOB-60: a server may die between any two steps of a part', async (t) =>
     'kept, and not named: asked',
   );
   t.ok((await fetched(asked.blobRef)).equals(whole));
+  const moved = await half(stage, whole);
+  await appendFile(moved.path, whole.subarray(PART));
+  await rename(moved.path, `${moved.path}.whole`);
+  await server.sql('UPDATE blobs SET kept = size WHERE ref = $1', [moved.at.blobRef]);
+  t.match(await standing(wire, first, moved.at.blobRef), { offset: whole.length }, 'moved away from who writes');
+  t.ok((await fetched(moved.at.blobRef)).equals(whole));
+  const given = await half(stage, whole);
+  await rename(given.path, `${given.path}.whole`);
+  await wire.delete(`/uploads/${given.at.blobRef}`, stage.scene.as('a'));
+  await t.rejects(stat(`${given.path}.whole`), { code: 'ENOENT' }, 'and given up');
   const named = await kept();
   const item = blobItem('a', stage.scene.ids, named.blobRef);
   t.equal((await wire.post('/items', item, stage.scene.as('a'))).status, 200, 'kept, and not named: written');

@@ -44,7 +44,10 @@ interface BinKeys {
   readonly masterKey: Uint8Array;
 }
 
-/** What the last command stored; nothing where the file is missing or damaged. Without `keys` bins have no label, and are not `readable` where they have one. */
+/**
+ * What the last command stored; nothing where the file is missing or damaged. Without `keys` bins have no label, and are
+ * not `readable` where they have one.
+ */
 export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> {
   const stored = await readPrivate(join(folder, KNOWN_FILE), KNOWN_MAX_BYTES, () => undefined);
   if (stored === undefined) return NOTHING_KNOWN;
@@ -62,7 +65,10 @@ export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> 
   }
 }
 
-/** Stores what was read, under the profile's lock; the other part stays as it was. Nothing is stored beyond the size that `readKnown` accepts. */
+/**
+ * Stores what was read, under the profile's lock; the other part stays as it was. Nothing is stored beyond the size that
+ * `readKnown` accepts.
+ */
 export async function writeKnown(folder: string, known: Known, keys: BinKeys): Promise<void> {
   if (known.devices === undefined && known.bins === undefined) return;
   const before = await readKnown(folder, keys);
