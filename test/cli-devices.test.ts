@@ -206,7 +206,7 @@ t.test(
 
     t.match(await desk.json(['revoke', 'Desk', '--yes']), { thisDevice: true, revoked: true });
     t.throws(() => readFileSync(join(desk.folder, 'identity')), { code: 'ENOENT' });
-    t.match(await first.device.roster.refresh(), { length: 3 });
+    t.match(await first.device.devices.refresh(), { length: 3 });
   },
 );
 

@@ -151,7 +151,7 @@ t.test('CBLOB-17: without a server nothing is uploaded or queued; an item whose 
   });
   const client = await all.open(first.identity(), { tap });
   down = () => false;
-  await client.device.roster.list();
+  await client.device.devices.list();
   down = (url) => url.includes('/blobs/');
   t.match(await refusal(client.device.put(file())), { name: 'NetworkError' });
   t.same(await client.device.list(), [], 'nothing waits');

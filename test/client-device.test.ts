@@ -164,15 +164,15 @@ t.test('devices that nobody vouches for', async (t) => {
         return { devices: [own, slipped] };
       };
       const told = next(first, 'uncertified');
-      await first.device.roster.refresh();
+      await first.device.devices.refresh();
       t.match((await told).devices, [{ id }]);
       const error = await refusal(first.device.put(note('secret')));
       t.ok(error instanceof UncertifiedDeviceError);
       t.match(error.message, id);
       t.same(writes(first), [], 'nothing was written');
-      t.match(await refusal(first.device.roster.certify(id, '0000 0000')), { code: 'fingerprint' });
+      t.match(await refusal(first.device.devices.certify(id, '0000 0000')), { code: 'fingerprint' });
       first.tap.lie = () => undefined;
-      await first.device.roster.refresh();
+      await first.device.devices.refresh();
     },
   );
 
@@ -186,11 +186,11 @@ t.test('devices that nobody vouches for', async (t) => {
             ),
           }
         : undefined;
-    await first.device.roster.refresh();
+    await first.device.devices.refresh();
     t.ok((await refusal(first.device.put(note('secret')))) instanceof UncertifiedDeviceError);
     first.tap.lie = () => undefined;
-    await first.device.roster.refresh();
-    t.same((await first.device.roster.recipients()).length, 2);
+    await first.device.devices.refresh();
+    t.same((await first.device.devices.recipients()).length, 2);
   });
 
   await t.test('CLIENT-07: certified after comparing, or revoked, it is out of the way', async (t) => {
@@ -199,7 +199,7 @@ t.test('devices that nobody vouches for', async (t) => {
       await all.server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [stranger.device.id]);
       const fresh = await all.open(first.identity());
       t.ok((await refusal(fresh.device.put(note(way)))) instanceof UncertifiedDeviceError);
-      if (way === 'certify') await fresh.device.roster.certify(stranger.device.id, stranger.device.fingerprint);
+      if (way === 'certify') await fresh.device.devices.certify(stranger.device.id, stranger.device.fingerprint);
       else await fresh.device.revoke(stranger.device.id);
       t.type((await fresh.device.put(note(way))).version, 'number');
       const sealed = Object.keys((writes(fresh)[0]?.['payloadEnc'] as { keys: object }).keys);
@@ -275,7 +275,7 @@ t.test('keys for devices that join', async (t) => {
 
   await t.test('a write that misses a device which joined meanwhile is sealed for it and sent again', async (t) => {
     const fresh = await all.open(first.identity());
-    await fresh.device.roster.list();
+    await fresh.device.devices.list();
     const joined = await all.pair('Fourth');
     const { id } = await fresh.device.put(note('for all'));
     t.equal(writes(fresh).length, 2);

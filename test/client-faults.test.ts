@@ -26,7 +26,7 @@ t.test('a server that stumbles', async (t) => {
       },
     };
     const client = await all.open(first.identity(), { tap: { ...tap, platform }, store });
-    await client.device.roster.list();
+    await client.device.devices.list();
     down = true;
     const error = await refusal(hurried(clock, NO_TRAFFIC, client.device.put(note('queued'))));
     t.equal(error.code, 'queued');

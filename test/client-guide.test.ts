@@ -91,7 +91,7 @@ t.test('SDK-25 SDK-30: both entries give the same names, and those that the guid
   ]
     .map((match) => match[1] ?? '')
     .filter((name) => /^[A-Z]/.test(name) && !others.has(name));
-  t.ok(named.includes('ApiError') && named.includes('REASONS') && named.includes('Standing'));
+  t.ok(named.includes('ApiError') && named.includes('REASONS') && named.includes('DeviceStatus'));
   t.same(
     [...new Set(named)].filter((name) => !common.includes(name)),
     [],

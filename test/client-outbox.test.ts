@@ -106,10 +106,10 @@ async function parts(store: MemoryStore, me: Identity = newIdentity()) {
   const sodium = nodeSodium;
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
-  const roster = new DeviceList({ api, sodium, identity: me, emit, clock });
-  const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random: () => 0, emit });
-  const writer = new Writer({ identity: me, store, outbox, sender, roster, sodium, reader, clock, blobs: noBlobs });
-  await roster.list();
+  const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
+  const sender = new Sender({ api, outbox, deviceList, sodium, reader, clock, random: () => 0, emit });
+  const writer = new Writer({ identity: me, store, outbox, sender, deviceList, sodium, reader, clock, blobs: noBlobs });
+  await deviceList.list();
   return { me, clock, sent, problems, rejected, store, outbox, sender, writer };
 }
 

@@ -61,9 +61,9 @@ t.test('pairing by six words', async (t) => {
     const wire = `${tap.sent()}\n${all.first.tap.sent()}`;
     t.notMatch(wire, offer.words);
     t.match(wire, /"code":"([a-z]+ ){5}[a-z]+"/, 'another six words, which do not give these away');
-    const listed = (await device.roster.refresh()).find(({ id }) => id === joined.deviceId);
+    const listed = (await device.devices.refresh()).find(({ id }) => id === joined.deviceId);
     t.match(listed, { name: 'New', glyph: 'phone', revokedAt: null });
-    t.same((await device.roster.recipients()).length, 2, 'certified at once');
+    t.same((await device.devices.recipients()).length, 2, 'certified at once');
   });
 
   await t.test('CLIENT-09: a wrong checksum is refused before any request', async (t) => {

@@ -82,7 +82,7 @@ t.test('completeness over a socket', async (t) => {
       });
       t.same((await missing).named.length, hidden === 1 ? 1 : 0);
       t.match(await caughtUp, { complete: false });
-      t.match(await client.device.standing(), { missing: await missing, caughtUp: { complete: false } });
+      t.match(await client.device.status(), { missing: await missing, caughtUp: { complete: false } });
       const asked = listings(client);
       client.device.disconnect();
       const again = next(client, 'missing');
@@ -92,7 +92,7 @@ t.test('completeness over a socket', async (t) => {
       tap.bend = (frame) => frame;
       client.device.disconnect();
       await client.device.connect();
-      t.match(await client.device.standing(), { missing: null, caughtUp: { complete: true } });
+      t.match(await client.device.status(), { missing: null, caughtUp: { complete: true } });
       client.device.close();
     }
   });
@@ -108,7 +108,7 @@ t.test('completeness over a socket', async (t) => {
     await client.device.connect();
     t.match(await missing, { unlisted: [row.id], named: [{ id: row.id, version: 1 }] });
     t.match(await client.device.get(row.id), { payload: { text: 'lost by the server' } });
-    t.same((await client.device.standing()).orphaned, [row.id]);
+    t.same((await client.device.status()).orphaned, [row.id]);
   });
 });
 

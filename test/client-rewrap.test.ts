@@ -74,10 +74,10 @@ async function crowd(count: number) {
   const random = () => 0;
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
-  const roster = new DeviceList({ api, sodium, identity: me, emit, clock });
-  const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random, emit });
-  const writer = new Writer({ identity: me, store, outbox, sender, roster, sodium, reader, clock, blobs: noBlobs });
-  const rewrapper = new RewrapQueue({ writer, roster, clock, random, emit });
+  const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
+  const sender = new Sender({ api, outbox, deviceList, sodium, reader, clock, random, emit });
+  const writer = new Writer({ identity: me, store, outbox, sender, deviceList, sodium, reader, clock, blobs: noBlobs });
+  const rewrapper = new RewrapQueue({ writer, deviceList, clock, random, emit });
   /** Turns the clock until `over`, as if the pauses took their time. */
   const until = async (over: () => boolean): Promise<number> => {
     const begun = clock.now();

@@ -26,8 +26,8 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
   const sodium = nodeSodium;
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
-  const roster = new DeviceList({ api, sodium, identity: me, emit, clock });
-  const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random: () => 0, emit });
+  const deviceList = new DeviceList({ api, sodium, identity: me, emit, clock });
+  const sender = new Sender({ api, outbox, deviceList, sodium, reader, clock, random: () => 0, emit });
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium, reader, emit, fetchNext });
   const reconnects: string[] = [];

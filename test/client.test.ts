@@ -10,7 +10,7 @@ import { Http } from '../src/sdk/http.js';
 import { DeviceList } from '../src/sdk/device-list.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
-import type { LineState } from '../src/sdk/events.js';
+import type { ConnectionState } from '../src/sdk/events.js';
 import { ReconnectingSocket } from '../src/sdk/reconnecting-socket.js';
 import { ulid } from '../src/sdk/ulid.js';
 import { itemChange, readFrame, readItem, writeBody, type Frame } from '../src/sdk/wire.js';
@@ -207,13 +207,13 @@ t.test('devices are read once more for whoever asks during a reading: its answer
   const api = new DeviceApi(
     () => new Promise((resolve) => answers.push((devices) => resolve({ status: 200, body: { devices } }))),
   );
-  const roster = new DeviceList({
+  const deviceList = new DeviceList({
     ...{ api, sodium: nodeSodium, identity: me, emit: () => undefined, clock: new TestClock() },
   });
-  const [first, known] = [roster.refresh(), roster.list()];
+  const [first, known] = [deviceList.refresh(), deviceList.list()];
   await settle();
   t.equal(answers.length, 1);
-  const later = [roster.refresh(), roster.refresh()];
+  const later = [deviceList.refresh(), deviceList.refresh()];
   await settle();
   t.equal(answers.length, 1, 'one at a time');
   answers[0]?.([entry(me)]);
@@ -228,7 +228,7 @@ function line(overrides: { ticket?: () => Promise<string> } = {}) {
   const clock = new TestClock();
   const { port, connections } = fakeSockets();
   const frames: Frame[] = [];
-  const states: LineState[] = [];
+  const states: ConnectionState[] = [];
   const problems: Error[] = [];
   const at = { cursor: FRESH, revoked: 0, renewed: 0 };
   const made = new ReconnectingSocket({

@@ -53,7 +53,7 @@ t.test('SDK-27: a client made from the reference alone and ours read each other'
     const { masterKey, deviceId, keys } = first.identity();
     const [master, open] = [Buffer.from(masterKey), Buffer.from(keys.publicKey)];
     t.ok(crypto.equal(crypto.keysOfPhrase(all.phrase).master, master), 'the master key');
-    const { fingerprint, masterFingerprint } = await first.device.standing();
+    const { fingerprint, masterFingerprint } = await first.device.status();
     t.equal(crypto.fingerprint(deviceId, open), fingerprint);
     t.equal(crypto.masterFingerprint(me.master), masterFingerprint);
   });

@@ -44,7 +44,7 @@ async function nowhere(): Promise<string> {
 
 const count = ({ tap }: Desk, path: string): number => tap.calls.filter((call) => call.path === path).length;
 const ids = async (scene: World): Promise<string[]> =>
-  (await scene.first.device.roster.refresh()).filter(({ revokedAt }) => revokedAt === null).map(({ id }) => id);
+  (await scene.first.device.devices.refresh()).filter(({ revokedAt }) => revokedAt === null).map(({ id }) => id);
 
 t.test('MCP-01: a person gives address and words, compares the digits, and the machine is a device', async (t) => {
   const scene = await world(t);

@@ -253,11 +253,11 @@ t.test('a wrap on another instance is found within 2 s without any notification'
 t.test('a change that comes while a held call looks is not lost', async (t) => {
   const clock = new TestClock();
   const waiter = new Waiter('tenant', 'session', 1);
-  waiter.nudge();
+  waiter.notify();
   t.equal(await waiter.next(clock, 1_000), 'look');
   t.equal(clock.waiting, 0, 'it did not wait');
   const next = waiter.next(clock, 1_000);
-  t.equal(clock.waiting, 1, 'one nudge is one look');
+  t.equal(clock.waiting, 1, 'one notification is one look');
   waiter.end();
   t.equal(await next, 'end');
   t.equal(await waiter.next(clock, 1_000), 'end');
@@ -288,7 +288,7 @@ t.test('PAIR-24: of two calls the one that came in later is held, whichever asks
   const earlier = waiters.add('tenant', 'session', slow);
   t.equal(await earlier.next(clock, 1), 'end', 'the one whose client has gone on');
   waiters.remove(earlier);
-  later.nudge();
+  later.notify();
   t.equal(await later.next(clock, 1), 'look', 'still held');
   t.equal(waiters.size, 1);
   const third = waiters.add('tenant', 'session', waiters.arrive());

@@ -380,9 +380,9 @@ t.test('ARCH-07: the same messages give the same effects', (t) => {
     const change = writeChange(write, { tenantId: TENANT });
     const effects = step(world.state, { kind: 'change', change }, 7).map(({ kind }) => ({ kind }) as Effect);
     world.remote(writeChange(write, { tenantId: TENANT }));
-    const nudged = step(world.state, { kind: 'head_hint', head: 1, generation: 1 }, 8);
+    const hinted = step(world.state, { kind: 'head_hint', head: 1, generation: 1 }, 8);
     const hello = step(world.state, { kind: 'hello', session, since: 0, epoch: EPOCH, acks: true }, 99_000_000);
-    return [effects, nudged, hello];
+    return [effects, hinted, hello];
   };
   const [first, second] = [played(), played()];
   t.equal(JSON.stringify(first), JSON.stringify(second));

@@ -202,7 +202,7 @@ t.test('ARCHIVE-13: without a server the items wait here, unless their bin is no
   const store = new MemoryStore();
   const identity = { ...at.client.identity(), serverUrl: proxy.through(at.world.url).replace(/\/$/, '') };
   const client = await at.world.open(identity, { store, tap: wiretap(hurried) });
-  await client.device.roster.list();
+  await client.device.devices.list();
   proxy.refuse(true);
   proxy.cut();
   const context = (terminal: FakeTerminal): Promise<Context> =>

@@ -95,7 +95,7 @@ t.test(
       app.call('put', { id: newId(), binId: nowhere, type: 'text', payload: { text: words } });
     proxy.refuse(true);
     proxy.cut();
-    await app.shows('info', (info) => info?.line.state !== 'connected');
+    await app.shows('info', (info) => info?.connection.state !== 'connected');
     for (const words of ['the first', 'the second']) t.match(await put(words), { id: /^\w{26}$/ });
     proxy.refuse(false);
     await app.call('reconnect');

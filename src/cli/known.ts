@@ -3,12 +3,11 @@
  * (each certificate is verified again), and the bins, their names encrypted as they are on the server.
  */
 import { join } from 'node:path';
-import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { writePrivate } from '../files/private.js';
 import { decodeBase64, toBase64Url } from '../protocol/base64.js';
-import type { BinLabel, BinView } from '../sdk/events.js';
+import { openLabel, sealLabel } from '../sdk/bin-label.js';
+import type { BinView } from '../sdk/events.js';
 import { array, boolean, count, nonEmpty, nullable, object } from '../sdk/reader.js';
 import { readDevices, type DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
@@ -16,6 +15,7 @@ import { readPrivate } from './secrets.js';
 
 const KNOWN_FILE = 'known.json';
 const KNOWN_MAX_BYTES = 4 * 1024 * 1024;
+const NO_BYTES = new Uint8Array(0);
 
 /** A part is undefined where it was not read from the server. */
 interface Known {
@@ -55,7 +55,8 @@ export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> 
     const value: unknown = JSON.parse(stored.toString('utf8'));
     const { devices, bins } = readParts(value, KNOWN_FILE);
     const named = bins?.map(({ meta, readable, ...bin }) => {
-      const label = keys === undefined || meta === null ? null : opened(keys, bin.id, meta);
+      const label =
+        keys === undefined || meta === null ? null : openLabel(keys, bin.id, decodeBase64(meta) ?? NO_BYTES);
       return { ...bin, itemCount: null, label, readable: readable !== false && (meta === null || label !== null) };
     });
     return { devices: devices === null ? undefined : readDevices(value, KNOWN_FILE), bins: named };
@@ -81,27 +82,12 @@ export async function writeKnown(folder: string, known: Known, keys: BinKeys): P
       cert: device.cert === null ? null : toBase64Url(device.cert),
     })),
     bins: bins?.map(({ id, slug, createdAt, updatedAt, label, readable }) => {
-      const meta = label === null ? null : toBase64Url(sealBinMeta(keys.sodium, contextOf(keys, id), { ...label }));
-      return { id, slug, createdAt, updatedAt, meta, readable };
+      return { id, slug, createdAt, updatedAt, meta: label && sealLabel(keys, id, label), readable };
     }),
   };
   const bytes = Buffer.from(JSON.stringify(stored));
   // The server decides the length of its lists: a file that cannot be read again would fail every later command.
   if (bytes.length <= KNOWN_MAX_BYTES) await writePrivate(join(folder, KNOWN_FILE), bytes);
-}
-
-const contextOf = ({ masterKey }: BinKeys, binId: string) => ({ masterKey, binId });
-
-/** A stored label; null where it does not open, for example with the keys of another account. */
-function opened(keys: BinKeys, binId: string, meta: string): BinLabel | null {
-  try {
-    const sealed = decodeBase64(meta) ?? new Uint8Array(0);
-    const { name, emoji } = openBinMeta(keys.sodium, contextOf(keys, binId), sealed);
-    return typeof name === 'string' ? { name, ...(typeof emoji === 'string' ? { emoji } : {}) } : null;
-  } catch (error) {
-    if (error instanceof CryptoRefusal) return null;
-    throw error;
-  }
 }
 
 /** The bins from the server, or without it those of the last command that reached it. */

@@ -192,7 +192,7 @@ class Session {
       await this.probe();
       const bins = this.first({ bins: undefined, problem: undefined });
       await this.device.pull();
-      await Promise.all([this.device.roster.refresh(), bins]);
+      await Promise.all([this.device.devices.refresh(), bins]);
       if (!held) await this.flush();
       return true;
     } catch (error) {

@@ -18,7 +18,7 @@ export interface Surroundings {
 /** Reads them from the server, or from the last command; an unknown one is shown by its id. */
 export async function surroundings(context: Context, open: OpenDevice): Promise<Surroundings> {
   const bins = await binsOf(context, open);
-  const devices = open.current ? await open.device.roster.list() : (await readKnown(context.profile.folder)).devices;
+  const devices = open.current ? await open.device.devices.list() : (await readKnown(context.profile.folder)).devices;
   return { bins, devices: devices ?? [] };
 }
 

@@ -113,7 +113,7 @@ async function pair(laptop: Actor, url: string): Promise<Actor> {
   narrator.check(same, 'the phone has the master key; the server relayed it and could not open it');
   const phone = await actor(identity);
   await phone.device.connect();
-  const devices = await phone.device.roster.recipients();
+  const devices = await phone.device.devices.recipients();
   narrator.check(devices.length === 2, 'two devices, each with a certificate that the other one verified');
   return phone;
 }

@@ -223,18 +223,18 @@ const OPERATOR = "The library has no call for it: it is the operator's.";
 const DEVICES: Readonly<Record<string, Example>> = {
   'GET /api/devices': {
     shell: mine('/api/devices'),
-    sdk: `for (const { id, name } of await device.roster.list()) console.log(id, name);`,
+    sdk: `for (const { id, name } of await device.devices.list()) console.log(id, name);`,
     prints: /^[0-9A-Z]{26} /,
   },
   'PATCH /api/devices/:id': {
     shell: mine('/api/devices/$DEVICE', { method: 'PATCH', body: '{ "name": "Kitchen" }' }),
-    sdk: `await device.roster.rename(device.id, 'Kitchen');
+    sdk: `await device.devices.rename(device.id, 'Kitchen');
 console.log((await device.me()).device.name);`,
     prints: /^Kitchen$/,
   },
   'POST /api/devices/:id/revoke': {
     shell: mine('/api/devices/$OTHER_DEVICE/revoke', { method: 'POST' }),
-    sdk: `const other = (await device.roster.list()).find(({ id }) => id !== device.id);
+    sdk: `const other = (await device.devices.list()).find(({ id }) => id !== device.id);
 if (other !== undefined) await device.revoke(other.id);
 console.log(other?.name);`,
     prints: /^Second$/,
@@ -286,7 +286,7 @@ console.log(recovered.name);`,
   'POST /api/ws-ticket': {
     shell: mine('/api/ws-ticket', { method: 'POST' }),
     sdk: `await device.connect(); // asks for a ticket, opens the socket, catches up
-console.log((await device.standing()).line.state);`,
+console.log((await device.status()).connection.state);`,
     prints: /^connected$/,
   },
 };

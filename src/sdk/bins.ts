@@ -1,12 +1,9 @@
 /** Bins with their names, which only devices can read. */
-import { toBase64Url } from '../protocol/base64.js';
 import { asError } from '../protocol/error-code.js';
-import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
-import type { JsonObject } from '../crypto/payload.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
+import { openLabel, sealLabel } from './bin-label.js';
 import { ClientError, isConflict } from './errors.js';
 import { type BinLabel, type BinView, type DeviceEvents } from './events.js';
 import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
@@ -115,24 +112,13 @@ export class Bins {
     if (!isDisplayName(label.name)) {
       throw new RangeError(`a bin name is 1 to ${NAME_MAX} characters, something to see among them, without controls`);
     }
-    const meta: JsonObject = { name: label.name, ...(label.emoji === undefined ? {} : { emoji: label.emoji }) };
-    return toBase64Url(sealBinMeta(sodium, { masterKey: reader.masterKey, binId }, meta));
+    return sealLabel({ sodium, masterKey: reader.masterKey }, binId, label);
   }
 
   private view(row: BinRow): BinView {
     const { id, slug, createdAt, updatedAt, itemCount, meta } = row;
-    const label = meta === null ? null : this.opened(id, meta);
-    return { id, slug, createdAt, updatedAt, itemCount, label, readable: meta === null || label !== null };
-  }
-
-  private opened(binId: string, meta: Uint8Array): BinLabel | null {
     const { sodium, reader } = this.options;
-    try {
-      const { name, emoji } = openBinMeta(sodium, { masterKey: reader.masterKey, binId }, meta);
-      return typeof name === 'string' ? { name, ...(typeof emoji === 'string' ? { emoji } : {}) } : null;
-    } catch (error) {
-      if (error instanceof CryptoRefusal) return null;
-      throw error;
-    }
+    const label = meta === null ? null : openLabel({ sodium, masterKey: reader.masterKey }, id, meta);
+    return { id, slug, createdAt, updatedAt, itemCount, label, readable: meta === null || label !== null };
   }
 }

@@ -86,7 +86,7 @@ export class DeviceList {
   /**
    * Counts of the last reading: devices that are not revoked, and the uncertified ones. Null before the first reading.
    */
-  standing(): { readonly active: number; readonly uncertified: readonly Uncertified[] } | null {
+  counts(): { readonly active: number; readonly uncertified: readonly Uncertified[] } | null {
     if (this.known === undefined) return null;
     const active = this.known.filter(isActive);
     return { active: active.length, uncertified: this.uncertifiedIn(active) };

@@ -2,7 +2,7 @@
 import { fingerprintOfMaster } from '../crypto/fingerprint.js';
 import type { Cursor, Held } from './store/store.js';
 import type { ProtocolFault, Uncertified } from './errors.js';
-import type { DeviceEvents, Emitter, LineState } from './events.js';
+import type { DeviceEvents, Emitter, ConnectionState } from './events.js';
 import type { Identity } from './identity.js';
 import type { ItemReader } from './item-reader.js';
 import type { HiddenReason } from './reasons.js';
@@ -15,7 +15,7 @@ export interface DeviceStatus {
   readonly tenantId: string;
   readonly deviceId: string;
   readonly state: 'open' | 'closed' | 'revoked';
-  readonly line: LineState;
+  readonly connection: ConnectionState;
   /** The position up to which the history was applied. */
   readonly cursor: Cursor;
   /** The last `caught_up` since the program started; null: none. `complete` as in the event. */
@@ -56,7 +56,7 @@ export interface DeviceStatus {
 
 /** Keeps the last of the events that are emitted once, and reads the rest on demand. */
 export class DeviceStatusReader {
-  private line: LineState = { state: 'closed' };
+  private connection: ConnectionState = { state: 'closed' };
   private caughtUp: DeviceStatus['caughtUp'] = null;
   private missing: DeviceStatus['missing'] = null;
   private halted: DeviceStatus['halted'] = null;
@@ -66,15 +66,15 @@ export class DeviceStatusReader {
   constructor(
     private readonly options: Pick<Core, 'sodium' | 'clock' | 'store' | 'outbox' | 'clockOffset'> & {
       readonly items: ItemReader;
-      readonly roster: DeviceList;
+      readonly deviceList: DeviceList;
       readonly emitter: Emitter;
       readonly identity: () => Identity;
       readonly state: () => DeviceStatus['state'];
     },
   ) {
     const { emitter, clock } = options;
-    emitter.on('line', (state) => {
-      this.line = state;
+    emitter.on('connection', (state) => {
+      this.connection = state;
     });
     emitter.on('missing', (event) => {
       this.missing = event;
@@ -96,7 +96,7 @@ export class DeviceStatusReader {
 
   /** The current status. Reads the store, sends nothing. */
   async read(): Promise<DeviceStatus> {
-    const { sodium, store, items, roster, clockOffset, state } = this.options;
+    const { sodium, store, items, deviceList, clockOffset, state } = this.options;
     const identity = this.options.identity();
     const { serverUrl, tenantId, deviceId, keys, masterKey, token } = identity;
     const [cursor, held, hidden, orphaned] = await Promise.all([
@@ -112,7 +112,7 @@ export class DeviceStatusReader {
       tenantId,
       deviceId,
       state: state(),
-      line: this.line,
+      connection: this.connection,
       cursor,
       caughtUp: this.caughtUp,
       missing: this.missing,
@@ -121,7 +121,7 @@ export class DeviceStatusReader {
       pending: this.pending(),
       hidden: { count: hidden.length, byReason },
       orphaned,
-      devices: roster.standing(),
+      devices: deviceList.counts(),
       tokenExpiresAt: token.expiresAt,
       clockOffsetMs: clockOffset(),
       fingerprint: fingerprintOfDevice(sodium, { id: deviceId, pubkey: keys.publicKey }),

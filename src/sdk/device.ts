@@ -67,13 +67,13 @@ export class Device {
   /** Bins: list, create, rename, remove. */
   readonly bins: Bins;
   /** The tenant's devices: list, certify. */
-  readonly roster: DeviceList;
+  readonly devices: DeviceList;
   private identity: SavableIdentity;
   private readonly emitter: Emitter;
   private readonly parts: Parts;
   private readonly pairListeners = new Set<(request: PairRequest) => void>();
   private readonly lifetime = new AbortController();
-  private readonly status: DeviceStatusReader;
+  private readonly statusReader: DeviceStatusReader;
   private state: 'open' | 'closed' | 'revoked' = 'open';
   private ended: (error: Error) => void = () => undefined;
   /** From `connect` to the end of the connection; shared by all callers of `connect`. */
@@ -103,9 +103,9 @@ export class Device {
       },
     );
     this.bins = this.parts.bins;
-    this.roster = this.parts.roster;
-    this.status = new DeviceStatusReader({
-      ...{ ...this.parts.core, items: this.parts.items, roster: this.roster, emitter: this.emitter },
+    this.devices = this.parts.deviceList;
+    this.statusReader = new DeviceStatusReader({
+      ...{ ...this.parts.core, items: this.parts.items, deviceList: this.devices, emitter: this.emitter },
       identity: () => this.identity,
       state: () => this.state,
     });
@@ -314,7 +314,7 @@ export class Device {
       if (!(id === this.id && (isRevoked(error) || this.state === 'revoked'))) throw error;
     }
     if (id === this.id) this.parts.session.endRevoked();
-    else await this.roster.refresh();
+    else await this.devices.refresh();
   }
 
   /** Sets or changes the account password. Only the stretched password leaves this device. */
@@ -338,13 +338,13 @@ export class Device {
    * items as soon as it has joined.
    */
   async offerPairing(approve: (request: JoinApproval) => boolean | Promise<boolean>): Promise<PairingOffer> {
-    const { core, roster } = this.open;
+    const { core, deviceList } = this.open;
     const onRequest = (listener: (request: PairRequest) => void): (() => void) => {
       this.pairListeners.add(listener);
       return () => this.pairListeners.delete(listener);
     };
     const { onProblem } = this.options;
-    const offer = await offerPairing({ ...core, identity: this.identity, roster, onRequest, onProblem }, approve);
+    const offer = await offerPairing({ ...core, identity: this.identity, deviceList, onRequest, onProblem }, approve);
     offer.joined.then(
       () => this.parts.rewraps.now(),
       () => undefined,
@@ -361,13 +361,13 @@ export class Device {
   }
 
   /** The status of this device: connection, cursor, waiting changes, hidden items. Sends nothing, does not throw. */
-  standing(): Promise<DeviceStatus> {
-    return this.status.read();
+  status(): Promise<DeviceStatus> {
+    return this.statusReader.read();
   }
 
-  /** The changes that the server has not acknowledged: part of `standing`, without reading the store. */
+  /** The changes that the server has not acknowledged: part of `status`, without reading the store. */
   waiting(): DeviceStatus['pending'] {
-    return this.status.pending();
+    return this.statusReader.pending();
   }
 
   private stretched(password: string): Promise<string> {
@@ -389,12 +389,12 @@ export class Device {
         this.pairRequested(frame.body);
         return;
       case 'device_joined':
-        this.inBackground(() => this.roster.refresh());
+        this.inBackground(() => this.devices.refresh());
         this.parts.rewraps.later();
         return;
       case 'device_revoked':
         if (frame.id === this.id) this.parts.session.endRevoked();
-        else this.inBackground(() => this.roster.refresh());
+        else this.inBackground(() => this.devices.refresh());
         return;
       case 'bin':
         this.inBackground(() => this.bins.refresh('changed'));
@@ -412,7 +412,7 @@ export class Device {
   /** After each `caught_up`: reads what is not part of the item stream and may have changed while disconnected. */
   private async refresh(): Promise<void> {
     this.parts.rewraps.resume();
-    await Promise.all([this.bins.refresh('caught_up'), this.roster.refresh()]);
+    await Promise.all([this.bins.refresh('caught_up'), this.devices.refresh()]);
   }
 
   private inBackground(work: () => Promise<unknown>): void {
@@ -477,13 +477,13 @@ function assemble(
     onProblem: (error) => emit('problem', { error }),
     clockOffset: () => http.clockOffset,
   };
-  const roster = new DeviceList({ ...core, remembered: devices });
-  const sender = new Sender({ ...core, roster });
+  const deviceList = new DeviceList({ ...core, remembered: devices });
+  const sender = new Sender({ ...core, deviceList });
   const items = new ItemReader(core);
   const queries = new LiveQueryIndex(core);
   const begun = new BegunUploads(core);
   const blobs = new Blobs({ ...core, begun });
-  const writer = new Writer({ ...core, sender, roster, blobs });
+  const writer = new Writer({ ...core, sender, deviceList, blobs });
   const fetchNext = async (since: number) => (await api.page({ since, epoch: null, limit: 1 })).items[0];
   const replica = new Replica({ ...core, fetchNext });
   const socket: ReconnectingSocket = new ReconnectingSocket({
@@ -492,11 +492,11 @@ function assemble(
     ticket: () => api.once.ticket(),
     renew: () => session.renew(true),
     cursor: () => sync.begin(),
-    onState: (state) => emit('line', state),
+    onState: (state) => emit('connection', state),
     onRevoked: () => session.endRevoked(),
   });
   const sync: Sync = new Sync({ ...core, ...hooks, replica, sender, socket });
   const bins = new Bins({ ...core, items, writer, sync });
-  const rewraps = new RewrapQueue({ ...core, writer, roster });
-  return { core, session, roster, items, queries, writer, sender, sync, socket, bins, begun, blobs, rewraps };
+  const rewraps = new RewrapQueue({ ...core, writer, deviceList });
+  return { core, session, deviceList, items, queries, writer, sender, sync, socket, bins, begun, blobs, rewraps };
 }

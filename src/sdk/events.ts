@@ -68,7 +68,7 @@ export interface Listed {
 }
 
 /** The state of the connection; `retryInMs` from now. */
-export type LineState =
+export type ConnectionState =
   | { readonly state: 'connecting' }
   | { readonly state: 'connected' }
   | { readonly state: 'waiting'; readonly retryInMs: number; readonly reason: string }
@@ -133,7 +133,7 @@ export interface DeviceEvents {
   readonly rewrap_progress: RewrapProgress;
   /** All items that this device can re-wrap have their keys; `items` of them got some now. */
   readonly rewrapped: { readonly items: number };
-  readonly line: LineState;
+  readonly connection: ConnectionState;
   /**
    * Reading from the server was stopped, because what it sends does not verify and does not end. The store is kept;
    * `connect` or `resync` start again.

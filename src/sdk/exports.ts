@@ -39,12 +39,12 @@ export type {
   DeviceEvents,
   EventName,
   ItemView,
-  LineState,
+  ConnectionState,
   Listener,
   Named,
   RewrapProgress,
 } from './events.js';
-export type { DeviceStatus as Standing } from './device-status.js';
+export type { DeviceStatus } from './device-status.js';
 export {
   QUERY_LIMIT_MAX,
   SEARCHED,

@@ -53,7 +53,7 @@ export interface PairingOffer {
 
 /** What E's side uses of its device. */
 interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' | 'onProblem'> {
-  readonly roster: DeviceList;
+  readonly deviceList: DeviceList;
   /** Subscribes to `pair_request` frames; the result ends that. */
   readonly onRequest: (listener: (request: PairRequest) => void) => () => void;
 }
@@ -180,7 +180,7 @@ function expectTime({ clock }: OfferHost, session: Session): void {
 
 /** The checks before the user is asked. Throws `PairingError` `bad_request` with its cause. */
 async function verifiedLink(host: OfferHost, session: Session, request: PairRequest): Promise<PairLink> {
-  const { sodium, identity, roster } = host;
+  const { sodium, identity, deviceList } = host;
   const { deviceId, host: dialled, pubkey: npk, name, glyph, attestation } = request;
   if (!isUlid(deviceId) || dialled === null) {
     throw new PairingError('bad_request', 'the new device does not say which it is and where it dialled');
@@ -188,13 +188,13 @@ async function verifiedLink(host: OfferHost, session: Session, request: PairRequ
   if (!isDisplayName(name) || !isGlyph(glyph)) {
     throw new PairingError('bad_request', 'the new device has a name or glyph that cannot be shown');
   }
-  const knownDevices = new Set([...(await roster.refresh()).map((device) => device.id), identity.deviceId]);
+  const knownDevices = new Set([...(await deviceList.refresh()).map((device) => device.id), identity.deviceId]);
   const own = { code: session.code, keys: session.keys, host: hostOf(identity.serverUrl), knownDevices };
   return judgeJoin(sodium, { deviceId, host: dialled, npk, name, glyph, attestation }, own);
 }
 
 async function release(host: OfferHost, session: Session, link: PairLink): Promise<void> {
-  const { api, sodium, identity, roster } = host;
+  const { api, sodium, identity, deviceList } = host;
   const released = releaseMasterKey(sodium, link, identity.masterKey);
   try {
     const { wrappedMasterKey, deviceCert, confirmation } = released;
@@ -202,7 +202,7 @@ async function release(host: OfferHost, session: Session, link: PairLink): Promi
     await api.pairWrap({ code: session.code.wireCode, ...keys, confirmation: toBase64Url(confirmation) });
   } catch (error) {
     // The first reply may have been lost after the device joined, and the repeat is refused then: the list tells.
-    const there = (await roster.refresh()).some(({ id }) => id === link.transcript.deviceId);
+    const there = (await deviceList.refresh()).some(({ id }) => id === link.transcript.deviceId);
     if (!there) throw error;
   }
 }

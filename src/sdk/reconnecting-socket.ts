@@ -11,7 +11,7 @@ import { backoffMs, OPEN_WITHIN_MS, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_
 import type { Cursor } from './store/store.js';
 import type { Core } from './core.js';
 import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
-import type { LineState } from './events.js';
+import type { ConnectionState } from './events.js';
 import { readFrame, type Frame } from './wire.js';
 
 /** The server pings every 30 s by default. After two missed pings this side sends one, then gives up. */
@@ -50,7 +50,7 @@ interface LineOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'rand
   readonly cursor: () => Promise<Cursor>;
   /** `size`: characters of its text. */
   readonly onFrame: (frame: Frame, size: number) => void;
-  readonly onState: (state: LineState) => void;
+  readonly onState: (state: ConnectionState) => void;
   readonly onRevoked: () => void;
 }
 

@@ -29,7 +29,7 @@ export class RewrapQueue {
   constructor(
     private readonly options: Pick<Core, 'clock' | 'random' | 'emit'> & {
       readonly writer: Pick<Writer, 'rewrapMissing'>;
-      readonly roster: Pick<DeviceList, 'refresh'>;
+      readonly deviceList: Pick<DeviceList, 'refresh'>;
     },
   ) {}
 
@@ -83,9 +83,9 @@ export class RewrapQueue {
   }
 
   private async all(signal: AbortSignal): Promise<number> {
-    const { writer, roster, clock, emit } = this.options;
+    const { writer, deviceList, clock, emit } = this.options;
     try {
-      await roster.refresh();
+      await deviceList.refresh();
       const items = await writer.rewrapMissing({
         signal,
         pause: () => delay(clock, PAUSE_MS, signal),

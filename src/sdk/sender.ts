@@ -86,14 +86,14 @@ export class Sender {
   private failures = 0;
   /** Of the next batch at most. */
   private batchBytes = BATCH_BYTES;
-  private rosterRead: Promise<unknown> | undefined;
+  private deviceListRead: Promise<unknown> | undefined;
   private readonly holds = new Set<Hold>();
   /** The error of `close`. */
   private closed: Error | undefined;
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'random' | 'emit'> & {
-      readonly roster: DeviceList;
+      readonly deviceList: DeviceList;
     },
   ) {}
 
@@ -227,8 +227,8 @@ export class Sender {
    * stops `put`.
    */
   private async checkRecipients(): Promise<void> {
-    const { outbox, roster } = this.options;
-    const uncertified = roster.standing()?.uncertified ?? [];
+    const { outbox, deviceList } = this.options;
+    const uncertified = deviceList.counts()?.uncertified ?? [];
     for (const pending of this.ready()) {
       const tracked = this.tracked.get(pending.seq);
       if (tracked?.unsent !== true) continue;
@@ -239,8 +239,8 @@ export class Sender {
         continue;
       }
       const { inline } = pending.row;
-      if (inline === null || ![...inline.keys.keys()].some((id) => roster.isRevoked(id))) continue;
-      const keys = new Map([...inline.keys].filter(([id]) => !roster.isRevoked(id)));
+      if (inline === null || ![...inline.keys.keys()].some((id) => deviceList.isRevoked(id))) continue;
+      const keys = new Map([...inline.keys].filter(([id]) => !deviceList.isRevoked(id)));
       await outbox.replace({ ...pending, row: { ...pending.row, inline: { ...inline, keys } } });
     }
   }
@@ -281,7 +281,7 @@ export class Sender {
   /** Records every outcome; then throws the first failure that is not a refusal. */
   private async settleAll(sent: readonly Pending[], outcomes: readonly Outcome[]): Promise<void> {
     const failures: Error[] = [];
-    this.rosterRead = undefined;
+    this.deviceListRead = undefined;
     for (const [at, pending] of sent.entries()) {
       const outcome = outcomes[at];
       if (outcome === undefined) continue;
@@ -355,10 +355,10 @@ export class Sender {
     if (!Array.isArray(error.details['missingDevices'])) return false;
     if (this.track(pending.seq).reseals++ >= RESEALS_MAX) return false;
     // Once for all refusals of one reply, which were decided by the same list.
-    this.rosterRead ??= this.options.roster.refresh();
-    await this.rosterRead;
-    const { sodium, reader, roster } = this.options;
-    const devices = await roster.recipients();
+    this.deviceListRead ??= this.options.deviceList.refresh();
+    await this.deviceListRead;
+    const { sodium, reader, deviceList } = this.options;
+    const devices = await deviceList.recipients();
     const payload = rewrapItem(sodium, pending.row, { ...reader, devices });
     if (payload === null) return false;
     await this.options.outbox.replace({ ...pending, row: { ...pending.row, ...payload } });

@@ -92,7 +92,7 @@ export class Writer {
   constructor(
     private readonly options: Pick<Core, 'identity' | 'store' | 'outbox' | 'sodium' | 'reader' | 'clock'> & {
       readonly sender: Sender;
-      readonly roster: DeviceList;
+      readonly deviceList: DeviceList;
       readonly blobs: Pick<Blobs, 'upload'>;
     },
   ) {}
@@ -166,7 +166,7 @@ export class Writer {
   ): Promise<Attached> {
     const { request, source, over, before } = to;
     // Whatever prevents the write should be found before the upload.
-    await this.options.roster.sealFor();
+    await this.options.deviceList.sealFor();
     const latest = await this.preparing.run(() => this.writable(id));
     this.expectFields(request, latest);
     const seen = latest.row?.ts ?? 0;
@@ -214,8 +214,8 @@ export class Writer {
   /** Writes again an item that the server's new history does not have, with keys for the current devices. */
   async republish(id: string): Promise<Stored> {
     return this.changing(async () => {
-      const { sodium, reader, roster, sender, identity } = this.options;
-      const devices = await roster.recipients();
+      const { sodium, reader, deviceList, sender, identity } = this.options;
+      const devices = await deviceList.recipients();
       const { row, base } = await this.writable(id);
       if (row === null || base !== 0)
         throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
@@ -246,7 +246,7 @@ export class Writer {
    * conflict; what was sent by then stays sent.
    */
   async rewrapMissing({ signal, pause, onProgress }: RewrapOptions = {}): Promise<number> {
-    const devices = await this.options.roster.recipients();
+    const devices = await this.options.deviceList.recipients();
     const ids: string[] = [];
     for await (const entry of this.options.store.entries()) if (lacksSomething(entry, devices)) ids.push(entry.id);
     const total = ids.length;
@@ -306,8 +306,8 @@ export class Writer {
     request: PutRequest,
     { over, attached }: { readonly over: Obstacle | null; readonly attached: Attached | null },
   ): Promise<Submitted> {
-    const { sodium, reader, roster, sender, identity } = this.options;
-    const devices = await roster.sealFor();
+    const { sodium, reader, deviceList, sender, identity } = this.options;
+    const devices = await deviceList.sealFor();
     const latest = await this.writable(id);
     this.expectFields(request, latest);
     const base = over?.version ?? latest.base;

@@ -65,7 +65,7 @@ export const rowsOf = (head: number, ...sizes: readonly number[]): ItemRow[] =>
     return Object.assign(change, { version: head - sizes.length + 1 + n });
   });
 
-const STANDING = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false };
+const STATUS = { host: 'machine', pid: 7, port: 8080, version: '1.2.3', sockets: 0, draining: false };
 
 export interface Instance {
   readonly id: string;
@@ -145,7 +145,7 @@ export async function world(t: WithTeardown, linkFolder?: string): Promise<World
       tenants: () => made.tenants,
       onGap: () => made.gaps.add(null),
       onOthers: () => made.others.add(null),
-      standing: () => ({ ...STANDING, sockets: made.tenants.length }),
+      status: () => ({ ...STATUS, sockets: made.tenants.length }),
       onDrain: (order) => made.orders.add(order),
       onFault: made.faults.add,
     });

@@ -17,7 +17,7 @@ export async function plant(
   plants: readonly Plant[],
 ): Promise<readonly string[]> {
   const { masterKey, token } = by.identity();
-  const listed = await by.device.roster.list();
+  const listed = await by.device.devices.list();
   const devices = new Map(
     listed.filter(({ revokedAt }) => revokedAt === null).map(({ id, pubkey }) => [id, Buffer.from(pubkey)]),
   );

@@ -118,6 +118,6 @@ export class App {
 
   /** Waits until the device is open, connected and has everything. */
   async ready(): Promise<void> {
-    await this.shows('info', (info) => info?.line.state === 'connected' && info.complete === true);
+    await this.shows('info', (info) => info?.connection.state === 'connected' && info.complete === true);
   }
 }

@@ -65,7 +65,7 @@ export function registerDevices(program: DeviceCommand): void {
 async function devices(context: Context, options: { readonly all?: boolean }): Promise<void> {
   const { terminal, platform, profile } = context;
   await context.withDevice(async ({ device, identity, current }) => {
-    const entries = current ? await device.roster.refresh() : ((await readKnown(profile.folder)).devices ?? []);
+    const entries = current ? await device.devices.refresh() : ((await readKnown(profile.folder)).devices ?? []);
     const listed = entries
       .filter(({ revokedAt }) => options.all === true || revokedAt === null)
       .map((entry) => deviceFacts(platform, identity, entry));
@@ -93,8 +93,8 @@ function linesOf({ terminal, platform }: Context, device: ReturnType<typeof devi
 
 async function certify(context: Context, typed: string, fingerprint: readonly string[]): Promise<void> {
   await context.withDevice(async ({ device }) => {
-    const { id, name } = findDevice(await device.roster.refresh(), typed);
-    await device.roster.certify(id, fingerprint.join(''));
+    const { id, name } = findDevice(await device.devices.refresh(), typed);
+    await device.devices.certify(id, fingerprint.join(''));
     show(context.terminal, { id, certified: true }, () => [`Certified: "${sanitizeText(name)}" (${id})`]);
   });
 }
@@ -102,7 +102,7 @@ async function certify(context: Context, typed: string, fingerprint: readonly st
 async function revoke(context: Context, typed: string, { yes }: { readonly yes?: boolean }): Promise<void> {
   const { terminal, profile } = context;
   const { id, name, own } = await context.withDevice(async ({ device }) => {
-    const active = (await device.roster.refresh()).filter(({ revokedAt }) => revokedAt === null);
+    const active = (await device.devices.refresh()).filter(({ revokedAt }) => revokedAt === null);
     const found = findDevice(active, typed);
     const self = found.id === device.id;
     const question = self
@@ -122,8 +122,8 @@ async function rename(context: Context, typed: string, wanted: string): Promise<
   const { terminal, profile } = context;
   const name = checkedName('device', wanted);
   await context.withDevice(async ({ device, identity }) => {
-    const { id, name: before } = findDevice(await device.roster.refresh(), typed);
-    await device.roster.rename(id, name);
+    const { id, name: before } = findDevice(await device.devices.refresh(), typed);
+    await device.devices.rename(id, name);
     if (id === device.id) await profile.keep({ ...((await profile.identity()) ?? identity), name });
     show(terminal, { id, name }, () => [`Renamed: "${sanitizeText(before)}" is "${sanitizeText(name)}" now`]);
   });

@@ -1,10 +1,9 @@
 /** `service-device export`: the whole vault in one file, encrypted under the twelve words, or plain on request. */
 import { Option } from 'commander';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
-import { CryptoRefusal } from '../../crypto/refusal.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
-import { partsOf } from '../../sdk/archive/content-parts.js';
+import { isLacking, partsOf } from '../../sdk/archive/content-parts.js';
 import {
   binRecord,
   PLAIN_FORMAT,
@@ -13,7 +12,7 @@ import {
   type ArchivedItem,
   type ArchiveManifest,
 } from '../../sdk/archive/records.js';
-import { ApiError, ClientError, isPassing } from '../../sdk/errors.js';
+import { ClientError, isPassing } from '../../sdk/errors.js';
 import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
@@ -289,9 +288,6 @@ function unlessDamaged(error: unknown): 'damaged' {
   if (error instanceof ClientError && error.code === 'damaged_item') return 'damaged';
   throw error;
 }
-
-const isLacking = (error: unknown): boolean =>
-  error instanceof CryptoRefusal || (error instanceof ApiError && error.code === 'blob_not_found');
 
 const outOfReach = (error: unknown): unknown =>
   isPassing(error)

@@ -3,7 +3,7 @@
  * the profile can run meanwhile.
  */
 import type { Device } from '../../sdk/device.js';
-import type { ItemView } from '../../sdk/events.js';
+import type { ConnectionState, ItemView } from '../../sdk/events.js';
 import { isRevoked, ClientError } from '../../sdk/errors.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { ShortIds } from '../find.js';
@@ -122,7 +122,7 @@ class Printer {
       this.device.on('devices', ({ devices }) => (this.around = { ...this.around, devices }));
       this.device.on('item', (item) => limited(() => this.came(item)));
       this.device.on('delete', ({ id, version }) => limited(() => this.deleted(id, version)));
-      this.device.on('line', (line) => this.line(line));
+      this.device.on('connection', ({ state }) => this.connection(state));
       this.device.on('revoked', () => reject(new ClientError('revoked', 'this device was revoked')));
       this.device.on('halted', ({ error }) => reject(error));
       const interrupted = (): void => reject(new CommandError(EXIT.interrupted, 'interrupted'));
@@ -134,12 +134,12 @@ class Printer {
   /** Reads the names of bins and devices. Rejects when the device is revoked. */
   async readNames(): Promise<void> {
     const unread = (error: unknown): void => {
-      // Only names are missing, and a lost connection is reported by `line`.
+      // Only names are missing, and a lost connection is reported by `connection`.
       if (isRevoked(error)) throw error;
     };
-    const { bins, roster } = this.device;
+    const { bins, devices } = this.device;
     // Each comes as an event too, which `follow` takes.
-    await Promise.all([bins.refresh('changed').catch(unread), roster.refresh().catch(unread)]);
+    await Promise.all([bins.refresh('changed').catch(unread), devices.refresh().catch(unread)]);
   }
 
   /** Prints the newest local items, newest last. */
@@ -198,10 +198,10 @@ class Printer {
     terminal.print(`${dim(clock)}  ${accent(form)}  ${cells}  ${fitted(sanitizeText(title), room)}`.trimEnd());
   }
 
-  private line(line: { readonly state: string; readonly retryInMs?: number }): void {
+  private connection(state: ConnectionState['state']): void {
     const { terminal } = this.context;
-    if (line.state === 'connected' && this.waiting) terminal.note('Connected again.');
-    if (line.state === 'waiting' && !this.waiting) terminal.note('The connection is lost; it is made again by itself.');
-    if (line.state === 'waiting' || line.state === 'connected') this.waiting = line.state === 'waiting';
+    if (state === 'connected' && this.waiting) terminal.note('Connected again.');
+    if (state === 'waiting' && !this.waiting) terminal.note('The connection is lost; it is made again by itself.');
+    if (state === 'waiting' || state === 'connected') this.waiting = state === 'waiting';
   }
 }

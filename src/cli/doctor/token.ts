@@ -27,7 +27,7 @@ export async function checkToken(doctor: DoctorContext): Promise<readonly Findin
     const refused = await http.send(ME, identity.token.text).then(() => undefined, tokenRefusal);
     if (refused !== undefined) await session.renew();
     const figures = readFigures((await session.call(ME)).body, '/me');
-    const findings = [refused === undefined ? standing(identity.token, clock.now()) : renewed(refused)];
+    const findings = [refused === undefined ? expiryOf(identity.token, clock.now()) : renewed(refused)];
     for (const token of fresh) findings.push(...(await saved(doctor, { ...identity, token })));
     doctor.session = { call: session.call, figures };
     return findings;
@@ -54,7 +54,7 @@ function tokenRefusal(error: unknown): ApiError {
   throw error;
 }
 
-const standing = ({ expiresAt }: Token, now: number): Finding =>
+const expiryOf = ({ expiresAt }: Token, now: number): Finding =>
   ok(
     expiresAt === null || expiresAt < now ? 'The token is valid.' : `The token is valid for ${span(expiresAt - now)}.`,
   );

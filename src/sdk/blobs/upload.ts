@@ -197,12 +197,12 @@ class Transfer {
   async run(): Promise<UploadedBlob> {
     const { begun } = this.of;
     try {
-      for (let standing = this.of.first ?? (await this.ask()); ; standing = await this.ask()) {
-        this.expectSound(standing);
-        await this.expectProgress(standing);
-        this.offset = standing.offset;
+      for (let state = this.of.first ?? (await this.ask()); ; state = await this.ask()) {
+        this.expectSound(state);
+        await this.expectProgress(state);
+        this.offset = state.offset;
         this.tell();
-        if (await this.sent(standing)) break;
+        if (await this.sent(state)) break;
       }
       await this.wanted(this.blocks.verify());
       return { ref: begun.ref, draft: begun.draft };

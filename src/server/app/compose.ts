@@ -36,7 +36,7 @@ import { nightlyJobs, PostgresJobTurn, type Job } from '../ops/store.js';
 import { Pairing } from '../pairing/pairing.js';
 import { PairingStore } from '../pairing/store.js';
 import { ChangeFeed } from '../storage/change-feed.js';
-import type { DrainOrder, Standing } from '../storage/registration.js';
+import type { DrainOrder, InstanceStatus } from '../storage/registration.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
 import { clientConfig } from '../storage/database.js';
 import { hostsOf } from '../storage/database-hosts.js';
@@ -86,7 +86,7 @@ interface Hooks {
   /** The operator's order. */
   onDrain: (order: DrainOrder) => void;
   /** What listens, as soon as it does. */
-  front: Pick<Standing, 'port' | 'sockets' | 'draining'> | undefined;
+  front: Pick<InstanceStatus, 'port' | 'sockets' | 'draining'> | undefined;
 }
 
 const noHooks = (): Hooks => ({
@@ -96,7 +96,7 @@ const noHooks = (): Hooks => ({
   front: undefined,
 });
 
-function standingOf({ front }: Hooks): Standing {
+function statusOf({ front }: Hooks): InstanceStatus {
   const { port = 0, sockets = 0, draining = false } = front ?? {};
   return { host: hostname(), pid: process.pid, version: SERVER_VERSION, port, sockets, draining };
 }
@@ -142,7 +142,7 @@ export function composeTenants({ config, clock, database, instanceId, linkFolder
     tenants: () => registry.tenantsWithSockets(),
     onGap: () => void registry.compareHeads(),
     onOthers: () => presence.announceAll(),
-    standing: () => standingOf(hooks),
+    status: () => statusOf(hooks),
     onDrain: (order) => hooks.onDrain(order),
     onFault,
     meter,

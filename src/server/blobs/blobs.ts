@@ -94,7 +94,7 @@ export class Blobs {
         upload = { ...upload, session };
         if (!(await rows.setSession(name, session))) throw new ServiceError('no_blob');
       }
-      return await this.standing(upload, 0, origin);
+      return await this.replyTo(upload, 0, origin);
     } catch (error) {
       // Nobody knows of it yet. Where this fails as well the nightly job frees the room.
       if (await rows.giveUp(name)) {
@@ -112,7 +112,7 @@ export class Blobs {
   async continue(tenantId: string, ref: string, origin: string): Promise<OpenUploadReply> {
     const { rows, clock } = this.options;
     const row = await this.find(tenantId, ref);
-    if (row?.state === 'ready') return this.standing(row, row.size, origin);
+    if (row?.state === 'ready') return this.replyTo(row, row.size, origin);
     if (row?.state !== 'reserved' || row.expiresAt <= clock.now()) throw new ServiceError('no_blob');
     const offset = await this.heads.turn(tenantId, () => this.offsetOf(row));
     if (offset === undefined) {
@@ -123,7 +123,7 @@ export class Blobs {
     if (offset === row.size) await this.markReady(row);
     // Another request may have been first: then the client hears of it when it sends a part.
     else await rows.keep(row, { from: row.kept, to: offset, now: clock.now() });
-    return this.standing(row, offset, origin);
+    return this.replyTo(row, offset, origin);
   }
 
   /**
@@ -171,7 +171,7 @@ export class Blobs {
   /** Bytes of an upload that the store keeps; undefined: it does not know the upload. */
   private async offsetOf(upload: OpenUpload): Promise<number | undefined> {
     const { store } = this.options;
-    if (upload.session !== null) return store.standing(upload);
+    if (upload.session !== null) return store.offsetOf(upload);
     const { size } = upload;
     return (await store.head(upload))?.size === size ? size : 0;
   }
@@ -183,7 +183,7 @@ export class Blobs {
   }
 
   /** The reply, with the parts from `offset` on. */
-  private async standing(upload: OpenUpload, offset: number, origin: string): Promise<OpenUploadReply> {
+  private async replyTo(upload: OpenUpload, offset: number, origin: string): Promise<OpenUploadReply> {
     const { ref, size } = upload;
     const now = this.options.clock.now();
     const expiresAt = now + UPLOAD_URL_MS;

@@ -91,7 +91,7 @@ export interface ObjectStore {
    * Bytes from the beginning of an upload in parts that are kept durably; where they are all, it is ended: the object is
    * there under its name. Undefined: the store does not know the upload (any more).
    */
-  standing(upload: OpenUpload): Promise<number | undefined>;
+  offsetOf(upload: OpenUpload): Promise<number | undefined>;
   /** Removes the parts of an upload, after which none is taken. Resolves also where there are none. */
   abort(upload: OpenUpload): Promise<void>;
   /** Undefined: there is no such object, or its upload has not ended. */

@@ -270,7 +270,7 @@ export class DownloadStream {
   /** Begins with bytes that were read already: headers and the first bytes go out together. */
   begin(held: number): void {
     this.held = held;
-    this.options.res.onWritable((offset) => this.goOn(offset));
+    this.options.res.onWritable((offset) => this.resume(offset));
     const { clock, tooSlow, res } = this.options;
     this.pace = new Pace({
       clock,
@@ -317,7 +317,7 @@ export class DownloadStream {
     return true;
   }
 
-  private goOn(offset: number): boolean {
+  private resume(offset: number): boolean {
     if (this.over) return true;
     this.sent = Math.max(this.sent, offset);
     // The buffer is sent, and the next piece is being read.
@@ -344,7 +344,7 @@ export class DownloadStream {
     if (this.over) return;
     const { clock, res } = this.options;
     this.retry = clock.setTimer(RETRY_MS, () => {
-      res.cork(() => void this.goOn(res.getWriteOffset()));
+      res.cork(() => void this.resume(res.getWriteOffset()));
       this.armRetry();
     });
   }

@@ -193,7 +193,7 @@ export class Pairing {
 
   /** Devices or pairings of the tenant changed, here or on another instance: held calls read their sessions again. */
   changed(tenantId: string): void {
-    this.waiters.nudge(tenantId);
+    this.waiters.notify(tenantId);
   }
 
   /** Held calls on this instance. */
@@ -224,7 +224,7 @@ export class Pairing {
     if (gone.aborted) leave();
     try {
       for (;;) {
-        // A nudge that comes during this read is kept, so no answer is missed between reading and waiting.
+        // A notification that comes during this read is kept, so no answer is missed between reading and waiting.
         const release = releaseOf(await store.status(tenantId, lookupId), clock.now());
         if (release !== null) return release;
         const left = until - clock.now();

@@ -18,7 +18,7 @@ export class Waiter {
   ) {}
 
   /** Something of the tenant changed. One that comes while the call reads its session ends the next wait at once. */
-  nudge(): void {
+  notify(): void {
     this.woken = true;
     this.wake?.('look');
   }
@@ -29,7 +29,7 @@ export class Waiter {
     this.wake?.('end');
   }
 
-  /** Waits for a nudge or the end, at most `ms` milliseconds. */
+  /** Waits for `notify` or the end, at most `ms` milliseconds. */
   async next(clock: Clock, ms: number): Promise<Wake> {
     if (this.ended) return 'end';
     let timer: Timer | undefined;
@@ -87,7 +87,7 @@ export class Waiters {
   }
 
   /** Makes the held calls of a tenant read their sessions again. */
-  nudge(tenantId: string): void {
-    for (const waiter of this.tenants.get(tenantId)?.values() ?? []) waiter.nudge();
+  notify(tenantId: string): void {
+    for (const waiter of this.tenants.get(tenantId)?.values() ?? []) waiter.notify();
   }
 }

@@ -36,7 +36,7 @@ import { decodePayload, isChangesPayload, readChanges, type NotifiedRows } from 
 import { Peers } from './peers.js';
 import { textArray } from './query.js';
 import { RecentHeads } from './recent-heads.js';
-import { REGISTER, SEEN_MS, type DrainOrder, type Registered, type Standing } from './registration.js';
+import { REGISTER, SEEN_MS, type DrainOrder, type Registered, type InstanceStatus } from './registration.js';
 import { Subscriptions } from './subscriptions.js';
 
 /** The channel of all instances; each has another one with its id behind this prefix. */
@@ -112,7 +112,7 @@ export interface ChangeFeedOptions {
   /** The first other instance appeared, or this one's registration was lost: everything has to be announced again. */
   readonly onOthers: () => void;
   /** This instance, as it is now. */
-  readonly standing: () => Standing;
+  readonly status: () => InstanceStatus;
   /** The operator has ordered it, by `service-admin drain`. */
   readonly onDrain: (order: DrainOrder) => void;
   readonly onFault: (error: unknown) => void;
@@ -518,7 +518,7 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   /** By the database's clock: instances' clocks may differ. */
   private async registerNow(): Promise<void> {
-    const { host, pid, port, version, sockets, draining } = this.options.standing();
+    const { host, pid, port, version, sockets, draining } = this.options.status();
     const { untold } = this;
     this.untold = false;
     const { instanceId } = this.options;

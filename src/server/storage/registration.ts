@@ -8,7 +8,7 @@ export const SEEN_MS = 15_000;
 const FORGET_MS = 10 * 60_000;
 
 /** What an instance says of itself, for the operator. */
-export interface Standing {
+export interface InstanceStatus {
   readonly host: string;
   readonly pid: number;
   /** 0: it does not listen yet. */

@@ -1,61 +1,31 @@
 /** Export and import of the encrypted archive (the reference, Archive), as the command line has them. */
-import { BlobDecryptor, BlobEncryptor, streamNonce } from '../../crypto/blob-stream.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { masterKeyOfSeed, phraseSeed } from '../../crypto/master-key.js';
-import { CryptoRefusal } from '../../crypto/refusal.js';
 import type { Sodium } from '../../crypto/sodium.js';
-import { BINS_MAX, KEY_BYTES } from '../../protocol/limits.js';
+import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter, readArchive, type ByteSource } from '../../sdk/archive/archive.js';
-import { partsOf } from '../../sdk/archive/content-parts.js';
+import { isLacking, partsOf } from '../../sdk/archive/content-parts.js';
 import { Importer, type Spooled, surveyOf } from '../../sdk/archive/importer.js';
 import { ArchiveError, binRecord, type ArchiveRecord } from '../../sdk/archive/records.js';
+import { SpoolCipher } from '../../sdk/archive/spool-cipher.js';
 import { portionsOf } from '../../sdk/blobs/source.js';
-import { ApiError, ClientError } from '../../sdk/errors.js';
 import type { Platform } from '../../sdk/platform.js';
 import type { Imported } from '../link/messages.js';
 import type { Session } from './session.js';
 
-/** Bytes whose size has to be known before they are written, encrypted in a blob of the browser's until then. */
+/** Content whose size has to be known before it is written, encrypted in blobs of the browser's until then. */
 async function spooled(sodium: Sodium, input: AsyncIterable<Uint8Array>): Promise<Spooled> {
-  const secret = { nonce: streamNonce(sodium), aad: new Uint8Array(0) };
-  const key = sodium.random(KEY_BYTES);
-  const encryptor = new BlobEncryptor(sodium, { ...secret, key });
+  const cipher = new SpoolCipher(sodium);
   const parts: BlobPart[] = [];
-  let size = 0;
-  for await (const bytes of input) {
-    size += bytes.length;
-    // One blob for each portion, so that the browser may move it to its disk.
-    for (const chunk of encryptor.push(bytes)) parts.push(new Blob([new Uint8Array(chunk)]));
-  }
-  parts.push(new Blob([new Uint8Array(encryptor.finish())]));
+  // One blob for each portion, so that the browser may move it to its disk.
+  const size = await cipher.seal(input, (bytes) => void parts.push(new Blob([new Uint8Array(bytes)])));
   const sealed = new Blob(parts);
   return {
     size,
-    async *open() {
-      const decryptor = new BlobDecryptor(sodium, { ...secret, keys: [key] });
-      try {
-        for await (const bytes of portionsOf({ size: sealed.size, open: () => sealed.stream() }))
-          yield* decryptor.push(bytes);
-        yield decryptor.finish();
-      } finally {
-        decryptor.end();
-      }
-    },
-    close() {
-      sodium.memzero(key);
-      return Promise.resolve();
-    },
+    open: () => cipher.open(portionsOf({ size: sealed.size, open: () => sealed.stream() })),
+    close: () => Promise.resolve(cipher.end()),
   };
 }
-
-/**
- * A file that the server does not have, not as it was written, or does not give to a device that was revoked is left out
- * of an export; anything else ends it.
- */
-const isLacking = (error: unknown): boolean =>
-  error instanceof CryptoRefusal ||
-  (error instanceof ApiError && error.code === 'blob_not_found') ||
-  (error instanceof ClientError && error.code === 'revoked');
 
 /** The archive of everything that this browser shows, encrypted under the vault's twelve words. */
 export async function* archiveOf(

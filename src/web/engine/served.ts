@@ -115,9 +115,9 @@ const deviceCalls = (engine: Engine) =>
     offer: () => engine.offers.begin(engine.device, engine.serverUrl),
     offerAnswer: (same) => engine.offers.answer(same),
     offerCancel: () => engine.offers.cancel(),
-    deviceRename: ({ id, name }) => engine.device.roster.rename(id, name),
+    deviceRename: ({ id, name }) => engine.device.devices.rename(id, name),
     deviceRevoke: (id) => engine.device.revoke(id),
-    deviceCertify: ({ id, fingerprint }) => engine.device.roster.certify(id, fingerprint),
+    deviceCertify: ({ id, fingerprint }) => engine.device.devices.certify(id, fingerprint),
   }) satisfies Partial<Served['calls']>;
 
 const accountCalls = (engine: Engine) =>

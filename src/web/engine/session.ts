@@ -82,7 +82,7 @@ export class Session {
   readonly notices: Notices;
   readonly uploads: Uploads;
   readonly removals: Removals;
-  private line: DeviceInfo['line'] = { state: 'closed' };
+  private connection: DeviceInfo['connection'] = { state: 'closed' };
   private hidden = 0;
   private orphaned = 0;
   private complete: boolean | null = null;
@@ -303,10 +303,12 @@ export class Session {
 
   private listen(): void {
     const { device } = this;
-    device.on('line', (line) => {
-      this.line =
-        line.state === 'waiting' ? { state: 'waiting', until: Date.now() + line.retryInMs, reason: line.reason } : line;
-      if (line.state === 'connected') this.uploads.resume();
+    device.on('connection', (connection) => {
+      this.connection =
+        connection.state === 'waiting'
+          ? { state: 'waiting', until: Date.now() + connection.retryInMs, reason: connection.reason }
+          : connection;
+      if (connection.state === 'connected') this.uploads.resume();
       this.tellSoon();
     });
     device.on('caught_up', ({ complete }) => {
@@ -378,7 +380,7 @@ export class Session {
   }
 
   private showDevices(devices: readonly DeviceEntry[]): void {
-    const uncertified = new Set(this.device.roster.standing()?.uncertified.map(({ id }) => id));
+    const uncertified = new Set(this.device.devices.counts()?.uncertified.map(({ id }) => id));
     this.devices.set(devices.map((device) => this.deviceRow(device, !uncertified.has(device.id))));
     this.remember({ ...this.remembered, devices });
     this.tellSoon();
@@ -433,11 +435,11 @@ export class Session {
       serverUrl,
       fingerprint: device.fingerprint,
       masterFingerprint: fingerprintOfMaster(this.parts.platform.sodium, masterKey),
-      line: this.line,
+      connection: this.connection,
       waiting: { count, since: oldestAgeMs === null ? null : Date.now() - oldestAgeMs },
       complete: this.complete,
       hidden: this.hidden,
-      uncertified: device.roster.standing()?.uncertified ?? [],
+      uncertified: device.devices.counts()?.uncertified ?? [],
       orphaned: this.orphaned,
       halted: this.halted === null ? null : failureOf(this.halted),
       lock: this.lock,

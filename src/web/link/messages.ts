@@ -73,7 +73,7 @@ export interface DeviceInfo {
   readonly serverUrl: string;
   readonly fingerprint: string;
   readonly masterFingerprint: string;
-  readonly line:
+  readonly connection:
     | { readonly state: 'connecting' | 'connected' | 'closed' }
     | { readonly state: 'waiting'; readonly until: number; readonly reason: string };
   /** Changes that the server does not have yet. `since`: when the oldest was made; null: none waits. */

@@ -118,7 +118,7 @@ function Row({
 
 function Seen({ device }: { readonly device: DeviceRow }): JSX.Element {
   // What the server said last says nothing of now, while there is no line to it.
-  if (device.online && info.value?.line.state === 'connected') return <span class="online">{words.online}</span>;
+  if (device.online && info.value?.connection.state === 'connected') return <span class="online">{words.online}</span>;
   if (device.lastSeenAt === null) return <span>{words.neverSeen}</span>;
   return (
     <span>

@@ -52,7 +52,7 @@ export function useAnswer<T>(ask: () => Promise<T>, turn: unknown): { value: T |
     value: undefined,
     problem: null,
   });
-  const line = info.value?.line.state;
+  const connection = info.value?.connection.state;
   useEffect(() => {
     let stale = false;
     ask().then(
@@ -61,6 +61,6 @@ export function useAnswer<T>(ask: () => Promise<T>, turn: unknown): { value: T |
     );
     return () => void (stale = true);
     // Asked again when the server is back.
-  }, [turn, line]);
+  }, [turn, connection]);
   return answer;
 }

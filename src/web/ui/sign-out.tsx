@@ -15,7 +15,7 @@ export function SignOutDialog({ onClose }: { readonly onClose: () => void }): JS
   const [knows, setKnows] = useState(false);
   const task = useTask();
   const waiting = info.value?.waiting.count ?? 0;
-  const connected = info.value?.line.state === 'connected';
+  const connected = info.value?.connection.state === 'connected';
   const go = (how: 'signOut' | 'forget') => (): void =>
     task.run(async () => {
       await call(how);

@@ -23,15 +23,15 @@ const clock = (at: number): string => {
 };
 
 /** What the line says of a device. */
-export function statusOf({ line, waiting, complete, halted }: DeviceInfo): Said {
+export function statusOf({ connection, waiting, complete, halted }: DeviceInfo): Said {
   if (halted !== null) return { mood: 'bad', says: words.halted };
   const { count, since } = waiting;
-  if (line.state === 'waiting' || line.state === 'closed')
+  if (connection.state === 'waiting' || connection.state === 'closed')
     return {
       mood: 'away',
       says: count > 0 && since !== null ? words.offlineWaiting(count, clock(since)) : words.offline,
     };
-  if (line.state === 'connecting') return { mood: 'busy', says: words.connecting };
+  if (connection.state === 'connecting') return { mood: 'busy', says: words.connecting };
   if (count > 0) return { mood: 'busy', says: words.sending(count) };
   if (complete === true) return { mood: 'good', says: words.here };
   return { mood: 'busy', says: words.catchingUp };

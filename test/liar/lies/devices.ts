@@ -15,8 +15,8 @@ async function listed(stage: Stage, change: (devices: readonly Json[]) => readon
   stage.liar.answer = ({ path }, truth) =>
     path === '/devices' ? { ...truth, devices: change(truth['devices'] as Json[]) } : undefined;
   // A reading that was under way is shared: it may have begun with the truth.
-  await stage.victim.roster.refresh();
-  await stage.victim.roster.refresh();
+  await stage.victim.devices.refresh();
+  await stage.victim.devices.refresh();
   await stage.fails(stage.victim.put(note('not for spies')));
 }
 
@@ -52,7 +52,7 @@ export const DEVICE_LIES: readonly Lie[] = [
               ),
             }
           : undefined;
-      await stage.victim.roster.refresh();
+      await stage.victim.devices.refresh();
       const id = newId();
       stage.note(id, 'mine');
       await stage.victim.put({ ...note('mine'), id });

@@ -35,8 +35,8 @@ const lists =
     };
     await stage.fails(stage.victim.pull());
     if (listed > most + 3 * PAGE) throw new Error(`${listed} rows were read`);
-    const { halted } = await stage.victim.standing();
-    if (halted === null) throw new Error('its standing does not say so');
+    const { halted } = await stage.victim.status();
+    if (halted === null) throw new Error('its status does not say so');
   };
 
 const lie = (number: number, told: Omit<Lie, 'id' | 'family'>): Lie => ({
@@ -80,7 +80,7 @@ export const FLOODS: readonly Lie[] = [
     named: ['problem ProtocolError quarantine_full'],
     costs: STOPS,
     play: async (stage) => {
-      const { since } = (await stage.victim.standing()).cursor;
+      const { since } = (await stage.victim.status()).cursor;
       const halted = new Promise<void>((resolve) => {
         const stop = stage.victim.on('halted', () => {
           stop();
@@ -94,8 +94,8 @@ export const FLOODS: readonly Lie[] = [
       };
       for (let sent = 0; sent <= QUARANTINED_MAX; sent += PAGE) stage.liar.say(...Array.from({ length: PAGE }, frame));
       await halted;
-      const { line } = await stage.victim.standing();
-      if (line.state !== 'closed') throw new Error(`the line is ${line.state}`);
+      const { connection } = await stage.victim.status();
+      if (connection.state !== 'closed') throw new Error(`the connection is ${connection.state}`);
     },
   }),
 ];

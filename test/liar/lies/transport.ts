@@ -140,7 +140,7 @@ async function frames(stage: Stage): Promise<void> {
 
 async function hugeFrame(stage: Stage): Promise<void> {
   const ended = new Promise<void>((resolve) => {
-    const stop = stage.victim.on('line', ({ state }) => {
+    const stop = stage.victim.on('connection', ({ state }) => {
       if (state !== 'waiting') return;
       stop();
       resolve();

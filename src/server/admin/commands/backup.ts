@@ -32,15 +32,7 @@ import {
   type AdminCommand,
   type OperatorDatabase,
 } from '../context.js';
-import {
-  aboutBackup,
-  countsLine,
-  countsOf,
-  newestSchema,
-  requireEmpty,
-  requireNoServer,
-  schemaOf,
-} from '../standing.js';
+import { aboutBackup, countsLine, countsOf, newestSchema, requireEmpty, requireNoServer, schemaOf } from '../counts.js';
 import { progressOf, sized, stoppable } from '../progress.js';
 
 /** Adds the command. */

@@ -12,7 +12,7 @@ import { show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { throwIfInterrupted, type AdminContext, type AdminCommand } from '../context.js';
 import { sized, stoppable } from '../progress.js';
-import { countsLine } from '../standing.js';
+import { countsLine } from '../counts.js';
 
 /** Adds the command. */
 export function registerMigrate(program: AdminCommand): void {

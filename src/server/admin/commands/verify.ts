@@ -8,7 +8,7 @@ import { counted, show, table } from '../../../terminal/output.js';
 import { EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { type AdminContext, type AdminCommand } from '../context.js';
 import { aboutList, listData } from '../bucket-list.js';
-import { aboutBackup, countsLine, countsOf } from '../standing.js';
+import { aboutBackup, countsLine, countsOf } from '../counts.js';
 import { progressOf, sized } from '../progress.js';
 
 /** Adds the command. */

@@ -55,7 +55,7 @@ async function parts(store: ObjectStore): Promise<string> {
   if (session === undefined) throw new Error('an upload of two parts has no session');
   const upload = { ...SECOND, ...wish, session, kept: 0 };
   try {
-    const kept = await store.standing(upload);
+    const kept = await store.offsetOf(upload);
     return kept === 0 ? 'an upload in parts begins, and tells where it stands' : wrong('a begun upload is not there');
   } finally {
     await store.abort(upload);

@@ -103,7 +103,7 @@ export abstract class BucketStore implements ObjectStore {
     return undefined;
   }
 
-  async standing(upload: OpenUpload): Promise<number | undefined> {
+  async offsetOf(upload: OpenUpload): Promise<number | undefined> {
     const { size } = upload;
     const kept = await this.keptOf(upload);
     if (kept !== undefined && kept < size) return kept;

@@ -144,7 +144,7 @@ export class GcsStore extends BucketStore {
 
   protected async keptOf({ session, size }: OpenUpload): Promise<number | undefined> {
     const headers = { 'content-range': `bytes */${size}` };
-    const found = await this.call('standing', (signal) => this.ask(session ?? '', { method: 'PUT', headers, signal }));
+    const found = await this.call('offset', (signal) => this.ask(session ?? '', { method: 'PUT', headers, signal }));
     if (found === undefined) return undefined;
     if (found.status !== GO_ON) return size;
     const [, last] = /^bytes=0-(\d{1,16})$/.exec(found.range ?? 'bytes=0--1') ?? [];

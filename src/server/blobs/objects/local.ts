@@ -94,7 +94,7 @@ export class LocalStore implements ObjectStore, BlobFiles {
    * What the row says is durable. Where the file has less it was not restored with the row, and the upload goes back;
    * where it has more, the rest may be missing after a loss of power.
    */
-  async standing(upload: OpenUpload): Promise<number> {
+  async offsetOf(upload: OpenUpload): Promise<number> {
     const { size, kept } = upload;
     if ((await this.head(upload))?.size === size) return size;
     const part = this.partOf(upload);

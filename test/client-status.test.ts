@@ -70,9 +70,9 @@ t.test('how a device stands', async (t) => {
     const clock = new TestClock(Math.floor(Date.now() / 1_000) * 1_000 - 3_600_000);
     const line = cable(clock);
     const client = await all.open(first.identity(), { tap: line.tap, store });
-    t.match(await client.device.standing(), {
+    t.match(await client.device.status(), {
       state: 'open',
-      line: { state: 'closed' },
+      connection: { state: 'closed' },
       cursor: { since: 0, epoch: null },
       caughtUp: null,
       missing: null,
@@ -87,9 +87,9 @@ t.test('how a device stands', async (t) => {
     const read = next(client, 'devices');
     await client.device.connect();
     await read;
-    const standing = await client.device.standing();
+    const standing = await client.device.status();
     t.match(standing, {
-      line: { state: 'connected' },
+      connection: { state: 'connected' },
       cursor: { since: version },
       caughtUp: { version, complete: true, at: clock.now() },
       held: { itemCount: 1 },
@@ -105,32 +105,32 @@ t.test('how a device stands', async (t) => {
     const forged = { id: row.id, version: 9_000, state: 'quarantined', reason: 'bad_sig', row, kept: null } as const;
     const mute = { id: newId(), version: 9_001, state: 'deleted', tagged: false, kept: row } as const;
     await store.apply({ entries: [forged, mute] });
-    const later = await client.device.standing();
+    const later = await client.device.status();
     t.match(later, {
-      line: { state: 'closed' },
+      connection: { state: 'closed' },
       pending: { count: 1, waiting: 1 },
       hidden: { count: 2, byReason: { bad_sig: 1, untagged_delete: 1 } },
     });
     t.ok((later.pending.oldestAgeMs ?? 0) >= 60_000);
     const again = await all.open(first.identity(), { tap: cable(clock).tap, store });
-    t.ok(((await again.device.standing()).pending.oldestAgeMs ?? 0) >= 60_000, 'in the next program too');
+    t.ok(((await again.device.status()).pending.oldestAgeMs ?? 0) >= 60_000, 'in the next program too');
     t.type(await client.device.get(id), 'object');
     client.device.close();
-    t.match(await client.device.standing(), { state: 'closed' });
+    t.match(await client.device.status(), { state: 'closed' });
   });
 
   await t.test('SDK-18: devices that nobody vouches for are in it', async (t) => {
     const stranger = await all.pair('Stranger');
     await all.server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [stranger.device.id]);
-    await first.device.roster.refresh();
-    const { devices } = await first.device.standing();
+    await first.device.devices.refresh();
+    const { devices } = await first.device.status();
     t.match(devices?.uncertified, [{ id: stranger.device.id, fingerprint: stranger.device.fingerprint }]);
     await first.device.revoke(stranger.device.id);
-    t.match((await first.device.standing()).devices, { uncertified: [] });
+    t.match((await first.device.status()).devices, { uncertified: [] });
   });
 
   await t.test('SDK-19: all devices of a user show the same fingerprint of the master key', async (t) => {
-    const [one, other] = [await first.device.standing(), await second.device.standing()];
+    const [one, other] = [await first.device.status(), await second.device.status()];
     t.match(one.masterFingerprint, /^([0-9a-f]{4} ){7}[0-9a-f]{4}$/);
     t.equal(other.masterFingerprint, one.masterFingerprint);
     t.not(other.fingerprint, one.fingerprint);
@@ -140,7 +140,7 @@ t.test('how a device stands', async (t) => {
     const bins: string[][] = [];
     const followed = await second.device.bins.subscribe((list) => bins.push(list.map(({ id }) => id)));
     const names: string[][] = [];
-    const devices = await second.device.roster.subscribe((list) => names.push(list.map(({ name }) => name)));
+    const devices = await second.device.devices.subscribe((list) => names.push(list.map(({ name }) => name)));
     t.equal(bins.length, 1);
     t.ok(names[0]?.includes('Second'));
     const own = next(second, 'bins');
@@ -194,7 +194,7 @@ t.test('changes made while the server is out of reach', async (t) => {
       const sent = async (): Promise<void> => {
         await until('nothing waits', async () => {
           await settle();
-          return (await client.device.standing()).pending.waiting === 0;
+          return (await client.device.status()).pending.waiting === 0;
         });
       };
       await hurried(clock, line.traffic, sent());

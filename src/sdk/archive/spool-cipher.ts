@@ -1,0 +1,46 @@
+/** Encryption of content that waits outside of memory until its length is known. */
+import { BlobDecryptor, BlobEncryptor, streamNonce } from '../../crypto/blob-stream.js';
+import type { Sodium } from '../../crypto/sodium.js';
+import { KEY_BYTES } from '../../protocol/limits.js';
+
+/** Under a key that only this process has: what is stored is of no use after its end, also after a kill. */
+export class SpoolCipher {
+  private readonly key: Uint8Array;
+  private readonly secret: { readonly nonce: Uint8Array; readonly aad: Uint8Array };
+
+  constructor(private readonly sodium: Sodium) {
+    this.key = sodium.random(KEY_BYTES);
+    this.secret = { nonce: streamNonce(sodium), aad: new Uint8Array(0) };
+  }
+
+  /** Reads `input` to its end and has its ciphertext stored, in order. Returns the bytes of plaintext. */
+  async seal(
+    input: AsyncIterable<Uint8Array>,
+    store: (ciphertext: Uint8Array) => Promise<void> | void,
+  ): Promise<number> {
+    const encryptor = new BlobEncryptor(this.sodium, { ...this.secret, key: this.key });
+    let size = 0;
+    for await (const bytes of input) {
+      size += bytes.length;
+      for (const chunk of encryptor.push(bytes)) await store(chunk);
+    }
+    await store(encryptor.finish());
+    return size;
+  }
+
+  /** The plaintext of what was stored, from the first byte. Throws `CryptoRefusal` where it was changed. */
+  async *open(stored: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+    const decryptor = new BlobDecryptor(this.sodium, { ...this.secret, keys: [this.key] });
+    try {
+      for await (const bytes of stored) yield* decryptor.push(bytes);
+      yield decryptor.finish();
+    } finally {
+      decryptor.end();
+    }
+  }
+
+  /** Erases the key. */
+  end(): void {
+    this.sodium.memzero(this.key);
+  }
+}
