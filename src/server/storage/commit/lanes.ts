@@ -33,9 +33,9 @@ import {
 const BATCH_CHANGES = 256;
 /**
  * A batch above this size is at most half of the changes under way. Writers who wait for their answers would else all be
- * in one batch, and PostgreSQL and this process would wait for each other in turns (bench S2).
+ * in one batch, and PostgreSQL and this process would wait for each other in turns (bench S1, S2).
  */
-const BATCH_WHOLE = 64;
+const BATCH_WHOLE = 32;
 const BATCH_BYTES = 8 * 1024 * 1024;
 /** Changes that may wait in a lane, and bytes of those that are not answered; beyond that the server sheds load. */
 const QUEUE_CHANGES = 20_000;
