@@ -1,11 +1,10 @@
 /** Changes between instances of one machine, past the database (src/server/storage/links.ts), over real sockets. */
 import { once } from 'node:events';
-import { writeFile } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { Links } from '../src/server/storage/links.js';
-import { MAC_BYTES, NoticeMac } from '../src/server/storage/notice-mac.js';
 import { readChanges } from '../src/server/storage/notification.js';
 import { frameBytes, JsonWriter, type ItemRow } from '../src/server/tenant/codec.js';
 import { until } from './support/events.js';
@@ -13,18 +12,15 @@ import {
   changeBytes,
   changesHead,
   COALESCE_MS,
-  NOTICE_KEY,
   pair,
   rowsOf,
   subscribes,
   tell,
-  type Hint,
   type Instance,
 } from './support/feeds.js';
 import { temporaryFolder } from './support/postgres.js';
 
 const BLOCK_BYTES = 64 * 1024;
-const mac = new NoticeMac(NOTICE_KEY);
 
 interface Received {
   readonly from: string;
@@ -46,9 +42,7 @@ function linksOf(t: Test, folder: string, instanceId: string) {
   let lost = 0;
   const links = new Links({
     ...{ folder, instanceId, epoch: () => 'epoch' },
-    sign: (id, bytes, end) => mac.signBytes(id, bytes, end),
     onBlock: (bytes) => {
-      t.ok(mac.verifyBytes(instanceId, bytes), 'signed for who reads it');
       blocks.push(bytes.length);
       const { from = '', changes = [] } = readChanges(bytes) ?? {};
       for (const { tenantId, head, carried } of changes) {
@@ -295,7 +289,30 @@ t.test('INST-58: who has stopped reading is told to compare heads once more', as
   t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
-t.test('INST-56 INST-59: a block that no instance has signed is reported, and leads to nothing else', async (t) => {
+t.test('INST-59: an instance whose name leads out of the folder is not read', async (t) => {
+  const folder = await temporaryFolder(t);
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => sockets.push(socket.resume()));
+  t.teardown(() => server.close());
+  const inside = join(folder, 'links');
+  await mkdir(inside);
+  server.listen(join(folder, 'elsewhere'));
+  await once(server, 'listening');
+  const { b, pool } = await pair(t, inside);
+  const come = createServer().listen(join(inside, 'x'));
+  t.teardown(() => come.close());
+  const read = once(come, 'connection');
+  await pool.query(
+    `INSERT INTO instances (id, seen_at) SELECT id, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+     FROM unnest(ARRAY['../elsewhere', 'x']) AS ids (id)`,
+  );
+  await b.beat();
+  const [socket] = (await read) as [Socket];
+  t.strictSame(sockets, [], 'only the one in the folder');
+  socket.destroy();
+});
+
+t.test('INST-42 INST-59: rows of a link that cannot be read are a hint', async (t) => {
   const folder = await temporaryFolder(t);
   const { b, pool } = await pair(t, folder);
   const sockets: Socket[] = [];
@@ -307,20 +324,14 @@ t.test('INST-56 INST-59: a block that no instance has signed is reported, and le
   );
   await b.beat();
   await until('it reads', () => sockets.length === 1);
-  const send = (change: Hint, key: Uint8Array): void => {
-    const bytes = Buffer.concat([Buffer.alloc(MAC_BYTES), changesHead('x'), changeBytes(change, Buffer.alloc(7))]);
-    new NoticeMac(key).signBytes('service_b', bytes, bytes.length);
-    const length = Buffer.alloc(4);
-    length.writeUInt32BE(bytes.length);
-    sockets[0]?.write(Buffer.concat([length, bytes]));
-  };
   b.faults.all.length = 0;
   b.hints.all.length = 0;
-  send(['forged', 1, 1], Buffer.alloc(32, 8));
-  send(['forged', 2, 1], Buffer.alloc(32, 8));
-  send(['tenant', 3, 1], NOTICE_KEY);
+  const block = Buffer.concat([changesHead('x'), changeBytes(['tenant', 3, 1], Buffer.alloc(7))]);
+  const length = Buffer.alloc(4);
+  length.writeUInt32BE(block.length);
+  sockets[0]?.write(Buffer.concat([length, block]));
   await b.hints.until(1);
-  t.strictSame(b.hints.all, [['tenant', 3, 1]], 'rows that cannot be read are a hint');
+  t.strictSame(b.hints.all, [['tenant', 3, 1]]);
   t.equal(b.faults.all.length, 1);
   for (const socket of sockets) socket.destroy();
 });

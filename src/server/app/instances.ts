@@ -133,7 +133,7 @@ async function makeLinkFolder(log: Logger, stops: Stop[]): Promise<string> {
   const folder = join(tmpdir(), `service-${randomBytes(6).toString('hex')}`);
   try {
     if (Buffer.byteLength(folder) > FOLDER_MAX) throw new Error(`${folder} is too long for the path of a socket`);
-    // Only its user may enter it: what the instances send each other is signed, but not encrypted.
+    // Only its user may enter it: that is all that protects what the instances send each other.
     await mkdir(folder, { mode: 0o700 });
   } catch (error) {
     log.warn({ cause: String(error) }, 'there is no folder for links: all changes go through the database');

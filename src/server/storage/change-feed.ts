@@ -29,7 +29,7 @@ import type { ItemRow } from '../tenant/codec.js';
 import type { ChangeAnnouncer, Heard } from '../tenant/ports.js';
 import { Links } from './links.js';
 import { Listener } from './listener.js';
-import { NoticeMac } from './notice-mac.js';
+import { MAC_BYTES, NoticeMac } from './notice-mac.js';
 import { NoticeQueue } from './notice-queue.js';
 import { noticeOf, type Hint, type Notice } from './notice.js';
 import { decodePayload, isChangesPayload, readChanges, type NotifiedRows } from './notification.js';
@@ -185,8 +185,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (linkFolder !== undefined)
       this.links = new Links({
         ...{ ...teller, folder: linkFolder, onFault },
-        sign: (id, bytes, end) => this.mac.signBytes(channelOf(id), bytes, end),
-        onBlock: (bytes) => this.onChanges(own, bytes),
+        onBlock: (block) => this.onChanges(block),
         onLost: onGap,
         onUnread: (id) => {
           if (this.closed) this.untold = true;
@@ -352,8 +351,10 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private onPayload(channel: string, payload: unknown): void {
-    if (typeof payload === 'string' && isChangesPayload(payload))
-      return this.onChanges(channel, decodePayload(payload));
+    if (typeof payload === 'string' && isChangesPayload(payload)) {
+      const signed = decodePayload(payload);
+      return this.mac.verifyBytes(channel, signed) ? this.onChanges(signed.subarray(MAC_BYTES)) : this.reportForeign();
+    }
     const notice = noticeOf(payload);
     if (notice === undefined) this.reportForeign();
     else if (this.mac.verify(channel, String(payload))) this.onNotice(notice);
@@ -362,10 +363,9 @@ export class ChangeFeed implements ChangeAnnouncer {
       for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
   }
 
-  /** Changes that came on the channel, or over a link. */
-  private onChanges(channel: string, bytes: Buffer): void {
-    if (!this.mac.verifyBytes(channel, bytes)) return this.reportForeign();
-    const told = readChanges(bytes);
+  /** A block that an instance has sent. */
+  private onChanges(block: Buffer): void {
+    const told = readChanges(block);
     if (told === undefined) {
       // An instance of another version. What it says is in the database too.
       this.report(new Error('changes came in an unknown format'));

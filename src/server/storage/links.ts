@@ -1,8 +1,8 @@
 /**
- * Connections between the instances of one machine (INSTANCES=n), which carry changes past the database: the bytes of a
- * notification of changes, in larger blocks and without base64, each behind its length in four bytes. They are sockets in
- * a folder that only the instances' user may enter. An instance listens there under its id; the others connect for what it
- * tells them, and say who they are, in the only line that goes that way. Nothing proves it but that they are in that folder.
+ * Connections between the instances of one machine (INSTANCES=n), which carry changes past the database: the blocks of
+ * notification.ts, each behind its length in four bytes. They are sockets in a folder that only the instances' user may
+ * enter, which is all that proves who is at either end. An instance listens there under its id; the others connect for what
+ * it sends them, and say who they are, in the only line that goes that way.
  *
  * What went over a link is not notified. A link that breaks may have lost some of it, so its reader compares heads then. The
  * writer may have written after that comparison: where it sees the break, it tells the reader to compare again. A link that
@@ -10,7 +10,7 @@
  */
 import { existsSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
 import { ChangesWriter, type Teller } from './notification.js';
@@ -28,9 +28,7 @@ const ID_MAX = 64;
 
 export interface LinksOptions extends Teller {
   readonly folder: string;
-  /** Puts a MAC for the instance `id` into the first of the bytes up to `end`. */
-  readonly sign: (id: string, bytes: Buffer, end: number) => void;
-  /** A block came, whose MAC is to be checked. It is valid until this returns. */
+  /** A block came. It is valid until this returns. */
   readonly onBlock: (bytes: Buffer) => void;
   /** A link broke that was read here: what was under way is lost. */
   readonly onLost: () => void;
@@ -49,12 +47,11 @@ class Link {
   private readonly writer: ChangesWriter;
 
   constructor(
-    private readonly id: string,
     private readonly socket: Socket,
-    private readonly options: LinksOptions,
+    teller: Teller,
     private readonly spares: Buffer[],
   ) {
-    this.writer = new ChangesWriter(options, this.room(), (bytes, end) => this.send(bytes, end));
+    this.writer = new ChangesWriter(teller, this.room(), (bytes, end) => this.send(bytes, end));
   }
 
   get open(): boolean {
@@ -88,9 +85,8 @@ class Link {
   }
 
   /** Returns memory for the next block: this one belongs to the socket until it is written. */
-  private send(bytes: Buffer, end: number): Buffer {
+  private send(_: Buffer, end: number): Buffer {
     const { block, spares } = this;
-    this.options.sign(this.id, bytes, end);
     block.writeUInt32BE(end);
     this.waiting++;
     this.socket.write(block.subarray(0, LENGTH_BYTES + end), () => {
@@ -183,6 +179,8 @@ export class Links {
   }
 
   private read(id: string): void {
+    // Whoever can write to the database names it there: no name leads out of the folder.
+    if (basename(id) !== id) return;
     const path = join(this.options.folder, id);
     // It is on another machine; asked before, since there may be many, and a reading has memory of its own.
     if (!existsSync(path)) return;
@@ -210,7 +208,7 @@ export class Links {
     const before = this.links.get(id);
     before?.close();
     if (before !== undefined) this.options.onUnread(id);
-    const link = new Link(id, socket, this.options, this.spares);
+    const link = new Link(socket, this.options, this.spares);
     this.links.set(id, link);
     socket.on('close', () => {
       this.unsent.delete(link);

@@ -1,7 +1,7 @@
 /** What waits to be notified, by channel, coalesced and in as few notifications as it fits into. */
 import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
-import type { NoticeMac } from './notice-mac.js';
+import { MAC_BYTES, type NoticeMac } from './notice-mac.js';
 import { hintPayloads, type Hint, type Notice } from './notice.js';
 import { NOTIFICATION_BYTES, ChangesWriter, type Teller } from './notification.js';
 
@@ -74,10 +74,10 @@ export class NoticeQueue {
   private carriedOn(channel: string): Carried {
     const bytes = this.spares.pop() ?? Buffer.allocUnsafeSlow(NOTIFICATION_BYTES);
     const payloads: string[] = [];
-    const writer = new ChangesWriter(this.teller, bytes, (_, end) => {
-      this.mac.signBytes(channel, bytes, end);
-      payloads.push(bytes.toString('base64', 0, end));
-      return bytes;
+    const writer = new ChangesWriter(this.teller, bytes.subarray(MAC_BYTES), (block, end) => {
+      this.mac.signBytes(channel, bytes, MAC_BYTES + end);
+      payloads.push(bytes.toString('base64', 0, MAC_BYTES + end));
+      return block;
     });
     return { writer, bytes, payloads };
   }

@@ -1,8 +1,7 @@
 /**
  * Changes in a notification, so that its receiver need not read the log. PostgreSQL takes text only, so the block is sent
- * as base64; over a link (links.ts) as it is:
+ * as base64 behind its MAC (NoticeMac); over a link (links.ts) as it is:
  *
- *     16  a MAC of all that follows (NoticeMac)
  *      1  the number of this format
  *      1  the length of the sender's id, and the id
  *      1  the length of the epoch that the changes belong to, and the epoch
@@ -13,11 +12,10 @@
  */
 import type { Summary } from '../../protocol/item.js';
 import { HASH_BYTES, int8At, putAscii, putInt8, ULID_CHARS, type ItemRow } from '../tenant/codec.js';
-import { MAC_BYTES } from './notice-mac.js';
 import { ID_AT, readRows } from './packing.js';
 
 const FORMAT = 2;
-/** PostgreSQL takes payloads under 8,000 bytes; base64 makes four characters of three bytes. */
+/** With its MAC. PostgreSQL takes payloads under 8,000 bytes; base64 makes four characters of three bytes. */
 export const NOTIFICATION_BYTES = Math.floor(7_999 / 4) * 3;
 const NUMBERS_BYTES = 32;
 /** Between a tenant's id and its rows. */
@@ -91,7 +89,7 @@ export class ChangesWriter {
 
   /**
    * @param bytes Memory for one block, the writer's own.
-   * @param out Takes a block that ends at `end`, and puts its MAC into it. Returns the memory for the next one.
+   * @param out Takes a block that ends at `end`. Returns the memory for the next one.
    */
   constructor(
     private readonly teller: Teller,
@@ -100,9 +98,9 @@ export class ChangesWriter {
   ) {}
 
   private head(): number {
-    this.bytes[MAC_BYTES] = FORMAT;
+    this.bytes[0] = FORMAT;
     const { instanceId, epoch } = this.teller;
-    return idTo(this.bytes, epoch(), idTo(this.bytes, instanceId, MAC_BYTES + 1));
+    return idTo(this.bytes, epoch(), idTo(this.bytes, instanceId, 1));
   }
 
   /**
@@ -174,10 +172,10 @@ interface NotifiedChanges {
   readonly changes: readonly NotifiedChange[];
 }
 
-/** What a notification says; undefined where it has another format, or is malformed. */
+/** What a block says; undefined where it has another format, or is malformed. */
 export function readChanges(bytes: Buffer): NotifiedChanges | undefined {
   try {
-    return bytes[MAC_BYTES] === FORMAT ? changesOf(bytes) : undefined;
+    return bytes[0] === FORMAT ? changesOf(bytes) : undefined;
   } catch {
     return undefined;
   }
@@ -185,7 +183,7 @@ export function readChanges(bytes: Buffer): NotifiedChanges | undefined {
 
 /** Throws where a length in it is wrong. */
 function changesOf(bytes: Buffer): NotifiedChanges {
-  let at = MAC_BYTES + 1;
+  let at = 1;
   const id = (): string => {
     const from = at + 1;
     at = from + bytes.readUInt8(at);
