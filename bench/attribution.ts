@@ -1,11 +1,11 @@
-/** Where the time of a leg goes inside the servers, as they themselves tell it (see measure.ts), and the garbage they make. */
+/** Where a leg spends its time inside the servers, and their garbage, as measured by themselves (see measure.ts). */
 import type { Probe } from './leg.js';
 import type { Line } from './child.js';
 import type { Allocated, LoadReport, Measured, Turn } from './measure.js';
 import { mean, median, percentile, type Book } from './stats.js';
 import type { World } from './world.js';
 
-/** Has every instance of a world measure something during a leg. */
+/** Makes every instance of a world measure something during a leg. */
 class Measuring implements Probe {
   protected lines: readonly Line[] = [];
 
@@ -26,7 +26,7 @@ class Measuring implements Probe {
 
 const FUNCTIONS_MOST = 10;
 
-/** What was allocated in the heaps, collected or not. It costs time: for a leg whose timings do not count. */
+/** Allocations in the heaps, collected or not. Costs time: only for a leg whose timings are discarded. */
 export class Garbage extends Measuring {
   constructor(world: World) {
     super(world, 'garbage');
@@ -36,7 +36,7 @@ export class Garbage extends Measuring {
     return this.functions.reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
-  /** In words: which functions allocated most, for each of so many writes. */
+  /** As text: the functions that allocated most, in bytes per write. */
   ofEach(writes: number): string {
     const all = new Map<string, number>();
     for (const { name, bytes } of this.functions) all.set(name, (all.get(name) ?? 0) + bytes);
@@ -49,13 +49,13 @@ export class Garbage extends Measuring {
   }
 }
 
-/** The longest turns of the event loops, from a profile of the CPU: for a leg whose timings do not count. */
+/** The longest turns of the event loops, from a CPU profile: only for a leg whose timings are discarded. */
 export class Turns extends Measuring {
   constructor(world: World) {
     super(world, 'turns');
   }
 
-  /** In words, longest first. */
+  /** As text, longest first. */
   get longest(): string[] {
     const turns = this.lines.flatMap((line) => line['turns'] as readonly Turn[]);
     const longest = turns.sort((one, other) => other.ms - one.ms).slice(0, 5);
@@ -71,7 +71,7 @@ const FUNCTIONS = { insert: 'insert_changes', commit: 'commit_changes' } as cons
 
 interface InDatabase {
   readonly calls: number;
-  /** ms */
+  /** ms. */
   readonly time: number;
 }
 
@@ -86,7 +86,7 @@ async function inDatabase(world: World): Promise<Map<string, InDatabase>> {
 
 const longest = (values: readonly number[]): number => values.reduce((most, each) => Math.max(most, each), 0);
 
-/** Collections, waiting for a core, and calls of the commit functions as the server and as the database sees them. */
+/** Collections, waiting for a core, and calls of the commit functions, measured by the server and by the database. */
 export class Load extends Measuring {
   private before = new Map<string, InDatabase>();
   private after = new Map<string, InDatabase>();
@@ -105,14 +105,14 @@ export class Load extends Measuring {
     this.after = await inDatabase(this.world);
   }
 
-  /** Writes it down under names that begin with `of`; `writes`: how many there were meanwhile. */
+  /** Adds the figures to `book` under names that begin with `of`. `writes`: number of writes during the measurement. */
   note(book: Book, of: string, writes: number): void {
     const reports = this.lines.map((line) => line as unknown as LoadReport);
     const seconds = reports.reduce((sum, report) => sum + report.seconds, 0);
     for (const kind of ['minor', 'major'] as const) {
       const all = reports.flatMap((report) => report[kind]);
       book.add(`${of}: ${kind} collections`, 'count', all.length);
-      // None: nothing had to wait for one.
+      // Without collections nothing waited: 0, not NaN.
       book.add(`${of}: ${kind} collection, median`, 'ms', all.length === 0 ? 0 : median(all));
       book.add(`${of}: ${kind} collection, longest`, 'ms', longest(all));
     }
@@ -145,7 +145,7 @@ export class Load extends Measuring {
     const [before, after] = [this.before, this.after].map(
       (at) => at.get(FUNCTIONS[statement]) ?? { calls: 0, time: 0 },
     );
-    // Backends tell of their calls once a second, so these are not quite the same ones: means can be compared, sums cannot.
+    // Backends report calls once a second, so the set of calls differs slightly: compare means, not sums.
     const own = ((after?.time ?? 0) - (before?.time ?? 0)) / ((after?.calls ?? 0) - (before?.calls ?? 0));
     book.add(`${of}, mean inside the database`, 'ms', own);
   }

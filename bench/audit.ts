@@ -1,12 +1,13 @@
 /**
- * Correctness before figures. Every acknowledged (id, version) is stored; versions go from 1 to the head without a gap;
- * nothing is stored twice; each receiver saw exactly the other devices' versions, in order.
+ * Audits of correctness, without which figures do not count. Every acknowledged (id, version) is stored; versions go
+ * from 1 to the head without a gap; nothing is stored twice; each receiver saw exactly the other devices' versions, in
+ * order.
  */
 import { readFileSync } from 'node:fs';
 import type pg from 'pg';
 import type { Population } from './population.js';
 
-/** An audit that failed: the figures beside it mean nothing. */
+/** A failed audit, which invalidates the figures of its run. */
 export class AuditError extends Error {
   override readonly name = 'AuditError';
 }
@@ -16,7 +17,7 @@ const RECORD = 56;
 
 /** One record of a driver's log: see `struct record` in native/bench.h. */
 interface LogRecord {
-  /** Number of the device: who wrote, or whose socket received. */
+  /** Number of the device that wrote, or whose socket received. */
   readonly who: number;
   readonly version: number;
   /** Receivers: 0 live, 1 replayed, 2 after a reconnect. */
@@ -41,7 +42,7 @@ function* recordsOf(files: readonly string[]): Generator<LogRecord> {
   for (const file of files) yield* records(file);
 }
 
-/** Latencies of the receivers' records of pushes, not of replays, whose writes were stamped in [from, to) ns, ascending, us. */
+/** Latencies of pushes (not of replays) whose writes were stamped in [from, to) ns, ascending, us. */
 export function latencies(files: readonly string[], from: bigint, to: bigint): number[] {
   const found: number[] = [];
   for (const file of files) {
@@ -55,25 +56,25 @@ export function latencies(files: readonly string[], from: bigint, to: bigint): n
   return found.sort((one, other) => one - other);
 }
 
-/** A version: of which item it is, and which device made it. */
+/** The item of a version, and the device that made it. */
 export interface Stored {
   readonly id: string;
   readonly device: string;
 }
 
-/** What an audit looks at. */
+/** The input of an audit. */
 export interface AuditInput {
   readonly client: pg.Client;
   readonly population: Population;
   /** The writers' logs since the last audit. */
   readonly acked: readonly string[];
-  /** The receivers' logs since the last audit: together those of every socket. */
+  /** The receivers' logs since the last audit; together they cover every socket. */
   readonly received?: readonly string[];
-  /** Server or database were killed: writes may be stored that nobody was answered, and sockets were replayed to. */
+  /** Server or database were killed: there may be stored writes without an answer, and replays to sockets. */
   readonly crashed?: boolean;
 }
 
-/** What was found right. */
+/** Numbers of verified writes, rows and frames. */
 export interface Audited {
   readonly acked: number;
   readonly stored: number;
@@ -101,7 +102,7 @@ export class Audit {
     return this.heads.get(tenant) ?? 0;
   }
 
-  /** New rows of each tenant; the place in the list is the version less the old head, less one. */
+  /** New rows of each tenant; a row's index is its version - old head - 1. */
   private async stored({ client, population }: AuditInput): Promise<Map<string, Stored[]>> {
     const { tenants } = population;
     const since = tenants.map((tenant) => this.head(tenant));
@@ -146,10 +147,10 @@ export class Audit {
   }
 }
 
-/** What receivers recorded, and what they were to be sent. */
+/** The receivers' records, and the versions that they should have received. */
 export interface Deliveries {
   readonly population: Population;
-  /** The receivers' logs; a socket's records are in one of them. */
+  /** The receivers' logs; all records of a socket are in the same one. */
   readonly received: readonly string[];
   /** Versions of each tenant above its old head, in order. */
   readonly stored: ReadonlyMap<string, readonly Stored[]>;
@@ -157,9 +158,9 @@ export interface Deliveries {
   readonly head: (tenant: string) => number;
 }
 
-/** Every socket got exactly the versions of its tenant's other devices, in order. How many frames that were. */
+/** Checks that every socket got exactly the versions of its tenant's other devices, in order. Returns their number. */
 export function checkReceived({ population, received, stored, head }: Deliveries): number {
-  // Place in the tenant's list up to which each socket has everything.
+  // For each socket, the index in its tenant's list up to which it has everything.
   const reached = new Uint32Array(population.devices.length);
   let count = 0;
   for (const { who, version, flags, id } of recordsOf(received)) {
@@ -183,7 +184,7 @@ export function checkReceived({ population, received, stored, head }: Deliveries
   return count;
 }
 
-/** Between two frames of a socket there may only be its own device's versions; and never less than none. */
+/** Throws unless all versions between two frames of a socket are of its own device, and the frames are in order. */
 function checkSkipped(gap: {
   socket: string;
   device: string;

@@ -1,5 +1,5 @@
 /**
- * The server under test of the blobs: the service as it is, in single mode with its local store. Says
+ * The server under test for blobs: the unchanged service, in single mode with its local store. Prints
  * {"event":"listening"}; answers "collect" after a garbage collection.
  */
 import { createInterface } from 'node:readline';

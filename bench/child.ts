@@ -1,8 +1,8 @@
-/** Processes the bench starts: drivers, servers and references. Each talks in JSON lines on stdout: {"event": ...}. */
+/** Processes that the bench starts: drivers, servers, references. Each prints JSON lines on stdout: {"event": ...}. */
 import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process';
 import { createInterface } from 'node:readline';
 
-/** One line a child said. `event` names it; the rest depends on the event. */
+/** A line that a child printed; the other fields depend on `event`. */
 export interface Line {
   readonly event: string;
   readonly [field: string]: unknown;
@@ -29,8 +29,8 @@ interface Waiter {
 }
 
 const running = new Set<Child>();
-// Nothing the bench started outlives it, however it ends. A child that has something to put in order itself ends when
-// its stdin closes.
+// No child outlives the bench, however the bench ends. A child that has to clean up (`tidies`) exits by itself when its
+// stdin closes.
 process.on('exit', () => {
   for (const child of running) if (!child.tidies) child.process.kill('SIGKILL');
 });
@@ -42,7 +42,7 @@ function parse(text: string): Line | undefined {
       return value as Line;
     }
   } catch {
-    // Not a line of ours: a log line of the server under test.
+    // Not JSON: a log line of the server under test.
   }
   return undefined;
 }
@@ -53,12 +53,12 @@ const STOP_MS = 20_000;
 export class Child {
   readonly process: ChildProcess;
   readonly name: string;
-  /** Settles when the process is gone: its exit code, or -1 after a signal. */
+  /** Resolves when the process has ended, with its exit code, or -1 after a signal. */
   readonly ended: Promise<number>;
   private readonly said: Line[] = [];
   private readonly waiters: Waiter[] = [];
   private over = false;
-  /** It ends by itself, in order, when its stdin closes. */
+  /** True: it cleans up and exits by itself when its stdin closes. */
   readonly tidies: boolean;
 
   constructor(name: string, command: readonly string[], options: SpawnOptions & { readonly tidies?: boolean } = {}) {
@@ -72,7 +72,7 @@ export class Child {
       this.process.once('error', (error) => this.finish(error.message, -1, resolve));
       this.process.once('exit', (code, signal) => this.finish(`exit ${code ?? signal}`, code ?? -1, resolve));
     });
-    // A child that ended closes its stdin; what was still to be written to it no longer matters.
+    // Writes to a child that has ended fail, which does not matter.
     this.process.stdin?.on('error', () => undefined);
     if (this.process.stdout) createInterface({ input: this.process.stdout }).on('line', (text) => this.heard(text));
     if (this.process.stderr) {
@@ -87,7 +87,7 @@ export class Child {
     return this.process.pid;
   }
 
-  /** The next line with this event, already said or still to come. Rejects when the child ends without saying it. */
+  /** The next line with this event, already printed or yet to come. Rejects if the child ends without it. */
   async next(event: string, timeoutMs = WAIT_MS): Promise<Line> {
     const at = this.said.findIndex((line) => line.event === event);
     const line = this.said[at];
@@ -118,7 +118,7 @@ export class Child {
     return await answer;
   }
 
-  /** Asks it to end (SIGTERM, or the signal given), and ends it by force if it does not. */
+  /** Sends SIGTERM or the given signal, then SIGKILL if the child does not end. */
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
     this.process.kill(signal);
     const timer = setTimeout(() => this.process.kill('SIGKILL'), STOP_MS);
@@ -138,7 +138,7 @@ export class Child {
   private finish(how: string, code: number, resolve: (code: number) => void): void {
     this.over = true;
     running.delete(this);
-    // Lines still in the pipe come before the failure of who waits for them.
+    // Lines that are still in the pipe must arrive before their waiters are rejected.
     setImmediate(() => {
       for (const waiter of this.waiters.splice(0)) {
         waiter.reject(new Error(`${this.name}: ${how} before it said "${waiter.event}"`));

@@ -1,7 +1,7 @@
 /**
- * Runs the service's own embedded PostgreSQL in a process of its own: with a library preloaded it is a slow disk, and
- * killing the server under test does not touch it. Says {"event":"up","url":...}; answers "pid". On SIGTERM, and when
- * whoever started it is gone, it stops the database and removes the folder.
+ * Runs the service's own embedded PostgreSQL in a separate process: a preloaded library can simulate a slow disk, and
+ * killing the server under test does not affect it. Prints {"event":"up","url":...}; answers "pid". On SIGTERM, and
+ * when its parent is gone, it stops the database and removes the folder.
  *
  *   cluster folder=PATH [connections=60]
  */

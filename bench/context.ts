@@ -1,4 +1,4 @@
-/** What every scenario is given: options, drivers, databases and a folder, made when first asked for. */
+/** The context of every scenario: options, drivers, and databases and a folder, which are created on first use. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -19,12 +19,13 @@ export interface Options {
   readonly node: boolean;
   /** Instances on one port that serve S1 to S4. */
   readonly instances: number;
-  /** Sockets of S9 and ROLL; left out: as many as the scenario has usually. And for how many seconds S9 holds them. */
+  /** Sockets of S9 and ROLL; undefined: the scenario's default. */
   readonly sockets: number | undefined;
+  /** Seconds for which S9 holds its sockets. */
   readonly hold: number;
-  /** How long LONG goes on. */
+  /** Duration of LONG. */
   readonly minutes: number;
-  /** Smaller populations and shorter crashes, for a look in a minute or two; not for figures to quote. */
+  /** Smaller populations and shorter crashes, for a check of a minute or two; not for figures to quote. */
   readonly quick: boolean;
 }
 
@@ -43,17 +44,17 @@ export class Context {
     process.once('exit', () => rmSync(this.folder, { recursive: true, force: true }));
   }
 
-  /** Those of its instances, of one beside them, and of the references. */
+  /** Connections of its instances, of one further instance, and of the references. */
   private get connections(): number {
     return CONNECTIONS_EACH * (this.options.instances + 2);
   }
 
-  /** PostgreSQL on the disk as it is. */
+  /** PostgreSQL on the machine's disk. */
   async fast(): Promise<Cluster> {
     return await (this.fastCluster ??= Cluster.start('fast', { connections: this.connections }));
   }
 
-  /** PostgreSQL on a disk whose flush takes 1 ms longer. */
+  /** PostgreSQL on a disk whose flushes take 1 ms longer. */
   async slow(): Promise<Cluster> {
     const { slowFlush } = this.drivers;
     if (slowFlush === undefined) throw new Error('S4 needs a C compiler: the slow disk is a C library');
@@ -65,7 +66,7 @@ export class Context {
     return await (this.bareServer ??= startBare());
   }
 
-  /** A line about what is going on, for who waits. */
+  /** Prints a line of progress. */
   tell(text: string): void {
     process.stderr.write(`${text}\n`);
   }
@@ -76,7 +77,7 @@ export class Context {
   }
 }
 
-/** A bare server of its own; with a port, one of several that share it. */
+/** Starts a bare server; with `shared`, one of several on that port. */
 export async function startBare(shared?: number): Promise<{ child: Child; port: number }> {
   const script = fileURLToPath(new URL('./reference/bare-uws.js', import.meta.url));
   const child = new Child('bare uWS', [process.execPath, '--expose-gc', script, `port=${shared ?? 0}`]);

@@ -1,4 +1,4 @@
-/** Very many device sockets, held by several processes: a process may hold 20,000 descriptors here. */
+/** Very many device sockets, held by several processes, since a process may hold 20,000 descriptors here. */
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -6,45 +6,45 @@ import type { Child } from './child.js';
 import { Receivers, type Drivers, type ReceiverOptions, type ReceiverReport } from './drivers.js';
 import { writeSockets, type BenchDevice } from './population.js';
 
-/** Sockets of one process of a client or, on the average of those that share a port, of a server. */
+/** Sockets of one client process; also of one server process, on average over those that share a port. */
 const PER_PROCESS = 18_000;
 /** Sockets of one source address: connect() slows down badly past 14,000 ports per pair of addresses. */
 const PER_ADDRESS = 9_000;
-/** The last one of many may have to wait for all others. */
+/** Time-out of opening: the last socket may have to wait for all others. */
 const OPEN_MS = 1_800_000;
 
 /**
- * New devices a second: well below what two cores take at their best (S6), also beside the heartbeats of a million, which
- * take two thirds of them with the clients'. Of a crowd that comes faster most of the work is given up before it is done.
+ * New devices per second: well below the best rate of two cores (S6), even in addition to the heartbeats of a million
+ * sockets, which take two thirds of these cores, clients included. At higher rates most upgrades are abandoned before
+ * they are finished.
  */
 const ARRIVALS_PER_S = 1_000;
 
-/** Seconds over which so many sockets come. */
+/** Seconds over which this many sockets are opened. */
 export const spreadFor = (sockets: number): number => Math.max(10, sockets / ARRIVALS_PER_S);
 
-/** Processes that so many sockets take, on either side. */
+/** Processes for this many sockets, on either side. */
 export const processesFor = (sockets: number): number => Math.ceil(sockets / PER_PROCESS);
 
-/** Who is in a crowd. */
 export interface CrowdOptions {
   readonly drivers: Drivers;
   readonly folder: string;
   readonly devices: readonly BenchDevice[];
 }
 
-/** How a crowd comes. */
+/** How the sockets of a crowd are opened. */
 export type Coming = Pick<ReceiverOptions, 'port' | 'path' | 'reconnect' | 'spread' | 'opening'>;
 
-/** What the sockets of a crowd have counted so far, all together. */
+/** Counters of all sockets of a crowd, summed. */
 export type CrowdCount = Pick<ReceiverReport, 'live' | 'pings' | 'recorded' | 'codes'>;
 
-/** The same devices, coming back as often as they are told to. */
+/** A set of devices that can open their sockets repeatedly. */
 export class Crowd {
   private readonly files: readonly string[];
   /** Sockets of one process. */
   private readonly each: number;
   private here: Receivers[] = [];
-  /** Each time from other addresses: the ports of the last time rest for a minute. */
+  /** Source addresses differ each time: ports of closed connections are blocked for a minute (TIME_WAIT). */
   private source = 0;
 
   constructor(private readonly options: CrowdOptions) {
@@ -58,7 +58,7 @@ export class Crowd {
     });
   }
 
-  /** Opens every socket. Seconds from the first connection until the last has caught up. */
+  /** Opens every socket. Resolves with the seconds from the first connection until the last socket has caught up. */
   async come(how: Coming): Promise<number> {
     const addresses = Math.ceil(PER_PROCESS / PER_ADDRESS);
     this.here = this.files.map((sockets, n) => {
@@ -72,7 +72,7 @@ export class Crowd {
     return Number(last - from) / 1e9;
   }
 
-  /** Without `reconnect` a process whose socket is closed ends, and this rejects. */
+  /** Rejects if a process has ended, as it does when one of its sockets is closed without `reconnect`. */
   async count(): Promise<CrowdCount> {
     const reports = await Promise.all(this.here.map(async (each) => each.report()));
     const sum = (of: 'live' | 'pings' | 'recorded'): number => reports.reduce((total, report) => total + report[of], 0);
@@ -83,7 +83,7 @@ export class Crowd {
     return { live: sum('live'), pings: sum('pings'), recorded: sum('recorded'), codes };
   }
 
-  /** Writes the records since the last time to files, and forgets them. */
+  /** Writes the records since the last dump to files, and drops them. */
   async dump(): Promise<readonly string[]> {
     return await Promise.all(
       this.here.map(async (each, n) => {
@@ -94,12 +94,12 @@ export class Crowd {
     );
   }
 
-  /** The clients' processes. */
+  /** Ids of the client processes. */
   get pids(): readonly number[] {
     return this.here.map(({ child }) => child.pid);
   }
 
-  /** All go at once, without a word, and the servers have seen it. */
+  /** Kills all client processes, and waits until the servers have closed their sockets. */
   async leave(servers: readonly Child[]): Promise<void> {
     await Promise.all(this.here.map(async (each) => each.stop()));
     this.here = [];
@@ -107,7 +107,7 @@ export class Crowd {
   }
 }
 
-/** What a server holds without sockets: connections of its database, files, pipes. */
+/** Most descriptors of a server without sockets: database connections, files, pipes. */
 export const DESCRIPTORS_AT_REST = 200;
 
 export const descriptors = (pid: number): number => readdirSync(`/proc/${pid}/fd`).length;

@@ -1,4 +1,4 @@
-/** The bench's PostgreSQL servers: the service's embedded one in a temporary folder, on a fast or a slow disk, killable. */
+/** The bench's PostgreSQL servers: the service's embedded one in a temporary folder, on a fast or slow disk. */
 import { chmodSync, copyFileSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import { Child, numberIn, textIn } from './child.js';
 import { childrenOf, cpuOfFamily } from './machine.js';
 
 const UP_MS = 60_000;
-/** An instance's pool, lanes, listener and what it opens at its start. */
+/** Connections per instance: its pool, lanes, listener, and those opened at start. */
 export const CONNECTIONS_EACH = 20;
 
 export class Cluster {
@@ -23,7 +23,7 @@ export class Cluster {
   static async start(name: string, options: { slowFlush?: string; connections: number }): Promise<Cluster> {
     const { slowFlush, connections } = options;
     const folder = mkdtempSync(join(tmpdir(), `service-bench-${name}-`));
-    // PostgreSQL runs as a user of its own, who must reach data and library.
+    // PostgreSQL runs as its own user, who must be able to reach data and library.
     chmodSync(folder, 0o755);
     const library = join(folder, 'slow-flush.so');
     if (slowFlush !== undefined) copyFileSync(slowFlush, library);
@@ -46,7 +46,7 @@ export class Cluster {
     return url.href;
   }
 
-  /** Statements on a connection of its own. */
+  /** Runs `work` with a connection of its own. */
   async with<T>(database: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
     const client = new pg.Client({ connectionString: this.url(database) });
     client.on('error', () => undefined);
@@ -62,7 +62,7 @@ export class Cluster {
     await this.with('postgres', async (client) => client.query(`CREATE DATABASE ${database}`));
   }
 
-  /** What was written so far is on disk, so that no leg pays for the one before it. */
+  /** Flushes everything written so far to disk, so that no leg pays for an earlier one. */
   async checkpoint(): Promise<void> {
     await this.with('postgres', async (client) => client.query('CHECKPOINT'));
   }
@@ -78,19 +78,19 @@ export class Cluster {
     return cpuOfFamily(this.postmaster);
   }
 
-  /** kill -9 of every process of the server, as when the power goes, less the disk cache. */
+  /** kill -9 of every process of the server, like a power failure except for the disk cache. */
   kill(): void {
     for (const pid of [this.postmaster, ...childrenOf(this.postmaster)]) {
       try {
         process.kill(pid, 'SIGKILL');
       } catch (error) {
-        // A child of a dead postmaster may have ended by itself in between.
+        // A child of a dead postmaster may have exited in the meantime.
         if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error;
       }
     }
   }
 
-  /** The database's machine is gone: nothing of it answers for `ms`, not even with a refusal. Then it starts as after a crash. */
+  /** Simulates the loss of the machine: no answers for `ms`, not even refusals; then a start with crash recovery. */
   async silence(ms: number): Promise<void> {
     for (const pid of [this.postmaster, ...childrenOf(this.postmaster)]) process.kill(pid, 'SIGSTOP');
     await sleep(ms);
@@ -98,7 +98,7 @@ export class Cluster {
     await this.recovered();
   }
 
-  /** Waits until the killed server, started again by its supervisor, has recovered. */
+  /** Waits until the killed server, restarted by its supervisor, has recovered. */
   async recovered(): Promise<void> {
     const before = this.postmaster;
     const until = performance.now() + UP_MS;
@@ -109,7 +109,7 @@ export class Cluster {
     }
   }
 
-  /** Stops it; its folder goes with it. */
+  /** Stops it and removes its folder. */
   async remove(): Promise<void> {
     await this.keeper.stop();
   }

@@ -1,4 +1,4 @@
-/** The load drivers: C where there is a compiler, Node otherwise. Both take the same options and say the same lines. */
+/** The load drivers: C if there is a compiler, else Node. Both take the same options and print the same lines. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { PROJECT_ROOT } from '../src/root.js';
 import { Child, numberIn, textIn, type Line } from './child.js';
 
-/** How to start the two drivers, and the slow-flush library where it could be built. */
+/** The commands of the two drivers, and the slow-flush library if it could be built. */
 export interface Drivers {
   readonly kind: string;
   readonly writers: readonly string[];
@@ -43,7 +43,7 @@ function nodeDrivers(): Drivers {
   };
 }
 
-/** Builds the drivers. Where they cannot be compiled the Node ones stand in, and S4, which needs the C library, is left out. */
+/** Builds the C drivers. If that fails the Node drivers are used, and S4, which needs the C library, is left out. */
 export function buildDrivers(forceNode = false): Drivers {
   const cc = forceNode || process.platform !== 'linux' ? undefined : compiler();
   if (cc === undefined) return nodeDrivers();
@@ -56,7 +56,7 @@ export function buildDrivers(forceNode = false): Drivers {
       slowFlush: compile(cc, 'slow-flush', ['-shared', '-fPIC']),
     };
   } catch (error) {
-    // A compiler without the system's headers, say. It has printed what it lacks.
+    // For example a compiler without the system's headers. It has printed what is missing.
     process.stderr.write(`${cc} cannot build the drivers: ${error instanceof Error ? error.message : String(error)}\n`);
     return nodeDrivers();
   }
@@ -85,13 +85,13 @@ export interface WriterOptions {
   readonly connections: number;
   readonly seconds: number;
   readonly warmup?: number;
-  /** Arrivals a second by schedule; without it each connection writes as fast as it is answered. */
+  /** Scheduled arrivals per second; absent: each connection writes again once it is answered (closed loop). */
   readonly rate?: number;
   readonly retry?: boolean;
   readonly path?: string;
 }
 
-/** What the writers measured. */
+/** The writers' measurements. */
 export interface WriterResult {
   readonly perSecond: number;
   /** Writes answered with 200 inside the measured window, and in the whole run. */
@@ -103,7 +103,7 @@ export interface WriterResult {
   /** The window in ns of the monotonic clock, for the receivers' report. */
   readonly from: string;
   readonly to: string;
-  /** From send, or from the scheduled time, to the answer. */
+  /** From the send, or from the scheduled time, to the answer. */
   readonly latency: Latency;
 }
 
@@ -112,7 +112,7 @@ const pairs = (options: object): string[] =>
     .filter(([, value]) => value !== undefined && value !== false)
     .map(([name, value]) => `${name}=${value === true ? 1 : String(value)}`);
 
-/** Starts the writers; they begin at once. `window` and `end` are said when the measured time begins and ends. */
+/** Starts the writers, which write at once. They print `window` and `end` when the measured time begins and ends. */
 export const startWriters = (drivers: Drivers, options: WriterOptions): Child =>
   new Child('writers', [...drivers.writers, ...pairs(options)]);
 
@@ -134,35 +134,35 @@ export async function writerResult(writers: Child): Promise<WriterResult> {
   };
 }
 
-/** Options of one receivers process. */
+/** Options of one process of receivers. */
 export interface ReceiverOptions {
   readonly port: number;
   readonly sockets: string;
   readonly kind?: 'service' | 'socketio' | 'bare';
   readonly path?: string;
-  /** `later`: open all, and send the hellos on command. */
+  /** `later`: opens all sockets, and sends the hellos on command. */
   readonly hello?: '1' | '0' | 'later';
-  /** Comes back as the SDK does. */
+  /** Reconnects as the SDK does. */
   readonly reconnect?: boolean;
   readonly opening?: number;
-  /** With `wait`: each socket is first opened at a random moment of this time, s. C driver only. */
+  /** With `wait`: each socket is first opened at a random moment within this time, s. C driver only. */
   readonly spread?: number;
   /** Number of the first socket in the records; 0 by default. C driver only. */
   readonly first?: number;
-  /** Opens nothing until it is told to. C driver only. */
+  /** Opens nothing before `open` is called. C driver only. */
   readonly wait?: boolean;
-  /** Where its source addresses begin: 127.0.(source + 1).1 and on, 9,000 sockets each. C driver only. */
+  /** First source address: 127.0.(source + 1).1 and following, 9,000 sockets each. C driver only. */
   readonly source?: number;
 }
 
-/** What a receivers process counted so far. */
+/** The counters of a process of receivers. */
 export interface ReceiverReport {
   readonly live: number;
-  /** Heartbeats that were answered. */
+  /** Answered heartbeats. */
   readonly pings: number;
   readonly rows: number;
   readonly closes: number;
-  /** How often a socket ended, by close code, and an upgrade was refused, by status. Empty from the Node driver. */
+  /** Closed sockets by close code, and refused upgrades by status. Empty with the Node driver. */
   readonly codes: Readonly<Record<string, number>>;
   readonly disorder: number;
   readonly unstamped: number;
@@ -171,7 +171,7 @@ export interface ReceiverReport {
   readonly latency: Latency;
 }
 
-/** A process full of sockets. */
+/** A process that holds many sockets. */
 export class Receivers {
   readonly child: Child;
 
@@ -179,18 +179,18 @@ export class Receivers {
     this.child = new Child('receivers', [...drivers.receivers, ...pairs(options)]);
   }
 
-  /** All sockets are open and, where hello was sent, caught up. */
+  /** Resolves when all sockets are open and, if hello was sent, caught up. */
   async ready(): Promise<void> {
     await this.child.next('ready');
   }
 
-  /** With `wait`: opens all sockets now. When the last of them had caught up, in ns of the monotonic clock. */
+  /** With `wait`: opens all sockets. From the first connection until all had caught up, ns of the monotonic clock. */
   async open(timeoutMs?: number): Promise<{ readonly from: bigint; readonly to: bigint }> {
     const line = await this.child.ask('open', 'ready', timeoutMs);
     return { from: BigInt(textIn(line, 'from')), to: BigInt(textIn(line, 'to')) };
   }
 
-  /** Counters, and latency of the items stamped in [from, to). */
+  /** The counters, and the latency of items stamped in [from, to). */
   async report(from = '0', to = '0'): Promise<ReceiverReport> {
     const line = await this.child.ask(`report ${from} ${to}`, 'report');
     const of = (name: string): number => numberIn(line, name);
@@ -212,7 +212,7 @@ export class Receivers {
     await this.child.ask(`dump ${file}`, 'dumped');
   }
 
-  /** Sends every hello at once; seconds and rows until all have caught up. */
+  /** Sends every hello at once; resolves with seconds and rows until all have caught up. */
   async replay(): Promise<{ readonly seconds: number; readonly rows: number; readonly bytes: number }> {
     const line = await this.child.ask('hello', 'replayed');
     return { seconds: numberIn(line, 'seconds'), rows: numberIn(line, 'rows'), bytes: numberIn(line, 'bytes') };

@@ -1,4 +1,4 @@
-/** The Fastify reference under the same load: its database, population, server and sockets. */
+/** The database, population, server and sockets of the Fastify reference, which gets the same load. */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Audit } from './audit.js';

@@ -1,4 +1,4 @@
-/** One measured stretch of load against one server, with its audit. */
+/** One leg: a measured period of load on one server, with its audit. */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -18,24 +18,24 @@ import {
 import { cpuOf } from './machine.js';
 import { arrived, audit, cpuSeconds, type CpuSeconds, type Target, type World } from './world.js';
 
-/** What a leg found. */
+/** The results of a leg. */
 export interface LegResult {
   readonly perSecond: number;
   /** Writes answered in the measured time. */
   readonly writes: number;
-  /** Writes per CPU-second of each party. */
+  /** Writes per CPU second of each party. */
   readonly perCpuSecond: CpuSeconds;
-  /** CPU seconds a second of each party: their sum is at most the machine's cores. */
+  /** CPU seconds per second of each party: their sum is at most the number of cores. */
   readonly load: CpuSeconds;
   readonly answer: Latency;
   /** From the send to the frame at another device; undefined without receivers. */
   readonly push: Latency | undefined;
-  /** The same of each of the equal parts of the measured time that were asked for. */
+  /** The same for each of `LegOptions.parts`. */
   readonly parts: readonly Latency[];
   readonly audited: Audited;
 }
 
-/** Something that is looked at during the measured time of a leg. */
+/** A measurement during the measured time of a leg. */
 export interface Probe {
   begin(): Promise<void>;
   end(): Promise<void>;
@@ -50,7 +50,7 @@ export interface LegOptions {
   readonly rate?: number;
   readonly receivers?: Receivers;
   readonly probe?: Probe;
-  /** The measured time is also looked at in so many equal parts. */
+  /** Number of equal parts of the measured time whose pushes are also reported separately. */
   readonly parts?: number;
 }
 
@@ -65,10 +65,10 @@ function writerOptions(options: LegOptions): WriterOptions {
   return { port: target.port, plan: target.plan, out, connections, seconds, warmup: WARM_UP_S, rate };
 }
 
-/** Other devices of a tenant: each of them is sent every write. */
+/** Number of the other devices of a tenant, each of which is sent every write. */
 const others = (target: Target): number => target.population.perTenant - 1;
 
-/** Audits a leg by the drivers' logs, and removes them: they are large. */
+/** Audits a leg by the drivers' logs, and removes these, since they are large. */
 async function auditLogs(
   target: Target,
   logs: { readonly acked: string; readonly received: string | undefined; readonly crashed?: boolean },
@@ -83,10 +83,10 @@ async function auditLogs(
   return found;
 }
 
-/** Beyond the measured time: the warm-up, and what a crowded machine takes. */
+/** Time allowed beyond the measured time, for the warm-up and for an overloaded machine. */
 export const SLACK_MS = 180_000;
 
-/** From send to push in each part of the measured time. */
+/** Latency from send to push in each part of the measured time. */
 async function partsOf(receivers: Receivers, { from, to }: WriterResult, parts: number): Promise<Latency[]> {
   const begin = BigInt(from);
   const length = (BigInt(to) - begin) / BigInt(Math.max(1, parts));
@@ -98,7 +98,7 @@ async function partsOf(receivers: Receivers, { from, to }: WriterResult, parts: 
   return found;
 }
 
-/** Writes for a while, waits until every push has arrived, audits, and only then says how fast it was. */
+/** Writes for the measured time, waits until every push has arrived, and audits. Resolves only if the audit held. */
 export async function leg(options: LegOptions): Promise<LegResult> {
   const { target, receivers, drivers, probe } = options;
   await target.cluster.checkpoint();
@@ -154,8 +154,8 @@ function requireNoRefusal(target: Target, { refused, failed }: WriterResult): vo
 const CRASH_AFTER_MS = 1_500;
 
 /**
- * The audit once more with kill -9 of server and PostgreSQL in the middle of the writing. Writers send what was not
- * answered again, unchanged; sockets come back with the last version they saw.
+ * A leg with kill -9 of server and PostgreSQL in the middle of the writes, then the audit. Writers resend unanswered
+ * writes unchanged; sockets reconnect with the last version they saw.
  */
 export async function crashLeg(options: LegOptions & { readonly target: World }): Promise<Audited> {
   const { target, receivers, drivers } = options;
@@ -179,8 +179,8 @@ const SETTLE_MS = 60_000;
 const QUIET_MS = 500;
 
 /**
- * Waits until all sockets are live again after a crash and nothing more arrives. How many frames that will be nobody
- * knows: what was sent before the crash and what is replayed after it overlap in unanswered writes.
+ * Waits until all sockets are live again after a crash and nothing more arrives. The number of frames is not known
+ * beforehand: unanswered writes may be both sent before the crash and replayed after it.
  */
 async function settled(receivers: Receivers, sockets: number): Promise<void> {
   const until = performance.now() + SETTLE_MS;
@@ -192,18 +192,18 @@ async function settled(receivers: Receivers, sockets: number): Promise<void> {
   }
 }
 
-/** Raw batched inserts for as long as a leg. */
+/** Options of raw batched inserts for the duration of a leg. */
 export interface RawOptions {
   readonly cluster: Cluster;
   readonly database: string;
   readonly connections: number;
   readonly seconds: number;
-  /** Devices an item is sealed for: they make the row's size. */
+  /** Devices that an item is sealed for, which determine the row's size. */
   readonly devices: number;
   readonly tenants: number;
 }
 
-/** Rows a second that PostgreSQL takes with nothing around it. */
+/** Rows per second that PostgreSQL alone accepts. */
 export async function rawWrites(options: RawOptions): Promise<number> {
   const { cluster, database, ...rest } = options;
   const script = fileURLToPath(new URL('./reference/raw-writes.js', import.meta.url));
@@ -214,7 +214,7 @@ export async function rawWrites(options: RawOptions): Promise<number> {
   return numberIn(result, 'perSecond');
 }
 
-/** The drivers against bare uWS: what the client can do when no service stands in its way. */
+/** Options of the drivers against bare uWS: the limit of the clients without a service. */
 export interface BareOptions {
   readonly drivers: Drivers;
   readonly port: number;

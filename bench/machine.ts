@@ -1,10 +1,10 @@
-/** Facts about the machine, and what processes cost: both from /proc and git, none from memory. */
+/** Facts about the machine, and the cost of processes, from /proc and git. */
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism, cpus, release, totalmem } from 'node:os';
 import { PROJECT_ROOT } from '../src/root.js';
 
-/** What a reader needs to compare a result with one of their own. */
+/** Facts that a reader needs to compare a result with one of their own. */
 export interface MachineFacts {
   readonly cores: number;
   readonly cpu: string;
@@ -42,14 +42,14 @@ export function machineFacts(postgres: string, drivers: string): MachineFacts {
   };
 }
 
-/** Linux counts CPU time in ticks of 10 ms here; every kernel that Node 20 runs on does. */
+/** Linux reports CPU time in ticks of 10 ms, on every kernel that Node 20 supports. */
 const TICKS_PER_SECOND = 100;
 
-/** utime, stime, cutime and cstime of a process in seconds; zeros when it is gone. */
+/** utime + stime and cutime + cstime of a process in seconds; zeros if it has ended. */
 function times(pid: number): { own: number; reaped: number } {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The command's name may hold spaces and brackets; the fields proper follow its last bracket.
+    // The command's name may contain spaces and brackets; the other fields follow its last bracket.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     const field = (index: number): number => Number(fields[index]) / TICKS_PER_SECOND;
     return { own: field(11) + field(12), reaped: field(13) + field(14) };
@@ -58,7 +58,7 @@ function times(pid: number): { own: number; reaped: number } {
   }
 }
 
-/** Children of a process, at this moment. */
+/** The current children of a process. */
 export function childrenOf(pid: number): number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
@@ -76,22 +76,22 @@ export function childrenOf(pid: number): number[] {
 /** CPU seconds of one process so far, all threads. */
 export const cpuOf = (pid: number): number => times(pid).own;
 
-/** CPU seconds of a process and its children, those that ended included: PostgreSQL is a process per connection. */
+/** CPU seconds of a process and its children, including ended ones: PostgreSQL has a process per connection. */
 export function cpuOfFamily(pid: number): number {
   const parent = times(pid);
   return childrenOf(pid).reduce((sum, child) => sum + cpuOf(child), parent.own + parent.reaped);
 }
 
 /**
- * Memory of a process that is its own: heap, stacks, buffers; bytes. Not the pages of its program files, which the
- * kernel drops and reads again as it likes.
+ * Private memory of a process, bytes: heap, stacks, buffers. Excludes the pages of its program files, which the kernel
+ * may drop and reread at any time.
  */
 export function ownBytes(pid: number): number {
   const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
   return Number(/^Anonymous:\s+(\d+) kB/m.exec(rollup)?.[1] ?? NaN) * 1024;
 }
 
-/** Share of time the hypervisor gave to others, since boot: [stolen, all] ticks. A large share explains bad figures. */
+/** Time since boot that the hypervisor gave to others: [stolen, all] ticks. A large share explains bad figures. */
 export function stolenTicks(): readonly [number, number] {
   const fields = (readFileSync('/proc/stat', 'utf8').split('\n')[0] ?? '').trim().split(/\s+/).slice(1).map(Number);
   return [fields[7] ?? 0, fields.slice(0, 8).reduce((sum, each) => sum + each, 0)];

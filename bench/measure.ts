@@ -1,12 +1,12 @@
 /**
- * What the server under test finds out about itself when it is asked to (see server.ts), and what is told of it. Outside of
- * such a time nothing of it runs, but a look at whether one is going on before each statement.
+ * Measurements that the server under test makes of itself on command (see server.ts), and their reports. Without a
+ * running measurement the only cost is a check before each statement.
  */
 import { readFileSync } from 'node:fs';
 import { Session, type HeapProfiler, type Profiler } from 'node:inspector';
 import { constants, PerformanceObserver, type PerformanceEntry } from 'node:perf_hooks';
 
-/** `load`: collections, the main thread's waiting, calls of the commit functions. The others disturb what they measure. */
+/** `load`: collections, the main thread's waiting, calls of the commit functions. The others distort timings. */
 export type Measured = 'load' | 'garbage' | 'turns';
 
 const isMeasured = (what: string): what is Measured => what === 'load' || what === 'garbage' || what === 'turns';
@@ -18,14 +18,14 @@ export interface LoadReport {
   readonly major: readonly number[];
   /** Steps of a major collection between its beginning and its end, and callbacks after it. */
   readonly steps: readonly number[];
-  /** The main thread ran, and was ready to run but had no core. */
+  /** Time that the main thread ran, and time that it was ready to run but had no core. */
   readonly ran: number;
   readonly waited: number;
-  /** Of each statement: from the call of the driver to its callback. */
+  /** By statement: time from the call of the driver to its callback. */
   readonly calls: Readonly<Record<string, readonly number[]>>;
 }
 
-/** A stretch of the main thread without an idle sample, and where it was most of it. */
+/** A period of the main thread without an idle sample, and the functions with most of its time. */
 export interface Turn {
   readonly ms: number;
   readonly functions: readonly { readonly name: string; readonly ms: number }[];
@@ -34,14 +34,14 @@ export interface Turn {
 const TURNS_MOST = 5;
 const FUNCTIONS_MOST = 6;
 const PROFILE_INTERVAL_US = 250;
-/** What a gap between two samples is longer is nobody's: the profiler, or the whole process, had no core. */
+/** Time beyond this between two samples counts for no function: the profiler, or the whole process, had no core. */
 const GAP_MOST_MS = 2;
 const GAP = '(no sample)';
 const HEAP_INTERVAL_BYTES = 32 * 1024;
 /** Statements whose calls are timed. */
 const TIMED: readonly string[] = ['insert', 'commit'];
 
-/** CPU time of the main thread, and time that it waited for a core, ms. */
+/** CPU time of the main thread, and its time waiting for a core, ms. */
 function schedule(): { readonly ran: number; readonly waited: number } {
   const [ran = NaN, waited = NaN] = readFileSync(`/proc/self/task/${process.pid}/schedstat`, 'utf8')
     .split(' ')
@@ -95,7 +95,7 @@ export interface Allocated {
   readonly bytes: number;
 }
 
-/** Bytes of all samples by function, scaled by the profiler to what was allocated; most first. */
+/** Bytes of all samples by function, which the profiler scales to the total allocation; most first. */
 function allocated(head: HeapProfiler.SamplingHeapProfileNode): Allocated[] {
   const all = new Map<string, number>();
   const nodes = [head];
@@ -112,7 +112,7 @@ function nameOf({ functionName, url, lineNumber }: Profiler.ProfileNode['callFra
   return url === '' ? name : `${name} ${url.slice(url.lastIndexOf('/') + 1)}:${lineNumber + 1}`;
 }
 
-/** The longest stretches without an idle sample, longest first. */
+/** The longest periods without an idle sample, longest first. */
 export function turnsOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): Turn[] {
   const names = new Map(nodes.map(({ id, callFrame }) => [id, nameOf(callFrame)]));
   const turns: { ms: number; in: Map<string, number> }[] = [];
@@ -124,7 +124,7 @@ export function turnsOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profi
       continue;
     }
     if (turn === undefined) turns.push((turn = { ms: 0, in: new Map() }));
-    // A delta is the time since the sample before: this sample lasts until the next one.
+    // A delta is the time since the previous sample: this sample lasts until the next one.
     const ms = (timeDeltas[i + 1] ?? 0) / 1_000;
     turn.ms += ms;
     const known = Math.min(ms, GAP_MOST_MS);
@@ -141,7 +141,7 @@ export function turnsOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profi
   }));
 }
 
-/** One measurement of each kind at a time. */
+/** At most one measurement of each kind at a time. */
 export class Measure {
   private readonly session = new Session();
   private load: Load | undefined;
@@ -150,7 +150,7 @@ export class Measure {
     this.session.connect();
   }
 
-  /** A query that is about to be sent: the time until its callback is taken where that is asked for. */
+  /** Called before a query is sent: measures the time until its callback if `load` is being measured. */
   sent(kind: string, query: unknown): void {
     const { load } = this;
     if (load === undefined || !TIMED.includes(kind)) return;
@@ -181,7 +181,7 @@ export class Measure {
     }
   }
 
-  /** What was found since `begin`. */
+  /** Ends a measurement and returns its report. Throws if `load` was not begun. */
   end(what: string): Readonly<Record<string, unknown>> {
     if (what === 'garbage') {
       const { profile } = this.post('HeapProfiler.stopSampling') as HeapProfiler.StopSamplingReturnType;
@@ -197,7 +197,7 @@ export class Measure {
     return { ...load.end() };
   }
 
-  /** A session with its own process answers before `post` returns. */
+  /** Synchronous: a session with its own process answers before `post` returns. */
   private post(method: string, params?: object): unknown {
     let answer: { readonly error: Error | null; readonly result: unknown } | undefined;
     this.session.post(method, params, (error, result) => (answer = { error, result }));

@@ -1,4 +1,4 @@
-/** Tenants and devices put straight into a database, and the files that tell the drivers about them. */
+/** Tenants and devices that are inserted directly into a database, and the drivers' files about them. */
 import { writeFileSync } from 'node:fs';
 import type pg from 'pg';
 import { ulid } from 'ulid';
@@ -10,8 +10,8 @@ export interface BenchDevice {
 }
 
 /**
- * Devices of all tenants, the first of every tenant, then the second of every tenant, and so on: writers that take
- * them in turn spread over the tenants. A device's place in `devices` is its number in every driver's log.
+ * Devices of all tenants: the first of every tenant, then the second of every tenant, and so on, so that writers which
+ * take them in turn spread over the tenants. A device's index in `devices` is its number in every driver's log.
  */
 export interface Population {
   readonly tenants: readonly string[];
@@ -56,17 +56,17 @@ export async function settle(client: pg.Client, { tenants, devices }: Population
     [devices.map((device) => device.tenant), devices.map((device) => device.id), now],
   );
   await client.query('COMMIT');
-  // Not items: a table known to be empty would be planned for as such, which no server in use ever is.
+  // Not items: the planner would assume an empty table, unlike on any server in use.
   await client.query('ANALYZE tenants, devices, bins');
 }
 
-/** The host a tenant is reached under: the server under test has a tenant a host, as in hosted use (see server.ts). */
+/** The host of a tenant: the server under test has one host per tenant, as in hosted use (see server.ts). */
 export const hostOf = (tenant: string): string => `${tenant.toLowerCase()}.bench.test`;
 
-/** The tenant of such a host. */
+/** The tenant of a host. */
 export const tenantOf = (host: string): string => host.slice(0, host.indexOf('.')).toUpperCase();
 
-/** The writers' plan: a line for each of the first `count` devices, with the devices its items are sealed for. */
+/** Writes the writers' plan: a line for each of the first `count` devices, with the devices to seal its items for. */
 export function writePlan(file: string, { tenants, perTenant, devices }: Population, count = devices.length): void {
   const keys = tenants.map((_, tenant) =>
     Array.from({ length: perTenant }, (_unused, nth) => devices[nth * tenants.length + tenant]?.id).join(','),
@@ -77,7 +77,7 @@ export function writePlan(file: string, { tenants, perTenant, devices }: Populat
   writeFileSync(file, lines.join(''));
 }
 
-/** The receivers' sockets: a line for each device. `since`: what each has applied, 0 for all by default. */
+/** Writes the receivers' file: a line for each device. `since`: the version that a tenant's devices have applied. */
 export function writeSockets(
   file: string,
   devices: readonly BenchDevice[],

@@ -1,7 +1,7 @@
 /**
  * npm run bench -- [S1 ... S9 BLOBS MIX LONG ROLL] [options]
  *
- * Exit code 1 only when a floor is missed or an audit fails; see README.md.
+ * Exit code 1 only if a floor is missed or an audit fails; see README.md.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,10 +23,10 @@ import { rollingRestart } from './scenarios/roll.js';
 import { WriteScenarios } from './scenarios/writes.js';
 import { meets, table, type Outcome } from './stats.js';
 
-/** What runs where nothing is named. S9, LONG and ROLL take gigabytes, so they are asked for by name. */
+/** The default scenarios. S9, LONG and ROLL take gigabytes, so they must be named. */
 const USUAL: readonly ScenarioId[] = ['S1', 'S2', 'S3', 'S4', 'S5', 'S6', 'S7', 'S8', 'BLOBS', 'MIX'];
 const ALL: readonly ScenarioId[] = [...USUAL, 'S9', 'LONG', 'ROLL'];
-/** A slow disk is a C library; a Node driver cannot choose its addresses, holds too few sockets and remembers too much. */
+/** The slow disk is a C library; Node drivers cannot choose addresses, hold too few sockets, and take much memory. */
 const C_ONLY: readonly ScenarioId[] = ['S4', 'S6', 'S9', 'LONG', 'ROLL'];
 const RESULTS = join(PROJECT_ROOT, 'build', 'bench', 'results.json');
 
@@ -47,7 +47,7 @@ function positive(name: string, text: string): number {
   return value;
 }
 
-/** The drivers remember every write and frame of a leg until its audit. */
+/** Bounded, because the drivers keep every write and frame of a leg in memory until its audit. */
 function minutes(text: string): number {
   const value = Number(text);
   if (!(Number.isInteger(value) && value >= 2 && value <= 20)) throw new Error('--minutes takes a number from 2 to 20');
@@ -119,7 +119,7 @@ function print(outcomes: readonly Outcome[], facts: readonly string[], markdown:
   process.stdout.write(`${lead}\n\n${tables}\n`);
 }
 
-/** What can be run without a C compiler. */
+/** The options without the scenarios that need a C compiler. */
 function withoutC(options: Options): Options {
   const left = C_ONLY.filter((id) => options.scenarios.has(id));
   if (left.length > 0) process.stderr.write(`${left.join(', ')} left out: a C compiler is needed\n`);
@@ -157,8 +157,8 @@ try {
 } catch (error) {
   if (error instanceof AuditError) process.stderr.write(`audit failed: ${error.message}\n`);
   else process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n${USAGE}\n`);
-  // An audit that fails is a result; anything else means that nothing was measured.
+  // A failed audit is a result; any other error means that nothing was measured.
   code = error instanceof AuditError ? 1 : 2;
 }
-// Children may still run after an error; they go with this process.
+// Children may still run after an error; they are killed with this process.
 process.exit(code);

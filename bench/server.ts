@@ -1,10 +1,10 @@
 /**
- * The server under test: the service's own composition root with its configuration from the environment. One thing
- * differs from `npm run serve`: many tenants, each under a host of its own, where single mode has one for every host.
- * BENCH_SIBLINGS=FOLDER: one of several instances on a port, linked in that folder, as INSTANCES=n starts them.
- * Says {"event":"listening"}; answers "collect" after a garbage collection, "statements" with how many statements of
- * SQL it has sent so far, by kind; "drain MS" sends its sockets away over so many ms; "begin WHAT" begins to measure something inside it, "end WHAT" ends that and is
- * answered with what was found (see measure.ts).
+ * The server under test: the service's own composition root with its configuration from the environment. It differs
+ * from `npm run serve` in one point: many tenants, each with its own host, where single mode has one for all hosts.
+ * BENCH_SIBLINGS=FOLDER: one of several instances on a port, linked in that folder, as started by INSTANCES=n.
+ * Prints {"event":"listening"}. Answers "collect" after a garbage collection, and "statements" with the number of SQL
+ * statements sent so far, by kind; "drain MS" closes its sockets over that many ms; "begin WHAT" begins a measurement
+ * inside it, "end WHAT" ends it and is answered with the report (see measure.ts).
  */
 import { createInterface } from 'node:readline';
 import pg from 'pg';
@@ -17,13 +17,13 @@ import { say } from './reference/say.js';
 
 const measure = new Measure();
 const kinds: Record<string, number> = {};
-/** A statement's name or its first words: enough to tell which it is. */
+/** A statement's name, or the beginning of its text, to identify it. */
 function kindOf(statement: unknown): string {
   if (typeof statement === 'string') return statement.trim().replace(/\s+/g, ' ').slice(0, 40);
   const { name, text } = statement as { readonly name?: string; readonly text?: string };
   return name ?? kindOf(text ?? '');
 }
-// Every way to send one leads through here: the pool's, the lanes' and the listener's. Types cannot follow its overloads.
+// All statements pass through here: those of the pool, the lanes and the listener. Cast because of its overloads.
 const original = pg.Client.prototype.query as (...args: unknown[]) => unknown;
 pg.Client.prototype.query = function counted(this: pg.Client, ...args: unknown[]): unknown {
   const kind = kindOf(args[0]);

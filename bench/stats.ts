@@ -1,4 +1,4 @@
-/** Series of figures, floors and the tables that show them. */
+/** Series of figures, floors, and their tables. */
 
 /** One figure, measured once a round. */
 export interface Series {
@@ -7,23 +7,23 @@ export interface Series {
   readonly values: readonly number[];
 }
 
-/** A figure with something to reach. `atLeast`: larger is better; else smaller is. */
+/** A figure with a target. `atLeast`: larger is better, else smaller. */
 export interface Target extends Series {
   readonly atLeast: boolean;
-  /** Missing it fails the run; null: no floor. */
+  /** A value worse than this fails the run; null: no floor. */
   readonly floor: number | null;
   readonly goal: number | null;
 }
 
-/** What a scenario found. */
+/** The result of a scenario. */
 export interface Outcome {
   readonly id: string;
   readonly title: string;
   readonly targets: readonly Target[];
   readonly figures: readonly Series[];
-  /** What was audited, in words: present only because it held. */
+  /** The audits that held, as sentences. */
   readonly audits: readonly string[];
-  /** What cannot be said in a figure. */
+  /** Findings that are not figures. */
   readonly notes?: readonly string[];
 }
 
@@ -47,7 +47,7 @@ export class Book {
     return this.all.has(name);
   }
 
-  /** Every figure in the order of its first entry. */
+  /** All figures, in the order of their first entries. */
   series(): Series[] {
     return [...this.all].map(([name, { unit, values }]) => ({ name, unit, values }));
   }
@@ -61,7 +61,7 @@ export function median(values: readonly number[]): number {
   return all.length % 2 === 1 ? (all[middle] ?? NaN) : ((all[middle - 1] ?? NaN) + (all[middle] ?? NaN)) / 2;
 }
 
-/** The value below which the share of all lies; NaN of none. */
+/** The value below which this share of all values lies; NaN if there are none. */
 export const percentile = (values: readonly number[], share: number): number =>
   sorted(values)[Math.round(share * (values.length - 1))] ?? NaN;
 
@@ -70,14 +70,14 @@ export const mean = (values: readonly number[]): number => values.reduce((sum, e
 const least = (values: readonly number[]): number => sorted(values)[0] ?? NaN;
 const most = (values: readonly number[]): number => sorted(values).at(-1) ?? NaN;
 
-/** The median decides: one round beside a noisy neighbour must neither fail a run nor save it. */
+/** The median decides: a single round that other processes disturbed must neither fail a run nor save it. */
 export function meets(target: Target, bound: number | null): boolean {
   if (bound === null) return true;
   const value = median(target.values);
   return target.atLeast ? value >= bound : value <= bound;
 }
 
-/** Each round's quotient of two figures of that round. */
+/** The quotient of two figures in each round. */
 export const ratio = (a: readonly number[], b: readonly number[]): number[] =>
   a.map((value, round) => value / (b[round] ?? NaN));
 

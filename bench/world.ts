@@ -1,4 +1,4 @@
-/** One service under test: its database, its population and its server process. */
+/** One service under test: its database, population and server processes. */
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
@@ -23,7 +23,7 @@ export interface CpuSeconds {
   readonly client: number;
 }
 
-/** What a leg needs of the server it loads, ours or the reference. */
+/** The properties of a loaded server that a leg needs: ours or the reference. */
 export interface Target {
   readonly port: number;
   readonly plan: string;
@@ -36,14 +36,14 @@ export interface Target {
   readonly servers: readonly Child[];
 }
 
-/** Server and database so far; `clients` are the drivers' processes. */
+/** The current CPU seconds of a target; `clients`: ids of the drivers' processes. */
 export const cpuSeconds = (target: Target, clients: readonly number[]): CpuSeconds => ({
   server: target.servers.reduce((sum, { pid }) => sum + cpuOf(pid), 0),
   database: target.cluster.cpuSeconds(),
   client: clients.reduce((sum, pid) => sum + cpuOf(pid), 0),
 });
 
-/** Audits what was written to a target since the last audit. */
+/** Audits all writes to a target since the last audit. */
 export async function audit(
   target: Target,
   logs: { readonly acked: readonly string[]; readonly received?: readonly string[]; readonly crashed?: boolean },
@@ -52,7 +52,6 @@ export async function audit(
   return await cluster.with(target.database, async (client) => target.audit.run({ client, population, ...logs }));
 }
 
-/** How a world is set up. */
 export interface WorldOptions {
   readonly name: string;
   readonly folder: string;
@@ -61,13 +60,13 @@ export interface WorldOptions {
   readonly size: PopulationSize;
   /** Processes that serve it; 1 by default. */
   readonly instances?: number;
-  /** Each instance listens on a port of its own, where all share one otherwise. */
+  /** True: each instance has its own port; by default all share one. */
   readonly ownPorts?: boolean;
 }
 
 /**
- * The limits stay on, so that their work is measured, but too high to be met: a driver's device writes far more often
- * than a person's.
+ * The limits stay enabled, so that their cost is measured, but too high to be reached: a driver's device writes far
+ * more often than a person's.
  */
 const SERVER_ENVIRONMENT = {
   HOST: '127.0.0.1',
@@ -77,19 +76,19 @@ const SERVER_ENVIRONMENT = {
   LOG_LEVEL: 'warn',
 };
 
-/** As deploy/serve starts it, which `npm run serve`, the image and the unit run. */
+/** The flags of Node in deploy/serve, which `npm run serve`, the image and the unit run. */
 const SERVE_FLAGS = (
   /^exec node (.*) \\$/m.exec(readFileSync(join(PROJECT_ROOT, 'deploy', 'serve'), 'utf8'))?.[1] ?? ''
 ).split(' ');
-/** Flags of Node for the server, such as --cpu-prof --cpu-prof-dir=/tmp/profiles: to see where its time goes. */
+/** Further flags of Node for the server, for example for profiles: --cpu-prof --cpu-prof-dir=/tmp/profiles. */
 const EXTRA_FLAGS = (process.env['BENCH_SERVER_FLAGS'] ?? '').split(' ').filter(Boolean);
 
 const PORT_MIN = 20_000;
 const PORT_MAX = 32_000;
 
 /**
- * A free port below those that the system gives to outgoing connections. A driver that dials a server which was just
- * killed could be given that very port as its own, would be connected with itself, and the server could not come back.
+ * A free port below the range for outgoing connections. Otherwise a driver that dials a killed server could get the
+ * server's port as its source port: it would be connected to itself, and the server could not restart.
  */
 export async function quietPort(): Promise<number> {
   for (;;) {
@@ -114,7 +113,7 @@ export class World implements Target {
   private constructor(
     private readonly options: WorldOptions,
     readonly population: Population,
-    /** One, or where instances have ports of their own, one of each. */
+    /** One shared port, or with `ownPorts` one per instance. */
     readonly ports: readonly [number, ...number[]],
   ) {
     this.plan = join(options.folder, `${options.name}.plan`);
@@ -122,11 +121,11 @@ export class World implements Target {
     this.links = join(options.folder, `${options.name}.links`);
   }
 
-  /** A fresh database with the population in it, and one server or several instances on it. */
+  /** Creates a database with the population, and starts one or several instances on it. */
   static async open(options: WorldOptions): Promise<World> {
     const { cluster, name, instances = 1, ownPorts = false } = options;
     await cluster.create(name);
-    // What a call of a commit function takes inside the database: two looks at the clock each, always on.
+    // Measures the commit functions inside the database. Always on: it costs two clock reads per call.
     await cluster.with(name, async (client) => client.query(`ALTER DATABASE ${name} SET track_functions = 'pl'`));
     await migrate({ url: cluster.url(name), folder: SQL_FOLDER });
     const population = imagine(options.size, benchToken);
@@ -168,7 +167,7 @@ export class World implements Target {
     return first;
   }
 
-  /** Starts every instance, each time on the same port. */
+  /** Starts every instance, always on the same port. */
   async start(): Promise<void> {
     const { instances = 1 } = this.options;
     await mkdir(this.links, { recursive: true, mode: 0o700 });
@@ -197,7 +196,7 @@ export class World implements Target {
     this.running = [];
   }
 
-  /** Statements of SQL that all instances have sent since they were started, by kind. */
+  /** SQL statements that all instances have sent since their start, by kind. */
   async statements(): Promise<Map<string, number>> {
     const lines = await Promise.all(this.running.map(async (server) => server.ask('statements', 'statements')));
     const all = new Map<string, number>();
@@ -209,7 +208,7 @@ export class World implements Target {
     return all;
   }
 
-  /** kill -9 of one instance, which is started again after `ms`, as by a supervisor. */
+  /** kill -9 of one instance; restarts it after `ms`, like a supervisor. */
   async crashOne(n: number, ms: number): Promise<void> {
     const server = this.running[n];
     if (server === undefined) throw new Error(`there is no instance ${n}`);
@@ -221,7 +220,7 @@ export class World implements Target {
     await again.next('listening');
   }
 
-  /** Stops one instance in order, and starts it again. */
+  /** Stops one instance gracefully, and restarts it. */
   async restartOne(n: number): Promise<void> {
     await this.running[n]?.stop();
     const again = this.startOne(n);
@@ -229,7 +228,7 @@ export class World implements Target {
     await again.next('listening');
   }
 
-  /** kill -9 of every instance and database at once. Then all come back: the database by its supervisor, the servers here. */
+  /** kill -9 of all instances and the database at once; then its supervisor restarts the database, this the servers. */
   async crash(): Promise<void> {
     for (const server of this.running) server.process.kill('SIGKILL');
     this.cluster.kill();
@@ -245,7 +244,7 @@ export class World implements Target {
 
 const ARRIVE_MS = 30_000;
 
-/** Waits until the receivers hold so many records since their last dump, or for 30 s: the audit then says what is missing. */
+/** Waits for this many records since the last dump, at most 30 s: the audit then reports what is missing. */
 export async function arrived(receivers: Receivers, records: number): Promise<void> {
   const until = performance.now() + ARRIVE_MS;
   while ((await receivers.report()).recorded < records && performance.now() < until) await sleep(20);

@@ -199,4 +199,5 @@ t.test('CLI-64: what stands on the line decides what is offered', async (t) => {
   ] as const)
     t.equal(kind(path, line), wanted, line);
   t.equal(asked(find('get'), ['--profile', 'second', 'get', '']).profile, 'second');
+  t.equal(asked(find('get'), ['--profile=third', 'get', '']).profile, 'third');
 });

@@ -252,6 +252,36 @@ t.test('HOST-01 HOST-02 HOST-17: hosts as they come', async (t) => {
   t.notMatch(evil.raw, /<script/);
 });
 
+t.test('HOST-17: a browser gets the form again where it is refused, with a sentence and what was typed', async (t) => {
+  const server = await hosted(t);
+  const submit = (body: string, from = '192.0.2.10'): Promise<Reply> =>
+    server.apex.ask('POST', '//signup', {
+      headers: {
+        ...{ 'content-type': 'application/x-www-form-urlencoded', accept: 'text/html,*/*', 'x-forwarded-for': from },
+      },
+      body,
+    });
+  t.equal((await submit('email=me%40example.com&subdomain=dora')).status, 200);
+  const refused: readonly (readonly [body: string, status: number, says: RegExp])[] = [
+    ['email=me%40example.com&subdomain=dora', 409, /This name is taken/],
+    ['email=%22%3E%3Cscript%3E&subdomain=emil', 400, /The mail address must be an address such as/],
+    ['email=me%40example.com&subdomain=%22%3E%3Cscript%3E', 400, /The name /],
+  ];
+  for (const [body, status, says] of refused) {
+    const reply = await submit(body);
+    t.equal(reply.status, status, body);
+    t.match(reply.headers['content-type'], 'text/html');
+    t.match(reply.raw, says);
+    t.notMatch(reply.raw, /<script/, 'what was typed is escaped');
+    isPlain(t, reply);
+  }
+  t.match((await submit('email=me%40example.com&subdomain=dora')).raw, /value="me@example.com"[^]*value="dora"/);
+  const limited = await submit('email=me%40example.com&subdomain=fritz');
+  t.equal(limited.status, 429);
+  t.match(limited.raw, /Try again in \d+ minutes/);
+  t.ok(Number(limited.headers['retry-after']) > 0);
+});
+
 /** A page that no other may frame, that runs nothing and sends its form nowhere else. */
 function isPlain(t: Test, { headers }: Reply): void {
   t.match(headers['content-security-policy'], /default-src 'none'.*form-action 'self'; frame-ancestors 'none'/);

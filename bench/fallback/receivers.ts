@@ -1,4 +1,4 @@
-/** The receivers without a compiler: same options, same lines as native/receivers.c. */
+/** The receivers in Node, for machines without a compiler: same options and lines as native/receivers.c. */
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { WebSocket } from 'ws';
@@ -98,7 +98,7 @@ function serviceText(who: number, socket: Socket, text: string): void {
   if (text.startsWith('{"type":"item"')) {
     item(who, socket, text);
   } else if (text.startsWith('{"type":"delete"')) {
-    // It carries no stamp, so no latency is taken of it.
+    // It has no stamp, so its latency is unknown.
     record(who, socket, { text, stamp: 0n, latencyNs: 0 });
   } else if (text.startsWith('{"type":"ping"')) {
     counts.pings++;

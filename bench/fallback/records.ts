@@ -1,9 +1,9 @@
-/** What both Node drivers share with the C ones: stamps, records and their percentiles (see native/bench.h). */
+/** Stamps, records and percentiles of both Node drivers, compatible with the C drivers (see native/bench.h). */
 import { writeFileSync } from 'node:fs';
 
 const MAGIC = Buffer.from('BNCH');
 
-/** Front of a ciphertext: 8 bytes of monotonic ns and 4 that tell it from any other, as 16 characters of base64url. */
+/** Prefix of a ciphertext: 8 bytes of monotonic ns and 4 that distinguish it, as 16 characters of base64url. */
 export function stampText(ns: bigint): string {
   const raw = Buffer.alloc(12);
   raw.writeBigUInt64LE(ns);
@@ -11,7 +11,7 @@ export function stampText(ns: bigint): string {
   return raw.toString('base64url');
 }
 
-/** The ns of a stamp, or 0 where there is none. */
+/** The ns of a stamp, or 0 if there is none. */
 export function stampOf(text: string): bigint {
   const raw = Buffer.from(text.slice(0, 16), 'base64url');
   return raw.length === 12 && raw.subarray(8).equals(MAGIC) ? raw.readBigUInt64LE() : 0n;
@@ -28,7 +28,7 @@ export interface LogEntry {
   readonly id: string;
 }
 
-/** The log of a driver. */
+/** A driver's log. */
 export class Log {
   entries: LogEntry[] = [];
 
@@ -46,7 +46,7 @@ export class Log {
     writeFileSync(file, all);
   }
 
-  /** Percentiles, microseconds, of what was stamped in [from, to). */
+  /** Percentiles, us, of the records stamped in [from, to). */
   latency(from: bigint, to: bigint): Record<string, number> {
     const all = this.entries
       .filter((entry) => entry.flags === 0 && entry.stamp >= from && entry.stamp < to)

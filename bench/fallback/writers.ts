@@ -1,4 +1,4 @@
-/** The writers without a compiler: same options, same lines as native/writers.c, a fraction of its speed. */
+/** The writers in Node, for machines without a compiler: as native/writers.c, at a fraction of its speed. */
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
@@ -16,7 +16,7 @@ const retry = option('retry', '0') === '1';
 const ct = Number(option('ct', '768'));
 const path = option('path', '/api/items');
 const plan = readFileSync(option('plan'), 'utf8').trim().split('\n');
-/** As in native/writers.c: a connection that its server is about to close for its idleness is not used again. */
+/** As in native/writers.c: does not reuse a connection that the server is about to close as idle. */
 const IDLE_MOST_MS = 6_000;
 const agent = new Agent({ keepAlive: true, maxSockets: connections, timeout: IDLE_MOST_MS });
 const log = new Log();
@@ -72,7 +72,7 @@ async function post(who: Credential, body: string): Promise<{ status: number; te
   });
 }
 
-/** Posts one body until it is answered with 200, or once where no retry was asked for. */
+/** Posts one body until it is answered with 200, or only once without `retry`. */
 async function answered(who: Credential, body: string): Promise<number | undefined> {
   for (;;) {
     try {
@@ -81,7 +81,7 @@ async function answered(who: Credential, body: string): Promise<number | undefin
       if (status === 200 && version !== undefined) return Number(version);
       if (++refused === 1) process.stderr.write(`writers: ${status} ${text.slice(0, 300)}\n`);
     } catch {
-      // The server was killed; counted, and sent again or given up below.
+      // The server was killed: counted, then retried or given up below.
     }
     failed++;
     if (!retry) return undefined;
@@ -111,7 +111,7 @@ async function connection(number: number): Promise<void> {
   for (let who = number; ; who = who + connections < plan.length ? who + connections : number) {
     const stamp = rate > 0 ? nextArrival() : now();
     if (stamp >= to) return;
-    // A timer counts whole milliseconds and may come one too early: a write must not precede its own schedule.
+    // A timer has a resolution of 1 ms and may fire that much early: a write must not precede its schedule.
     for (let early = stamp - now(); early > 0n; early = stamp - now()) await sleep(Math.ceil(Number(early) / 1e6));
     await write(who, stamp);
   }

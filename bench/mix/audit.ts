@@ -1,6 +1,6 @@
 /**
- * Correctness of MIX: versions of a tenant are those that were acknowledged, from 1 to its head; each item is stored as its
- * last change left it; each receiver saw exactly the other devices' versions, in order.
+ * Correctness of MIX: the acknowledged versions of a tenant go from 1 to its head without a gap; each item is stored as
+ * its last change left it; each receiver saw exactly the other devices' versions, in order.
  */
 import { readFileSync } from 'node:fs';
 import type pg from 'pg';
@@ -23,7 +23,7 @@ export class MixAudit {
 
   constructor(private readonly population: Population) {}
 
-  /** Audits what was changed since the last call. */
+  /** Audits all changes since the last call. */
   async run(
     client: pg.Client,
     { acked, received }: { readonly acked: string; readonly received: string },
@@ -52,7 +52,7 @@ export class MixAudit {
     return this.population.devices[who]?.id ?? '';
   }
 
-  /** Changes of each tenant by version, which have to be without a gap. */
+  /** Changes of each tenant by version. Throws if there is a gap. */
   private changes(file: string): Map<string, Acked[]> {
     const all = new Map<string, Acked[]>();
     for (const line of readFileSync(file, 'utf8').split('\n').filter(Boolean)) {
@@ -81,7 +81,7 @@ export class MixAudit {
     }
   }
 
-  /** Each changed item is stored as its last change left it, and nothing else above the old heads. How many there are. */
+  /** Each changed item must be stored as its last change left it, and no other above the old heads. Counts them. */
   private async checkRows(client: pg.Client, changes: ReadonlyMap<string, readonly Acked[]>): Promise<number> {
     const { tenants } = this.population;
     const { rows } = await client.query<Row>(

@@ -1,4 +1,4 @@
-/** One keep-alive connection of HTTP with one request under way at a time: as little client as there can be in Node. */
+/** One HTTP keep-alive connection with one request at a time: a minimal client, to keep its cost in Node low. */
 import { connect, type Socket } from 'node:net';
 
 export interface Answer {
@@ -26,7 +26,7 @@ export class Connection {
   private readonly socket: Socket;
   private parts: Buffer[] = [];
   private have = 0;
-  /** Bytes of the whole answer, once its head is there. */
+  /** Bytes of the whole answer, once its head has arrived. */
   private whole: number | undefined;
   private waiting: Waiting | undefined;
 
@@ -37,7 +37,7 @@ export class Connection {
     this.socket.on('close', () => this.lost(new Error('a connection was lost')));
   }
 
-  /** A connection that is lost with a request under way is a fault: it rejects. */
+  /** Rejects if the connection is lost before the answer. */
   ask({ method, path, host, headers = '', body = '' }: Ask): Promise<Answer> {
     return new Promise((resolve, reject) => {
       if (this.waiting !== undefined) throw new Error('a request is under way');

@@ -1,10 +1,10 @@
 /**
- * The writers of MIX: connections that each do one thing after the other (see person.ts).
+ * The writers of MIX: connections that each run one action after the other (see person.ts).
  *
  *   driver port=N plan=FILE tenants=N connections=N seconds=S [warmup=S] out=FILE
  *
- * Says {"event":"window"}, {"event":"end"}, {"event":"result", ...}. What is not answered with 200 ends it; what is answered wrongly is
- * told with the result.
+ * Prints {"event":"window"}, {"event":"end"}, {"event":"result", ...}. An answer other than 200 ends it; wrong
+ * answers are reported with the result.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { randomBytes } from 'node:crypto';
@@ -14,7 +14,7 @@ import { Connection } from './connection.js';
 import { KINDS, lineOf, type Kind, type KindResult } from './kinds.js';
 import { Person, Wrong, type Known, type Planned } from './person.js';
 
-/** Tenants of one connection: few enough that it finds items of its own in them, and several connections share each. */
+/** Tenants per connection: few enough that it has items of its own in them; several connections share each tenant. */
 const TENANTS_EACH = 8;
 
 const port = Number(option('port'));

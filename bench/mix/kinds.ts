@@ -1,4 +1,4 @@
-/** What people do, in shares of a hundred: why these stands in bench/README.md. */
+/** What users do, in percent; bench/README.md has the reasons for these shares. */
 export const SHARES = {
   insert: 40,
   replace: 20,
@@ -14,7 +14,7 @@ export type Kind = keyof typeof SHARES;
 
 export const KINDS = Object.keys(SHARES) as readonly Kind[];
 
-/** Devices' bins: the one each tenant has, and the one that items are moved to. */
+/** Bins: the one that each tenant has, and the one that items are moved to. */
 export const BINS = ['inbox', 'kept'] as const;
 
 /** A change that was acknowledged: a line of the driver's log. */
@@ -27,7 +27,7 @@ export interface Acked {
   readonly bin: string;
 }
 
-/** A kind may hold a blank, so it stands last. */
+/** The kind is last because it may contain a space. */
 export const lineOf = ({ who, version, kind, id, bin }: Acked): string => `${who} ${version} ${id} ${bin} ${kind}`;
 
 const isKind = (text: string): text is Kind => KINDS.some((kind) => kind === text);
@@ -39,7 +39,7 @@ export function ackedIn(line: string): Acked {
   return { who: Number(who), version: Number(version), id, bin, kind };
 }
 
-/** What was measured of a kind; ms. */
+/** Measurements of one kind; ms. */
 export interface KindResult {
   readonly kind: Kind;
   readonly count: number;

@@ -1,6 +1,6 @@
 /**
- * What one connection does in its turns with its tenants, as any of their devices. It keeps to items of its own, so that no
- * change of them is refused, and knows what has to be stored of them; the tenants it shares with other connections.
+ * The actions of one connection on its tenants, as any of their devices. It changes only its own items, so that no
+ * change is refused and it knows their expected state; other connections share its tenants.
  */
 import { randomBytes, randomInt } from 'node:crypto';
 import { ulid } from 'ulid';
@@ -24,7 +24,7 @@ interface Own {
   ts: number;
   bin: string;
   readonly blob: { readonly ref: string; readonly bytes: Buffer } | null;
-  /** The envelope without its master wrap and tag, while it has no wrap: a re-wrap gives it one. */
+  /** The envelope of an item without a master wrap, without its tag; a re-wrap adds the wrap. Null: it has one. */
   bare: string | null;
 }
 
@@ -32,7 +32,7 @@ interface Own {
 export interface Known {
   readonly devices: readonly Planned[];
   readonly items: Own[];
-  /** The newest version of items of its own, deleted ones too, that a list may still show. */
+  /** The newest version of its own items, including deleted ones, that a list may still contain. */
   readonly versions: Map<string, number>;
   newest: number;
 }
@@ -40,9 +40,9 @@ export interface Known {
 const CT_BYTES = 768;
 const BLOB_BYTES = 64 * 1024;
 const PAGE = 20;
-/** A list begins at most so many pages behind. */
+/** A list begins at most this many pages behind the newest version. */
 const PAGES_BACK = 3;
-/** One item in so many is written without a master wrap. */
+/** One in this many items is written without a master wrap. */
 const BARE_ONE_IN = 4;
 
 const NEEDS_ITEM: readonly Kind[] = ['replace', 'delete', 'move', 'rewrap', 'blob get'];
@@ -59,7 +59,7 @@ interface Row {
   readonly version: number;
 }
 
-/** What must not be: a list without what was acknowledged, a blob of other bytes. */
+/** An incorrect answer: a list that lacks an acknowledged change, or a blob with other bytes. */
 export class Wrong extends Error {
   override readonly name = 'Wrong';
 }
@@ -71,7 +71,7 @@ export class Person {
     private readonly acked: (acked: Acked) => void,
   ) {}
 
-  /** Does one thing, and says what it was in the end: where there is nothing to change yet, something is written. */
+  /** Runs one random action and returns its kind; inserts an item if there is none to change yet. */
   async act(): Promise<Kind> {
     const kind = draw();
     const { tenant, own } = this.place(kind);
@@ -89,7 +89,7 @@ export class Person {
     return kind;
   }
 
-  /** A tenant, and where one is needed an item that the thing can be done with, if any of the tenants has one. */
+  /** A random tenant; for a kind that needs an item, one with a suitable item, if there is any. */
   private place(kind: Kind): { readonly tenant: Known; readonly own: Own | undefined } {
     const from = randomInt(this.tenants.length);
     const turned = [...this.tenants.slice(from), ...this.tenants.slice(0, from)];
@@ -129,7 +129,7 @@ export class Person {
     await this.write(turn, own, { kind: 'replace', rest });
   }
 
-  /** The same content with a wrap that was missing. */
+  /** Writes the same content with the missing master wrap. */
   private async rewrap(turn: Turn, own: Own): Promise<void> {
     const envelope = own.bare ?? '';
     own.bare = null;
@@ -187,7 +187,7 @@ export class Person {
     if (!body.equals(blob.bytes)) throw new Wrong(`blob ${blob.ref} came back as something else`);
   }
 
-  /** One page: in order, and with every item of its own that was changed within it (guarantee 3 of the tenant). */
+  /** Lists one page. It must be in order and have every own item changed in its range (guarantee 3 of the tenant). */
   private async list({ tenant, device }: Turn): Promise<void> {
     const since = Math.max(0, tenant.newest - PAGE * (1 + randomInt(PAGES_BACK)));
     const found = await this.api(device, { method: 'GET', path: `/api/items?since=${since}&limit=${PAGE}` });
@@ -199,7 +199,7 @@ export class Person {
     }
     const rows = new Map(items.map(({ id, version }) => [id, version]));
     for (const [id, version] of tenant.versions) {
-      // No list begins so far back again.
+      // No later list begins that far back.
       if (version <= tenant.newest - PAGE * PAGES_BACK) tenant.versions.delete(id);
       if (version > since && version <= nextSince && rows.get(id) !== version) {
         throw new Wrong(`a list from ${since} to ${nextSince} lacks version ${version} of ${id}`);
@@ -255,7 +255,7 @@ interface Download {
   readonly url: string;
 }
 
-/** A signed URL names the tenant's host, which is no name on this machine. */
+/** The path of a signed URL: its host, the tenant's, does not resolve on this machine. */
 const pathOf = (url: string): string => url.slice(url.indexOf('/', url.indexOf('//') + 2));
 
 function draw(): Kind {
@@ -267,7 +267,7 @@ function draw(): Kind {
   return 'insert';
 }
 
-/** An item that the thing can be done with. */
+/** A random item that is suitable for the kind. */
 function chosen(kind: Kind, { items }: Known): Own | undefined {
   if (kind === 'replace') return any(items.filter(({ blob }) => blob === null));
   if (kind === 'rewrap') return any(items.filter(({ bare }) => bare !== null));

@@ -1,12 +1,12 @@
 /**
- * uWebSockets.js and nothing else: what the same traffic costs without a service behind it.
+ * uWebSockets.js alone: the cost of the same traffic without a service.
  * POST /api/items answers; POST /push/items also sends the body to the group's other sockets; /idle holds sockets.
- * /device checks the service's own tokens, holds the socket and answers its hello: what any server of it has to do.
- * Elsewhere a token is "group.member".
+ * /device verifies the service's own tokens, holds the socket and answers its hello: the minimum for any server of this
+ * protocol. On the other paths a token is "group.member".
  *
  *   bare-uws [port=N]
  *
- * port: shared with others that are given the same; without it a free one.
+ * port: shared with other processes that have the same; by default a free one.
  */
 import { createInterface } from 'node:readline';
 import uWS from 'uWebSockets.js';
@@ -35,7 +35,7 @@ function post(res: uWS.HttpResponse, done: (body: string) => void): void {
     aborted = true;
   });
   res.onData((chunk, last) => {
-    // uWS takes the chunk back when this returns.
+    // uWS reuses the chunk's memory after this returns.
     parts.push(Buffer.from(chunk.slice(0)));
     if (!last || aborted) return;
     const only = parts.length === 1 ? parts[0] : undefined;
@@ -92,7 +92,7 @@ const app = uWS
     },
   })
   .ws<{ readonly since: number }>('/idle', {
-    // What any server needs that wants to send to its sockets one day: an upgrade, user data, and a set of them.
+    // The minimum for a server that can send to its sockets: an upgrade, user data, and a set of the sockets.
     compression: uWS.DISABLED,
     idleTimeout: 0,
     upgrade: (res, req, context) => {

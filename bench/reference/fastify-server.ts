@@ -1,7 +1,7 @@
 /**
- * The same work on widely used parts: Fastify, pg and Socket.IO, written as their documentation shows.
- * A bearer's MAC is checked, the body validated by its JSON schema, the item inserted with a version taken under the
- * tenant's row lock in one transaction, and pushed to the tenant's other sockets.
+ * The same work with widely used libraries: Fastify, pg and Socket.IO, used as in their documentation.
+ * Verifies the bearer token's MAC, validates the body by its JSON schema, inserts the item with a version taken under
+ * the tenant's row lock in one transaction, and pushes it to the tenant's other sockets.
  *
  *   fastify-server url=... secret=... [pool=16]
  */
@@ -32,7 +32,7 @@ interface Body {
 
 const secret = option('secret');
 
-/** A token: tenant.device.expiry.mac, the MAC over what is before it. */
+/** Verifies a token: tenant.device.expiry.mac, with the MAC over the first three. */
 function callerOf(token: string): Caller | undefined {
   const end = token.lastIndexOf('.');
   const mac = createHmac('sha256', secret).update(token.slice(0, end)).digest();
@@ -74,7 +74,7 @@ const schema = {
 const pool = new pg.Pool({ connectionString: option('url'), max: Number(option('pool', '16')) });
 pool.on('error', (error) => process.stderr.write(`${error.message}\n`));
 
-/** Insert under the tenant's row lock: the version is one above the head. The same id again answers its version. */
+/** Inserts under the tenant's row lock; the version is head + 1. A known id returns its existing version. */
 async function insert(caller: Caller, body: Body): Promise<{ version: number; fresh: boolean }> {
   const client = await pool.connect();
   try {

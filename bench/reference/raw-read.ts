@@ -1,16 +1,16 @@
 /**
  * The raw limit of replay: PostgreSQL and its driver reading the same columns of the same rows in pages by version,
- * with nothing done to them.
+ * without processing them.
  *
  *   raw-read url=... tenants=FILE connections=N [page=500]
  *
- * tenants: one tenant id a line.
+ * tenants: one tenant id per line.
  */
 import { readFileSync } from 'node:fs';
 import pg from 'pg';
 import { option, say } from './say.js';
 
-/** What a frame is made of. The version stands second: the next page needs it. */
+/** The columns of a frame. The version is second: the next page needs it. */
 const COLUMNS =
   'id, version, bin_id, type, ts, sender_device, changed_by, deleted_at, ct, nonce, sig, master, keys, ' +
   'blob_ref, blob_nonce, blob_keys';

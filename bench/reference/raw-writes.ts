@@ -1,8 +1,8 @@
 /**
- * The raw limit of writes: PostgreSQL taking the same rows in batches, with nothing around it.
- * One statement a batch: the payloads as one concatenated bytea, the small columns as arrays; each connection sends
- * its next batch when the last is durable. The table has our items' columns and unique indexes, but nothing is locked,
- * looked up, decided or counted.
+ * The raw limit of writes: PostgreSQL alone, inserting the same rows in batches.
+ * One statement per batch: the payloads as one concatenated bytea, the small columns as arrays; each connection sends
+ * its next batch when the previous one is durable. The table has our items' columns and unique indexes, but no locks,
+ * lookups, decisions or counts.
  *
  *   raw-writes url=... connections=1|2 seconds=S [warmup=S] [batch=256] [ct=768] [devices=N] [tenants=2000]
  */
@@ -52,7 +52,7 @@ const ulid = monotonicFactory();
 const tenants = Array.from({ length: tenantCount }, () => ({ id: ulid(), device: ulid(), version: 0 }));
 let inserted = 0;
 
-/** One batch: rows of the lane's own tenants in turn, payloads from a random place of a random pool. */
+/** Inserts one batch: rows of the lane's own tenants in turn, payloads from a random offset in a random pool. */
 async function insert(client: pg.Client, lane: Generator<(typeof tenants)[number]>): Promise<void> {
   const columns: [string[], number[], string[], string[], string[], number[], string[], number[]] = [
     [],
@@ -81,7 +81,7 @@ async function insert(client: pg.Client, lane: Generator<(typeof tenants)[number
   inserted += batch;
 }
 
-/** The tenants of one connection, over and over: connections never share a tenant, as the server's lanes do not. */
+/** The tenants of one connection, repeating. Connections never share a tenant, like the server's lanes. */
 function* lane(number: number): Generator<(typeof tenants)[number]> {
   for (let i = number; ; i = i + connections < tenants.length ? i + connections : number) {
     const tenant = tenants[i];

@@ -1,4 +1,4 @@
-/** A line to the process that started this one. */
+/** Sends a line to the parent process. */
 export const say = (line: { readonly event: string; readonly [field: string]: unknown }): void => {
   process.stdout.write(`${JSON.stringify(line)}\n`);
 };

@@ -1,7 +1,7 @@
 /** Tables and tokens of the Fastify reference. */
 import { createHmac } from 'node:crypto';
 
-/** The columns of our own items table, the same two ways to find a row, no third index. */
+/** The columns of our own items table and equivalents of its two indexes; no third index. */
 export const REFERENCE_SCHEMA = `
   CREATE TABLE tenants (id text COLLATE "C" PRIMARY KEY, head bigint NOT NULL DEFAULT 0) WITH (fillfactor = 40);
   CREATE TABLE items (
@@ -22,7 +22,7 @@ export const REFERENCE_SCHEMA = `
   CREATE UNIQUE INDEX items_version ON items (tenant_id, version);
   ALTER TABLE items ALTER COLUMN ct SET STORAGE EXTERNAL;`;
 
-/** A token the reference accepts for a day. */
+/** A token that the reference accepts for a day. */
 export function referenceToken(secret: string, tenant: string, device: string): string {
   const text = `${tenant}.${device}.${Date.now() + 86_400_000}`;
   return `${text}.${createHmac('sha256', secret).update(text).digest('base64url')}`;

@@ -1,4 +1,4 @@
-/** Blobs: a file through a device, its server and the local store and back, over a bare copy of the same bytes. */
+/** BLOBS: a file through a device, its server and the local store and back, relative to a bare copy of its bytes. */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { mkdir, open, rm } from 'node:fs/promises';
@@ -19,10 +19,10 @@ const SIZE = 512 * 1024 * 1024;
 const SIZE_QUICK = 128 * 1024 * 1024;
 const PIECE = 256 * 1024;
 const SAMPLE_MS = 25;
-/** Sent first, so that what every process has once is not counted as this file's. */
+/** Sent first, so that one-time memory of the processes is not attributed to the measured file. */
 const WARM_UP = 32 * 1024 * 1024;
 
-/** Bytes that do not compress and cost nothing to make: the same piece over and over, numbered. */
+/** Bytes that cost nothing to generate: the same piece repeatedly, with its offset at the front. */
 function source(size: number): BlobSource {
   const piece = Buffer.alloc(PIECE, createHash('sha512').update('a piece').digest());
   return {
@@ -46,12 +46,12 @@ async function hashOf(bytes: AsyncIterable<Uint8Array>): Promise<string> {
 interface Measured<T> {
   readonly value: T;
   readonly seconds: number;
-  /** The most that a process held beyond what it had at the start, bytes. */
+  /** Peak memory of each process above its memory at the start, bytes. */
   readonly server: number;
   readonly client: number;
 }
 
-/** Runs work and looks at both processes' memory all the while. */
+/** Runs `work` and samples the memory of both processes meanwhile. */
 async function measured<T>(pid: number | undefined, work: () => Promise<T>): Promise<Measured<T>> {
   const own = (): number => ownBytes(process.pid);
   const other = (): number => (pid === undefined ? 0 : ownBytes(pid));
@@ -72,7 +72,7 @@ async function measured<T>(pid: number | undefined, work: () => Promise<T>): Pro
   }
 }
 
-/** The same bytes into a file, made durable, and out of it again: what no store can do without. */
+/** Writes the same bytes to a file and syncs it: the minimum for any store. */
 async function bareWrite(path: string, content: BlobSource): Promise<void> {
   const file = await open(path, 'w');
   try {
@@ -119,7 +119,7 @@ async function round({ context, device, server, size, book }: Round): Promise<vo
   const up = await measured(server.pid, () => put(device, content));
   await server.ask('collect', 'collected');
   const down = await measured(server.pid, () => hashOf(device.blob(up.value)));
-  // Before anything counts: what came back is what went in.
+  // Figures count only if the same bytes came back.
   if (down.value !== wanted || read.value !== wanted) throw new AuditError('a blob came back with another hash');
   await device.delete(up.value);
   book.add('bare write', 'MB/s', rate(written.seconds));
@@ -130,7 +130,6 @@ async function round({ context, device, server, size, book }: Round): Promise<vo
   book.add('memory of the device', 'MB', Math.max(up.client, down.client) / MB);
 }
 
-/** See above. */
 export async function blobs(context: Context): Promise<Outcome> {
   const { options, folder } = context;
   const size = options.quick ? SIZE_QUICK : SIZE;

@@ -1,6 +1,6 @@
 /**
- * S9, only when it is asked for: a quarter of a million sockets and more. They come as devices do, are held with heartbeats,
- * then while some write; then one instance is lost, and then the database.
+ * S9, run only if named: a quarter of a million sockets or more. They connect as devices do, are held with heartbeats,
+ * then under writes; then one instance is lost, and then the database.
  */
 import { readFileSync } from 'node:fs';
 import { freemem } from 'node:os';
@@ -17,20 +17,20 @@ import { Book, type Outcome, type Target } from '../stats.js';
 import { audit, World } from '../world.js';
 
 const PER_TENANT = 5;
-/** WS_PING_INTERVAL_MS as it is by default, s. */
+/** The default of WS_PING_INTERVAL_MS, s. */
 const PING_S = 30;
-/** No limit of the driver: a device knows nothing of others. */
+/** More than a driver's sockets, so in effect no limit: devices connect independently of each other. */
 const OPENING = 20_000;
-/** Writes a second, by this many connections of as many devices in turn. */
+/** Writes per second; `WRITERS` connections write for the devices of the plan in turn. */
 const RATE = 100;
 const WRITERS = 50;
 const WRITING_DEVICES = 20_000;
-/** How long an instance is away, and the database. */
+/** How long an instance is down, and how long the database. */
 const INSTANCE_AWAY_MS = 1_000;
 const DATABASE_AWAY_MS = 20_000;
-/** Within which all are back after either, s. */
+/** Bound on the time until all sockets are back after either loss, s. Over twice this the run fails at once. */
 const BACK_S = 180;
-/** How long nothing happens at most, s; the rest of the time some write. */
+/** Longest period without writes, s. */
 const REST_S = 120;
 const FLOOR = 250_000;
 const GOAL = 1_000_000;
@@ -38,11 +38,11 @@ const GIB = 2 ** 30;
 
 const cpuOfAll = (pids: readonly number[]): number => pids.reduce((sum, pid) => sum + cpuOf(pid), 0);
 
-/** What the kernel holds, bytes: mostly sockets. Of both their ends, since the clients are on this machine. */
+/** Memory of the kernel, bytes: mostly sockets, both ends, since the clients run on this machine. */
 function kernelBytes(): number {
   const text = readFileSync('/proc/meminfo', 'utf8');
   const of = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(text)?.[1] ?? NaN);
-  // Sockets' buffers are whole pages that no line names, so: what is neither free, nor cached, nor a process's.
+  // No line has the pages of socket buffers, so subtract all memory that is free, cached or of processes.
   const named = ['MemFree', 'Buffers', 'Cached', 'SwapCached', 'AnonPages'];
   return (of('MemTotal') - named.reduce((sum, name) => sum + of(name), 0)) * 1024;
 }
@@ -75,7 +75,7 @@ class Held {
     return this.outcome();
   }
 
-  /** Nothing happens but heartbeats. */
+  /** Holds the sockets with heartbeats only. */
   private async rest(): Promise<void> {
     const { crowd, world, book, context } = this;
     const rest = Math.min(REST_S, context.options.hold);
@@ -104,7 +104,7 @@ class Held {
     this.found.push(`every socket was open all the time and had answered its heartbeats: ${pings} in all`);
   }
 
-  /** Writes go on through all of it: until everything was pushed, nothing counts. */
+  /** Both losses under continuous writes. Figures count only once everything was pushed. */
   private async underWrites(): Promise<void> {
     const { context, world, crowd, book } = this;
     const { hold } = context.options;
@@ -139,7 +139,7 @@ class Held {
     );
   }
 
-  /** Something is lost. How long until every socket is open and caught up, from when what was lost is there again. */
+  /** Runs a loss; measures the time from its end until every socket is open and caught up. */
   private async lose(what: string, loss: () => Promise<void>): Promise<void> {
     const { crowd, book, context } = this;
     const before = (await crowd.count()).codes;
@@ -147,7 +147,7 @@ class Held {
     const begun = performance.now();
     const seconds = (): number => (performance.now() - begun) / 1_000;
     let [back, least] = [0, this.count];
-    // Whoever waits for a heartbeat notices late.
+    // A device that waits for a heartbeat notices the loss up to `PING_S` later.
     while (seconds() < back + PING_S) {
       await sleep(1_000);
       const { live } = await crowd.count();
@@ -189,7 +189,7 @@ class Held {
 export async function heldSockets(context: Context): Promise<Outcome> {
   const { options, drivers, folder } = context;
   const count = Math.ceil((options.sockets ?? FLOOR) / PER_TENANT) * PER_TENANT;
-  // One more than the sockets take: the others have to hold those of the one that is lost.
+  // One more than the sockets need: the others must take over those of the lost one.
   const processes = processesFor(count) + 1;
   context.tell(`held sockets: setting up ${count} devices, ${processes} instances`);
   const cluster = await Cluster.start('held', { connections: CONNECTIONS_EACH * (processes + 1) });

@@ -1,4 +1,4 @@
-/** S5: memory of an idle device socket, ours over bare uWS, in one process each. */
+/** S5: memory per idle device socket relative to bare uWS, in one process each. */
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Child } from '../child.js';
@@ -9,18 +9,18 @@ import { writeSockets } from '../population.js';
 import { Book, ratio, type Outcome } from '../stats.js';
 import { World } from '../world.js';
 
-/** A process may hold 20,000 descriptors here; the rest are the server's own. */
+/** A process may hold 20,000 descriptors here, some of which the server itself needs. */
 const SOCKETS = 19_000;
 const PER_TENANT = 5;
 /**
- * Opened and closed first, again and again, so that what every server has once is not counted as sockets: code, buffers,
- * and the young generation of the heap, which grows by 20 MB under the first thousands of upgrades and stays.
+ * Opened and closed repeatedly beforehand, so that one-time memory is not attributed to sockets: code, buffers, and the
+ * young generation of the heap, which permanently grows by 20 MB during the first thousands of upgrades.
  */
 const FIRST = 500;
 const FIRST_TIMES = 12;
 const REST_MS = 1_000;
 
-/** Memory of a process after its garbage is gone. */
+/** Memory of a process after a garbage collection. */
 async function restingBytes(server: Child): Promise<number> {
   await sleep(REST_MS);
   for (let i = 0; i < 2; i++) await server.ask('collect', 'collected');
@@ -30,14 +30,14 @@ async function restingBytes(server: Child): Promise<number> {
 interface Held {
   readonly context: Context;
   readonly server: Child;
-  /** Everything but the file with the sockets. */
+  /** All options except the file with the sockets. */
   readonly options: Omit<ReceiverOptions, 'sockets'>;
   readonly first: string;
   readonly all: string;
   readonly count: number;
 }
 
-/** Bytes of the server's own memory that each of `count` idle sockets costs. */
+/** The server's own memory per idle socket, bytes. */
 async function bytesPerSocket({ context, server, options, first, all, count }: Held): Promise<number> {
   for (let time = 0; time < FIRST_TIMES; time++) {
     const warming = new Receivers(context.drivers, { ...options, sockets: first });
@@ -62,7 +62,7 @@ export async function idleSockets(context: Context): Promise<Outcome> {
   const world = await World.open({ name: 'idle', folder, cluster: await context.fast(), drivers, size });
   const first = join(folder, 'idle.first');
   const all = join(folder, 'idle.all');
-  // Whole tenants in either part, so that the first do not load what the others then find in memory.
+  // Each part has whole tenants, so that the first part does not load tenants of the second into memory.
   const early = new Set(world.population.tenants.slice(0, FIRST / PER_TENANT));
   const { devices } = world.population;
   writeSockets(
@@ -81,7 +81,7 @@ export async function idleSockets(context: Context): Promise<Outcome> {
     const bareOptions = { port: bare.port, kind: 'bare', path: '/idle' } as const;
     book.add('bare uWS', 'bytes', await bytesPerSocket({ ...own, server: bare.child, options: bareOptions }));
     await bare.child.stop();
-    // A fresh process each round: one that has held sockets before has memory to give them.
+    // A new process each round: one that has held sockets before can reuse their memory.
     await world.stop();
     await world.start();
     book.add(

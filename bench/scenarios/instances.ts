@@ -1,4 +1,4 @@
-/** S8: writes to one instance, received on another, over one instance alone. */
+/** S8: writes to one instance that are received on another, relative to a single instance. */
 import type { Context } from '../context.js';
 import type { Receivers } from '../drivers.js';
 import { leg, type LegResult } from '../leg.js';

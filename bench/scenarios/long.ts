@@ -1,4 +1,4 @@
-/** LONG, only when it is asked for: the load of S3 for minutes, with autovacuum at work. */
+/** LONG, run only if named: the load of S3 for minutes, with autovacuum running. */
 import type { Context } from '../context.js';
 import { leg, type Probe } from '../leg.js';
 import { ownBytes } from '../machine.js';
@@ -10,9 +10,9 @@ const TENANTS = 1_000;
 const PER_TENANT = 5;
 const MINUTE_MS = 60_000;
 const MIB = 2 ** 20;
-/** The last minute over the first. */
+/** Floor of the ratio of the last minute to the first. */
 const FLOOR = 1.25;
-/** The drivers' clocks end here, us: what waited longer cannot be compared. */
+/** Largest latency of the drivers' records, us: longer ones cannot be compared. */
 const LATENCY_MOST = 4_294_967;
 
 /** The server's memory at the end of each minute. */
@@ -32,7 +32,7 @@ class Memory implements Probe {
 
   async end(): Promise<void> {
     clearInterval(this.timer);
-    // The timer may be a little later than the driver's last moment.
+    // The driver may end just before the timer of the last minute.
     if (this.minutes.length < this.most) this.look();
     return Promise.resolve();
   }
@@ -50,7 +50,7 @@ interface Vacuumed {
   readonly dead: number;
 }
 
-/** What autovacuum did of each table since the database was made. */
+/** Runs of autovacuum on each table since the database was created. */
 async function vacuumed(world: World): Promise<readonly Vacuumed[]> {
   return await world.cluster.with(world.database, async (client) => {
     const { rows } = await client.query<Vacuumed>(

@@ -1,4 +1,4 @@
-/** MIX: what people do, all kinds of changes beside each other, with lists and blobs. */
+/** MIX: the load of real users, with all kinds of changes concurrently, lists and blobs. */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -15,7 +15,7 @@ import { arrived, cpuSeconds, World } from '../world.js';
 const TENANTS = 200;
 const PER_TENANT = 5;
 const CONNECTIONS = 64;
-/** Cores of the driver, which has one thread, from which on it is the limit. */
+/** Load of the single-threaded driver, in cores, above which the driver is the bottleneck. */
 const DRIVER_MOST = 0.9;
 
 interface Party {
@@ -56,7 +56,7 @@ function startDriver(context: Context, world: World, out: string): Child {
   return new Child('mix', [process.execPath, '--enable-source-maps', script, ...args]);
 }
 
-/** A round: its figures count only once the audit held. Changes and frames audited. */
+/** Runs a round, whose figures count only if the audit holds. Returns the numbers of audited changes and frames. */
 async function round(context: Context, { world, receivers, audit }: Party, book: Book) {
   const { seconds } = context.options;
   const [out, received] = [join(context.folder, 'mix.acked'), join(context.folder, 'mix.received')];

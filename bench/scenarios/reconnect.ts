@@ -8,12 +8,12 @@ import { cpuSeconds, quietPort, World, type CpuSeconds } from '../world.js';
 
 const DEVICES = 100_000;
 const PER_TENANT = 5;
-/** Sockets of one client process that have not caught up yet: with 128 the client, not the server, would be what ours waits for. */
+/** Sockets of one client process that have not caught up yet: with 128 the client would be the bottleneck. */
 const OPENING = 256;
 
-/** The same devices against bare uWS: seconds. */
+/** Seconds that the same devices take with bare uWS. */
 async function bareStorm(crowd: Crowd, processes: number): Promise<number> {
-  // A port that the system draws is not shared.
+  // A port that the system assigns cannot be shared.
   const port = await quietPort();
   const started = Array.from({ length: processes }, async () => startBare(port));
   const servers = (await Promise.all(started)).map(({ child }) => child);

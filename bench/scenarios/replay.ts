@@ -1,4 +1,4 @@
-/** S7: replay, cold from PostgreSQL over a bare read of the same rows, and warm from memory. */
+/** S7: replay, cold from PostgreSQL relative to a bare read of the same rows, and warm from memory. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -14,13 +14,13 @@ const PER_TENANT = 5;
 const COLD_TENANTS = 100;
 const COLD_ROWS = 60_000;
 const WARM_TENANTS = 200;
-/** Rows behind the head that each warm socket asks for; the actor keeps about 50 of this size. */
+/** Rows behind the head that each warm socket requests; the actor keeps about 50 of this size. */
 const WARM_ROWS = 40;
 /** Sockets of each warm device; a device may have 16. */
 const WARM_SOCKETS = 5;
 const READERS = [1, 2, 4];
 
-/** Writes until the world's tenants hold about so many rows more, and audits them. */
+/** Writes until the world's tenants have about `rows` more rows, and audits them. */
 async function fill(context: Context, world: World, rows: number): Promise<void> {
   const { drivers, folder } = context;
   const out = join(folder, `${world.database}.fill`);
@@ -45,7 +45,7 @@ async function heads(world: World): Promise<Map<string, number>> {
   });
 }
 
-/** What one replay is to bring, and to whom. */
+/** The sockets of one replay, and the rows that it must deliver. */
 interface Replay {
   readonly name: string;
   readonly world: World;
@@ -54,8 +54,8 @@ interface Replay {
 }
 
 /**
- * All sockets of a file say hello at once. Rows a second until the last has caught up, and what a row cost each party; none
- * may be missing or twice.
+ * All sockets of a file send hello at once. Adds rows per second until the last has caught up, and the cost of a row
+ * for each party. No row may be missing or duplicated.
  */
 async function replay(book: Book, { name, world, sockets, rows: expected }: Replay): Promise<void> {
   const receivers = world.receivers({ sockets, hello: 'later' });
@@ -83,7 +83,7 @@ async function bareRead(world: World, tenants: string, connections: number): Pro
   return numberIn(result, 'perSecond');
 }
 
-/** Memory holds what was written while the tenant was loaded, so the rows are written to this very process. */
+/** An actor keeps only rows that were written while its tenant was loaded, so they are written to the same process. */
 async function warm(context: Context, world: World, book: Book): Promise<void> {
   await world.stop();
   await world.start();

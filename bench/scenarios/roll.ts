@@ -1,4 +1,4 @@
-/** ROLL, only when it is asked for: every instance is drained and started anew, one after the other, under sockets and writes. */
+/** ROLL, run only if named: drains and restarts every instance in turn, under sockets and writes. */
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AuditError, latencies } from '../audit.js';
@@ -14,17 +14,17 @@ import { audit, World } from '../world.js';
 const SOCKETS = 100_000;
 const PER_TENANT = 5;
 const OPENING = 20_000;
-/** Writes a second, by this many connections of as many devices in turn. */
+/** Writes per second; `WRITERS` connections write for `WRITING_DEVICES` devices in turn. */
 const RATE = 200;
 const WRITERS = 50;
 const WRITING_DEVICES = 20_000;
-/** The usual second is that of so many before the first instance is drained. */
+/** Seconds before the first drain that define the usual second. */
 const USUAL_S = 60;
-/** Over which one instance sends its sockets away. */
+/** Time over which an instance closes its sockets, s. */
 const DRAIN_S = 30;
-/** And what its last sockets, its stop and its start may take. */
+/** Time allowed for its last sockets, its stop and its start, s. */
 const RESTART_S = 20;
-/** A p99 of fewer pushes would be their slowest one. */
+/** Windows of which a p99 is taken, ns: with fewer pushes it would be their maximum. */
 const WINDOW_NS = 10_000_000_000n;
 
 type Kinds = Readonly<Record<string, number>>;
@@ -37,7 +37,7 @@ const most = (kinds: Kinds): string =>
     .map(([kind, count]) => `${count} ${kind}`)
     .join(', ');
 
-/** Statements of SQL that the instances send, by kind, second by second; those of an instance's start count too. */
+/** SQL statements that the instances send, by kind and second, including those of an instance's start. */
 class Statements {
   readonly seconds: Kinds[] = [];
   private readonly sent = new Map<Child, Kinds>();
@@ -72,7 +72,7 @@ class Statements {
 
   private async ofOne(server: Child): Promise<Kinds> {
     const before = this.sent.get(server) ?? {};
-    // One that is on its way down, or up, counts in the next second.
+    // An instance that is stopping or starting does not answer; its statements count in the next second.
     const line = await Promise.race([server.ask('statements', 'statements'), sleep(500)]).catch(() => undefined);
     if (line === undefined) return {};
     const now = line['kinds'] as Kinds;
@@ -98,7 +98,7 @@ async function roll(context: Context, world: World, crowd: Crowd): Promise<void>
 export async function rollingRestart(context: Context): Promise<Outcome> {
   const { options, drivers, folder } = context;
   const count = Math.ceil((options.sockets ?? SOCKETS) / PER_TENANT) * PER_TENANT;
-  // The others have to hold the sockets of the one that is away.
+  // The others must take over the sockets of the one that restarts.
   const processes = processesFor(count) + 1;
   context.tell(`rolling restart: setting up ${count} devices, ${processes} instances`);
   const cluster = await Cluster.start('roll', { connections: CONNECTIONS_EACH * (processes + 1) });

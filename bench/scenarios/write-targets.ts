@@ -1,4 +1,4 @@
-/** What S1 to S4 are to reach, and the loads they are named after. */
+/** Targets of S1 to S4, and the loads that appear in their names. */
 import { ratio, type Book, type Target } from '../stats.js';
 
 export type WriteId = 'S1' | 'S2' | 'S3' | 'S4';
@@ -6,14 +6,14 @@ export type WriteBooks = Readonly<Record<WriteId, Book>>;
 
 export const FEW_WRITERS = 64;
 export const MANY_WRITERS = 256;
-/** Arrivals a second: half of what a server did when this was settled; a rate that rises with it could not be compared. */
+/** Arrivals per second: half of a server's maximum when this was chosen; fixed, so that results stay comparable. */
 export const S3_RATE = 2_400;
 export const FEW_TENANTS = 32;
 export const FEW_TENANTS_RATE = 200;
 
 type Bounds = Pick<Target, 'floor' | 'goal'>;
 
-/** At most so much of a figure that was written down. */
+/** An upper bound for a recorded figure. */
 const atMost = (book: Book, name: string, unit: string, bounds: Bounds): Target => ({
   name,
   unit,

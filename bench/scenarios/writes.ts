@@ -1,4 +1,4 @@
-/** S1 to S4: writes, writes with pushes, latency, and all three on a slow disk. Their legs take turns in each round. */
+/** S1 to S4: writes, writes with pushes, latency, and all three on a slow disk. Their legs alternate in each round. */
 import { join } from 'node:path';
 import { Garbage, Load, Turns } from '../attribution.js';
 import type { Context, ScenarioId } from '../context.js';
@@ -29,13 +29,13 @@ const sizeOf = (context: Context, tenants: number, perTenant: number): Populatio
   perTenant,
 });
 
-/** A server whose every device also listens. */
+/** A server all of whose devices also have a socket. */
 interface Listening {
   readonly world: World;
   readonly receivers: Receivers;
 }
 
-/** A server with writers only, and one whose every device also listens, on one disk. */
+/** A server with writers only, and one all of whose devices also have a socket, on the same disk. */
 interface Side {
   readonly cluster: Cluster;
   readonly writes: World | undefined;
@@ -56,7 +56,7 @@ interface Reference {
 interface Parties {
   readonly fast: Side;
   readonly slow: Side | undefined;
-  /** Few tenants: their writes wait for each other's locks. */
+  /** With few tenants, whose writes wait for each other's locks. */
   readonly few: Listening | undefined;
   readonly bare: Bare | undefined;
   readonly reference: Reference | undefined;
@@ -80,7 +80,7 @@ export class WriteScenarios {
     private readonly parties: Parties,
   ) {}
 
-  /** Runs those of S1 to S4 that are asked for. S4 needs what it is compared with, so that runs too. */
+  /** Runs the named ones of S1 to S4. S4 also runs the scenarios that it is compared with. */
   static async run(context: Context): Promise<Outcome[]> {
     const asked = context.options.scenarios;
     const wanted = new Set<ScenarioId>(asked);
@@ -104,7 +104,7 @@ export class WriteScenarios {
     return (['S1', 'S2', 'S3', 'S4'] as const).filter((id) => wanted.has(id)).map((id) => scenarios.outcome(id));
   }
 
-  /** What is compared stands side by side in time: the same leg on either disk, and the raw limit just before. */
+  /** Legs that are compared run back to back: the same leg on either disk, and the raw limit just before. */
   private async round(): Promise<void> {
     const { S1, S2, S3, S4 } = this.books;
     const { fast, slow } = this.parties;
@@ -137,7 +137,7 @@ export class WriteScenarios {
     if (slow) await this.raw(S4, slow, S2_DEVICES);
   }
 
-  /** The best that one or two connections do. */
+  /** The raw limit: the better of one and two connections. */
   private async raw(book: Book, side: Side, devices: number): Promise<void> {
     const { seconds, quick } = this.context.options;
     const tenants = quick ? 400 : 2_000;
@@ -156,14 +156,14 @@ export class WriteScenarios {
     this.note(book, name, await this.measured(name, { target: side.writes, connections }));
   }
 
-  /** Writes a second, each pushed to the four other devices. */
+  /** Writes per second, each pushed to the four other devices. */
   private async pushes(book: Book, { pushes }: Side): Promise<void> {
     const { world, receivers } = listening(pushes);
     const result = await this.measured('S2', { target: world, connections: MANY_WRITERS, receivers });
     this.note(book, 'writes with pushes', result);
   }
 
-  /** Every device of a few tenants writes as often as it is answered. */
+  /** Every device of a few tenants writes again as soon as it is answered. */
   private async fewTenants(book: Book): Promise<void> {
     const { world, receivers } = listening(this.parties.few);
     const connections = FEW_TENANTS * S2_DEVICES;
@@ -182,7 +182,7 @@ export class WriteScenarios {
     this.notes.S2 = [probe.ofEach(result.writes)];
   }
 
-  /** From send to push and to answer, arrivals by schedule, and where the time goes meanwhile. */
+  /** Latency from send to push and to answer with scheduled arrivals, and where the time is spent. */
   private async latency(
     book: Book,
     of: string,
@@ -206,7 +206,7 @@ export class WriteScenarios {
     probe.note(book, of, result.writes);
   }
 
-  /** A leg of S3 under a profiler, whose timings do not count: what the event loop was at when it was long away. */
+  /** A leg of S3 under a profiler, whose timings are discarded: finds the longest turns of the event loop. */
   private async profiled(): Promise<void> {
     const { world, receivers } = listening(this.parties.fast.pushes);
     const probe = new Turns(world);
@@ -260,7 +260,7 @@ export class WriteScenarios {
       seconds: options.seconds,
       path,
     });
-    // Its frames were counted by arrival only to keep the client at the same work; there is nothing to audit.
+    // Frames were recorded only so that the client does the same work; there is nothing to audit.
     await receivers.dump('/dev/null');
     return perSecond;
   }
@@ -270,7 +270,7 @@ export class WriteScenarios {
     const { drivers } = this.context;
     const { fast, few } = this.parties;
     const { writes, pushes } = fast;
-    // These sockets do not come back by themselves.
+    // These sockets do not reconnect.
     await pushes?.receivers.stop();
     await few?.receivers.stop();
     await few?.world.stop();
@@ -353,7 +353,7 @@ async function openFew(context: Context): Promise<Listening> {
   return { world, receivers };
 }
 
-/** The drivers with the population of S2 against bare uWS. */
+/** The drivers, with the population of S2, on bare uWS. */
 async function openBare(context: Context): Promise<Bare> {
   const { port } = await context.bare();
   const size = sizeOf(context, 1_000, S2_DEVICES);
@@ -374,7 +374,7 @@ async function openReference(context: Context): Promise<Reference> {
   return { world, receivers };
 }
 
-/** Sockets that come back by themselves, from where their tenants are now. */
+/** Receivers that reconnect, starting at the current heads of their tenants. */
 async function returning(context: Context, world: World): Promise<Receivers> {
   const heads = await world.cluster.with(world.database, async (client) => {
     const { rows } = await client.query<{ id: string; head: number }>('SELECT id, head::int FROM tenants');

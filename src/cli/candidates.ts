@@ -1,4 +1,4 @@
-/** What a shell offers for an item, a bin or a device: from what is here, without the server, and fast. */
+/** Completion candidates for items, bins and devices: from local data, without the server, within `WITHIN_MS`. */
 import { join } from 'node:path';
 import { nodeSodium } from '../crypto/sodium-node.js';
 import { systemClock } from '../protocol/clock.js';
@@ -18,20 +18,20 @@ import { ShortIds } from './find.js';
 import { readKnown } from './known.js';
 import { LOCK_FILE, profileOf, STORE_FOLDER } from './profile.js';
 
-/** Titles are shortened to so many columns. */
+/** Titles are truncated to this many columns. */
 const TITLE_WIDTH = 50;
-/** A shell shows no more in a useful way. */
+/** A longer list is of no use in a shell. */
 const CANDIDATES_MAX = 200;
-/** A person waits: neither for another command, nor for a keychain that wants to be unlocked. */
+/** Time-outs of the lock and of the whole: the user must wait neither for another command nor for a locked keychain. */
 const LOCK_MS = 300;
 const WITHIN_MS = 2_000;
 
-/** Something that can be typed, and what it is; unsanitized. */
+/** A text that can be typed, and its description; both unsanitized. */
 type Candidate = readonly [value: string, title: string];
-/** True for a value that may be meant by what was typed. */
+/** True for a value that completes what was typed. */
 type Fits = (value: string) => boolean;
 
-/** The items of the local copy that fit, the newest first. Only those that are shown are decrypted: that takes the time. */
+/** The items of the local copy that fit, newest first. Only these are decrypted: decryption takes most of the time. */
 async function items(profile: Profile, identity: Identity, fits: Fits): Promise<readonly Candidate[]> {
   const refusal = (): Error => new Error('another command is at work');
   return withFileLock(join(profile.folder, LOCK_FILE), { refusal, timeoutMs: LOCK_MS }, async () => {
@@ -44,7 +44,7 @@ async function items(profile: Profile, identity: Identity, fits: Fits): Promise<
         reader: { masterKey, device: { id: deviceId, keys } },
       });
       const heads = await store.heads();
-      // What is not written yet is the newest.
+      // Items in the outbox are the newest.
       const ids = new Set([...outbox.ids(), ...[...heads.values()].sort(newestFirst).map(({ id }) => id)]);
       const short = new ShortIds(ids);
       const found: Candidate[] = [];
@@ -73,12 +73,12 @@ async function candidates(kind: Kind, profile: Profile, fits: Fits): Promise<rea
   return bins.map(({ slug, label }) => (label === null ? [slug, ''] : [label.name, slug]));
 }
 
-/** As it was typed into a shell, without its quotes. */
+/** A typed word without the shell's quotes and backslashes. */
 const unquoted = (word: string): string => word.replace(/[\\'"]/g, '');
 
 /**
- * Prints what can stand for the last of the words, one a line, with a title after a tab. `argv`: `SPEC -- WORDS`. Asks nothing,
- * and says nothing where there is nothing to offer, whatever the reason: a shell would show it in the middle of a line.
+ * Prints the candidates for the last of the words, one per line, each with a title after a tab. `argv`: `SPEC --
+ * WORDS`. Never prompts and prints no error: the shell would show it in the middle of the command line.
  */
 export async function complete(
   [spec = '', , ...words]: readonly string[],
@@ -94,12 +94,12 @@ export async function complete(
     const platform = { sodium: nodeSodium, clock: systemClock };
     const profile = profileOf(named ?? (env['SERVICE_PROFILE'] || 'default'), { platform, terminal });
     const typed = fold(unquoted(words.at(-1) ?? ''));
-    // What could not be typed as it is shown is not offered.
+    // A value that is shown differently from how it is typed is not offered.
     const fits: Fits = (value) => fold(value).startsWith(typed) && sanitizeText(value) === value;
     const found = await Promise.race([candidates(kind, profile, fits), late]);
     for (const [value, title] of found.filter(([value]) => fits(value)).slice(0, CANDIDATES_MAX))
       print(`${value}\t${fitted(sanitizeText(title), TITLE_WIDTH)}`);
   } catch {
-    // No device, a damaged profile, a lock: what is wrong is said by the command itself.
+    // No device, a damaged profile, a lock: the command itself reports it.
   }
 }

@@ -1,4 +1,4 @@
-/** The process that clears the clipboard (see `clipboard-clearing.ts`): its task on standard input. */
+/** The process that clears the clipboard (see `clipboard-clearing.ts`). Reads its task from standard input. */
 import { text } from 'node:stream/consumers';
 import { systemClock } from '../protocol/clock.js';
 import { type Clearing, clearWhenDue } from './clipboard-clearing.js';

@@ -1,10 +1,10 @@
 /**
- * A copied secret is cleared after a while by a process of its own, which outlives the command and its terminal. It is
- * given the secret's hash: it clears the clipboard only where that still holds the secret. A terminal's clipboard cannot be
- * read; that one is cleared in any case.
+ * A copied secret is cleared after `CLEAR_AFTER_MS` by a child process, which outlives the command and its terminal.
+ * The child has the secret's hash, and clears the clipboard only where it still holds the secret. A terminal's
+ * clipboard cannot be read, so it is cleared in any case.
  *
- * The profile's file `clipboard.json` names the newest copy: a process that finds another one there ends. Where there is no
- * such file (the profile was removed) the secret is cleared all the same.
+ * The profile's file `clipboard.json` names the newest copy: a child that finds another copy there ends. Without that
+ * file (the profile was removed) the secret is cleared all the same.
  */
 import { spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
@@ -21,7 +21,7 @@ import { clearBy, clearSequence, type CopiedBy, pasteBy, type Session, type Tool
 /** How long a secret stays in the clipboard, ms. */
 export const CLEAR_AFTER_MS = 45_000;
 
-/** What the process reads from its standard input. `sequence`: for a terminal, in the place of `tools`. */
+/** The JSON that the child reads from its standard input. `sequence`: for a terminal, where `tools` is null. */
 export interface Clearing {
   readonly folder: string;
   readonly mark: string;
@@ -37,25 +37,25 @@ const LOOK_EVERY_MS = 250;
 const CHILD = fileURLToPath(new URL('./clipboard-child.js', import.meta.url));
 const readMark = object({ mark: nonEmpty, until: count });
 
-/** Tools and systems change line ends, and add one. */
+/** Independent of the kind of line ends and of a last one: clipboard tools and systems change both. */
 const hashOf = (salt: string, text: string): string =>
   createHash('sha256')
     .update(`${salt}\n${text.replaceAll('\r\n', '\n').replace(/\n$/, '')}`)
     .digest('base64url');
 
-/** A secret that was copied before is not cleared any more: something else is in the clipboard now. */
+/** Cancels the clearing of an earlier secret, since the clipboard holds something else now. */
 export async function replaceCopied(folder: string, now: number): Promise<void> {
   if (existsSync(join(folder, FILE))) await mark(folder, now);
 }
 
-/** Names a new copy, which is cleared at `until`. */
+/** Stores the mark of a new copy, which is cleared at `until` (ms), and returns it. */
 async function mark(folder: string, until: number): Promise<string> {
   const name = randomBytes(12).toString('hex');
   await writePrivate(join(folder, FILE), Buffer.from(JSON.stringify({ mark: name, until })));
   return name;
 }
 
-/** Has a secret cleared after `CLEAR_AFTER_MS`, by a process that was started when this resolves. Rejects where it cannot be. */
+/** Starts the child that clears a secret after `CLEAR_AFTER_MS`. Rejects where the child cannot be started. */
 export async function clearLater(
   { env, screen }: Pick<Terminal, 'env' | 'screen'>,
   {
@@ -89,7 +89,7 @@ export async function clearLater(
   child.unref();
 }
 
-/** The process's work: waits until the time has come, and clears. Ends at once where another copy came after this one. */
+/** The child's work: waits until the secret is due, and clears it. Ends without that once there is a newer copy. */
 export async function clearWhenDue({ clock, env }: Session, clearing: Clearing): Promise<void> {
   const { folder, salt, hash, tools, sequence } = clearing;
   const began = clock.now();
@@ -97,7 +97,7 @@ export async function clearWhenDue({ clock, env }: Session, clearing: Clearing):
     const newest = await newestMark(folder);
     if (newest !== undefined && newest.mark !== clearing.mark) return;
     const waited = Math.abs(clock.now() - began);
-    // Whatever is in the file, and wherever the clock is set to.
+    // The time waited is a bound of its own: the file may have a wrong time, and the clock may be set back.
     if (clock.now() >= (newest?.until ?? Infinity) || waited >= CLEAR_AFTER_MS) break;
     await delay(clock, LOOK_EVERY_MS);
   }
@@ -114,16 +114,16 @@ async function newestMark(folder: string): Promise<{ readonly mark: string; read
     const stored = await readPrivate(join(folder, FILE), FILE_MAX, () => undefined);
     return stored === undefined ? undefined : readMark(JSON.parse(stored.toString('utf8')), FILE);
   } catch {
-    // Damaged: it names no other copy, so the secret is still to be cleared.
+    // Damaged: the file names no other copy, so the secret must still be cleared.
     return undefined;
   }
 }
 
-/** To the terminal that the command was called in, as standard output. */
+/** Writes to the command's terminal, which is the child's standard output. */
 function toTerminal(sequence: string): void {
   try {
     writeSync(1, sequence);
   } catch {
-    // It was closed meanwhile, and its clipboard is out of reach.
+    // The terminal was closed, so its clipboard is out of reach.
   }
 }

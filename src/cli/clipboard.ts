@@ -1,6 +1,6 @@
 /**
- * The clipboard: by the system's own tools, which are found on `PATH` and fit the session, else by the terminal (OSC 52).
- * What is copied goes through a pipe, never through an argument.
+ * The clipboard: through the system's own tools that are on `PATH` and fit the session, else through the terminal (OSC
+ * 52). Copied text is passed through a pipe, never as an argument.
  */
 import { spawn } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
@@ -11,7 +11,7 @@ import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 /** A command and its arguments. */
 type CommandLine = readonly [command: string, ...args: string[]];
 
-/** A system's tools. `clear` absent: an empty text is copied. `utf16`: what `copy` reads. */
+/** A system's tools. `clear` absent: an empty text is copied instead. `utf16`: `copy` reads UTF-16. */
 export interface Tools {
   readonly copy: CommandLine;
   readonly paste: CommandLine;
@@ -40,11 +40,11 @@ const X11: readonly Tools[] = [
   },
 ];
 
-/** A tool that asks a window system which does not answer is ended after this. */
+/** Time-out of a tool: the window system that it calls may not respond. */
 const TOOL_MS = 5_000;
-/** Bytes that terminals take by OSC 52. */
+/** Largest text that terminals accept by OSC 52, bytes. */
 const OSC52_MAX = 74_994;
-/** GNU screen passes so much of a control string on in one piece. */
+/** Largest piece of a control string that GNU screen passes on, bytes. */
 const SCREEN_PIECE = 512;
 
 type Env = Terminal['env'];
@@ -64,7 +64,7 @@ function fitting(env: Env, system: NodeJS.Platform): readonly Tools[] {
 /** The path of a program; undefined where `PATH` has none. */
 function found(env: Env, name: string): string | undefined {
   for (const folder of (env['PATH'] ?? '').split(delimiter)) {
-    // An empty entry is the current folder, which may be anybody's.
+    // An empty entry is the current folder, which others may write to.
     if (folder === '') continue;
     try {
       accessSync(join(folder, name), constants.X_OK);
@@ -88,15 +88,15 @@ export function clipboardTools(env: Env, system: NodeJS.Platform = process.platf
   });
 }
 
-/** Where processes of a tool are started. */
+/** What a tool is run with. */
 export interface Session {
   readonly env: Env;
   readonly clock: Clock;
 }
 
 /**
- * Runs a tool with this input; what it writes, up to `most` bytes (default: none is read). Undefined where it cannot be
- * started, fails, writes more, or does not end in `TOOL_MS`.
+ * Runs a tool with this input and returns its output, up to `most` bytes (absent: no output is read). Undefined where
+ * the tool cannot be started, fails, writes more, or does not end within `TOOL_MS`.
  */
 function run(
   { env, clock }: Session,
@@ -105,7 +105,8 @@ function run(
 ): Promise<Buffer | undefined> {
   const { input, most } = io;
   return new Promise((resolve) => {
-    // Tools that own the clipboard stay behind: they must neither hold a pipe of this process nor end with its terminal.
+    // Tools that own the clipboard keep running: they must neither hold a pipe of this process nor end with its
+    // terminal.
     const child = spawn(command, args, {
       env,
       detached: most === undefined,
@@ -124,16 +125,16 @@ function run(
     });
     child.stdout?.on('data', (chunk: Buffer) => {
       size += chunk.length;
-      // It may have ended well before that: its exit code says nothing then.
+      // The tool may have exited with 0 before that, so `size` is checked again at the end.
       if (size > (most ?? 0)) child.kill('SIGKILL');
       else chunks.push(chunk);
     });
     child.on('error', () => end(undefined));
-    // `close` waits for processes that stay behind; without an output to read nothing is left to wait for.
+    // `close` also waits for processes that hold the output; without an output to read, `exit` is enough.
     child.on(most === undefined ? 'exit' : 'close', (code) =>
       end(code === 0 && size <= (most ?? 0) ? Buffer.concat(chunks) : undefined),
     );
-    // EPIPE of a tool that ends first: its exit code counts.
+    // EPIPE where the tool ends before it has read its input: its exit code decides.
     child.stdin?.on('error', () => undefined);
     child.stdin?.end(input);
   });
@@ -150,30 +151,30 @@ export async function clearBy(session: Session, tools: Tools): Promise<boolean> 
   return (await run(session, tools.clear ?? tools.copy, {})) !== undefined;
 }
 
-/** The bytes of the clipboard's text, `most` at most; undefined where the tool fails, which some do for an empty one. */
+/** The clipboard's text, at most `most` bytes; undefined where the tool fails, as some do for an empty clipboard. */
 export async function pasteBy(session: Session, tools: Tools, most: number): Promise<Buffer | undefined> {
   const bytes = await run(session, tools.paste, { most });
-  // PowerShell ends what it writes with a line break.
+  // PowerShell appends a line break.
   return bytes !== undefined && tools.utf16 === true ? Buffer.from(bytes.toString('utf8').replace(/\r\n$/, '')) : bytes;
 }
 
 /** The sequence that makes a terminal copy a text (OSC 52), also from inside tmux and GNU screen. */
 export function copySequence(env: Env, text: string): string {
   const osc = `\u001b]52;c;${Buffer.from(text).toString('base64')}\u0007`;
-  // tmux takes the first where it sets clipboards itself (`set-clipboard on`), and passes the second on (`allow-passthrough`).
+  // tmux handles the first itself (`set-clipboard on`), and passes the second on (`allow-passthrough`).
   if (isSet(env, 'TMUX')) return `${osc}\u001bPtmux;${osc.replaceAll('\u001b', '\u001b\u001b')}\u001b\\`;
   if (!isSet(env, 'STY')) return osc;
   const pieces = osc.match(new RegExp(`[^]{1,${SCREEN_PIECE}}`, 'g')) ?? [];
   return pieces.map((piece) => `\u001bP${piece}\u001b\\`).join('');
 }
 
-/** The sequence that leaves nothing of what was copied: some terminals ignore an empty text, so a space goes first. */
+/** The sequence that clears the clipboard: some terminals ignore an empty text, so a space is copied first. */
 export const clearSequence = (env: Env): string => copySequence(env, ' ') + copySequence(env, '');
 
 /** How a text was copied: by a tool, or by the terminal, whose clipboard cannot be read. */
 export type CopiedBy = Tools | 'terminal';
 
-/** Copies a text. Throws `CommandError` `no_clipboard` where there is no way to. */
+/** Copies a text. Throws `CommandError` `no_clipboard` where neither a tool nor the terminal can copy it. */
 export async function copyText(
   terminal: Pick<Terminal, 'env' | 'screen'>,
   clock: Clock,
@@ -190,7 +191,7 @@ export async function copyText(
   return 'terminal';
 }
 
-/** The error where no clipboard can be reached, with what to install. */
+/** The error where no clipboard can be reached; its hint names a tool to install. */
 export function noClipboard(env: Env, message: string): CommandError {
   const tool = isSet(env, 'WAYLAND_DISPLAY') ? 'wl-clipboard' : 'xclip';
   const hint = `Install ${tool}, or use a pipe: \`get\` gives it the content alone, and \`put\` takes it.`;

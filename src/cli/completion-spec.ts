@@ -1,6 +1,7 @@
 /**
- * What the script of a shell tells the program when it asks for items, bins or devices: the arguments and the options of the
- * command on the line, in one word. So the program need not be loaded as a whole, which a person at a key would notice.
+ * The spec that a shell's script passes when it requests items, bins or devices: the arguments and the options of the
+ * command on the line, as one argument. With it the program need not be loaded as a whole, a delay that users would
+ * notice.
  *
  * `1 @item @bin... -b:bin --type:` is a command of one word that takes an item and bins, and whose options `-b` (a bin) and
  * `--type` have values.
@@ -10,7 +11,7 @@ import type { Command, Option } from 'commander';
 /** The command that scripts call: `service-device __complete SPEC -- WORDS`, the last word being the one to complete. */
 export const COMPLETE = '__complete';
 
-/** What can be offered. */
+/** What can be completed. */
 export type Kind = 'item' | 'bin' | 'device';
 const KINDS: Readonly<Record<string, Kind>> = { id: 'item', bin: 'bin', device: 'device' };
 const isKind = (text: string): text is Kind => Object.values<string>(KINDS).includes(text);
@@ -34,7 +35,9 @@ export function specOf(command: Command, path: string, options: readonly Option[
 /** True where an argument of the command can be completed. */
 export const asksFor = (spec: string): boolean => /(?:^| )@[a-z]/.test(spec);
 
-/** What the last of `words` may be (undefined: nothing to offer), and the profile that the words name. */
+const PROFILE = '--profile=';
+
+/** The kind of the last of `words` (undefined: nothing to offer), and the profile that the words name. */
 export function asked(
   spec: string,
   words: readonly string[],
@@ -53,6 +56,7 @@ export function asked(
   let position = -Number(parts[0]);
   for (const word of words.slice(0, -1)) {
     if (flag === '--profile') profile = word;
+    else if (word.startsWith(PROFILE)) profile = word.slice(PROFILE.length);
     const isValue = flag !== undefined;
     flag = !isValue && valued.has(word) ? word : undefined;
     if (!isValue && !word.startsWith('-')) position++;

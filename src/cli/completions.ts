@@ -1,6 +1,6 @@
 /**
- * Shell completion, generated from the program, so that it always has the program's commands and options. Items, bins and
- * devices the shell asks the program for (`candidates.ts`).
+ * Shell completion, generated from the program, so that it always has the program's commands and options. For items,
+ * bins and devices the shell queries the program (`candidates.ts`).
  */
 import { Argument, type Command, type Option } from 'commander';
 import { asksFor, COMPLETE, optionKind, specOf } from './completion-spec.js';
@@ -21,7 +21,7 @@ interface Node {
   readonly choices: ReadonlyMap<string, readonly string[]>;
   /** See `completion-spec.ts`. */
   readonly spec: string;
-  /** Options whose values are items or bins. */
+  /** Options whose values are items, bins or devices. */
   readonly asking: readonly string[];
 }
 
@@ -73,8 +73,8 @@ const wordsOf = ({ commands, options }: Node): string =>
   [...commands.map((command) => command.name), ...options.flatMap(({ flags }) => flags)].join(' ');
 
 /**
- * The `case` branches that bash and zsh share: the command on the line, its words, the values of an option, and what the
- * program itself is asked for.
+ * The `case` branches that bash and zsh share: the command on the line, its words, the values of an option, and the
+ * options whose values the program completes.
  */
 function cases(nodes: readonly Node[]): Readonly<Record<'paths' | 'words' | 'values', string>> {
   const paths = nodes.filter(({ path }) => path !== '').map(({ path }) => `"${path}"`);
@@ -94,7 +94,7 @@ function cases(nodes: readonly Node[]): Readonly<Record<'paths' | 'words' | 'val
 
 function bash(name: string, nodes: readonly Node[]): string {
   const { paths, words, values } = cases(nodes);
-  // What the program answers comes from other devices: it is read line by line, and quoted, never expanded.
+  // The program's output has text from other devices: it is read line by line, and quoted, never expanded.
   return `# Completion of ${name} for bash: eval "$(${name} completion bash)"
 ${functionOf(name)}() {
   local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD - 1]}" at="" words="" spec="" asked="" i

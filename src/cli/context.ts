@@ -1,4 +1,4 @@
-/** What the commands of `service-device` are given, and the types that they are registered with. */
+/** What the commands of `service-device` receive, and the types that they are registered with. */
 import { SERVICE_NAME } from '../protocol/limits.js';
 import type { Device } from '../sdk/device.js';
 import type { Identity } from '../sdk/identity.js';
@@ -24,7 +24,7 @@ export interface Profile {
   identity(): Promise<Identity | undefined>;
   /** Stores the identity: encrypted, atomically, durable when it resolves. */
   keep(identity: Identity): Promise<void>;
-  /** Stores a renewed token; false where the profile belongs to another device by now. Rejects as `keep`, without change. */
+  /** Stores a renewed token; false where the profile is now another device's. Rejects as `keep`, without change. */
   renew(identity: Identity): Promise<boolean>;
   /** Removes identity, key and local copy. */
   forget(): Promise<void>;
@@ -33,9 +33,9 @@ export interface Profile {
 /** How a command opens its device. */
 export interface OpenOptions {
   /**
-   * `catch up` (default): pulls before the command runs; without a server the command goes on with the local copy and
-   * says so. `local`: sends no request. `later`: the command begins at once and calls `catchUp` itself; what it writes
-   * before is queued in the outbox.
+   * `catch up` (default): pulls before the command runs; without a server the command uses the local copy and
+   * notifies the user. `local`: sends no request. `later`: the command begins at once and calls `catchUp` itself; its
+   * writes before that are queued in the outbox.
    */
   readonly sync?: 'catch up' | 'local' | 'later';
 }
@@ -46,11 +46,11 @@ export interface OpenDevice {
   readonly identity: Identity;
   /** The local copy that `device` works on. */
   readonly store: Store;
-  /** False: the server was not reached or not asked yet, and the local copy may be out of date. */
+  /** False: the server was not reached or not contacted yet, and the local copy may be out of date. */
   readonly current: boolean;
   /**
-   * Brings the local copy up to date and sends the outbox, once for each command. True: the server was reached;
-   * otherwise it says so, and writes stay in the outbox. Rejects with errors that are not transient, such as a revocation.
+   * Brings the local copy up to date and sends the outbox, once per command. True: the server was reached. False: the
+   * user is notified, and writes stay in the outbox. Rejects with errors that are not transient, such as a revocation.
    * `brief`: the command's result is stored already, so the rest may take 20 s at most.
    */
   readonly catchUp: (brief?: 'brief') => Promise<boolean>;

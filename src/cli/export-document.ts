@@ -7,12 +7,12 @@ import type { Terminal } from '../terminal/terminal.js';
 
 /** A writer of records; ended by exactly one of `finish` and `abandon`. */
 export interface Output {
-  /** `all`: takes the content of blobs, as parts; `files`: of files, and large payloads whole; `none`: no parts. */
+  /** Content taken as parts: of every blob, of files only, or none; large payloads that are no parts come inline. */
   readonly content: 'all' | 'files' | 'none';
   add(record: ArchivedBin | ArchivedItem | ArchivedPart): Promise<void>;
   finish(): Promise<void>;
   abandon(): Promise<void>;
-  /** What is to be told of it at the end. */
+  /** Notes for the user at the end. */
   readonly notes?: () => readonly string[];
 }
 
@@ -22,7 +22,7 @@ export interface DocumentForm {
   readonly head: JsonObject;
   /** The name of the list of bins. */
   readonly bins: string;
-  /** An entry of either list; undefined: it has none. */
+  /** A record's entry in its list; undefined: the record is left out. */
   readonly entry: (record: ArchivedBin | ArchivedItem) => JsonObject | undefined;
   /** See `Output`. */
   readonly notes?: () => readonly string[];

@@ -1,8 +1,8 @@
 /** Names of files that other devices or programs have chosen, made safe for this system's folders. */
 
-/** File systems limit names to 255 bytes, and that of the temporary file is longer. */
+/** File systems limit names to 255 bytes, and the temporary file's name is longer than the final one. */
 const NAME_BYTES = 180;
-/** Bytes of a name that is made of a title. */
+/** Largest name made from a title, bytes. */
 export const TITLE_BYTES = 80;
 /** Device names of Windows, with any extension. */
 const RESERVED = /^(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(?:\.|$)/i;
@@ -21,7 +21,7 @@ function shortened(name: string, most: number): string {
   return kept + ending;
 }
 
-/** A name without path, control characters and names of devices, at most `most` bytes long; empty if nothing is left. */
+/** A name without path, control characters and device names, at most `most` bytes long; empty if nothing is left. */
 export function safeFileName(name: string, most = NAME_BYTES): string {
   const safe = name
     .replace(/^.*[/\\]/s, '')

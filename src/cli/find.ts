@@ -9,20 +9,20 @@ import { titleOf } from '../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 
 const SHOWN_MAX = 5;
-/** Shortest form of an id that is shown: one more than the digits of a number, so that neither looks like the other. */
+/** Shortest form of an id that is shown: longer by one than a list number, so that the two cannot be confused. */
 const SHORT_MIN = 5;
-/** Numbers of a list; more items than that have none. */
+/** Highest number of a list; items beyond it have none. */
 export const NUMBERS_MAX = 9_999;
 const NUMBER = /^[1-9]\d{0,3}$/;
 
-/** What the last list showed, in its order: what its numbers mean, whatever has changed since. */
+/** The last list shown, in its order: its numbers keep their meaning when items change. */
 export interface Listed {
   /** When, ms. */
   readonly at: number;
   readonly ids: readonly string[];
 }
 
-/** What an item is found in, as it was typed: all items, and the list that numbers refer to. */
+/** Where a typed item is looked up: all items, and the list that numbers refer to. */
 export interface ItemsAndList {
   readonly items: readonly ItemView[];
   /** Undefined: there is none, and numbers mean nothing. */
@@ -45,15 +45,15 @@ function only<T>(found: readonly T[], what: string, typed: string, say: (one: T)
   );
 }
 
-/** The id that a number of the last list stands for; undefined for what is no such number. */
+/** The id that a number of the last list stands for; undefined where `typed` is no such number. */
 export function numbered(listed: Listed | undefined, typed: string): string | undefined {
   const wanted = typed.trim();
   return NUMBER.test(wanted) ? listed?.ids[Number(wanted) - 1] : undefined;
 }
 
 /**
- * An item by its number in the last list, by id, or by an end (`SHORT_MIN` or longer) or beginning of its id that no other
- * has. Throws `CommandError` `notFound` or `ambiguous`.
+ * An item by its number in the last list, by id, or by a suffix (of `SHORT_MIN` characters or more) or prefix of its id
+ * that no other id has. Throws `CommandError` `notFound` or `ambiguous`.
  */
 export function findItem(items: readonly ItemView[], typed: string, listed?: Listed): ItemView {
   const id = numbered(listed, typed);
@@ -70,7 +70,7 @@ export function findItem(items: readonly ItemView[], typed: string, listed?: Lis
   );
 }
 
-/** The id of an item to delete: also one that does not verify and is not listed. */
+/** The id of an item to delete: also of one that does not verify and is not listed. */
 export async function findAnyId(
   { device }: Pick<OpenDevice, 'device'>,
   { items, listed }: ItemsAndList,
@@ -84,7 +84,7 @@ export async function findAnyId(
   return findItem(items, typed, listed).id;
 }
 
-/** The item that `typed` means, or the newest. Throws `CommandError` as `findItem`, and `usage` for both. */
+/** The item that `typed` means, or the newest. Throws `CommandError` as `findItem`, and `usage` if both are given. */
 export function chosenItem(
   { items, listed }: ItemsAndList,
   typed: string | undefined,
@@ -118,8 +118,8 @@ export function findDevice(devices: readonly DeviceEntry[], typed: string): Devi
 }
 
 /**
- * Short forms of ids: the end of an id, since ids that were made in the same moment begin alike; as long as it takes for no
- * other id to end or begin like it.
+ * Short forms of ids: a suffix, since ids made at the same moment have the same prefix; long enough that no other id
+ * ends or begins with it.
  */
 export class ShortIds {
   private readonly byEnd = new Map<string, string[]>();
@@ -137,7 +137,7 @@ export class ShortIds {
     this.beginnings.add(id.slice(0, SHORT_MIN));
   }
 
-  /** The form of an id, added or not; the id itself where nothing shorter is its own. */
+  /** The form of an id, added or not; the id itself where no shorter form is unique. */
   of(id: string): string {
     const alike = (this.byEnd.get(id.slice(-SHORT_MIN)) ?? []).filter((other) => other !== id);
     for (let length = SHORT_MIN; length < id.length; length++) {

@@ -1,14 +1,14 @@
-/** The files of folders and of those below them, for `put --folder`. */
+/** The files in folders and their subfolders, for `put --folder`. */
 import type { Dirent } from 'node:fs';
 import { opendir } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
 import { counted } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 
-/** More names are refused as a whole: a mistyped folder must not become a vault of everything. */
+/** Folders with more names are refused as a whole: a mistyped path must not write everything into the vault. */
 const NAMES_MAX = 10_000;
 
-/** A file, and what its item is called; absent: as the file. */
+/** A file, and the name of its item; default: the file's name. */
 export interface Source {
   readonly path: string;
   readonly name?: string;
@@ -30,8 +30,9 @@ const reasonOf = (entry: Dirent): (typeof LEFT_OUT)[number] | undefined => {
 };
 
 /**
- * The files in `folders`, by name; each is called by its path from the folder on, with slashes. Hidden names, symbolic links
- * and special files are left out. Throws `CommandError` `usage` for more than `most` names, and where there is no file.
+ * The files in `folders`, sorted by name; a name is the path from the folder on, with slashes. Hidden names, symbolic
+ * links and special files are left out. Throws `CommandError` `usage` for more than `most` names, and where there is no
+ * file.
  */
 export async function filesIn(folders: readonly string[], most = NAMES_MAX): Promise<Found> {
   const files: Source[] = [];

@@ -1,4 +1,4 @@
-/** What an item holds: as a text, for pipes and the clipboard, or as a file. */
+/** The content of an item: as a text, for pipes and the clipboard, or as a file. */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ContentType } from '../protocol/item.js';
@@ -11,7 +11,7 @@ import type { Context, OpenDevice } from './context.js';
 import { safeFileName } from './file-name.js';
 import { meter } from './transfer.js';
 
-/** The item with its whole payload: a large one is a blob of the server. */
+/** The item with its whole payload: a large payload is a blob on the server. */
 export async function whole(
   { device }: Pick<OpenDevice, 'device'>,
   item: ItemView,
@@ -30,7 +30,7 @@ export const notHere = (what: string): CommandError =>
 export const textIn = ({ type, payload }: ItemView): string | undefined =>
   type === 'text' || type === 'code' ? fieldText(payload, 'text') : undefined;
 
-/** The content alone: a text, the address of a link, the secret of a password; of other types the fields, one a line. */
+/** The content alone: a text, the address of a link, the secret of a password; else the fields, one per line. */
 export function contentText(item: ItemView): string {
   const { type, payload } = item;
   const main = mainField(type);
@@ -50,7 +50,7 @@ export interface Saving {
   readonly force: boolean;
 }
 
-/** The field that has the name of a file of this type. */
+/** The field that holds the file name of an item of this type. */
 export const nameField = (type: ContentType): string =>
   type === 'file' ? 'name' : type === 'video' ? 'title' : 'label';
 
@@ -67,8 +67,8 @@ async function targetOf(output: string, item: ItemView): Promise<string> {
 
 /**
  * Writes an item's blob, or its `text`, to `output`: a file, a folder, or `-` for standard output. A file appears under its
- * name when its last byte has been authenticated; standard output is authenticated chunk by chunk and complete only where
- * this resolves. Returns the path, null for standard output. Throws `CommandError`, and what `Device.blob` throws.
+ * name when its last byte has been authenticated; standard output is authenticated chunk by chunk and complete only
+ * once this resolves. Returns the path, null for standard output. Throws `CommandError`, and what `Device.blob` throws.
  */
 export async function saveItem(
   { terminal, platform }: Pick<Context, 'terminal' | 'platform'>,

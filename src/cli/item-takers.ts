@@ -1,4 +1,4 @@
-/** What `watch` gives new items to: a command (`--exec`), a folder (`--to`). One item at a time, in their order. */
+/** Passes new items of `watch` to a command (`--exec`) or a folder (`--to`), one at a time and in order. */
 import { spawn } from 'node:child_process';
 import { lstat, stat } from 'node:fs/promises';
 import { extname, join } from 'node:path';
@@ -13,9 +13,9 @@ import { failureOf } from './failure.js';
 import { fileNameOf, saveItem, textIn, whole } from './item-content.js';
 import { sizeText } from './transfer.js';
 
-/** Items that wait for a command or a transfer; more are told, and not given. */
+/** Most items that wait for a command or a transfer; further ones are reported and skipped. */
 const WAITING_MAX = 1_000;
-/** Files of one name in a folder. */
+/** Most files of one name in a folder. */
 const COPIES_MAX = 1_000;
 
 interface Options {
@@ -33,7 +33,7 @@ export async function expectFolder(folder: string): Promise<void> {
   if (found?.isDirectory() !== true) throw new CommandError(EXIT.usage, `${folder} is not a folder`);
 }
 
-/** A failure is told and ends nothing. */
+/** A failure is reported, and does not stop later items. */
 export class ItemTakers {
   private readonly working = new Serial({
     maxWaiting: WAITING_MAX,
@@ -91,7 +91,7 @@ export class ItemTakers {
     });
   }
 
-  /** Saves a file or a text under a free name. Other items are no files. */
+  /** Saves a file or a text under a free name; items of other types are skipped. */
   private async save(folder: string, given: ItemView): Promise<void> {
     const isFile = given.blob?.holds === 'file';
     const item = isFile ? given : await whole(this, given);
@@ -105,7 +105,7 @@ export class ItemTakers {
   }
 }
 
-/** A path in the folder that nothing has: `name`, else `name (2)`. A file that comes there meanwhile is not replaced. */
+/** An unused path in the folder: `name`, else `name (2)`. A file that is created there meanwhile is not replaced. */
 async function freePath(folder: string, name: string): Promise<string> {
   const ending = extname(name);
   const stem = name.slice(0, name.length - ending.length);

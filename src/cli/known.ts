@@ -1,6 +1,6 @@
 /**
- * What a device remembers of its account beside items, for use without the server: the device list, needed for sealing
- * (each certificate is verified again), and the bins, their names encrypted as they are on the server.
+ * What a device remembers of its account in addition to items, for use without the server: the device list, needed for
+ * sealing (each certificate is verified again), and the bins, their names encrypted as they are on the server.
  */
 import { join } from 'node:path';
 import type { Sodium } from '../crypto/sodium.js';
@@ -45,8 +45,8 @@ interface BinKeys {
 }
 
 /**
- * What the last command stored; nothing where the file is missing or damaged. Without `keys` bins have no label, and are
- * not `readable` where they have one.
+ * What the last command stored; nothing where the file is missing or damaged. Without `keys` bins have no label, and
+ * those with an encrypted one are not `readable`.
  */
 export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> {
   const stored = await readPrivate(join(folder, KNOWN_FILE), KNOWN_MAX_BYTES, () => undefined);
@@ -67,8 +67,8 @@ export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> 
 }
 
 /**
- * Stores what was read, under the profile's lock; the other part stays as it was. Nothing is stored beyond the size that
- * `readKnown` accepts.
+ * Stores the parts that were read, under the profile's lock; other parts stay as they were. Nothing is stored beyond
+ * the size that `readKnown` accepts.
  */
 export async function writeKnown(folder: string, known: Known, keys: BinKeys): Promise<void> {
   if (known.devices === undefined && known.bins === undefined) return;

@@ -1,4 +1,4 @@
-/** The last list of a profile: ids only, since titles are secrets. What its numbers mean until the next one is shown. */
+/** The last list of a profile: numbers refer to it until the next one is shown. Ids only, since titles are secrets. */
 import { join } from 'node:path';
 import { removePrivate, writePrivate } from '../files/private.js';
 import { isUlid } from '../protocol/ids.js';
@@ -36,7 +36,7 @@ async function readListed(folder: string): Promise<Listed | undefined> {
     const stored = await readPrivate(join(folder, LISTED_FILE), LISTED_MAX_BYTES, () => undefined);
     if (stored === undefined) return undefined;
     const { at, ids } = readShape(JSON.parse(stored.toString('utf8')), LISTED_FILE);
-    // A number must not reach an item by the beginning of an id.
+    // Complete ids only: `findItem` would take anything shorter as a prefix.
     return ids.every(isUlid) ? { at, ids } : undefined;
   } catch {
     // Damaged, or not ours: the next list replaces it.

@@ -8,13 +8,13 @@ setFlagsFromString('--optimize-for-size');
 
 const { argv, env, stdout } = process;
 
-// Each is loaded alone: a shell waits for the one, and the other is most of the program.
+// Imported separately: a shell waits for the completion, and the other import is most of the program.
 if (argv[2] === COMPLETE) {
   const { complete } = await import('./candidates.js');
   // Covers the files that the store's library writes.
   process.umask(0o077);
   await complete(argv.slice(3), { env, print: (line) => void stdout.write(`${line}\n`) });
-  // A keychain that does not answer is left behind.
+  // Ends even while a keychain does not answer.
   stdout.write('', () => process.exit());
 } else {
   const { runService } = await import('./process.js');

@@ -38,7 +38,7 @@ export const newcomerOptions = (command: DeviceCommand): DeviceCommand =>
 export const passwordOption = (command: DeviceCommand): DeviceCommand =>
   command.option('--password-file <path>', 'the account password, for scripts ("-": standard input)');
 
-/** The client's options of a new device. Throws `CommandError` for an invalid address or name. */
+/** The SDK's options for a new device. Throws `CommandError` for an invalid address or name. */
 export async function newcomer(
   context: Context,
   url: string | undefined,
@@ -72,8 +72,8 @@ export async function expectNobody({ profile }: Context): Promise<void> {
 }
 
 /**
- * Registers the device. While it is unknown whether the server has registered it, the same keys are tried again. `stands`:
- * the hint when it gives up, since the registration may have succeeded.
+ * Registers the device. While it is unknown whether the server has registered it, this retries with the same keys.
+ * `stands`: the hint after the last retry, since the registration may have succeeded.
  */
 export async function registered(
   { terminal, platform }: Context,
@@ -105,7 +105,7 @@ export const passwordFrom =
     return terminal.ask('Account password: ', { hidden: true });
   };
 
-/** Lets the user retry a wrong account password. One from a file would be the same again, and the server counts each try. */
+/** Lets the user retry a wrong account password. One from a file is not retried: the server counts each attempt. */
 export const forgivingTyped = <T>(
   context: Context,
   { passwordFile }: Pick<NewcomerOptions, 'passwordFile'>,

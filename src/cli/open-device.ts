@@ -140,7 +140,7 @@ class Session {
       readonly held?: boolean;
       /** Without the lock: other commands may have stored newer lists meanwhile, so none are stored. */
       readonly isCopy?: boolean;
-      /** Aborted once the server turns out to be away: every request of the device then fails at once. */
+      /** Aborted once the server is found unreachable: every request of the device then fails at once. */
       readonly cutOff: AbortController;
     },
   ) {
@@ -207,7 +207,7 @@ class Session {
     }
   }
 
-  /** Bounds the rest of the command: what is not sent by then goes out with the next one. */
+  /** Bounds the rest of the command to `FLUSH_MS`: changes not sent by then are sent by the next command. */
   limitTime(): void {
     const late = new NetworkError('timeout', 'the server takes too long', { final: true });
     this.late = this.outside.platform.clock.setTimer(FLUSH_MS, () => this.parts.cutOff.abort(late));
@@ -238,7 +238,7 @@ class Session {
     }
   }
 
-  /** Closes the device and saves what it learned. */
+  /** Closes the device and saves the lists that it has read. */
   async end(): Promise<void> {
     this.ended = true;
     this.late?.cancel();
@@ -248,7 +248,7 @@ class Session {
     if (this.parts.isCopy === true) return;
     const { platform, profile, terminal } = this.outside;
     const keys = { ...platform, masterKey: this.parts.identity.masterKey };
-    // What the command did is done: the next one that reaches the server stores it.
+    // A failure is only reported: the command has succeeded, and the next one that reaches the server stores the lists.
     await writeKnown(profile.folder, this.known, keys).catch((error: unknown) =>
       terminal.note(`Warning: devices and bins are not kept for use without the server: ${failureOf(error).message}`),
     );

@@ -60,7 +60,7 @@ export function profileOf(
     forget: async () => {
       // The identity first: an interruption must not leave a device that can still write.
       await secrets.forget();
-      // The caller holds the lock: its file stays.
+      // The caller holds the lock, so it stays.
       for (const each of await readdir(folder))
         if (each !== LOCK_FILE) await rm(join(folder, each), { recursive: true, force: true });
     },

@@ -23,8 +23,8 @@ export interface Found extends Detected {
 const NAMELESS = 'stdin';
 
 /**
- * The content of a path, or of standard input (`-`). `name`: what the item is called, by default as the file. `type`: as
- * given by the user; absent: detected.
+ * The content of a path, or of standard input (`-`). `name`: of the item, by default the file's. `type`: as given by
+ * the user; undefined: detected.
  */
 export async function foundIn(
   context: Context,
@@ -116,14 +116,14 @@ interface HeldSource extends BlobSource {
 const READ_BYTES = 256 * 1024;
 const FOLDERS = 'Folders are given by --folder.';
 
-/** An open file. It is read through its handle: another file that takes its name meanwhile is not sent. */
+/** An open file. It is read through its handle: another file that gets its name meanwhile is not sent. */
 class FileSource implements HeldSource {
   readonly size: number;
   /** False: a pipe or a device, which has no size and can be read once. */
   readonly isFile: boolean;
-  /** Where it lies, and which file that is, as of when. */
+  /** Its path; its device, inode and time of modification. */
   readonly identity: SourceIdentity;
-  /** Unlike the time of change nobody can set this one back; a move or another mode changes it, too. */
+  /** `ctime`: unlike `mtime` it cannot be set back. A rename or another mode changes it, too. */
   private readonly touchedAt: bigint;
 
   private constructor(
@@ -156,7 +156,7 @@ class FileSource implements HeldSource {
     return createReadStream(this.path, { fd: this.handle, autoClose: false, highWaterMark: READ_BYTES });
   }
 
-  /** Each is valid until the next is asked for: with fresh memory for each, tens of MiB would wait for a collection. */
+  /** Each is valid until the next is requested: with new memory for each, tens of MiB would await collection. */
   private async *portions(): AsyncGenerator<Uint8Array> {
     const buffer = new Uint8Array(READ_BYTES);
     for (let at = 0; ;) {

@@ -1,7 +1,7 @@
 /** Reading a part of an open file. */
 import type { FileHandle } from 'node:fs/promises';
 
-/** `length` bytes from `position` on; fewer only where the file ends before. One system call may give fewer than asked for. */
+/** `length` bytes from `position` on; fewer only where the file ends before. A single system call may return fewer. */
 export async function readBytes(handle: FileHandle, position: number, length: number): Promise<Buffer> {
   const bytes = Buffer.alloc(length);
   let filled = 0;

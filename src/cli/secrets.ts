@@ -42,7 +42,7 @@ interface Header {
 
 type StoredKey = Pick<Header, 'place' | 'keyName'> & { readonly key: Uint8Array };
 
-/** Makes the identity to store of the stored one; undefined: nothing is written. */
+/** Derives the identity to store from the stored one; undefined: nothing is written. */
 type Next = (stored: Identity | undefined) => Identity | undefined;
 
 const FILE = 'identity';
@@ -65,7 +65,7 @@ const WAY_BACK =
   `Forget what is here (\`${PROGRAM_NAME} forget\`) and become a device anew: \`${PROGRAM_NAME} pair\` beside ` +
   `another device of yours, or \`${PROGRAM_NAME} recover\` with your twelve words. Then revoke the old entry in the ` +
   'device list.';
-/** A keychain shows only the entries of its user: another one than usual may be open. */
+/** A keychain shows only the entries of its user: the open one may not be the usual one. */
 const OTHER_KEYCHAIN = "Is it the keychain that you always use, and not another user's or an older copy? If so: ";
 
 /** Reads `SERVICE_KEYCHAIN`. Throws `CommandError` `usage` for another value. */
@@ -133,7 +133,7 @@ export class Secrets {
     );
   }
 
-  /** Removes file and key. Where the keychain fails, its entry stays, opens nothing any more, and is reported. */
+  /** Removes file and key. Where the keychain fails, its entry stays and is reported; it no longer opens anything. */
   forget(): Promise<void> {
     return this.writing.run(async () => {
       if (!existsSync(this.options.folder)) return;
@@ -147,7 +147,7 @@ export class Secrets {
     });
   }
 
-  /** Writes the identity that `next` makes of the stored one; false where it makes none. */
+  /** Writes the identity that `next` returns for the stored one; false where it returns none. */
   private async store(next: Next): Promise<boolean> {
     for (let round = 1; round <= ROUNDS_MAX; round++) {
       const header = await this.header();
@@ -168,7 +168,7 @@ export class Secrets {
     await files.privateFolder(folder, warn);
     const now = await this.keyForWriting(before);
     const outcome = await this.locked(() => this.replaced(before, now, next)).finally(() => sodium.memzero(now.key));
-    // Nothing refers to a new key that was not taken into use.
+    // Nothing refers to a new key that the file was not written with.
     const isUnused = outcome !== true && now.keyName !== before?.keyName;
     if (isUnused && now.place === 'keychain') await this.dropFromKeychain(now.keyName);
     return outcome;

@@ -18,7 +18,7 @@ export function sizeText(bytes: number): string {
   return `${unit === 0 ? size : size.toFixed(1)} ${UNITS[unit] ?? ''}`;
 }
 
-/** Whole percents of an upload that are with the server, rounded down. */
+/** Share of an upload that is on the server, in percent, rounded down. */
 export const percentOf = ({ sent, size }: { readonly sent: number; readonly size: number }): number =>
   size === 0 ? 100 : Math.floor((Math.min(sent, size) / size) * 100);
 

@@ -56,7 +56,7 @@ function sizeOf({ type, payload, blob }: ItemView): number | null {
   return text === undefined ? null : Buffer.byteLength(text);
 }
 
-/** Columns that a bin's name or a device's takes at most. */
+/** Most columns for the name of a bin or a device. */
 const NAME_WIDTH = 12;
 
 /**

@@ -15,13 +15,13 @@ const HEALTH_MAX = 4 * 1024;
 /** What is read beyond a file's size: enough to see what a larger page refers to. */
 const BEYOND_MAX = 256 * 1024;
 const EXTRA_MAX = 20;
-/** As browsers ask, so that the bytes compared are those that they get. */
+/** The headers of browsers' requests, so that the bytes compared are those that browsers get. */
 const AS_BROWSERS = { 'accept-encoding': 'gzip, deflate, br', accept: 'text/html,*/*;q=0.8' };
 
-/** One file, or its policy, and what was found of it. */
+/** One file, and the result of comparing its bytes and its policy. */
 export interface Compared {
   readonly path: string;
-  /** `policy`: the bytes are right, and what the browser is to allow is not. `extra`: the page refers to it. */
+  /** `policy`: the bytes match, the content security policy does not. `extra`: only the page refers to it. */
   readonly found: 'same' | 'differs' | 'policy' | 'missing' | 'extra';
 }
 
@@ -29,12 +29,12 @@ export interface Compared {
 export type WebApp =
   /** No page for browsers: `WEB_APP` is `off`, or there was none in its version. */
   | { readonly kind: 'none' }
-  /** A server of another version, whose files this program has not. */
+  /** A server of another version, whose files this program does not have. */
   | { readonly kind: 'other'; readonly version: string }
   | {
       readonly kind: 'compared';
       readonly files: readonly Compared[];
-      /** Origins beside the server's own that the page may send to: a bucket, as a rule. */
+      /** Origins other than the server's own that the page may send to, usually a bucket. */
       readonly reached: readonly string[];
     };
 
@@ -92,14 +92,14 @@ const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).dig
 function judge({ path, sha256 }: WebAsset, { status, headers, bytes }: Reply): Compared['found'] {
   if (status === 404) return 'missing';
   if (status !== 200 || hashOf(bytes) !== sha256) return 'differs';
-  // A page and a worker have the policy that they come with.
+  // Pages and workers get their policy from their own response.
   const ruled = path === '/' || path.endsWith('.js');
   return ruled && reachedIn(policyOf(headers)) === undefined ? 'policy' : 'same';
 }
 
 const policyOf = (headers: Headers): string => headers.get('content-security-policy') ?? '';
 
-/** What a page refers to that is none of the release's. */
+/** Targets in a page that are not in the release. */
 function extrasOf(page: string, serverUrl: string, known: ReadonlySet<string>): Compared[] {
   const found = new Set<string>();
   for (const [, target = ''] of page.matchAll(/\b(?:src|href|content)\s*=\s*["']?((?:[a-z]+:)?\/[^"'\s>]+)/gi)) {
@@ -112,8 +112,8 @@ function extrasOf(page: string, serverUrl: string, known: ReadonlySet<string>): 
 }
 
 /**
- * Asks the server for every file of the release. Rejects with `NetworkError` where it does not answer, and with
- * `ProtocolError` where something else than this service does.
+ * Compares every file of the release with the server's. Rejects with `NetworkError` where the server does not answer,
+ * and with `ProtocolError` where it is not this service.
  */
 export async function compareWebApp(platform: Platform, serverUrl: string, release: WebRelease): Promise<WebApp> {
   const version = await versionOf(platform, serverUrl);

@@ -1,6 +1,6 @@
 /**
- * What a device keeps of an upload that it began, until the item is written: key and nonce of the blob, and a hash of
- * each block of plaintext that was encrypted under them (reference, Cryptography, "An upload that goes on").
+ * The record that a device keeps of an unfinished upload until the item is written: key and nonce of the blob, and a
+ * hash of each block of plaintext that was encrypted under them (reference, Cryptography, "An upload that goes on").
  */
 import { text } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
@@ -9,10 +9,10 @@ import { b32, erasing, openWithNonce, sealWithNonce, withDerivedKey, type Sodium
 const KEEP_CONTEXT = text(`${SERVICE_NAME}-begun-upload-v1`);
 const HASH_CONTEXT = text(`${SERVICE_NAME}-upload-block-v1`);
 
-/** Whose record it is: a record that is put in the place of another item's does not open. */
+/** Binds a record to its item: one that was swapped with another item's does not open. */
 interface Kept {
   readonly masterKey: Uint8Array;
-  /** Of the item to be. */
+  /** Id of the future item. */
   readonly id: string;
 }
 
@@ -22,12 +22,12 @@ export const sealBegun = (sodium: Sodium, record: Uint8Array, { masterKey, id }:
     sealWithNonce(sodium, { message: record, aad: text(id), key }),
   );
 
-/** The record; undefined where it was changed, or is another item's. */
+/** The record; undefined if it was changed or belongs to another item. */
 export const openBegun = (sodium: Sodium, sealed: Uint8Array, { masterKey, id }: Kept): Uint8Array | undefined =>
   withDerivedKey(sodium, masterKey, KEEP_CONTEXT, (key) =>
     openWithNonce(sodium, { message: sealed, aad: text(id), key }),
   );
 
-/** BLAKE2b-256 of a block, under a key of the blob's own: equal blocks of two uploads do not show as equal. */
+/** BLAKE2b-256 of a block, keyed per blob, so that equal blocks of two uploads have different hashes. */
 export const blockHash = (sodium: Sodium, block: Uint8Array, blobKey: Uint8Array): Uint8Array =>
   erasing(sodium, b32(sodium, HASH_CONTEXT, blobKey), (key) => b32(sodium, block, key));

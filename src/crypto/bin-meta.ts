@@ -9,7 +9,7 @@ const KEY_CONTEXT = text(`${SERVICE_NAME}-bin-meta-v1`);
 
 interface BinMetaContext {
   readonly masterKey: Uint8Array;
-  /** The AAD: meta copied from one bin to another does not open. */
+  /** The AAD, so that meta copied from one bin to another does not open. */
   readonly binId: string;
 }
 

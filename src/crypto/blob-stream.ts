@@ -13,16 +13,16 @@ import { expectLength, type Sodium } from './sodium.js';
 
 /** Plaintext bytes of every chunk but the last. */
 export const BLOB_CHUNK_BYTES = 65_536;
-/** Bytes of such a chunk with its tag. */
+/** Bytes of a full chunk with its tag. */
 export const SEALED_CHUNK_BYTES = BLOB_CHUNK_BYTES + AEAD_TAG_BYTES;
-/** Random bytes of a nonce. The chunk's number (4 bytes, big-endian) and the mark of the last chunk follow. */
+/** Random bytes of a nonce, followed by the chunk's number (4 bytes, big-endian) and a flag for the last chunk. */
 const PREFIX_BYTES = 19;
-/** The number has 32 bits. */
+/** The chunk number has 32 bits. */
 const CHUNKS_MAX = 2 ** 32;
 
 /**
- * Largest blob in one piece that is read: it authenticates as a whole, so it is held in memory. The SDK writes none;
- * other clients may.
+ * Largest one-piece blob that is read, which is held in memory because it authenticates as a whole. The SDK writes no
+ * such blobs; other clients may.
  */
 const ONE_PIECE_MAX = 64 * 1024 * 1024;
 
@@ -30,7 +30,7 @@ const ONE_PIECE_MAX = 64 * 1024 * 1024;
 export const sealedBlobSize = (size: number): number =>
   size + AEAD_TAG_BYTES * Math.max(1, Math.ceil(size / BLOB_CHUNK_BYTES));
 
-/** Plaintext bytes of a blob in chunks of `size` stored bytes; undefined: there is no such blob. */
+/** Plaintext bytes of a chunked blob of `size` stored bytes; undefined if no blob can have that size. */
 export function plainBlobSize(size: number): number | undefined {
   const plain = size - AEAD_TAG_BYTES * Math.ceil(size / SEALED_CHUNK_BYTES);
   return plain >= 0 && sealedBlobSize(plain) === size ? plain : undefined;
@@ -40,7 +40,7 @@ export function plainBlobSize(size: number): number | undefined {
 export const isStreamNonce = (nonce: Uint8Array): boolean =>
   nonce.length === NONCE_BYTES && nonce.subarray(PREFIX_BYTES).every((byte) => byte === 0);
 
-/** A fresh `blobNonce` of a blob in chunks. */
+/** A fresh `blobNonce` for a blob in chunks. */
 export function streamNonce(sodium: Sodium): Uint8Array {
   const nonce = new Uint8Array(NONCE_BYTES);
   nonce.set(sodium.random(PREFIX_BYTES));
@@ -59,7 +59,7 @@ interface BlobSecret {
 
 function chunkNonce(nonce: Uint8Array, chunk: number, last: boolean): Uint8Array {
   if (chunk >= CHUNKS_MAX) throw new CryptoRefusal('too_large', `a blob has at most ${CHUNKS_MAX} chunks`);
-  // Not `slice`, here and below: for a Buffer it shares the memory.
+  // Not `slice`, here and below: `Buffer.slice` shares the memory.
   const own = new Uint8Array(nonce);
   new DataView(own.buffer).setUint32(PREFIX_BYTES, chunk);
   own[NONCE_BYTES - 1] = last ? 1 : 0;
@@ -67,10 +67,10 @@ function chunkNonce(nonce: Uint8Array, chunk: number, last: boolean): Uint8Array
 }
 
 /**
- * Encrypts `plain` as the chunks from number `first` on, which may lie anywhere in a blob, into `out`, which has room for
- * them. Returns the part of `out` that they fill. Every chunk but the last of the blob
- * is full: `plain` is a whole number of them, unless `end`. The caller answers for one plaintext a chunk: the same
- * number under the same secret must never get another (reference, Cryptography).
+ * Encrypts `plain` into `out`, which must be large enough, as the chunks from number `first` on, anywhere in a blob.
+ * Returns the part of `out` that was filled. Unless `end`, `plain` must be a multiple of the chunk size: only the last
+ * chunk of a blob may be shorter. The caller must ensure that a chunk number never gets two different plaintexts under
+ * the same secret (reference, Cryptography).
  */
 export function sealChunks(
   sodium: Sodium,
@@ -91,7 +91,7 @@ export function sealChunks(
   return out.subarray(0, sealedBlobSize(plain.length));
 }
 
-/** Splits a stream of bytes into portions of one size, and holds back what may be the last one. */
+/** Splits a stream of bytes into portions of equal size, and holds back the portion that may be the last. */
 class Portions {
   private buffer: Uint8Array;
   private length = 0;
@@ -108,7 +108,7 @@ class Portions {
         yield this.buffer;
         this.length = 0;
       }
-      // Whole portions inside the bytes need no copy; the last one is held back, since nothing may follow it.
+      // Whole portions inside `bytes` need no copy; the last one is held back, since it may end the stream.
       for (; this.length === 0 && bytes.length - at > this.size; at += this.size) {
         yield bytes.subarray(at, at + this.size);
       }
@@ -138,8 +138,8 @@ class Portions {
 }
 
 /**
- * Encrypts a blob: `push` takes its bytes in portions of any size, `finish` ends it; both return ciphertext. Holds one
- * chunk. Throws `CryptoRefusal` `bad_length` for a malformed key or nonce.
+ * Encrypts a blob: `push` takes its bytes in portions of any size, `finish` ends it; both return ciphertext. Buffers
+ * one chunk. Throws `CryptoRefusal` `bad_length` for a malformed key or nonce.
  */
 export class BlobEncryptor {
   private readonly key: Uint8Array;
@@ -155,7 +155,7 @@ export class BlobEncryptor {
     this.key = new Uint8Array(secret.key);
   }
 
-  /** The chunks that are complete and not the last. Must be read to its end before the next call. */
+  /** The chunks that are complete and not the last. Must be exhausted before the next call. */
   *push(bytes: Uint8Array): Generator<Uint8Array> {
     for (const portion of this.portions.full(bytes)) yield this.seal(portion, false);
   }
@@ -181,15 +181,15 @@ export class BlobEncryptor {
 
 /**
  * Decrypts a blob of either form: `push` takes its bytes as they arrive, `finish` ends it. Both return authenticated
- * plaintext only. The blob is known to be complete only when `finish` has returned.
+ * plaintext only. Only when `finish` has returned is the blob known to be complete.
  *
  * `keys`: the keys that the item offers (`offeredKeys`); the first that opens the first chunk is the blob's. After a
  * lost connection `restart` drops the incomplete chunk, and the bytes continue at `offset`. Throws `CryptoRefusal`
- * `bad_ct` for anything but this blob, complete and in order, and `too_large` for one in one piece over
+ * `bad_ct` for anything but this blob, complete and in order, and `too_large` for a one-piece blob over
  * `ONE_PIECE_MAX`.
  */
 export class BlobDecryptor {
-  /** Those that were offered; once a chunk has opened, the blob's alone. */
+  /** The offered keys; once a chunk has opened, only the blob's. */
   private keys: Uint8Array[];
   private readonly portions = new Portions(SEALED_CHUNK_BYTES);
   /** All bytes of a blob in one piece. */
@@ -198,7 +198,7 @@ export class BlobDecryptor {
   private chunk = 0;
   /** See `tag`. */
   private opened: Uint8Array = new Uint8Array(0);
-  /** True if the blob is in chunks; else it has 16 bytes more than its plaintext, whatever its size. */
+  /** True if the blob is in chunks; a one-piece blob has 16 bytes more than its plaintext, whatever its size. */
   readonly inChunks: boolean;
 
   constructor(
@@ -210,16 +210,16 @@ export class BlobDecryptor {
   }
 
   /**
-   * Starts at a chunk, before any byte came: the next bytes are those at `offset`. Each chunk has its number in its
-   * nonce, so what follows is known to be the blob's from there on.
+   * Starts at a chunk; call it before any `push`. The next bytes are those at `offset`. Chunks from there on verify
+   * independently of earlier ones, since each has its number in its nonce.
    */
   startAt(chunk: number): void {
     if (this.inChunks) this.chunk = chunk;
   }
 
   /**
-   * Takes a chunk that was opened in an earlier run, and kept with its tag, as the next one; it is not the last. True
-   * where the bytes are those of the blob: encrypted again they have this tag, which only the key can make.
+   * Accepts as the next chunk, which is not the last, plaintext that an earlier run opened and kept with its tag. True
+   * if it is the blob's: encrypting it again gives this tag, which cannot be made without the key.
    */
   takes(plain: Uint8Array, tag: Uint8Array): boolean {
     if (!this.inChunks || plain.length !== BLOB_CHUNK_BYTES || tag.length !== AEAD_TAG_BYTES) return false;
@@ -234,17 +234,17 @@ export class BlobDecryptor {
     return true;
   }
 
-  /** The tag of the chunk that was opened last, to be kept with its plaintext (see `takes`). */
+  /** The tag of the last opened chunk, to be kept with its plaintext (see `takes`). */
   get tag(): Uint8Array {
     return this.opened;
   }
 
-  /** Stored bytes that need not be sent (again). */
+  /** Stored bytes that need not be downloaded (again). */
   get offset(): number {
     return this.inChunks ? this.chunk * SEALED_CHUNK_BYTES : 0;
   }
 
-  /** The plaintext of the chunks that are complete and not the last. Must be read to its end before the next call. */
+  /** The plaintext of the chunks that are complete and not the last. Must be exhausted before the next call. */
   *push(bytes: Uint8Array): Generator<Uint8Array> {
     if (!this.inChunks) {
       this.keep(bytes);
@@ -296,7 +296,7 @@ export class BlobDecryptor {
     throw damaged();
   }
 
-  /** A chunk has opened under this key: no other may be tried for later chunks. */
+  /** Keeps the key under which a chunk has opened: no other may be tried for later chunks. */
   private accept(at: number): void {
     for (const [other, key] of this.keys.entries()) if (other !== at) this.sodium.memzero(key);
     this.keys = this.keys.slice(at, at + 1);

@@ -12,7 +12,7 @@ const ITEM_CONTEXT = `${SERVICE_NAME}-item-sig-v1`;
 const DELETE_CONTEXT = `${SERVICE_NAME}-item-delete-v1`;
 const NOTHING = new Uint8Array(0);
 
-/** An item with its encrypted payload: a write or a row. */
+/** An item with its encrypted payload, from a write or a row. */
 export type SealedItem = ItemHead & Payload;
 
 /**
@@ -54,7 +54,7 @@ export const makeItemTag = (
   item: ItemHead & Pick<Payload, 'inline' | 'blob'>,
 ): Uint8Array => withMacKey(sodium, masterKey, (key) => sodium.auth(itemTagInput(item), key));
 
-/** `what`: what bears the tag. Throws `no_sig` where it has none, `bad_sig` where that does not verify. */
+/** `what`: names the tagged object. Throws `no_sig` if it has no tag, `bad_sig` if the tag does not verify. */
 function expectTag(
   sodium: Sodium,
   masterKey: Uint8Array,

@@ -14,13 +14,13 @@ import { payloadBytes, payloadObject, type JsonObject } from './payload.js';
 import { CryptoRefusal } from './refusal.js';
 import { expectLength, type Sodium } from './sodium.js';
 
-/** Whom an item is sealed for: every non-revoked device with its certificate, and holders of the master key. */
+/** The recipients of an item: every non-revoked device with its certificate, and holders of the master key. */
 interface Recipients {
   readonly masterKey: Uint8Array;
   readonly devices: readonly ListedDevice[];
 }
 
-/** Who opens an item. `device` may be null if the master wrap is enough. */
+/** The keys of the party that opens an item. `device` may be null if the master wrap is enough. */
 export interface Reader {
   readonly masterKey: Uint8Array;
   readonly device: OwnDevice | null;
@@ -136,8 +136,8 @@ function masterWrapped(sodium: Sodium, item: SealedItem, masterKey: Uint8Array):
 }
 
 /**
- * The keys that an item offers its reader. The tag covers blob keys, but neither the master wrap nor inline keys, which
- * the server may have taken from another item. So a blob's own key comes first, and a key is trusted only once it has
+ * The keys that an item offers its reader. The tag covers blob keys, but neither the master wrap nor inline keys: the
+ * server may have taken those from another item. So a blob's own key comes first, and a key is trusted only once it has
  * decrypted something.
  */
 function* offeredKeys(sodium: Sodium, item: SealedItem, reader: Reader): Generator<Uint8Array> {
@@ -205,7 +205,7 @@ export function blobDecryptor(sodium: Sodium, item: SealedItem, reader: Reader):
   return decryptor;
 }
 
-/** The tag of an item that moves to another bin. Throws `no_sig` and `bad_sig` for its present tag. */
+/** The tag of an item that moves to another bin. Throws `no_sig` and `bad_sig` if its current tag does not verify. */
 export function moveTag(
   sodium: Sodium,
   item: SealedItem,

@@ -29,7 +29,7 @@ export interface PairCode {
   readonly codeKey: Uint8Array;
 }
 
-/** What both sides must agree on: T (reference, Pairing). */
+/** T, the transcript that both sides must agree on (reference, Pairing). */
 export interface PairTranscript {
   readonly wireCode: string;
   /** The host that the new device dialled, in the form of `hostOf`. */
@@ -51,12 +51,12 @@ export interface PairLink {
   readonly digits: string;
 }
 
-/** What the server tells E about a new device. */
+/** The server's report to E about a new device. */
 export interface JoinRequest extends Omit<PairTranscript, 'wireCode' | 'epk'> {
   readonly attestation: Uint8Array;
 }
 
-/** What E releases to N. */
+/** E's release to N. */
 interface Release {
   readonly wrappedMasterKey: Uint8Array;
   readonly deviceCert: Uint8Array;
@@ -134,7 +134,7 @@ export function judgeJoin(
   own: {
     readonly code: PairCode;
     readonly keys: KeyPair;
-    /** The host by which E reaches the server. */
+    /** The host under which E reaches the server. */
     readonly host: string;
     /** Ids of all devices that E knows, including revoked ones. */
     readonly knownDevices: ReadonlySet<string>;
@@ -191,7 +191,7 @@ export function requestJoin(
 }
 
 /**
- * N: the master key of the reply. Throws `wrong_device` if id or public key are not its own, `bad_confirmation` if the
+ * N: the master key in the reply. Throws `wrong_device` if id or public key are not N's, `bad_confirmation` if the
  * sender of the reply does not know the code, `bad_wrap`, and `bad_cert`.
  */
 export function acceptRelease(

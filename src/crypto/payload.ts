@@ -6,8 +6,8 @@ import { CryptoRefusal } from './refusal.js';
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 /**
- * Levels of objects and arrays in a payload, itself the first. `JSON.parse` takes any number of them, but recursive
- * code such as `JSON.stringify` overflows the stack at some thousands: one such item would break every listing.
+ * Levels of objects and arrays in a payload, counting itself. `JSON.parse` accepts any number, but recursive code such
+ * as `JSON.stringify` overflows the stack at some thousands: one such item would break every listing.
  */
 export const PAYLOAD_DEPTH_MAX = 64;
 
@@ -15,7 +15,7 @@ const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
  * True if JSON text is nested deeper than `levels`. Scans the text, since walking the value would recurse. `codeAt`:
- * its bytes or characters. Exact for JSON; arbitrary for anything else.
+ * the text's bytes or characters. Exact for valid JSON; arbitrary for anything else.
  */
 export function nestedDeeper(levels: number, length: number, codeAt: (at: number) => number | undefined): boolean {
   let depth = 0;
@@ -42,8 +42,8 @@ function expectDepth(bytes: Uint8Array): Uint8Array {
 }
 
 /**
- * Plaintext bytes: the JSON text of an object; bytes are JSON text already. Throws `bad_payload` for what has no JSON
- * text, and for more than `PAYLOAD_DEPTH_MAX` levels, which no device would show.
+ * Plaintext bytes: the JSON text of an object; bytes are JSON text already. Throws `bad_payload` for a value without
+ * JSON text, and for more than `PAYLOAD_DEPTH_MAX` levels, which no device would show.
  */
 export const payloadBytes = (payload: JsonObject | Uint8Array): Uint8Array =>
   expectDepth(payload instanceof Uint8Array ? payload : text(jsonOf(payload)));

@@ -7,7 +7,7 @@ import type { KeyPair, Sodium } from './sodium.js';
 const CHALLENGE_CONTEXT = `${SERVICE_NAME}-reauth-v1`;
 const ANSWER_CONTEXT = `${SERVICE_NAME}-reauth-answer-v1`;
 
-/** What a challenge is bound to. A client uses the tenant id that it stored when it joined. */
+/** The ids that a challenge is bound to. A client uses the tenant id that it stored when it joined. */
 interface ReauthIds {
   readonly tenantId: string;
   readonly deviceId: string;
@@ -21,7 +21,7 @@ const answerOf = (sodium: Sodium, ids: ReauthIds, secret: Uint8Array): Uint8Arra
   sodium.hmacSha256(lengthPrefixed(ANSWER_CONTEXT, ids.tenantId, ids.deviceId, ids.challengeId), secret);
 
 /**
- * Server: a challenge sealed to the device's public key, and the only right answer (32 bytes), which the server keeps
+ * Server: a challenge sealed to the device's public key, and the only correct answer (32 bytes), which the server keeps
  * for two minutes and compares by `Sodium.equal`. Throws `low_order` or `bad_length` for an invalid public key.
  */
 export function makeReauthChallenge(

@@ -5,7 +5,7 @@ import { PUBLIC_KEY_BYTES, type KeyPair, type Sodium } from './sodium.js';
 
 const CONTEXT = `${SERVICE_NAME}-recover-v1`;
 
-/** What the signature covers. `host`: the host that the client dialled, in the form of `hostOf`. */
+/** The signed fields. `host`: the host that the client dialled, in the form of `hostOf`. */
 interface RecoveryClaim {
   readonly host: string;
   readonly tenantId: string;

@@ -1,4 +1,4 @@
-/** Why the crypto core refuses an input. Callers match on `reason`, never on the message. */
+/** The reasons for which the crypto core refuses an input. Callers match on `reason`, never on the message. */
 
 export type RefusalReason =
   /** A key, nonce or signature has a length that no honest party sends. */

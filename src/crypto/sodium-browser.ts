@@ -17,17 +17,17 @@ import {
   type Sodium,
 } from './sodium.js';
 
-/** What the wrappers throw if a box does not open. Any other error (out of memory) must not count as a forgery. */
+/** The wrappers' errors for a box that does not open. Any other error (out of memory) must not count as a forgery. */
 const DOES_NOT_OPEN: ReadonlySet<string> = new Set([
   'ciphertext cannot be decrypted using that key',
   'incorrect key pair for the given ciphertext',
   'wrong secret key for the given ciphertext',
 ]);
 
-/** What they throw for a low-order point, once lengths are checked: scalar multiplication and sealed box. */
+/** Their errors for a low-order point, once lengths are checked: of scalar multiplication and of a sealed box. */
 const LOW_ORDER: ReadonlySet<string> = new Set(['weak public key', 'invalid usage']);
 
-/** `length`: of the plaintext; negative if the box is too short to be one. */
+/** `length`: of the plaintext; negative if the box is too short. */
 function opened(length: number, open: () => Uint8Array): Uint8Array | undefined {
   if (length < 0) return undefined;
   try {
@@ -86,7 +86,7 @@ const raw: Sodium = {
   hmacSha256: (message, key) => library.crypto_auth_hmacsha256(message, key),
   sha256: (message) => library.crypto_hash_sha256(message),
   blake2b: (length, message, key) => library.crypto_generichash(length, message, key ?? null),
-  // WASM has no thread pool: this blocks for some tenths of a second, so that a page should call it in a worker.
+  // WASM has no thread pool: this blocks for some tenths of a second, so a page should call it in a worker.
   argon2id13: (input) => Promise.resolve(input).then(argon2),
   equal: (a, b) => a.length === b.length && library.memcmp(a, b),
   memzero: (bytes) => library.memzero(bytes),

@@ -18,7 +18,7 @@ import {
   type Sodium,
 } from './sodium.js';
 
-/** The library's types ask for Buffers; this is a view of the same memory, not a copy. */
+/** A view of the same memory, not a copy: the library's types require Buffers. */
 const view = (bytes: Uint8Array): Buffer => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
 /** Runs a call that writes `length` bytes, and returns them. */
@@ -28,7 +28,7 @@ function filled(length: number, write: (out: Buffer) => void): Uint8Array {
   return out;
 }
 
-/** `filled` for X25519: lengths are checked before, so that the only failure left is a low-order point. */
+/** `filled` for X25519. Lengths are checked before, so a failure means a low-order point. */
 function onCurve(length: number, write: (out: Buffer) => void): Uint8Array {
   try {
     return filled(length, write);
@@ -144,8 +144,8 @@ function settled<T>(start: (done: (error: Error | null, value?: T) => void) => v
 }
 
 /**
- * Argon2id with libsodium's INTERACTIVE limits (2 passes, 64 MiB), in libuv's thread pool: about 0.13 s of one core a
- * call. The caller bounds how many run at once.
+ * Argon2id with libsodium's INTERACTIVE limits (2 passes, 64 MiB), in libuv's thread pool: about 0.13 s of one core
+ * per call. The caller bounds how many run at once.
  */
 export const nodePasswordHasher: PasswordHasher = {
   async hash(password) {

@@ -17,7 +17,7 @@ export const SALT_BYTES = 16;
 export const SIGNATURE_BYTES = 64;
 /** Ed25519 in libsodium's form: the seed and the public key. */
 export const SIGN_SECRET_BYTES = 64;
-/** What a sealed box adds: an ephemeral public key and a Poly1305 tag. */
+/** Overhead of a sealed box: an ephemeral public key and a Poly1305 tag. */
 export const SEAL_OVERHEAD = 48;
 
 /** Argon2id cost of every stretched secret: 3 passes over 64 MiB. */
@@ -30,7 +30,7 @@ export interface KeyPair {
   readonly secretKey: Uint8Array;
 }
 
-/** Input of XChaCha20-Poly1305, both directions. */
+/** Input of XChaCha20-Poly1305, in either direction. */
 interface AeadInput {
   /** Plaintext to encrypt, or ciphertext with its tag to decrypt. */
   readonly message: Uint8Array;
@@ -96,7 +96,7 @@ export interface Sodium {
 export interface PasswordHasher {
   /** An Argon2id string that carries its own salt and cost. The password must not be empty. */
   hash(password: string): Promise<string>;
-  /** False for a wrong password, an empty one and a stored text that is no such string. */
+  /** False for a wrong or empty password, and for a stored text that is not such a string. */
   verify(stored: string, password: string): Promise<boolean>;
 }
 
@@ -122,7 +122,7 @@ function expectKeyAndNonce(key: Uint8Array, nonce: Uint8Array): void {
   expectLength('nonce', nonce, NONCE_BYTES);
 }
 
-/** Checked before a binding is called: the two libraries report wrong lengths differently, or not at all. */
+/** Run before a binding is called: the two libraries report wrong lengths differently, or not at all. */
 const CHECKS: { readonly [Name in keyof Sodium]?: (...args: Parameters<Sodium[Name]>) => void } = {
   aeadEncrypt: ({ key, nonce }) => expectKeyAndNonce(key, nonce),
   aeadDecrypt: ({ key, nonce }) => expectKeyAndNonce(key, nonce),
@@ -205,7 +205,7 @@ export function sealWithNonce(sodium: Sodium, { message, aad, key }: Omit<AeadIn
   return concat([nonce, sodium.aeadEncrypt({ message, aad, nonce, key })]);
 }
 
-/** Decrypts what `sealWithNonce` made; undefined where it does not open. */
+/** Decrypts the output of `sealWithNonce`; undefined if it does not open. */
 export function openWithNonce(sodium: Sodium, { message, aad, key }: Omit<AeadInput, 'nonce'>): Uint8Array | undefined {
   if (message.length < NONCE_BYTES) return undefined;
   const nonce = message.subarray(0, NONCE_BYTES);

@@ -9,7 +9,7 @@ import type { Sodium } from './sodium.js';
 const BITS_PER_WORD = 11;
 const index = new Map(wordlist.map((word, at) => [word, at]));
 
-/** Words: their canonical text, which is hashed and sent, and the bytes that they encode. */
+/** The canonical text of words, which is hashed and sent, and the bytes that they encode. */
 export interface Words {
   readonly text: string;
   readonly bytes: Uint8Array;

@@ -1,4 +1,4 @@
-/** Waiting for an event of a device. */
+/** Waits for events of a device. */
 import type { Device } from '../sdk/device.js';
 import type { DeviceEvents, EventName } from '../sdk/events.js';
 
@@ -6,8 +6,8 @@ import type { DeviceEvents, EventName } from '../sdk/events.js';
 const TIMEOUT_MS = 10_000;
 
 /**
- * The next event `name` that fits; rejects with an error that names it after `timeoutMs`. Call it before the action that
- * causes the event. Where that action fails, the rejection may stay unobserved: it is not reported as unhandled.
+ * The next matching event `name`; rejects after `timeoutMs` with an error that names it. Call it before the action that
+ * causes the event. If that action fails, the rejection may stay unobserved; it is not reported as unhandled.
  */
 export function next<N extends EventName>(
   device: Pick<Device, 'on'>,

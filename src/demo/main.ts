@@ -1,6 +1,6 @@
 /**
- * `npm run demo`: two real clients and a real server of their own, in a terminal. Each claim is checked before it is
- * printed; the exit code is 0 only if all of them hold.
+ * `npm run demo`: two real clients and their own real server, in a terminal. Each claim is checked before it is
+ * printed; the exit code is 0 only if all hold.
  */
 import { Device } from '../sdk/device.js';
 import { prepareClaim } from '../sdk/enrol.js';
@@ -94,7 +94,7 @@ async function pair(laptop: Actor, url: string): Promise<Actor> {
   let shownByPhone = '';
   const offer = await laptop.device.offerPairing(({ name, digits }) => {
     shownByLaptop = digits;
-    // What the user would compare: the name, and the digits on both screens.
+    // The user's comparison: the name, and the digits on both screens.
     return name === 'Phone' && digits === shownByPhone;
   });
   narrator.say(`The laptop shows six words: ${colour.accent(offer.words)}`);
@@ -137,7 +137,7 @@ async function push(from: Actor, to: Actor): Promise<string> {
   return id;
 }
 
-/** The median of several, since a single figure varies too much. */
+/** The median of several pushes, since a single one varies too much. */
 async function pushMore(from: Actor, to: Actor): Promise<void> {
   const took: number[] = [];
   for (let count = 0; count < MORE_PUSHES; count++) {

@@ -1,4 +1,4 @@
-/** Output of the demo: numbered steps, each line printed when it happens, with measured times in a column. */
+/** Output of the demo: numbered steps, printed as they happen, with measured times in a column. */
 import type { Palette } from '../terminal/output.js';
 
 const WIDTH = 86;
@@ -32,7 +32,7 @@ export class Narrator {
     this.line(`  ${this.colour.dim(below)}`);
   }
 
-  /** Runs one step: prints its title, what it prints itself, and how long it took. */
+  /** Runs one step: prints its title, then its duration; `act` prints in between. */
   async play<T>(title: string, act: () => Promise<T>): Promise<T> {
     this.step++;
     const started = performance.now();
@@ -52,19 +52,19 @@ export class Narrator {
     this.write(`${text}\n`);
   }
 
-  /** A line of text. */
+  /** Prints a line of text. */
   say(text: string): void {
     this.line(`${INDENT}${text}`);
   }
 
-  /** A fact that was just checked. Throws `CheckFailed` where it does not hold. */
+  /** Prints the result of a check. Throws `CheckFailed` if it failed. */
   check(holds: boolean, fact: string): void {
     this.say(`${holds ? this.colour.good('✓') : this.colour.bad('✗')} ${fact}`);
     if (!holds) throw new CheckFailed(fact);
     this.checked++;
   }
 
-  /** A fact with its duration. */
+  /** Prints a fact with its duration. */
   measured(fact: string, ms: number): void {
     const { dim } = this.colour;
     this.say(`${dim('·')} ${fact.padEnd(WIDTH - 20)}  ${dim(elapsed(ms).padStart(8))}`);

@@ -12,7 +12,7 @@ const READY_WITHIN_MS = 60_000;
 const STOP_WITHIN_MS = 15_000;
 /** Length of the log that is kept for error messages. */
 const LOG_CHARS = 4_000;
-/** When started by root, PostgreSQL runs as another user, which must be able to enter the folder; mkdtemp makes it 0700. */
+/** Under root, PostgreSQL runs as another user, which must be able to enter the folder; mkdtemp makes it 0700. */
 const FOLDER_MODE = 0o755;
 /** Variables that the server inherits. DATABASE_URL is not among them: the demo must not use an existing database. */
 const PASSED_ON = ['PATH', 'HOME', 'USER', 'LOGNAME', 'LANG', 'LC_ALL', 'TZ', 'TMPDIR'];
@@ -28,8 +28,8 @@ export interface DemoServer {
 }
 
 /**
- * Starts the built server and waits until it listens. `env`: variables beside the demo's own. Rejects with the end of its
- * log when it does not.
+ * Starts the built server and waits until it listens. `env`: variables in addition to the demo's own. Rejects with the
+ * end of the log if it does not listen in time.
  */
 export async function startDemoServer(env: Readonly<Record<string, string>> = {}): Promise<DemoServer> {
   const folder = await mkdtemp(join(tmpdir(), 'service-demo-'));
@@ -51,7 +51,7 @@ export async function startDemoServer(env: Readonly<Record<string, string>> = {}
   };
   child.stdout.on('data', keep);
   child.stderr.on('data', keep);
-  // The server must not outlive the demo, however that ends.
+  // The server must not outlive the demo, however the demo ends.
   const orphaned = (): void => void child.kill('SIGTERM');
   process.once('exit', orphaned);
   const stop = async (): Promise<void> => {

@@ -21,7 +21,7 @@ export function ownName(suffix: string, otherwise: string): string {
   return isDisplayName(host) ? `${host}${suffix}` : otherwise;
 }
 
-/** The server's address, given or asked for, normalized. Throws `missing()` without an address and without a terminal. */
+/** The server's address, given or typed, normalized. Throws `missing()` without an address and without a terminal. */
 export async function serverFrom(terminal: Asked, given: string | undefined, missing: () => Error): Promise<string> {
   let typed = given ?? '';
   if (typed.trim() === '' && terminal.interactive) typed = await terminal.ask('Address of the server: ');
@@ -45,7 +45,7 @@ export function addressOf(typed: string): string {
   }
 }
 
-/** Words as typed; asked for again while their checksum is wrong. Nothing is sent before. */
+/** The words as typed; the user is asked again while their checksum is wrong, before anything is sent. */
 export function askedWords(
   { terminal, platform }: { readonly terminal: Asked; readonly platform: Pick<Platform, 'sodium'> },
   asking: { readonly count: number; readonly question: string; readonly hidden: boolean },

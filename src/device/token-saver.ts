@@ -2,7 +2,7 @@
 import { Saver, type SaverOptions } from '../files/saver.js';
 import type { Identity } from '../sdk/identity.js';
 
-/** Saves renewed tokens. A failure is reported as `failed` words it, once in a row: the token in memory stays in use. */
+/** Saves renewed tokens. A failure with the last one's text is not reported again: the token in memory stays in use. */
 export function tokenSaver({
   failed,
   note,
@@ -19,6 +19,9 @@ export function tokenSaver({
       if (text !== reported) note(text);
       reported = text;
     },
-    onRecovery: () => note('The renewed token is saved now.'),
+    onRecovery: () => {
+      reported = '';
+      note('The renewed token is saved now.');
+    },
   });
 }

@@ -1,4 +1,4 @@
-/** The pages of the endpoints, one for each subject, from the OpenAPI documents of both shapes and the examples. */
+/** The pages on the endpoints, one per subject, from the OpenAPI documents of both shapes and the examples. */
 import { EXAMPLES, SDK_BEGIN, SDK_END, VARIABLES } from './examples.js';
 import { slugOf } from './markdown.js';
 import { documented, openApi, templateOf, type RouteFacts } from './openapi.js';
@@ -116,7 +116,7 @@ interface Operation {
   readonly b: Json;
 }
 
-/** Both shapes' words, or one where they are the same. */
+/** The texts for both shapes, or one if they are the same. */
 const both = (a: string, b: string): string => (a === b ? a : `${a}, in shape B ${b}`);
 
 function facts({ a, b }: Operation): string {
@@ -137,7 +137,7 @@ function facts({ a, b }: Operation): string {
 const codesOf = (response: Json): string =>
   textOf(response['description']).replace(/`([a-z_]+)`/g, '[`$1`](error-$1.md)');
 
-/** The reply that an endpoint has with a refusal's status. */
+/** The endpoint's own reply with the status of a refusal, if it has one. */
 const ownOf = (response: Json): string => {
   const own = listOf(schemaOf(response['content'])['anyOf']).map(objectOf);
   const named = own.find((one) => one['$ref'] !== undefined);
@@ -186,7 +186,7 @@ function section(one: Operation): string {
 
 const SHELL = `The examples want \`bash\` or \`zsh\`, \`curl\` 7.76 or newer, and the [variables](endpoints.md#variables) that they name. \`-H @<(…)\` keeps a token out of the list of processes.`;
 
-/** What stands before the examples of a page. */
+/** The introduction to the examples of a page. */
 function before(operations: readonly Operation[]): string {
   const sdk = operations.some(({ key }) => EXAMPLES[key]?.sdk !== undefined);
   const library = `Those of the [client library](sdk.md) are pasted behind these lines, into one file; \`identity.json\` is an identity as it was saved:\n\n${fenced('ts', SDK_BEGIN.trimEnd())}`;
@@ -198,12 +198,12 @@ interface Documents {
   readonly b: Json;
 }
 
-/** The schemas that the bodies and replies of operations name, those of shape B where they are others. */
+/** The schemas that the bodies and replies of operations refer to; those of shape B if it has other ones. */
 function schemas(operations: readonly Operation[], documents: Documents): string {
   const named = (shape: 'a' | 'b'): Record<string, unknown> => {
     const parts = operations.map(({ [shape]: operation }) => {
       const replies = Object.entries(objectOf(operation['responses'])).map(([status, response]) =>
-        // Of a refusal only what the endpoint answers in its place.
+        // Of an error response, only the endpoint's own reply with that status.
         Number(status) < 400 ? response : listOf(schemaOf(objectOf(response)['content'])['anyOf'])[0],
       );
       return [operation['requestBody'], operation['parameters'], replies];
@@ -252,7 +252,7 @@ ${variables.join('\n')}
 `;
 }
 
-/** Names under which the page of all endpoints stood before: they lead to it still. */
+/** Former names of the page of all endpoints, which still lead to it. */
 export const ENDPOINT_ALIASES: readonly string[] = ['endpoints-a', 'endpoints-b'];
 
 function operationOf({ a, b }: Documents, { method, path }: RouteFacts): Operation {
@@ -264,7 +264,7 @@ function operationOf({ a, b }: Documents, { method, path }: RouteFacts): Operati
   return { key: `${method} ${path}`, title: `${method} ${template}`, group, a: inA, b: inB };
 }
 
-/** The page of all endpoints, and one for each subject. */
+/** The page of all endpoints, and one per subject. */
 export function endpointPages(routes: readonly RouteFacts[]): Source[] {
   // No version: the footer of every page has it.
   const documents: Documents = { a: openApi('a', routes, ''), b: openApi('b', routes, '') };

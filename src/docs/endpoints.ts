@@ -30,7 +30,7 @@ export interface Endpoint {
   /** The body is bytes. */
   readonly bytes?: true;
   readonly replies: readonly Reply[];
-  /** Errors beside those that follow from the route table. */
+  /** Errors in addition to those that follow from the route table. */
   readonly errors?: readonly ErrorName[];
 }
 

@@ -1,4 +1,4 @@
-/** What the reference adds to the catalogue of errors: what a client and an operator do, and the fields of `details`. */
+/** The reference's notes on each error: what a client and an operator do, and the fields of `details`. */
 import type { ErrorName } from '../protocol/errors.js';
 
 interface ErrorNote {
@@ -81,7 +81,7 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
     'Wait as `Retry-After` says and try again. A write may be stored although this came: sent again as it is, it is not stored twice.',
 };
 
-/** Markdown by the catalogue's names: what an operator looks at and does, at night too. */
+/** Markdown by the catalogue's names: what an operator on call checks and does. */
 export const OPERATOR_NOTES: Readonly<Record<ErrorName, string>> = {
   validation:
     'Nothing at night: a client sends what does not fit, and nothing of it was stored. Many at once after an update of a client are that client’s fault; tell whoever wrote it the `message`, which names the field.',

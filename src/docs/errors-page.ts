@@ -1,4 +1,4 @@
-/** The pages on errors, generated from the catalogue: one for all, and one for each code. */
+/** The pages on errors, generated from the catalogue: one for all codes, and one per code. */
 import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import { ERROR_NOTES, OPERATOR_NOTES } from './error-notes.js';
@@ -9,7 +9,7 @@ const SHAPES: readonly Shape[] = ['a', 'b'];
 
 const link = (code: string): string => `[\`${code}\`](error-${code}.md)`;
 
-/** The errors of a wire code: in shape A there may be several that B tells apart. */
+/** The errors of a wire code: a code of shape A may stand for several that B distinguishes. */
 function meaning(code: string): readonly { readonly name: ErrorName; readonly shapes: readonly Shape[] }[] {
   return NAMES.map((name) => ({ name, shapes: SHAPES.filter((shape) => codeOf(name, shape) === code) })).filter(
     ({ shapes }) => shapes.length > 0,
@@ -28,7 +28,7 @@ function statuses(name: ErrorName, shapes: readonly Shape[]): string {
     : shapes.map((shape) => `${statusOf(name, shape)} in ${shape.toUpperCase()}`).join(', ');
 }
 
-/** Whether sending the same again may help, which is the first thing that a client wants to know. */
+/** Whether a retry of the same request may succeed. */
 function again(status: number): string {
   if (status === 429 || status === 503) return 'Yes, after `Retry-After`.';
   return status >= 500 ? 'Yes, later.' : 'Not as it is: the answer stays the same.';
@@ -119,7 +119,6 @@ ${NAMES.map(row).join('\n')}
 ${WIRE_CODES.map(section).join('\n')}`;
 }
 
-/** The page of all codes, and one for each. */
 export function errorPages(): Source[] {
   const pages = WIRE_CODES.map((code): Source => ({
     name: `error-${code}`,

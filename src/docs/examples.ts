@@ -1,9 +1,9 @@
 /**
- * An example of each endpoint, for a shell and with the client library. A test runs every one as it stands, with the
+ * An example of each endpoint, for a shell and with the client library. A test runs each one unchanged, with the
  * variables of VARIABLES set (test/examples.test.ts).
  */
 
-/** The variables that the examples use, and what each is. */
+/** The variables that the examples use, with descriptions. */
 export const VARIABLES: Readonly<Record<string, string>> = {
   HOST: 'the server, such as `http://localhost:8080`',
   TOKEN: "a device's token, as claiming, pairing or re-authenticating gives it",
@@ -32,7 +32,7 @@ export const VARIABLES: Readonly<Record<string, string>> = {
   SIGNATURE: 'its signature',
 };
 
-/** What a reader pastes before an example of the library: an open device. */
+/** Code to be pasted before an example of the library: opens a device. */
 export const SDK_BEGIN = `import { readFile } from 'node:fs/promises';
 import { Device, Identity, nodePlatform } from '@service/client';
 
@@ -41,35 +41,35 @@ const identity = Identity.parse(await readFile('identity.json', 'utf8'));
 const device = await Device.open({ platform, identity, onProblem: console.error });
 `;
 
-/** And behind it: a device that is open keeps its program running. */
+/** Code to be pasted after it: an open device keeps its program running. */
 export const SDK_END = 'device.close();';
 
 /** An example of an endpoint. */
 interface Example {
-  /** For bash or zsh; ends with another code than 0 where the server refuses. */
+  /** For bash or zsh; the exit code is not 0 if the server refuses. */
   readonly shell: string;
   /** TypeScript that follows SDK_BEGIN. */
   readonly sdk?: string;
-  /** What that prints. */
+  /** The output of `sdk`. */
   readonly prints?: RegExp;
-  /** Where the library has no call for it: why. */
+  /** Why the library has no call for it. */
   readonly without?: string;
 }
 
 interface Call {
   readonly method?: 'POST' | 'PATCH' | 'DELETE';
-  /** The variable with the token; left out: none is sent. */
+  /** The variable with the token; absent: none is sent. */
   readonly token?: string;
-  /** JSON; the shell replaces what it has of \`$\`. */
+  /** JSON, in which the shell expands `$`. */
   readonly body?: string;
   readonly host?: string;
 }
 
-/** The token comes by a file that is none, so that the list of processes does not show it. */
+/** Passes the token by process substitution, so that the list of processes does not show it. */
 const authorization = (name: string): string => `-H @<(echo "Authorization: Bearer $${name}")`;
 
 function curl(path: string, { method, token, body, host = 'HOST' }: Call = {}): string {
-  // With a body it is a POST anyway.
+  // With a body, curl sends a POST anyway.
   const verb = method === undefined || (method === 'POST' && body !== undefined) ? '' : `-X ${method} `;
   const parts = [
     `curl -sS --fail-with-body ${verb}"$${host}${path}"`,

@@ -7,7 +7,7 @@ import type { Bytes } from '../protocol/replies.js';
 import type { HelloFrame, Ulid, Count } from '../protocol/requests.js';
 import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
 
-/** Only while building, as in src/server/http/validators.ts. */
+/** Exists only at build time, as in src/server/http/validators.ts. */
 declare const typia: typeof typiaLibrary;
 
 /** A frame with its bytes as text. */
@@ -29,7 +29,7 @@ interface DeleteFrame {
   readonly type: 'delete';
   readonly id: Ulid;
   readonly version: Count;
-  /** The delete's tag, 32 bytes, where the deleting client gave one. */
+  /** The delete's tag, 32 bytes, if the deleting client gave one. */
   readonly sig?: Bytes;
 }
 
@@ -38,7 +38,7 @@ interface AckFrame extends frames.AckFrame {
   readonly version: Count;
 }
 
-/** By the names of their schemas, in the order of the page: a mapped type has no name of its own. */
+/** Frames by the names of their schemas, in the order of the page; needed because a mapped type has no name. */
 interface Frames {
   HelloFrame: HelloFrame;
   ItemFrameA: ItemFrameA;
@@ -69,7 +69,7 @@ const NAMED = {
 
 const FROM_CLIENT = ['HelloFrame', 'PingFrame', 'PongFrame'];
 
-/** The document of a shape: `client` and `server` are what either side may send. */
+/** The document of a shape: `client` and `server` list the frames that each side may send. */
 export function frameSchemas(shape: Shape): Json {
   // B has no `error` frame (Sockets).
   const left = ['HelloFrame', ...(shape === 'a' ? ['ItemFrameB'] : ['ItemFrameA', 'ErrorFrame'])];

@@ -12,7 +12,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
 /** Escapes text for HTML, including attribute values. */
 export const escaped = (text: string): string => text.replace(/[&<>"']/g, (char) => ESCAPES[char] ?? char);
 
-/** The anchor of a heading, as code hosts generate it, so that links work there and under `/docs`. */
+/** The anchor of a heading, generated as by code hosts, so that links work both there and under `/docs`. */
 export function slugOf(heading: string): string {
   return heading
     .toLowerCase()
@@ -30,32 +30,32 @@ export function titleOf(markdown: string): string | undefined {
   return found === undefined ? undefined : plain(found).trim();
 }
 
-/** A picture of the reference, as pages name it. */
+/** The path of a picture of the reference in its pages. */
 const PICTURE = /^pictures\/([a-z0-9-]+\.(?:png|svg))$/;
 
-/** Sizes of pictures of screens, by the width in their names (test/pictures.ts): the text does not jump when they come. */
+/** Sizes of screenshots, by the width in their names (test/pictures.ts), so that text does not move when they load. */
 const SCREENS: Readonly<Record<string, string>> = {
   '1280': ' width="1280" height="800"',
   '360': ' width="360" height="740"',
 };
 
-/** All pages for a disk, in one file. */
+/** The archive with all pages for reading from disk. */
 export const ARCHIVE = 'reference.tar.gz';
 
-/** Where a page, a document or a picture is: a server's `/docs`, or a folder on a disk. */
+/** The addresses of pages, documents and pictures: on a server's `/docs`, or in a folder on disk. */
 export interface Places {
   page(name: string): string;
   /** `name` with its extension. */
   file(name: string): string;
 }
 
-/** Under a server's `/docs`. */
+/** For a server's `/docs`. */
 export const SERVED: Places = {
   page: (name) => (name === 'index' ? '/docs' : `/docs/${name}`),
   file: (name) => `/docs/${name}`,
 };
 
-/** In one folder that is opened without a server. */
+/** For one folder that is opened without a server. */
 export const SAVED: Places = { page: (name) => `${name}.html`, file: (name) => name };
 
 /**
@@ -64,7 +64,7 @@ export const SAVED: Places = { page: (name) => `${name}.html`, file: (name) => n
 export function addressOf(href: string, places: Places = SERVED): string | undefined {
   if (/^(https?:|#)/.test(href)) return href;
   if (/^\/(docs|api)\b/.test(href)) return href;
-  // The archive of the saved pages is not among them.
+  // The archive is not part of the saved pages.
   if (href === ARCHIVE) return places === SAVED ? undefined : places.file(ARCHIVE);
   const page = /^(?:\.\/)?([A-Za-z0-9_-]+)\.(md|json)(#.*)?$/.exec(href);
   if (page === null) return undefined;
@@ -72,7 +72,7 @@ export function addressOf(href: string, places: Places = SERVED): string | undef
   return kind === 'json' ? places.file(`${name}.json`) : places.page(name) + anchor;
 }
 
-/** Room for a line to end behind the signs inside of a long name, so that none has to end within a word. */
+/** Allows line breaks after punctuation inside a long name, so that no break within a word is needed. */
 export const breakable = (html: string): string =>
   html.length < 12
     ? html
@@ -85,10 +85,10 @@ const withBreaks = (html: string): string =>
     (word, markup: string | undefined) => markup ?? breakable(word),
   );
 
-/** Characters of code that go to the next line as a whole; longer ones may be broken at a sign. */
+/** Longest code, in characters, that is never broken across lines; longer code may break after punctuation. */
 const LINE_CODE_MAX = 24;
 
-/** Bytes in hexadecimal have no sign to end a line at: it may end behind so many digits. */
+/** Hexadecimal bytes have no punctuation to break at: a line may break after this many digits. */
 const DIGITS = /[A-Za-z0-9]{32}(?=[A-Za-z0-9])/g;
 
 const longCode = (html: string): string => `<code class="long">${breakable(html).replace(DIGITS, '$&<wbr>')}</code>`;
@@ -107,7 +107,7 @@ interface Rendered {
   readonly headings: readonly Heading[];
 }
 
-/** Rows become cards on a phone, where each cell says its column's name. */
+/** Columns from which each cell has its column's name: on a phone such rows become cards that show it. */
 const NAMED_COLUMNS = 3;
 
 /** Renders a page. Anchors of equal headings get `-1`, `-2` and so on, as on code hosts. */
@@ -127,7 +127,7 @@ export function render(markdown: string, places: Places = SERVED): Rendered {
       // Comments are dropped.
       html: ({ text }) => (/^<!--[\s\S]*-->\s*$/.test(text) ? '' : escaped(text)),
       heading({ tokens, depth, text }) {
-        // Large letters: a heading may be longer than a line where its code is not.
+        // Headings have large letters: code that fits a line in text may not fit in a heading.
         const inner = this.parser
           .parseInline(tokens)
           .replace(/<code>([^<]*)<\/code>/g, (_, code: string) => longCode(code));
@@ -141,10 +141,10 @@ export function render(markdown: string, places: Places = SERVED): Rendered {
         return address === undefined ? inner : `<a href="${escaped(address)}">${inner}</a>`;
       },
       codespan: ({ text }) => (text.length > LINE_CODE_MAX ? longCode(escaped(text)) : `<code>${escaped(text)}</code>`),
-      // Can be scrolled by keyboard, too.
+      // `tabindex` makes it scrollable by keyboard.
       code: ({ text, lang }) =>
         `<pre tabindex="0"${lang === undefined || lang === '' ? '' : ` data-lang="${escaped(lang)}"`}><code>${escaped(text)}\n</code></pre>\n`,
-      // No external resources: of another image only its text is shown.
+      // No external resources: for any other image only its text is shown.
       image({ href, text }) {
         const [, name] = PICTURE.exec(href) ?? [];
         if (name === undefined) return escaped(text);
@@ -157,7 +157,7 @@ export function render(markdown: string, places: Places = SERVED): Rendered {
         const titled = titles.some((title) => title !== '');
         const cell = ({ tokens }: Tokens.TableCell, at: number): string => {
           const inner = this.parser.parseInline(tokens);
-          // Where no column has a title, the first cell is that of its row.
+          // If no column has a title, the first cell is the heading of its row.
           if (!titled && at === 0) return `<th scope="row">${inner}</th>`;
           return `<td${named && at > 0 && titles[at] !== '' ? ` data-label="${titles[at]}"` : ''}>${inner}</td>`;
         };

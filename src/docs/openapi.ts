@@ -16,7 +16,7 @@ export interface RouteFacts {
   readonly state: 'any' | 'read' | 'write';
   /** Largest body in bytes; 0: a body is ignored. */
   readonly body: number;
-  /** It answers for the process, not for the tenant of the host. */
+  /** It concerns the process, not the tenant of the host. */
   readonly tenantless?: true;
 }
 
@@ -113,7 +113,7 @@ function parametersOf(shape: Shape, { path, auth }: RouteFacts, endpoint: Endpoi
 const PARAMETER = /:([a-z]+)/g;
 const TENANT = { schema: 'Ulid', what: "The tenant's id." };
 
-/** The parameters of a signed URL, which clients use as it is. */
+/** The parameters of a signed URL, which clients use unchanged. */
 const SIGNED: readonly Json[] = [
   { name: 'exp', in: 'query', required: true, description: 'So long is the URL good.', schema: refTo('Millis') },
   { name: 'sig', in: 'query', required: true, description: "The server's signature.", schema: { type: 'string' } },
@@ -183,8 +183,8 @@ function info(shape: Shape, version: string): Json {
 const UNKNOWN: Endpoint = { group: 'Others', summary: 'Not described', replies: [{ status: 200, when: 'Done.' }] };
 
 /**
- * The routes that the documents list. Without paths that end with a slash, which are aliases: listed, they would give
- * generated code two operations of one name.
+ * The routes that the documents list. Excludes paths that end with a slash: these are aliases, which would give
+ * generated code two operations with the same name.
  */
 export const documented = <R extends Pick<RouteFacts, 'path'>>(routes: readonly R[]): readonly R[] =>
   routes.filter(({ path }) => path === '/' || !path.endsWith('/'));

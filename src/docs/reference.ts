@@ -8,7 +8,7 @@ import { makeSite, type SiteFiles, type Source } from './site.js';
 
 interface ReferenceOptions {
   readonly folder: string;
-  /** The server's. */
+  /** The server's version. */
   readonly version: string;
   readonly routes: readonly RouteFacts[];
   readonly script: string;
@@ -23,7 +23,7 @@ export function madePages(routes: readonly RouteFacts[]): Source[] {
 /** Makes every file of the site. Throws if the folder cannot be read. */
 export async function makeReference({ routes, version, ...options }: ReferenceOptions): Promise<SiteFiles> {
   const documents = {
-    // The conventional name has the default shape.
+    // The document with the conventional name is that of the default shape.
     'openapi.json': () => openApi('a', routes, version),
     'openapi-a.json': () => openApi('a', routes, version),
     'openapi-b.json': () => openApi('b', routes, version),

@@ -1,6 +1,6 @@
 /**
- * JSON Schemas of requests and replies in either shape, generated from the types that validate requests
- * (src/protocol/requests.ts) and that type replies (src/protocol/replies.ts).
+ * JSON Schemas of requests and replies in either shape, generated from the types of requests
+ * (src/protocol/requests.ts), which also validate them, and of replies (src/protocol/replies.ts).
  */
 import type typiaLibrary from 'typia';
 import type * as items from '../protocol/item-replies.js';
@@ -9,7 +9,7 @@ import type * as replies from '../protocol/replies.js';
 import type * as bodies from '../protocol/requests.js';
 import { toSnake, type Shape } from '../protocol/shape.js';
 
-/** Only while building, as in src/server/http/validators.ts. */
+/** Exists only at build time, as in src/server/http/validators.ts. */
 declare const typia: typeof typiaLibrary;
 
 /** A JSON Schema, or any part of an OpenAPI document. */
@@ -67,7 +67,7 @@ type Replies = [
 
 const GENERATED = typia.json.schemas<[...Requests, ...Replies]>();
 
-/** What a reference to a named schema begins with. */
+/** Prefix of a reference to a named schema. */
 export const REF = '#/components/schemas/';
 
 const isObject = (value: unknown): value is Json =>
@@ -106,8 +106,8 @@ function byConst(one: unknown, other: unknown): number {
 }
 
 /**
- * A generated schema in a shape's spelling, without the generator's own keywords. Numbers become integers: every number
- * on the wire is one, which not every type says.
+ * A generated schema in a shape's spelling, without the generator's own keywords. All numbers become integers: every
+ * number on the wire is one, though not every type says so.
  */
 function spelledSchema(shape: Shape, value: unknown): unknown {
   if (Array.isArray(value)) return value.map((entry) => spelledSchema(shape, entry));
@@ -123,7 +123,7 @@ function spelledSchema(shape: Shape, value: unknown): unknown {
       out[key] = entry.map((of) => spelledSchema(shape, of)).sort(byConst);
     else if (key === 'type' && entry === 'number') out[key] = 'integer';
     else if (key === '$ref') out[key] = REF + nameOf(String(entry).slice(REF.length));
-    // `readonly` of our types; in a schema it would mean that clients must not send the field.
+    // From `readonly` in our types; in a schema it would mean that clients must not send the field.
     else if (key !== 'readOnly' && key !== 'x-bytes') out[key] = spelledSchema(shape, entry);
   }
   return out;
@@ -135,7 +135,7 @@ function completed(shape: Shape, name: string, schema: Json): Json {
   if (name === 'Bytes') return BYTES[shape];
   if (name === 'KeysBody') return { ...schema, description: 'Device id to the item key sealed to that device.' };
   if (name === 'ItemBodyA' || name === 'ItemBodyB') {
-    // The validator accepts any text: a type outside the ten has its own error.
+    // The validator accepts any string: a type outside the ten has its own error.
     return { ...schema, properties: { ...properties, type: refTo('ContentTypeName') } };
   }
   if (name === 'ErrorFields') {

@@ -1,17 +1,16 @@
-/** What the search and the index A-Z are made of: the text of each page, part by part. */
+/** The data of the search and of the index A-Z: the text of each page by section. */
 import { escaped, type Places } from './markdown.js';
 
-/** A heading and what stands below it, as plain text. */
+/** A heading and the content below it, as plain text. */
 interface Section {
   /** The heading's anchor; empty before the first one. */
   readonly anchor: string;
   readonly heading: string;
   readonly text: string;
-  /** Names that stand in the first column of its tables: variables, options, commands, codes. */
+  /** Names in the first column of its tables: variables, options, commands, codes. */
   readonly names: readonly string[];
 }
 
-/** A page as the search sees it. */
 export interface IndexedPage {
   readonly name: string;
   readonly title: string;
@@ -20,7 +19,7 @@ export interface IndexedPage {
 
 const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', '#39': "'" };
 
-/** The text of HTML that `render` made. */
+/** The text of HTML from `render`. */
 export const textOf = (html: string): string =>
   html
     .replace(/<wbr>/g, '')
@@ -50,7 +49,7 @@ export function sectionsOf(html: string): Section[] {
   });
 }
 
-/** The script that holds the index: one assignment, so that it can be loaded from a disk as well as from a server. */
+/** The script with the index: one assignment, so that it can be loaded both from disk and from a server. */
 export function indexScript(pages: readonly IndexedPage[]): string {
   const index = pages.map(({ name, title, sections }) => [
     name,
@@ -66,7 +65,7 @@ interface Entry {
   readonly anchor: string;
 }
 
-/** The letter under which a term stands; the signs before a name do not count. */
+/** The letter under which a term is listed; punctuation before it is ignored. */
 const letterOf = (term: string): string => /[A-Za-z]/.exec(term)?.[0].toUpperCase() ?? '#';
 
 const sortKey = (term: string): string => term.toLowerCase().replace(/^[^a-z0-9]+/, '');
@@ -87,7 +86,7 @@ function entriesOf(pages: readonly IndexedPage[]): Entry[] {
   );
 }
 
-/** The page that lists every heading and name, as HTML; it works where no script does. */
+/** The page that lists every heading and name, as HTML; it works without scripts. */
 export function indexPageHtml(pages: readonly IndexedPage[], places: Places): string {
   const byLetter = new Map<string, string[]>();
   for (const { term, page, anchor } of entriesOf(pages)) {

@@ -1,6 +1,6 @@
 /**
  * The reference as a site: every Markdown file of a folder as a page, generated pages, machine-readable documents,
- * pictures, a search and an index. Made by the build, for a server's `/docs` and for a folder on a disk.
+ * pictures, a search and an index. Made by the build, for a server's `/docs` and for a folder on disk.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -26,7 +26,7 @@ export interface Source {
   /** The file's name without its extension. */
   readonly name: string;
   readonly title: string;
-  /** The page that it belongs to: it stands there, and not in the navigation. */
+  /** The page that it belongs to, which lists it in place of the navigation. */
   readonly parent?: string | undefined;
   readonly markdown: () => string;
 }
@@ -52,8 +52,8 @@ function compare(one: Source, other: Source): number {
 }
 
 /**
- * The pages of a folder and the generated ones, in the order of the navigation. A page of a file belongs to the page
- * whose name is the plural of what its own begins with: `alert-x` to `alerts`. Throws for a page without a heading.
+ * The pages of a folder and the generated ones, in the order of the navigation. A file `alert-x` belongs to the page
+ * `alerts`: the plural of its prefix. Throws for a page without a heading.
  */
 export async function readSources(folder: string, made: readonly Source[]): Promise<Source[]> {
   const files = (await readdir(folder)).filter((file) => /^[a-z0-9-]+\.md$/.test(file));
@@ -71,7 +71,7 @@ export async function readSources(folder: string, made: readonly Source[]): Prom
   return [...sources, ...made].sort(compare);
 }
 
-/** A page before the frame is put around it. */
+/** A rendered page without the frame around it. */
 interface Body extends Omit<Source, 'markdown'> {
   readonly html: string;
   readonly headings: readonly Heading[];
@@ -104,7 +104,7 @@ class Frame {
     return `<nav id="pages" popover aria-label="Pages">${groups.join('\n')}</nav>`;
   }
 
-  /** The headings of the page; nothing where there are too few to choose from. */
+  /** The list of the page's headings; empty if there are too few. */
   private contents({ headings }: Body): string {
     const shown = headings.filter(({ depth }) => depth === 2 || depth === 3);
     if (shown.length < 3) return '';
@@ -115,7 +115,7 @@ class Frame {
     return `<details class="contents"><summary>On this page</summary><nav aria-label="On this page"><ul>\n${lines.join('\n')}\n</ul></nav></details>`;
   }
 
-  /** The page before and the one after, of those that belong together. */
+  /** Links to the previous and the next page with the same parent. */
   private neighbours({ name, parent }: Body): string {
     const family = this.bodies.filter((other) => other.parent === parent);
     const at = family.findIndex((other) => other.name === name);
@@ -167,7 +167,7 @@ ${this.neighbours(body)}
   }
 }
 
-/** The site's files by their names: a page has none of its own extension, everything else has. */
+/** The site's files by name: pages have no extension, all other files have one. */
 export type SiteFiles = ReadonlyMap<string, string | Buffer>;
 
 /** Makes every file. Throws if the folder or a file cannot be read. */

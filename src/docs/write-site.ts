@@ -1,4 +1,4 @@
-/** Writes the site for a server and for a disk; part of `npm run build`. */
+/** Writes the site for a server and for reading from disk; part of `npm run build`. */
 import { mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -11,15 +11,15 @@ import type { RouteFacts } from './openapi.js';
 import { makeReference } from './reference.js';
 import type { SiteFiles } from './site.js';
 
-/** Nearly as small as with 11, which takes a hundred times as long. */
+/** Nearly as small as with quality 11, which takes a hundred times as long. */
 const BROTLI = { params: { [constants.BROTLI_PARAM_QUALITY]: 6 } };
 
 interface WriteOptions {
   /** The pages' folder (src/docs). */
   readonly folder: string;
-  /** The script of the pages, as it was compiled. */
+  /** The compiled script of the pages. */
   readonly script: string;
-  /** Gets the folders `served` and `saved`. */
+  /** The folder in which `served` and `saved` are created. */
   readonly target: string;
   readonly version: string;
   readonly routes: readonly RouteFacts[];
@@ -39,10 +39,10 @@ async function bundled(entry: string): Promise<string> {
   return outputFiles[0]?.text ?? '';
 }
 
-/** Whether compressing gains something. */
+/** True if compression makes the file smaller. */
 const isPacked = (name: string): boolean => !/\.(?:png|gz)$/.test(name);
 
-/** A page's file on a disk. */
+/** The name of a page's file on disk. */
 const fileName = (name: string): string => (extname(name) === '' ? `${name}.html` : name);
 
 async function writeAll(folder: string, files: ReadonlyMap<string, string | Buffer>): Promise<void> {
@@ -55,7 +55,7 @@ async function writeAll(folder: string, files: ReadonlyMap<string, string | Buff
   for (const name of left) await rm(join(folder, name), { recursive: true });
 }
 
-/** With the compressed forms of what can be compressed. */
+/** The files, with the compressed forms of those that compress. */
 async function packed(files: SiteFiles): Promise<Map<string, string | Buffer>> {
   const out = new Map<string, string | Buffer>();
   for (const [page, content] of files) {
@@ -68,7 +68,7 @@ async function packed(files: SiteFiles): Promise<Map<string, string | Buffer>> {
   return out;
 }
 
-/** The same pages give the same bytes: of the time nothing is written. */
+/** Reproducible: contains no times, so that the same pages give the same bytes. */
 async function archived(files: SiteFiles): Promise<Buffer> {
   const tar = pack();
   for (const [name, content] of files) tar.entry({ name: `reference/${fileName(name)}`, mtime: new Date(0) }, content);
@@ -76,7 +76,7 @@ async function archived(files: SiteFiles): Promise<Buffer> {
   return promisify(gzip)(await buffer(tar), { level: 9 });
 }
 
-/** Rejects where a page cannot be made. */
+/** Rejects if a page cannot be made. */
 export async function writeSite({ script, target, ...options }: WriteOptions): Promise<void> {
   const common = { ...options, script: await bundled(script) };
   const saved = await makeReference({ ...common, places: SAVED });

@@ -39,7 +39,7 @@ export async function syncFolder(folder: string): Promise<void> {
 export const tempSibling = (path: string, ending: string): string =>
   join(dirname(path), `.${basename(path)}.${randomBytes(8).toString('hex')}${ending}`);
 
-/** Throws `EEXIST` where something has the name, be it a link that leads nowhere. */
+/** Throws `EEXIST` where the path exists, also as a dangling link. */
 export async function expectFree(path: string): Promise<void> {
   if ((await ifThere(() => lstat(path))) !== undefined)
     throw Object.assign(new Error(`EEXIST: ${path} exists already`), { code: 'EEXIST' });
@@ -49,8 +49,8 @@ export async function expectFree(path: string): Promise<void> {
 const NO_LINKS: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
 
 /**
- * Gives a complete file its name. `keep` throws `EEXIST` where something has that name, also where another process was
- * faster.
+ * Gives a complete file its name. `keep` throws `EEXIST` where the path exists, also where another process has created
+ * it first.
  */
 export async function placeFile(temporary: string, path: string, existing: 'replace' | 'keep'): Promise<void> {
   if (existing === 'replace') return rename(temporary, path);

@@ -3,10 +3,10 @@
  * file contains its process id and is touched while the lock is held, so that a killed holder is detected: at once if
  * its process is gone, after a while if another process has its id. Waiting for the lock is up to the caller.
  *
- * A number is never used twice: to take a released or abandoned lock is to create the next higher file exclusively,
- * which only one process can do. A released lock keeps its file, with an old time of last touch. Where a lock was
- * removed the numbers begin anew, anywhere; a process that listed the folder before may still create a higher one. So
- * whoever then finds a file that it had not listed has not taken the lock.
+ * A number is never used twice: a released or abandoned lock is taken by creating the next higher file exclusively,
+ * which only one process can do. A released lock keeps its file, with an old time of last touch. After a lock was
+ * removed, numbering restarts at a random number, while a process that listed the folder before may still create a
+ * higher file. A process that then finds a file that it had not listed has therefore not taken the lock.
  */
 import { randomBytes, randomInt } from 'node:crypto';
 import {
@@ -34,7 +34,7 @@ const ABANDONED_AFTER_MS = 20_000;
  */
 const OWN_PID_AFTER_MS = 5_000;
 const LONG_AGO = new Date(0);
-/** First numbers are below it. Rising by one for each taking, none gets as long as the longest name. */
+/** Bounds the first number: rising by one per acquisition, numbers stay within the 15 digits of a file name. */
 const FIRST_MAX = 2 ** 40;
 
 /** Owner texts of the locks that this process holds. */
@@ -42,9 +42,9 @@ const own = new Set<string>();
 
 /** A lock that this process holds. */
 export interface FileLock {
-  /** Releases it; no effect on a lock that another process has taken over. */
+  /** Releases the lock; no effect where another process has taken it over. */
   release(): void;
-  /** Releases it, and leaves nothing beside its path where that can be: for a lock beside a user's own files. */
+  /** Releases the lock and removes its folder where possible: for a lock beside a user's own files. */
   remove(): void;
 }
 
@@ -65,7 +65,7 @@ export interface LockFiles {
   list(): readonly number[];
   /** Whether the file's holder is alive and has not released it; true also for a file that was removed meanwhile. */
   isHeld(number: number): boolean;
-  /** A number for a folder without files: none that was ever used there. */
+  /** A number for a folder without files, never used there before. */
   first(): number;
   /** Creates a file exclusively; false if it exists. */
   create(number: number): boolean;
@@ -91,7 +91,7 @@ const highest = (numbers: readonly number[]): number => Math.max(0, ...numbers);
 
 /**
  * One attempt to take the lock `path`, in a folder that exists. Throws the system's error, and `ENOTDIR` where a link or
- * another user's folder has the name: files of the user would be removed there.
+ * another user's folder has the name, since files in there would be removed.
  */
 export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }: LockOptions = {}): Attempt {
   const owner = `${process.pid} ${randomBytes(8).toString('hex')}`;
@@ -117,11 +117,11 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
         clearInterval(touching);
         own.delete(owner);
         try {
-          // By its name, and then the folder only if it is empty: another process may take the lock in between.
+          // Only this file, then the folder only if it is empty: another process may take the lock in between.
           rmSync(file, { force: true });
           rmdirSync(path);
         } catch {
-          // Taken by another process, or not to be removed: what is left is touched no more, and so abandoned.
+          // Taken by another process, or not removable: what is left is no longer touched, and so becomes abandoned.
         }
       },
     },
@@ -175,7 +175,7 @@ function makeFolder(path: string): void {
     throw Object.assign(new Error(`ENOTDIR: ${path} is no folder of this user`), { code: 'ENOTDIR' });
 }
 
-/** False: something has the name. */
+/** Creates the folder; false where the path exists. */
 function made(path: string): boolean {
   try {
     mkdirSync(path, { mode: FOLDER_MODE });
@@ -212,12 +212,12 @@ function isAbandoned(file: string, found: string): boolean {
   if (age > ABANDONED_AFTER_MS) return true;
   const pid = pidOf(found);
   if (pid === process.pid) return !own.has(found) && age > OWN_PID_AFTER_MS;
-  // Not written yet: its creator is about to, or died between two system calls and is detected by age.
+  // Empty: its creator is about to write it, or died between two system calls and is detected by age.
   if (pid === undefined) return false;
   return !isAlive(pid);
 }
 
-/** Whether this machine has a process of that number; also one of another user. */
+/** Whether this machine has a process with that id; also one of another user. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -228,12 +228,12 @@ export function isAlive(pid: number): boolean {
 }
 
 /**
- * Distance of the last touch from now, ms, in either direction, since a clock may be set back. By the machine's clock,
- * which is the file system's; not by an injected one.
+ * Time between the last touch and now, ms; the absolute value, since a clock may be set back. By the machine's clock,
+ * which the file system uses, not by an injected one.
  */
 const ageOf = (file: string): number | undefined => ifThereSync(() => Math.abs(Date.now() - statSync(file).mtimeMs));
 
-/** Its file was removed by another process, which may have removed the lock after that; or is about to be. */
+/** Whether another process has created a higher file, or has removed this one (and perhaps the whole lock since). */
 function isLost({ path, number, owner }: { readonly path: string; readonly number: number; readonly owner: string }) {
   try {
     return highest(numbersIn(path)) > number || contentOf(join(path, String(number))) !== owner;

@@ -19,7 +19,7 @@ const LONGEST_WAIT_MS = 5 * 60_000;
 
 /** At most one attempt runs, and at most one value waits: the newest. */
 export class Saver<T> {
-  /** The value not saved yet. In an object, to tell two offers of the same value apart. */
+  /** The value not saved yet. In an object, to distinguish two offers of the same value. */
   private newest: { readonly value: T } | undefined;
   private readonly saving = new SingleFlight(() => this.attempt());
   private timer: Timer | undefined;
@@ -28,13 +28,13 @@ export class Saver<T> {
 
   constructor(private readonly options: SaverOptions<T>) {}
 
-  /** Replaces an earlier value that is not saved yet; it does not wait for that one's retry. Returns at once. */
+  /** Replaces an earlier value that is not saved yet, without waiting for its retry. Returns at once. */
   offer(value: T): void {
     this.newest = { value };
     void this.saving.fresh();
   }
 
-  /** Stops. Resolves when what was offered has been tried, once; after a failure nothing is awaited or tried. */
+  /** Stops. Resolves after one attempt to save the newest value; after a failure, at once and without an attempt. */
   async end(): Promise<void> {
     this.ended = true;
     this.timer?.cancel();

@@ -1,7 +1,7 @@
 /**
- * What was acknowledged against what is stored and what each socket received. A version that a later change of the same
- * item replaced may be missing on a socket that came back or read slowly: the server sends latest states. Everything
- * else has to be there, once and in order.
+ * Compares what was acknowledged with what is stored and with what each socket received. A socket that reconnected or
+ * read slowly may lack a version that a later change of the same item replaced, since the server sends latest states.
+ * Everything else has to arrive, once and in order.
  */
 import { openItem } from '../crypto/item.js';
 import type { Sodium } from '../crypto/sodium.js';
@@ -12,9 +12,9 @@ import { asDevice, type FleetTenant } from './fleet.js';
 import type { Entry, Ledger } from './ledger.js';
 import { askUntil, type Target } from './target.js';
 
-/** What a socket got (src/load/receiver.ts). */
+/** What a socket received (src/load/receiver.ts). */
 export interface Received {
-  /** In the order they came. */
+  /** In order of arrival. */
   readonly versions: readonly number[];
   /** The item of each, by its place in the ledger; -1: none of the run's. */
   readonly entries: readonly number[];
@@ -34,7 +34,7 @@ export interface Audited {
   readonly unanswered: number;
   /** Versions of items that others wrote. */
   readonly foreign: number;
-  /** How many things differ, and the first of them. */
+  /** Number of differences, and the first of them. */
   readonly faults: number;
   readonly examples: readonly string[];
 }
@@ -44,7 +44,7 @@ const PAGE = 1_000;
 
 const page = object({ items: array((value) => value), nextSince: count, hasMore: boolean });
 const me = object({ headVersion: count });
-/** Of a stored item what is read without its keys. */
+/** The fields of a stored item that are read without its keys. */
 export const rowHead = object({
   id: string,
   version: count,
@@ -52,7 +52,7 @@ export const rowHead = object({
   senderDevice: nullable(string),
 });
 
-/** Every stored item above a version. `read` asks for a path, which names one page of them. */
+/** Every stored item above a version. `read` requests a path, which names one page of them. */
 export async function* itemsAbove(base: number, read: (path: string) => Promise<unknown>): AsyncGenerator {
   for (let since = base, more = true; more;) {
     const { items, nextSince, hasMore } = page(await read(`/api/items?since=${since}&limit=${PAGE}`), '');
@@ -62,13 +62,13 @@ export async function* itemsAbove(base: number, read: (path: string) => Promise<
   }
 }
 
-/** The tenant's head, as its first device is told. Throws `Refused`. */
+/** The tenant's head, as reported to its first device. Throws `Refused`. */
 export async function headOf(target: Target, tenant: FleetTenant): Promise<number> {
   const { body } = await askUntil(() => target.ask(asDevice(tenant, { method: 'GET', path: '/api/me' })));
   return me(body, '').headVersion;
 }
 
-/** The result of adding audits of several tenants or processes. */
+/** The sum of the audits of several tenants or processes. */
 export function sumOf(parts: readonly Audited[]): Audited {
   const sum = (of: (part: Audited) => number): number => parts.reduce((total, part) => total + of(part), 0);
   return {
@@ -79,7 +79,7 @@ export function sumOf(parts: readonly Audited[]): Audited {
   };
 }
 
-/** The audit of one tenant, after everything has arrived. Throws `Refused` where the tenant cannot be read. */
+/** The audit of one tenant, after everything has arrived. Throws `Refused` if the tenant cannot be read. */
 export class TenantAudit {
   private readonly examples: string[] = [];
   private faults = 0;
@@ -179,12 +179,12 @@ export class TenantAudit {
     }
   }
 
-  /** From 1 to the head each version is a change; without an answer it may be one that was replaced since. */
+  /** Each version above the base up to the head is a change; one that was not answered may have been replaced since. */
   private checkVersions(head: number): void {
     const { ledger } = this.parts;
     const seen = new Set([...ledger.changes.keys(), ...this.rows.keys(), ...ledger.foreign]);
     const known = [...seen].filter((version) => version > ledger.base && version <= head);
-    // The head is what the server says: as many versions may not be counted one by one.
+    // Computed, since the head comes from the server: versions up to it may be too many to visit one by one.
     const missing = head - ledger.base - known.length;
     if (missing > ledger.unanswered) {
       const some: number[] = [];

@@ -1,7 +1,7 @@
 /**
- * Messages between coordinator and agent: JSON lines over TCP, each with a MAC under the secret that both have. The MAC
- * covers both sides' nonces, the direction and the number of the message, so that none can be made, changed, repeated,
- * left out or reflected. They are not encrypted, and hold no secrets.
+ * Messages between coordinator and agent: JSON lines over TCP, each with a MAC under their shared secret. The MAC
+ * covers both sides' nonces, the direction and the number of the message, so that none can be forged, changed,
+ * replayed, dropped or reflected. Messages are not encrypted, and hold no secrets.
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Socket } from 'node:net';
@@ -10,9 +10,9 @@ import { systemClock, type Clock, type Timer } from '../protocol/clock.js';
 
 const NONCE = /^[0-9a-f]{32}$/;
 const LINE_MAX = 64 * 1024 * 1024;
-/** Before the other side has shown by its first message, a ping, that it has the secret. */
+/** Longest line before the other side has proved by its first message, a ping, that it has the secret. */
 const FIRST_MAX = 4_096;
-/** A dead machine is noticed after this: either side says something each second of a run, or a `ping`. Who has the secret has as long to show it. */
+/** Silence after which the other side, which pings, counts as dead, ms; and the time limit for proving the secret. */
 const SILENT_MS = 20_000;
 const PING_MS = 5_000;
 const PING = { ping: true };
@@ -31,7 +31,7 @@ export class Channel {
 
   /**
    * @param options.role `a`: the agent's side, `c`: the coordinator's.
-   * @param options.onMessage gives why the connection has to end; undefined: it goes on.
+   * @param options.onMessage returns why the connection has to end; undefined: it goes on.
    * @param options.onEnd is called once; `text` says why.
    */
   constructor(
@@ -49,7 +49,7 @@ export class Channel {
       reason = why;
       socket.destroy();
     };
-    // What this side sends proves nothing of the other one: a time-out of the socket would be renewed by it.
+    // Not a time-out of the socket: what this side sends would renew that, and proves nothing about the other side.
     const heard = (): void => {
       this.silence?.cancel();
       this.silence = clock.setTimer(SILENT_MS, () => cut('nothing was heard for 20 s'));
@@ -80,7 +80,7 @@ export class Channel {
     });
   }
 
-  /** Sends a message, once the other side has named its nonce. */
+  /** Sends a message, once the other side's nonce is known. */
   send(message: unknown): void {
     if (this.other === undefined) {
       this.waiting.push(message);
@@ -100,7 +100,7 @@ export class Channel {
     return createHmac('sha256', this.options.secret).update(covered).digest('hex');
   }
 
-  /** Why the connection has to end; undefined: it goes on. */
+  /** Processes received bytes. Returns why the connection has to end; undefined: it goes on. */
   private read(bytes: Buffer): string | undefined {
     this.buffer += this.decoder.write(bytes);
     for (let end = this.buffer.indexOf('\n'); end >= 0; end = this.buffer.indexOf('\n')) {

@@ -9,7 +9,7 @@ import { askUntil, type Answer, type Ask, type Target } from './target.js';
 
 const binList = object({ bins: array(object({ id: string })) });
 
-/** Cleans one tenant by its devices in turns: the server limits each of them. */
+/** Cleans one tenant, using its devices in turn, since the server limits the rate of each. */
 export class Cleaner {
   private turn = 0;
 
@@ -17,7 +17,7 @@ export class Cleaner {
     private readonly parts: { readonly sodium: Sodium; readonly target: Target; readonly tenant: FleetTenant },
   ) {}
 
-  /** Makes the bin of the run. Throws `Refused` `conflict` where there is one: that one is somebody's, and stays. */
+  /** Makes the run's bin. Throws `Refused` `conflict` if it exists: it is somebody else's then, and stays. */
   async makeBin(id: string): Promise<void> {
     await this.ask({ method: 'POST', path: '/api/bins', body: JSON.stringify({ id, slug: id }) });
   }
@@ -28,7 +28,7 @@ export class Cleaner {
     return binList(body, '').bins.some(({ id }) => id === bin);
   }
 
-  /** Deletes the items of a bin and the bin; their tombstones stay, as those of all items. */
+  /** Deletes the items of a bin, and the bin; the items' tombstones stay, as for all items. */
   async removeBin(bin: string): Promise<void> {
     const { sodium, tenant } = this.parts;
     const read = async (path: string): Promise<unknown> =>

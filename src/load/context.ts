@@ -1,12 +1,10 @@
-/** What every command of `service-load` gets. */
+/** The context of the commands of `service-load`. */
 import type { ProgramCommand } from '../terminal/program.js';
 import type { Release } from '../terminal/output.js';
 import type { Terminal } from '../terminal/terminal.js';
 
-/** The name of the program. */
 export const LOAD_NAME = 'service-load';
 
-/** The context of a command. */
 export interface LoadContext {
   readonly terminal: Terminal;
   readonly release: Release;

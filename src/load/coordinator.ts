@@ -1,4 +1,4 @@
-/** A run from its first tenant to its report: every crew does a phase, then all do the next. */
+/** A run from its first tenant to its report: all crews complete a phase before the next begins. */
 import { systemClock } from '../protocol/clock.js';
 import { asError } from '../protocol/error-code.js';
 import { object, string } from '../sdk/reader.js';
@@ -23,7 +23,7 @@ export class Coordinator {
   /** What could not be removed, and why. */
   left: readonly string[] = [];
 
-  /** Of the crews: to be given to each. */
+  /** Handlers to be passed to each crew. */
   readonly events: CrewEvents = {
     onTick: (part, tick) => this.timeline.add(part, tick),
     onResult: (result) => this.results.push(result),
@@ -36,21 +36,21 @@ export class Coordinator {
     private readonly options: {
       readonly plan: Plan;
       readonly load: Release;
-      /** Removes what lost processes have left; undefined: tenants are not this run's own. */
+      /** For removing what lost processes have left; undefined: the tenants are not this run's own. */
       readonly adminToken: string | undefined;
       readonly onPhase: (phase: Phase) => void;
       readonly signal: AbortSignal;
     },
   ) {}
 
-  /** How far it is, for the live line. */
+  /** The latest second, for the live line. */
   latest(crews: readonly Crew[]): Second | undefined {
     return this.timeline.latest(processesOf(crews));
   }
 
   /**
-   * Runs it. Rejects where it cannot begin, and when interrupted; what was made is removed in either case, and what could
-   * not be is in `left`. A crew that is lost later is in the report.
+   * Executes the run. Rejects if it cannot begin, and when interrupted; what was made is removed in either case, and
+   * what could not be removed is in `left`. A crew that is lost later is in the report.
    */
   async run(crews: readonly Crew[]): Promise<Report> {
     const { plan, load, signal, onPhase } = this.options;
@@ -83,7 +83,7 @@ export class Coordinator {
     return reportOf({ plan, at, load, server, results, timeline, lostParts: [...this.lost.values()], left });
   }
 
-  /** Each crew gets its share, one behind the other. */
+  /** Orders `prepare`; the crews get consecutive shares. */
   private async prepare(crews: readonly Crew[]): Promise<void> {
     const { plan } = this.options;
     const parts = processesOf(crews);
@@ -97,7 +97,7 @@ export class Coordinator {
     );
   }
 
-  /** Every crew that is there does it; one that fails is out of the run. */
+  /** Every crew that is not lost performs the phase, and lost ones `remove` too; a crew that fails counts as lost. */
   private async all(crews: readonly Crew[], phase: Exclude<Phase, 'prepare'>): Promise<void> {
     await Promise.all(
       crews.map(async (crew) => {
@@ -106,14 +106,14 @@ export class Coordinator {
           await crew.perform({ phase });
         } catch (error) {
           if (!this.lost.has(crew.name)) this.lost.set(crew.name, asError(error).message);
-          // Those of its processes that are left must not go on.
+          // Its remaining processes must not go on.
           if (phase !== 'remove') await crew.perform({ phase: 'remove' }).catch(() => undefined);
         }
       }),
     );
   }
 
-  /** Tenants whose process died, or could not remove them: they are this run's by their names. */
+  /** Removes tenants whose process died or could not remove them; their names identify them as this run's. */
   private async removeRest(): Promise<void> {
     const { adminToken, plan } = this.options;
     if (adminToken === undefined || (this.lost.size === 0 && this.left.length === 0)) return;
@@ -127,7 +127,7 @@ export class Coordinator {
     }
   }
 
-  /** The tenants that bear this run's name. */
+  /** The test tenants whose names begin with this run's. */
   private async slugs(target: Target): Promise<string[]> {
     const { adminToken, plan } = this.options;
     return adminToken === undefined ? [] : testTenants(target, adminToken, `${plan.name}-`);
@@ -139,7 +139,7 @@ export class Coordinator {
       const { body } = await withTarget(plan.url, (target) => target.ask({ method: 'GET', path: '/api/health' }));
       return health(body, '');
     } catch {
-      // Another server may not say it.
+      // Another server may not report its version.
       return null;
     }
   }

@@ -1,4 +1,4 @@
-/** The tenants and devices of a run: made by the operator's token, or read from a list. */
+/** The tenants and devices of a run: made with the operator's token, or read from a list. */
 import { certifyDevice } from '../crypto/device.js';
 import type { KeyPair, Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
@@ -20,13 +20,13 @@ export interface FleetDevice {
 
 /** A tenant of the run. */
 export interface FleetTenant {
-  /** Of the `Host` header; undefined: the address that is dialled. */
+  /** Value of the `Host` header; undefined: the address that is dialled. */
   readonly host: string | undefined;
-  /** Its name, where this run made it. */
+  /** Its name, if this run made it. */
   readonly slug: string | undefined;
   readonly masterKey: Uint8Array;
   readonly devices: readonly FleetDevice[];
-  /** Where items go: `inbox` of a tenant that was made for it, else a bin of the run's own. */
+  /** The bin of the run's items: `inbox` in a tenant made for the run, else a bin of the run's own. */
   readonly binId: string;
 }
 
@@ -40,10 +40,10 @@ export const asDevice = ({ host, devices }: FleetTenant, ask: Ask, device = 0): 
 /** Names of test tenants, and of bins in tenants that are not the run's own. */
 export const PREFIX = 'load-';
 const MADE_AT_ONCE = 8;
-/** An instance that did not make the tenant hears of it within seconds. */
+/** How long to wait for instances that did not make a tenant to learn of it, which takes seconds, ms. */
 const KNOWN_WITHIN_MS = 15_000;
 const ASK_EVERY_MS = 250;
-/** Requests that must all be answered before a tenant counts as known: instances share a port. */
+/** Successive requests that must be answered before a tenant counts as known, since instances share a port. */
 const ASKED_TO_KNOW = 8;
 
 const made = object({ slug: string, url: string, tokens: array(string) });
@@ -54,7 +54,7 @@ const freshDevice = (sodium: Sodium, masterKey: Uint8Array): Omit<FleetDevice, '
   return { id, keys, publicKey: keys.publicKey, cert: certifyDevice(sodium, masterKey, { id, ...keys }) };
 };
 
-/** Runs `work` for each of `count` numbers, a few at once. Throws the first failure, when none is under way any more. */
+/** Runs `work` for each number below `count`, `atOnce` at a time. Throws a failure once all work has ended. */
 export async function forEach(
   count: number,
   work: (at: number) => Promise<void>,
@@ -74,7 +74,7 @@ export async function forEach(
   if (failed !== undefined) throw failed.reason;
 }
 
-/** Makes the tenants of this process. `onMade` gets each as soon as it is there, to be removed also after a failure. */
+/** Makes the tenants of this process. `onMade` gets each once it exists, so that a failure does not leave it behind. */
 export async function makeTenants(
   { sodium, target, adminToken }: { readonly sodium: Sodium; readonly target: Target; readonly adminToken: string },
   { plan, share, signal }: { readonly plan: Plan; readonly share: Share; readonly signal: AbortSignal },
@@ -107,7 +107,7 @@ export async function makeTenants(
   if (last !== undefined) await known(target, last);
 }
 
-/** Resolves when every instance that answers knows the tenant, or after a while. */
+/** Resolves when every instance that answers knows the tenant, or after `KNOWN_WITHIN_MS`. */
 async function known(target: Target, tenant: FleetTenant): Promise<void> {
   const until = systemClock.now() + KNOWN_WITHIN_MS;
   for (let answered = 0; answered < ASKED_TO_KNOW && systemClock.now() < until;) {
@@ -122,10 +122,10 @@ async function known(target: Target, tenant: FleetTenant): Promise<void> {
   }
 }
 
-/** Requests that remove one tenant: the server removes 20,000 items by each. */
+/** Largest number of requests to remove one tenant: the server removes 20,000 items per request. */
 const REMOVALS_MAX = 1_000;
 
-/** Removes a test tenant with all it has; one that is gone is no error. Throws `Refused`. */
+/** Removes a test tenant with all its data; an absent one is no error. Throws `Refused`. */
 export async function removeTenant(target: Target, slug: string, adminToken: string): Promise<void> {
   const path = `/api/admin/test-tenants/${encodeURIComponent(slug)}`;
   for (let requests = 0; requests < REMOVALS_MAX; requests++) {
@@ -143,7 +143,7 @@ export async function removeTenant(target: Target, slug: string, adminToken: str
 const removal = object({ removed: boolean });
 const listing = object({ tenants: array(object({ slug: string })) });
 
-/** The names of all test tenants that begin so. */
+/** The names of all test tenants with this prefix. */
 export async function testTenants(target: Target, adminToken: string, prefix: string): Promise<string[]> {
   const { body } = await target.ask({ method: 'GET', path: '/api/admin/test-tenants', token: adminToken });
   return listing(body, '')
@@ -177,12 +177,12 @@ const deviceList = object({
   ),
 });
 
-/** Longest list that is read. */
+/** Longest list that is read, bytes. */
 export const DEVICE_LIST_MAX = 256 * 1024 * 1024;
 
 /**
- * The tenants of a list that fall to this process, and how many there are `inAll`; their items go into a bin of the
- * run's own. Throws `ProtocolError` for anything that is no list.
+ * The tenants of a list that are assigned to this process, and the number of all, `inAll`; their items go into a bin of
+ * the run's own. Throws `ProtocolError` if the text is no list.
  */
 export function readDeviceList(
   sodium: Sodium,
@@ -206,7 +206,7 @@ function listedIn(text: string): Read<typeof deviceList>['tenants'] {
     const { format, tenants } = deviceList(JSON.parse(text), '');
     if (format === 'service-load-devices') return tenants;
   } catch (error) {
-    // Its message quotes the text, which holds keys.
+    // Not passed on: the message of a `SyntaxError` quotes the text, which holds keys.
     if (!(error instanceof SyntaxError)) throw error;
   }
   throw new ProtocolError('this is no list of `service-load devices`');

@@ -3,7 +3,7 @@
  * many processes can be merged. A value is known to within 0.8 %.
  */
 
-/** Bits of a value that are kept: below 2^8 buckets are exact. */
+/** Bits of a value that are kept after its leading one: values below 2^8 are exact. */
 const BITS = 7;
 const EXACT = 2 ** (BITS + 1);
 const HALF = 2 ** BITS;
@@ -11,7 +11,7 @@ const HALF = 2 ** BITS;
 const VALUE_MAX = 2 ** 36 - 1;
 const BUCKETS = EXACT + (36 - BITS - 1) * HALF;
 
-/** Pairs of bucket and count, one after the other: what is sent and merged. */
+/** Alternately a bucket and its count: the form in which histograms are sent and merged. */
 export type Buckets = readonly number[];
 
 function bucketOf(value: number): number {
@@ -46,14 +46,14 @@ export class Histogram {
   private largest = 0;
   count = 0;
 
-  /** Of what `buckets` of others say. */
+  /** The sum of other histograms, given by their `buckets`. */
   static of(...parts: readonly Buckets[]): Histogram {
     const all = new Histogram();
     for (const part of parts) all.merge(part);
     return all;
   }
 
-  /** Counts a value; a negative one is a clock that was read out of order, and counts as 0. */
+  /** Counts a value in microseconds; a negative one, from clocks read out of order, counts as 0. */
   record(us: number): void {
     const value = Math.min(VALUE_MAX, Math.max(0, Math.round(us)));
     this.add(bucketOf(value), 1);
@@ -61,7 +61,7 @@ export class Histogram {
     this.largest = Math.max(this.largest, value);
   }
 
-  /** Adds what `buckets` has counted elsewhere. Ignores what is no bucket: it may come from another machine. */
+  /** Adds the counts of another histogram. Ignores invalid buckets and counts: they may come from another machine. */
   merge(buckets: Buckets): void {
     for (let at = 0; at + 1 < buckets.length; at += 2) {
       const [bucket = -1, count = 0] = [buckets[at], buckets[at + 1]];
@@ -73,7 +73,6 @@ export class Histogram {
     }
   }
 
-  /** What was counted. */
   get buckets(): Buckets {
     return this.sorted.flat();
   }
@@ -82,7 +81,7 @@ export class Histogram {
     return [...this.counts].sort(([one], [other]) => one - other);
   }
 
-  /** The value that a share of all (0 to 1) does not exceed, in microseconds; 0 where nothing was counted. */
+  /** The value that a share of all (0 to 1) does not exceed, in microseconds; 0 if nothing was counted. */
   quantile(share: number): number {
     let left = Math.max(1, Math.ceil(this.count * share));
     for (const [bucket, count] of this.sorted) {

@@ -1,4 +1,4 @@
-/** What this process knows of a tenant: its items, which version each change got, and when it was to be sent. */
+/** What this process knows of a tenant: its items, the version that each change got, and its scheduled time. */
 
 /** Microseconds of the machine's monotonic clock, the same in all processes and threads of it. */
 export const nowUs = (): number => Number(process.hrtime.bigint() / 1_000n);
@@ -7,15 +7,15 @@ export const nowUs = (): number => Number(process.hrtime.bigint() / 1_000n);
 export interface Entry {
   readonly index: number;
   readonly id: string;
-  /** Of the last content that was sent. */
+  /** Timestamp of the last content that was sent. */
   ts: number;
   /** The last version that was acknowledged; 0: none. */
   version: number;
   /** `busy`: a change is under way. `unknown`: a change was not answered. `refused`: it was never stored. */
   state: 'busy' | 'live' | 'deleted' | 'unknown' | 'refused';
-  /** When the change under way, or the last one, was to be sent. */
+  /** Scheduled time of the change under way, or of the last one. */
   sentAt: number;
-  /** Of a blob: its name, and what its bytes hash to. */
+  /** Of a blob: its ref, and the hash of its plaintext. */
   blob: { readonly ref: string; readonly hash: string } | undefined;
 }
 
@@ -25,21 +25,20 @@ interface Change {
   /** The device that made it, as its place in the tenant. */
   readonly device: number;
   readonly sentAt: number;
-  /** A delete. */
   readonly deletes: boolean;
 }
 
-/** The book of one tenant. */
+/** The records of one tenant. */
 export class Ledger {
   readonly entries: Entry[] = [];
   private readonly byId = new Map<string, Entry>();
-  /** By version. */
+  /** Acknowledged changes, by version. */
   readonly changes = new Map<number, Change>();
   /** The last version of each device's changes. */
   private readonly lastBy: number[] = [];
-  /** What the server did wrong during the run. */
+  /** Faults of the server seen during the run. */
   readonly faults = new Set<string>();
-  /** Versions of items that this run did not write, as sockets had them. */
+  /** Versions of items that this run did not write, as sockets and the audit saw them. */
   readonly foreign = new Set<number>();
   /** Items that may be replaced, deleted or read. */
   private readonly free: Entry[] = [];
@@ -49,7 +48,7 @@ export class Ledger {
   /** @param base the head before the run. */
   constructor(readonly base: number) {}
 
-  /** A new item whose first write is to be sent at `sentAt`. */
+  /** Adds a new item whose first write is scheduled for `sentAt`. */
   begin(id: string, ts: number, sentAt: number): Entry {
     const entry: Entry = {
       ...{ index: this.entries.length, id, ts, version: 0, state: 'busy', sentAt, blob: undefined },
@@ -63,7 +62,7 @@ export class Ledger {
     return this.byId.get(id);
   }
 
-  /** The change under way is acknowledged as `version`. */
+  /** Records that the change under way was acknowledged as `version`. */
   acknowledge(entry: Entry, version: number, { device, deletes }: { device: number; deletes: boolean }): void {
     if (this.changes.has(version)) this.faults.add(`version ${version} was answered for two changes`);
     this.changes.set(version, { entry, device, sentAt: entry.sentAt, deletes });
@@ -74,7 +73,7 @@ export class Ledger {
     if (!deletes) this.free.push(entry);
   }
 
-  /** The change under way did not happen, or nobody knows. */
+  /** Records that the change under way did not happen, or that this is unknown. */
   fail(entry: Entry, stored: 'no' | 'unknown'): void {
     if (stored === 'unknown') {
       entry.state = 'unknown';
@@ -86,7 +85,7 @@ export class Ledger {
     }
   }
 
-  /** Takes an item on which no change is under way, for a change; undefined: there is none. */
+  /** Takes a random item that `fits` and is not `busy`, and marks it `busy`; undefined: none found in a few tries. */
   take(fits: (entry: Entry) => boolean = () => true): Entry | undefined {
     for (let tries = 0; tries < 8 && this.free.length > 0; tries++) {
       const at = Math.floor(Math.random() * this.free.length);
@@ -106,13 +105,13 @@ export class Ledger {
     this.free.push(entry);
   }
 
-  /** When the change of an item by which it got this version was to be sent. */
+  /** Scheduled time of the change that gave an item this version. */
   sentAtOf(entry: Entry, version: number): number {
-    // The push may be here before the answer: then it is of the change under way.
+    // The push may arrive before the answer: then it belongs to the change under way.
     return this.changes.get(version)?.sentAt ?? entry.sentAt;
   }
 
-  /** Whether the sockets of the tenant's devices, in their order, have the last change that each has to get. */
+  /** Whether each live socket, in the order of the tenant's devices, has the last change of the other devices. */
   arrivedAt(receivers: readonly { readonly live: boolean; readonly at: number }[]): boolean {
     const others = (device: number): number[] => this.lastBy.filter((_, by) => by !== device);
     return receivers.every(({ live, at }, device) => !live || at >= Math.max(0, ...others(device)));

@@ -6,7 +6,7 @@ import type { Access } from './worker.js';
 const WORKER = new URL('./worker-process.js', import.meta.url);
 
 function forked(events: CrewEvents): Peer {
-  // The secrets of the environment go to it by an order, and to nobody else.
+  // Secrets of the environment are passed to the process only by an order.
   const { PATH, HOME, NODE_EXTRA_CA_CERTS } = process.env;
   const child = fork(WORKER, { env: { PATH, HOME, NODE_EXTRA_CA_CERTS }, execArgv: [] });
   const peer = new Peer({
@@ -19,7 +19,7 @@ function forked(events: CrewEvents): Peer {
   return peer;
 }
 
-/** So many processes of this machine. */
+/** The processes of this machine, as one crew. */
 export class LocalCrew implements Crew {
   readonly name = 'this machine';
   private readonly peers: readonly Peer[];
@@ -36,7 +36,7 @@ export class LocalCrew implements Crew {
     const all = this.peers.map((peer, at) => {
       if (order.phase !== 'prepare') return peer.perform(order);
       const { phase, plan, share } = order;
-      // By what it may act is this machine's own: nothing of it comes from a coordinator.
+      // The credentials are this machine's own: a coordinator sends none.
       return peer.perform({ phase, plan, share: { ...share, part: share.part + at }, access: this.access });
     });
     const failed = (await Promise.allSettled(all)).find((one) => one.status === 'rejected');

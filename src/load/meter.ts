@@ -1,8 +1,8 @@
-/** Figures of one process: by the second for charts and the live line, and in sum over the measured time. */
+/** Figures of one process: by the second for charts and the live line, and in total for the report. */
 import { Histogram, type Buckets } from './histogram.js';
 import { KINDS, type Kind } from './plan.js';
 
-/** What is timed. All but `lag` run from the scheduled time. */
+/** What is timed: from the scheduled time, `reconnect` from the loss of the connection. */
 export const SERIES = ['connect', 'caughtUp', 'reconnect', 'push', 'answer', 'lag'] as const;
 export type Series = (typeof SERIES)[number];
 
@@ -12,7 +12,7 @@ type Charted = (typeof CHARTED)[number];
 
 /** One second of a process. */
 export interface Tick {
-  /** Since the first socket was to be opened. */
+  /** Seconds since the first socket was to be opened. */
   readonly second: number;
   /** Sockets that are open and caught up at its end. */
   readonly sockets: number;
@@ -33,13 +33,13 @@ export interface Totals {
   readonly done: Readonly<Record<Kind, number>>;
   readonly pushed: number;
   readonly errors: Readonly<Record<string, number>>;
-  /** Of the measured time; sockets of all the time. */
+  /** Within the measured time; those of sockets over the whole run. */
   readonly timed: Readonly<Record<Series, Buckets>>;
   /** Answers of each kind, of the measured time. */
   readonly answers: Readonly<Record<Kind, Buckets>>;
 }
 
-/** Codes that are told apart; more count as `other`. */
+/** Codes that are counted separately; further ones count as `other`. */
 const CODES_MAX = 100;
 
 const histograms = <K extends string>(names: readonly K[]): Record<K, Histogram> =>
@@ -67,7 +67,7 @@ export class Counts<S extends Series = Charted> {
     this.errors.set(name, (this.errors.get(name) ?? 0) + times);
   }
 
-  /** Adds those of others. */
+  /** Adds other counts and times. */
   merge(more: Omit<Tick, 'timed'> & { readonly timed: Readonly<Record<S, Buckets>> }): void {
     for (const what of COUNTED) this[what] += more[what];
     for (const [code, times] of Object.entries(more.errors)) this.error(code, times);
@@ -88,14 +88,14 @@ export class Meter {
   private readonly done = Object.fromEntries(KINDS.map((kind) => [kind, 0])) as Record<Kind, number>;
   private readonly answers = histograms(KINDS);
 
-  /** Times something; `measured`: it counts in the sums too. */
+  /** Records a time, us; `measured`: it also counts in the totals. */
   time(series: Series, us: number, measured = true): void {
     const charted: Readonly<Partial<Record<Series, Histogram>>> = this.second.timed;
     charted[series]?.record(us);
     if (measured) this.all.timed[series].record(us);
   }
 
-  /** An operation was answered. */
+  /** Records an answered operation. */
   answered(kind: Kind, us: number, measured: boolean): void {
     this.time('answer', us, measured);
     if (measured) this.answers[kind].record(us);
@@ -113,7 +113,7 @@ export class Meter {
     this.all.error(code);
   }
 
-  /** Ends the second. */
+  /** Ends the current second, and returns it. */
   tick(): Tick {
     const { opened, lost, done, pushed, errors, timed } = this.second;
     this.second = ofSecond();

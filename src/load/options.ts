@@ -63,7 +63,7 @@ export function endOf(name: string, text: string): { host: string; port: number 
   return { host: host.replace(/^\[|\]$/g, ''), port: Number(port) };
 }
 
-/** A name of a run, or one that is drawn. Names of tenants and bins begin with it. */
+/** The name of a run; random if none is given. Names of tenants and bins begin with it. */
 export function nameOf(text: string | undefined): string {
   if (text === undefined) return `${PREFIX}${randomBytes(3).toString('hex')}`;
   if (!/^[a-z0-9]{1,20}$/.test(text)) throw usage('--name takes 1 to 20 of a-z and 0-9.');
@@ -71,7 +71,7 @@ export function nameOf(text: string | undefined): string {
 }
 
 /**
- * The server's origin. What is not on this machine has to be confirmed by its host's name: a load test of somebody
+ * The server's origin. A server that is not on this machine must be confirmed by its host name: a load test of somebody
  * else's server is an attack.
  */
 export async function confirmedUrl(terminal: Terminal, text: string, confirm: string | undefined): Promise<string> {
@@ -100,13 +100,13 @@ export async function confirmedUrl(terminal: Terminal, text: string, confirm: st
   );
 }
 
-/** By address, and the one name that cannot be another machine's (RFC 6761). */
+/** Loopback addresses, and the one name that cannot be another machine's (RFC 6761). */
 const isLoopback = (host: string): boolean =>
   host === 'localhost' || host === '[::1]' || (isIPv4(host) && host.startsWith('127.'));
 
 const SECRET_MAX = 4_096;
 
-/** A secret: of a file that only its owner reads, else of the environment; undefined: neither. Never an argument. */
+/** A secret from a file that only its owner reads, else from the environment; undefined: neither. Never an argument. */
 export async function secretOf(
   { env, note }: Pick<Terminal, 'env' | 'note'>,
   { file, variable }: { readonly file: string | undefined; readonly variable: string },
@@ -117,7 +117,7 @@ export async function secretOf(
   return bytes.toString('utf8').trim();
 }
 
-/** By what tenants are made or reached; of an agent too. `required`: there has to be something. */
+/** The credentials for making or reaching tenants, also of an agent. `required`: throws if there are none. */
 export async function accessOf(
   terminal: Terminal,
   { deviceList, adminTokenFile }: { readonly deviceList?: string; readonly adminTokenFile?: string },
@@ -136,7 +136,7 @@ export async function accessOf(
   );
 }
 
-/** The secret of coordinator and agents. */
+/** The secret that coordinator and agents share. */
 export async function sharedSecret(terminal: Terminal, file: string | undefined): Promise<string> {
   const secret = await secretOf(terminal, { file, variable: 'LOAD_SECRET' });
   if (secret !== undefined && secret.length >= 16) return secret;

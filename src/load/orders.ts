@@ -1,4 +1,4 @@
-/** What the coordinator orders of the processes of a run, and what they tell it. */
+/** Orders of the coordinator to the processes of a run, and their reports. */
 import { sanitizeText } from '../protocol/sanitize.js';
 import type { Tick } from './meter.js';
 import type { Plan, Share } from './plan.js';
@@ -7,7 +7,7 @@ import type { Access, PartResult } from './worker.js';
 /** The phases of a run, in their order; `remove` ends it at any time. */
 export type Phase = 'prepare' | 'connect' | 'write' | 'finish' | 'remove';
 
-/** An order as it goes to another machine. `share`: of the first process that gets it; the others follow. */
+/** An order as sent to another machine. `share`: of that machine's first process; the others get the next parts. */
 export type Order =
   | { readonly phase: 'prepare'; readonly plan: Plan; readonly share: Share }
   | { readonly phase: Exclude<Phase, 'prepare'> };
@@ -15,7 +15,7 @@ export type Order =
 /** An order within a machine. */
 export type LocalOrder = Order & { readonly access?: Access };
 
-/** News of a process. `left`: what it could not remove, and why. */
+/** A report of a process. `left`: what it could not remove, and why. */
 export type News =
   | { readonly news: 'done'; readonly phase: Phase }
   | { readonly news: 'failed'; readonly phase: Phase; readonly text: string }
@@ -27,25 +27,25 @@ export type News =
 export interface Crew {
   readonly name: string;
   readonly processes: number;
-  /** Gives an order to all of them; resolves when all are done. Rejects where one fails or is gone. */
+  /** Sends an order to all of them; resolves when all are done. Rejects if one fails or is gone. */
   perform(order: Order): Promise<void>;
   /** Ends the processes, or the connection to them. */
   end(): void;
 }
 
-/** What a crew tells beside the outcome of an order. */
+/** Reports of a crew in addition to the outcome of an order. */
 export interface CrewEvents {
   readonly onTick: (part: number, tick: Tick) => void;
   readonly onResult: (result: PartResult) => void;
   readonly onLeft: (left: readonly string[]) => void;
 }
 
-/** A process or a machine that does not answer any more, or could not do what it was to. */
+/** A process or a machine that no longer answers, or could not perform an order. */
 export class CrewError extends Error {
   override readonly name = 'CrewError';
 }
 
-/** The other end of orders, a process or an agent: it performs one at a time. */
+/** A process or an agent as a receiver of orders, of which it performs one at a time. */
 export class Peer implements Crew {
   readonly name: string;
   readonly processes: number;
@@ -66,7 +66,7 @@ export class Peer implements Crew {
     this.processes = options.processes;
   }
 
-  /** `remove` may overtake another order, which then rejects. An order that is under way is not given again. */
+  /** `remove` may overtake another order, which then rejects. An order that is already under way is not sent again. */
   perform(order: LocalOrder): Promise<void> {
     const { phase } = order;
     if (this.gone !== undefined) return Promise.reject(this.failure(this.gone));
@@ -93,12 +93,12 @@ export class Peer implements Crew {
     if (news.news === 'tick') events.onTick(news.part, news.tick);
     else if (news.news === 'result') events.onResult(news.result);
     else if (news.news === 'left') events.onLeft(news.left);
-    // The outcome of an order that was overtaken says nothing of the present one.
+    // The outcome of an overtaken order does not settle the current one.
     else if (news.phase === this.current?.phase)
       this.settle(news.news === 'done' ? undefined : this.failure(news.text.slice(0, 500)));
   }
 
-  /** It does nothing more. */
+  /** The peer is gone: the current order and all later ones reject. */
   lost(text: string): void {
     this.gone ??= text;
     this.settle(this.failure(text));

@@ -1,6 +1,6 @@
 /**
- * The thread that says when the next operation is due. Its own, since a timer of the event loop is up to a millisecond
- * late, which is half of what is measured; waiting on a lock is not. It posts scheduled times, in microseconds.
+ * The thread that posts the scheduled time of each due operation, in microseconds. Its own, since a timer of the event
+ * loop is up to a millisecond late, which is half of what is measured; waiting on a lock is not.
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { nowUs } from './ledger.js';
@@ -13,7 +13,7 @@ export interface Pace {
   /** When to begin and to end, microseconds. */
   readonly from: number;
   readonly to: number;
-  /** A number that becomes 1 when the thread is to end. */
+  /** An Int32 that becomes 1 when the thread is to end. */
   readonly stop: SharedArrayBuffer;
 }
 

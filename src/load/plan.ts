@@ -27,10 +27,10 @@ export const BOUNDS = {
 type Within<N extends keyof typeof BOUNDS> = number &
   tags.Minimum<(typeof BOUNDS)[N][0]> &
   tags.Maximum<(typeof BOUNDS)[N][1]>;
-/** A whole one. */
+/** A whole number within its bounds. */
 export type Whole<N extends keyof typeof BOUNDS> = Within<N> & tags.Type<'int64'>;
 
-/** At a time of the writing (seconds), this share of all sockets is cut and comes back at once. */
+/** At this time of the writing (seconds), this share of all sockets is cut and reconnects at once. */
 export interface Storm {
   readonly at: Within<'seconds'>;
   readonly share: number & tags.Minimum<0> & tags.Maximum<1>;
@@ -38,17 +38,17 @@ export interface Storm {
 
 /** A run. Rates and counts are of all processes together. */
 export interface Plan {
-  /** Names of what is made begin with it: `load-` and what makes it this run's. */
+  /** Prefix of the names of all that is made: `load-` and the run's own part. */
   readonly name: string & tags.Pattern<'^load-[a-z0-9]{1,20}$'>;
   /** Origin of the server, such as `https://sync.example.com`. */
   readonly url: string;
   /** Tenants to make, and the devices of each; with a list of devices those of the list. */
   readonly tenants: Whole<'tenants'>;
   readonly devices: Whole<'devices'>;
-  /** Sockets opened a second, and seconds that they are held before the first write. */
+  /** Sockets opened per second, and seconds that they are held before the first write. */
   readonly connectRate: Within<'connect-rate'>;
   readonly hold: Within<'hold'>;
-  /** Operations a second by schedule, and for how many seconds; those of the first `warmUp` seconds are not in figures. */
+  /** Scheduled operations per second, and for how many seconds, after `warmUp` seconds that are not in the figures. */
   readonly rate: Within<'rate'>;
   readonly seconds: Within<'seconds'>;
   readonly warmUp: Within<'warm-up'>;
@@ -71,6 +71,6 @@ export interface Share {
   readonly parts: number & tags.Type<'int64'> & tags.Minimum<1>;
 }
 
-/** The whole part of `total` that falls to a process. */
+/** The number, out of `total`, that is assigned to a process. */
 export const shareOf = (total: number, { part, parts }: Share): number =>
   Math.floor((total * (part + 1)) / parts) - Math.floor((total * part) / parts);

@@ -1,4 +1,4 @@
-/** Sealed writes that wait to be sent. The thread that seals refills it; running dry means that this machine is the limit. */
+/** Sealed writes to be sent, refilled by the sealing thread. If they run out, this machine is the bottleneck. */
 import { Worker } from 'node:worker_threads';
 import type { FleetTenant } from './fleet.js';
 import type { Ledger } from './ledger.js';
@@ -9,13 +9,13 @@ import type { Order, Sealed, SealerData } from './sealer.js';
 const HELD_MAX = 20_000;
 /** Refilled in portions, so that the thread is not woken for each. */
 const PORTION = 16;
-/** Replacements that are kept ready, or are on their way, for each tenant. */
+/** Replacements that are ready, or ordered, for each tenant. */
 const REPLACES_READY = 8;
 
 interface Stock {
   readonly inserts: Sealed[];
   readonly replaces: Sealed[];
-  /** Ordered and not here yet. */
+  /** Ordered, and not sealed yet. */
   coming: number;
   replacesComing: number;
 }
@@ -27,7 +27,7 @@ export class SealedPool {
   private readonly worker: Worker;
   private readonly stocks: readonly Stock[];
   private readonly full: number;
-  /** The run is longer than what is held. */
+  /** The run may need more writes than are held at a time. */
   private readonly scarce: boolean;
   private waiting: (() => void) | undefined;
   private failure: Error | undefined;
@@ -52,7 +52,7 @@ export class SealedPool {
     });
   }
 
-  /** Fills it before the first write is due. Rejects with the failure of the thread. */
+  /** Fills the pool before the first write is due. Rejects with the failure of the thread. */
   async fill(): Promise<void> {
     this.stocks.forEach((_, tenant) => this.refill(tenant));
     while (this.stocks.some(({ coming }) => coming > 0)) {
@@ -71,12 +71,12 @@ export class SealedPool {
     return sealed;
   }
 
-  /** Another content of an item that is `busy` for it; undefined: none is ready. */
+  /** New content for an item that is `busy` for it; undefined: none is ready. */
   replace(tenant: number): Sealed | undefined {
     return this.stocks[tenant]?.replaces.shift();
   }
 
-  /** Has another content of an item sealed, where few are ready. */
+  /** Orders new content for an item if few replacements are ready. */
   prepareReplace(tenant: number, ledger: Ledger): void {
     const stock = this.stocks[tenant];
     if (stock === undefined || stock.replaces.length + stock.replacesComing >= REPLACES_READY) return;
@@ -96,7 +96,7 @@ export class SealedPool {
     if (stock === undefined) return;
     const missing = this.full - stock.inserts.length - stock.coming;
     if (missing < Math.min(PORTION, this.full)) return;
-    // Where the whole run is sealed beforehand, the thread rests unless this tenant got more writes than most.
+    // If the whole run was sealed in advance, the thread idles unless this tenant received more writes than most.
     const empty = stock.inserts.length === 0 && stock.coming === 0;
     if (!empty && !this.scarce && this.full - missing > this.full / 10) return;
     const count = empty || this.scarce ? missing : Math.min(missing, PORTION);

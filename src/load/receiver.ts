@@ -1,4 +1,4 @@
-/** The socket of one device: opens, catches up, answers heartbeats, comes back with the last version it saw. */
+/** The socket of one device: opens, catches up, answers heartbeats, reconnects with the last version it saw. */
 import { WebSocket } from 'ws';
 import { CLOSE } from '../protocol/close-codes.js';
 import { errorCode } from '../protocol/error-code.js';
@@ -18,25 +18,25 @@ interface ReceiverOptions {
   readonly ledger: Ledger;
   readonly tenant: FleetTenant;
   readonly device: FleetDevice;
-  /** Whether what was to be sent at this time is in the measured time. */
+  /** Whether an operation scheduled for this time is in the measured time. */
   readonly measured: (at: number) => boolean;
   /** Whether frames of changes count as pushes. */
   readonly pushes: () => boolean;
 }
 
 const OPEN_WITHIN_MS = 20_000;
-/** A connection without a frame for so long is dead, whatever TCP says (reference, Sockets). */
+/** A connection without a frame for this long is dead, regardless of TCP, us (reference, Sockets). */
 const SILENT_US = 90_000_000;
-/** A restarting server loses all its devices at once: they come back spread over this time, ms. */
+/** A restarting server loses all its devices at once; they reconnect spread over this time, ms. */
 const RESTART_SPREAD_MS = 3_000;
 const OVERLOADED_ATTEMPTS = 3;
 
 /** One socket, for the whole run. */
 export class Receiver implements Received {
-  /** Versions of changes in the order they came, and the item of each by its place in the ledger; -1: none of ours. */
+  /** Versions of changes in order of arrival, and the item of each by its place in the ledger; -1: not of the run. */
   readonly versions: number[] = [];
   readonly entries: number[] = [];
-  /** Frames that were not what a server sends. */
+  /** Descriptions of frames that a correct server does not send. */
   readonly odd: string[] = [];
   live = false;
   /** The server ended this device, or the run ended it. */
@@ -54,12 +54,12 @@ export class Receiver implements Received {
     this.cursor = options.ledger.base;
   }
 
-  /** The last version that came. */
+  /** The last version received. */
   get at(): number {
     return this.cursor;
   }
 
-  /** Opens the socket; `at`: when it was to be opened. */
+  /** Opens the socket; `at`: the time scheduled for that. */
   open(at = nowUs()): void {
     const { target, tenant, device, meter } = this.options;
     this.scheduledAt = at;
@@ -99,7 +99,7 @@ export class Receiver implements Received {
     );
   }
 
-  /** Cuts the connection and comes back at once: a part of a storm. True where there was one. */
+  /** Cuts the connection and reconnects at once, as part of a storm. False: there was none. */
   storm(): boolean {
     if (!this.live || this.socket === undefined) return false;
     this.drop();
@@ -107,7 +107,7 @@ export class Receiver implements Received {
     return true;
   }
 
-  /** Ends a connection from which nothing came for too long. */
+  /** Ends a connection that has been silent for too long. */
   check(now: number): void {
     if (this.socket?.readyState !== WebSocket.OPEN || now - this.heardAt < SILENT_US) return;
     this.options.meter.error('silent');
@@ -158,7 +158,7 @@ export class Receiver implements Received {
     const asked = waitMs ?? waitOf(retryAfterOf(reason)?.toString()) ?? 0;
     const spread = closedWith === CLOSE.restart ? Math.random() * RESTART_SPREAD_MS : 0;
     const wait = Math.max(asked + spread, spread === 0 ? backoffMs(this.attempt++, RECONNECT, Math.random) : 0);
-    // Timed from the loss on, or from when it was first to be opened.
+    // Timed from the loss, or from the scheduled time of the first attempt.
     const from = wasLive ? nowUs() : this.scheduledAt;
     this.timer = setTimeout(() => this.open(from), wait);
   }
@@ -218,7 +218,7 @@ export class Receiver implements Received {
     }
     if (!pushes()) return;
     meter.count('pushed');
-    // What a replay brings was late for the connection's sake: `reconnect` has it.
+    // A replayed change is late because of the connection; `reconnect` measures that.
     if (!this.live) return;
     const sentAt = ledger.sentAtOf(entry, version);
     meter.time('push', now - sentAt, measured(sentAt));

@@ -1,4 +1,4 @@
-/** Agents on other machines, as the coordinator has them; and the agent's own side. */
+/** Agents on other machines: the coordinator's side and the agent's. */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import type typiaLibrary from 'typia';
@@ -18,26 +18,26 @@ export class AgentError extends Error {
   override readonly name = 'AgentError';
 }
 
-/** What an agent says first. */
+/** The first message of an agent. */
 interface Joined {
   readonly joins: Whole<'processes'>;
 }
 
-// What another machine says may be of another version, or of any holder of the secret: it is checked like a client's. An
-// incremental build makes these anew only when this file or orders.ts changes, not for a type in a third one.
+// Another machine's messages may be of another version, or from any holder of the secret: they are validated like a
+// client's. An incremental build regenerates these only when this file or orders.ts changes, not a third file's type.
 const isJoined = typia.createIs<Joined>();
 const isNews = typia.createIs<News>();
 const isOrder = typia.createIs<Order>();
 
-/** Connections that have not joined yet; of more the oldest is ended. */
+/** Connections that have not joined yet; beyond these the oldest is closed. */
 const UNAUTHENTICATED_MAX = 32;
 
-/** The coordinator's door. */
+/** Accepts the agents of a run at the coordinator. */
 export class AgentDoor {
   readonly crews: Peer[] = [];
   private readonly server: Server;
   private readonly unauthenticated = new Set<Socket>();
-  /** All agents have joined: one that leaves is missing from now on. */
+  /** All agents have joined: one that leaves from now on is not replaced. */
   private complete = false;
   private changed: () => void = () => undefined;
 
@@ -53,13 +53,13 @@ export class AgentDoor {
     this.server = createServer((socket) => this.arrived(socket));
   }
 
-  /** Listens; gives the port. */
+  /** Listens; resolves with the port. */
   listen({ host, port }: { readonly host: string; readonly port: number }): Promise<number> {
     return new Promise((resolve, reject) => {
       this.server.once('error', reject);
       this.server.listen({ host, port }, () => {
         this.server.off('error', reject);
-        // A connection that cannot be taken, for want of descriptors say; its agent tries again.
+        // A connection could not be accepted, for example for lack of descriptors; its agent tries again.
         this.server.on('error', (error) => this.options.onNote(`An agent could not connect: ${error.message}.`));
         const address = this.server.address();
         resolve(typeof address === 'object' && address !== null ? address.port : port);
@@ -88,7 +88,7 @@ export class AgentDoor {
     const address = `${socket.remoteAddress ?? 'unknown'}:${socket.remotePort ?? 0}`;
     let crew: Peer | undefined;
     socket.once('close', () => this.unauthenticated.delete(socket));
-    // An agent shows the secret at once: the oldest connection without it is hardly ever one.
+    // An agent proves at once that it has the secret, so the oldest connection that has not is hardly ever an agent.
     const [oldest] = this.unauthenticated.add(socket);
     if (this.unauthenticated.size > UNAUTHENTICATED_MAX) oldest?.destroy();
     const channel: Channel = new Channel(socket, {
@@ -116,7 +116,7 @@ export class AgentDoor {
         if (crew === undefined) return onNote(`${address} was turned away: ${text}.`);
         crew.lost(text);
         if (this.complete) return;
-        // Before the run another one, itself restarted say, may take its place.
+        // Before the run another agent, or the same one restarted, may take its place.
         this.crews.splice(this.crews.indexOf(crew), 1);
         onNote(`${crew.name} has left: ${text}.`);
       },
@@ -124,7 +124,7 @@ export class AgentDoor {
   }
 }
 
-/** How long an agent waits for its coordinator to be there. */
+/** How long an agent waits for its coordinator to listen, ms. */
 const DIAL_WITHIN_MS = 600_000;
 const DIAL_EVERY_MS = 1_000;
 
@@ -146,7 +146,7 @@ async function dial(to: { readonly host: string; readonly port: number }, signal
   }
 }
 
-/** Does what a coordinator orders, on this machine, until the coordinator ends the run. Rejects with `AgentError`. */
+/** Performs a coordinator's orders on this machine until the coordinator ends the run. Rejects with `AgentError`. */
 export async function serveAsAgent(options: {
   readonly host: string;
   readonly port: number;
@@ -203,7 +203,7 @@ export async function serveAsAgent(options: {
   const text = await end;
   gone = true;
   signal.removeEventListener('abort', interrupted);
-  // Without a coordinator nobody would remove what was made.
+  // Without a coordinator nothing else would remove what was made.
   const kept = (error: unknown): void => onNote(`What was made could not be removed: ${asError(error).message}.`);
   if (!finished) await crew.perform({ phase: 'remove' }).catch(kept);
   crew.end();

@@ -1,7 +1,6 @@
 /**
- * The report as one page of HTML: nothing from elsewhere, no script, charts as SVG with a table of the same numbers
- * beside each. Colours are those of Okabe and Ito, which are told apart with any colour vision; lines differ by their
- * dashes too.
+ * The report as one self-contained HTML page without scripts; charts are SVG, each with a table of the same numbers.
+ * The colours are those of Okabe and Ito, distinguishable with any colour vision; lines also differ by their dashes.
  */
 import { escapeHtml } from '../protocol/sanitize.js';
 import type { Latency } from './histogram.js';
@@ -11,7 +10,7 @@ import type { Report, Second } from './report.js';
 
 /** Points of a chart: a longer run is shown in steps of several seconds. */
 const POINTS_MAX = 240;
-/** Rows of a table beside a chart. */
+/** Rows of the table of a chart. */
 const ROWS_MAX = 60;
 
 const WIDTH = 720;
@@ -25,7 +24,7 @@ interface Line {
   readonly name: string;
   /** Class of the colour and the dashes. */
   readonly style: 'one' | 'two' | 'three';
-  /** By step; null: nothing. */
+  /** By step; null: no value. */
   readonly values: readonly (number | null)[];
 }
 
@@ -61,7 +60,7 @@ function pathOf(values: Line['values'], top: number): string {
       const y = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value / top);
       const point = `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
       pen = 'L';
-      // A point without neighbours has no line.
+      // A point without neighbours has no line, and is drawn as a cross.
       return point + (values[at - 1] == null && values[at + 1] == null ? 'm-4 0h8m-4 -4v8' : '');
     })
     .join('');
@@ -109,7 +108,7 @@ function table(titles: readonly string[], rows: readonly (readonly string[])[], 
   return `<div class="scroll" tabindex="0" role="region" aria-label="${escapeHtml(caption)}"><table>${head}<tbody>${body.join('')}</tbody></table></div>`;
 }
 
-/** Values in steps of so many: the largest of each step, null where it has none. */
+/** Values in steps of `size`: the largest of each step, null if it has none. */
 const inSteps = (values: Line['values'], size: number): Line['values'] =>
   Array.from({ length: Math.ceil(values.length / size) }, (_, at) => {
     const some = values.slice(at * size, (at + 1) * size).filter((value) => value !== null);

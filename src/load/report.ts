@@ -1,4 +1,4 @@
-/** The report of a run, as JSON (the reference, Load tests, has every field), made of what its processes told. */
+/** The report of a run, as JSON (the reference, Load tests, has every field), from the results of its processes. */
 import type { Release } from '../terminal/output.js';
 import { sumOf, type Audited } from './audit.js';
 import { Histogram, type Buckets, type Latency } from './histogram.js';
@@ -31,10 +31,10 @@ export interface Report {
   /** When the run began, ms since 1970. */
   readonly at: number;
   readonly load: Release;
-  /** What `GET /api/health` of the server said; null: nothing. */
+  /** As reported by `GET /api/health` of the server; null: not reported. */
   readonly server: Release | null;
   readonly plan: Plan;
-  /** The audit held, nothing was lost, and the client was not the limit. Else `doubts` says what. */
+  /** The audit held, nothing was lost, and the client was not the bottleneck. Otherwise `doubts` has the reasons. */
   readonly trusted: boolean;
   readonly doubts: readonly string[];
   /** Parts of the run that were lost, and why. */
@@ -47,7 +47,7 @@ export interface Report {
     readonly pushed: number;
     readonly done: Readonly<Record<Kind, number>>;
   };
-  /** Operations that were answered in the measured time, a second. */
+  /** Operations answered per second, in the measured time. */
   readonly perSecond: number;
   readonly latency: Readonly<Record<Series, Latency>>;
   readonly answers: Readonly<Record<Kind, Latency>>;
@@ -60,16 +60,16 @@ export interface Report {
   readonly seconds: readonly Second[];
 }
 
-/** Beyond these the client is the limit. */
+/** Beyond these the client is the bottleneck. */
 const LAG_P99_MS = 5;
 const LOOP_P99_MS = 20;
 const CPU_SHARE = 0.9;
-/** A run that offers less of its rate is not the one that was asked for. */
+/** A run that offers a smaller share of its planned rate is not the run that was requested. */
 const RATE_SHARE = 0.999;
 /** Seconds that are kept; a longer run keeps the first of them. */
 const SECONDS_MAX = 86_400;
 
-/** Adds what the processes tell second by second. */
+/** Sums the processes' ticks, second by second. */
 export class Timeline {
   private readonly sums: { readonly counts: Counts; readonly sockets: Map<number, number> }[] = [];
 
@@ -85,7 +85,7 @@ export class Timeline {
     return this.sums.flatMap((_, second) => this.at(second) ?? []);
   }
 
-  /** The last second that every process has told of, else the last one, for the live line. */
+  /** For the live line, the last second that every process has reported, else the last one. */
   latest(parts: number): Second | undefined {
     const whole = this.sums.findLastIndex(({ sockets }) => sockets.size >= parts);
     return this.at(whole < 0 ? this.sums.length - 1 : whole);
@@ -115,7 +115,7 @@ const byName = <K extends string, T>(names: readonly K[], of: (name: K) => T): R
 const merged = (results: readonly PartResult[], of: (result: PartResult) => Buckets): Latency =>
   Histogram.of(...results.map(of)).latency;
 
-/** Why the figures may not be the server's. */
+/** Reasons why the figures may not be those of the server. */
 function doubtsOf(
   { plan, results, lostParts }: { plan: Plan; results: readonly PartResult[]; lostParts: readonly string[] },
   { audit, lag }: { audit: Audited; lag: Latency },

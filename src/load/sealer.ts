@@ -22,7 +22,7 @@ export interface SealerData {
   readonly size: number;
 }
 
-/** An order: so many new items of a tenant, or another content of one. */
+/** An order: `count` new items of a tenant, or new content of one item. */
 export type Order =
   | { readonly tenant: number; readonly count: number }
   | { readonly tenant: number; readonly id: string; readonly ts: number; readonly ifVersion: number };
@@ -37,7 +37,7 @@ export interface Sealed {
   readonly replaces: boolean;
 }
 
-/** JSON around a text. */
+/** Length of the JSON around a text. */
 const FRAME = '{"text":""}'.length;
 
 const { tenants, size } = workerData as SealerData;

@@ -1,4 +1,4 @@
-/** The server that is loaded: requests over kept connections, and how long to wait after which refusal. */
+/** The server under load: requests over persistent connections, and how long to wait after a refusal. */
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { delay, systemClock } from '../protocol/clock.js';
@@ -26,30 +26,30 @@ export interface Answer {
   readonly bytes: Buffer;
 }
 
-/** A request without success: `code` of the server's error, `http_500`, or the system's. */
+/** An unsuccessful request. `code`: the server's error code, else such as `http_500`, or the system's error code. */
 export class Refused extends Error {
   override readonly name = 'Refused';
 
   constructor(
     readonly code: string,
     readonly status: number,
-    /** What the server asks to wait, ms; undefined: nothing. */
+    /** The wait that the server requests, ms; undefined: none. */
     readonly waitMs?: number,
   ) {
     super(code);
   }
 
-  /** It may succeed later, and is the same request then. */
+  /** True if the same request may succeed later. */
   get passing(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 502;
   }
 }
 
-/** The server closes connections that idle for 8 to 12 s: a request that crosses the close would be lost. */
+/** The server closes connections that are idle for 8 to 12 s; a request that crosses the close would be lost. */
 const IDLE_MS = 6_000;
-/** Of one request. */
+/** Time limit of one request. */
 export const TIMEOUT_MS = 30_000;
-/** Largest answer that is read. */
+/** Largest answer that is read, bytes. */
 export const ANSWER_MAX = 80 * 1024 * 1024;
 
 /** Attempts of one request, each the same: the waits between them come to about half a minute. */
@@ -58,8 +58,8 @@ const ATTEMPTS = 10;
 const WAIT_MAX_MS = 30_000;
 
 /**
- * Asks again while the server refuses for now, each time later, and not before it allows. `onAgain` is called before
- * each wait. Throws the last `Refused`, at once where `signal` is aborted.
+ * Repeats a request while its refusal is `passing`, with growing waits of at least what the server requests, up to
+ * `WAIT_MAX_MS`. `onAgain` is called before each wait. Throws the last `Refused`, at once if `signal` is aborted.
  */
 export async function askUntil<T>(
   ask: () => Promise<T>,
@@ -91,7 +91,7 @@ export function waitOf(seconds: string | undefined): number | undefined {
   return Math.min(RETRY_AFTER_MAX_MS, Number(seconds) * 1_000);
 }
 
-/** Codes are counted and shown: those of a server are as short and plain as ours. */
+/** A code to be counted and shown, `unknown` if it is too long or not plain: it may come from the server. */
 export const plainCode = (code: unknown): string =>
   typeof code === 'string' && /^[A-Za-z0-9_]{1,40}$/.test(code) ? code : 'unknown';
 
@@ -132,7 +132,7 @@ export class Target {
     return from[this.turn++ % Math.max(1, from.length)];
   }
 
-  /** The answer to a request, where it is a success. Throws `Refused`. */
+  /** Sends a request, and resolves with its answer if that is a success. Throws `Refused`. */
   async ask(ask: Ask): Promise<Answer> {
     const { answer, retryAfter } = await this.exchange(ask);
     if (answer.status < 200 || answer.status > 299) throw refusalOf(answer, retryAfter);
@@ -174,7 +174,7 @@ export class Target {
   }
 }
 
-/** Does some work by a few connections of its own, which are closed after it. */
+/** Runs `work` with a few connections of its own, which are closed afterwards. */
 export async function withTarget<T>(url: string, work: (target: Target) => Promise<T>): Promise<T> {
   const target = new Target(url, { connections: 8, from: [] });
   try {

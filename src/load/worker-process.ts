@@ -1,4 +1,4 @@
-/** A process of a run: takes orders from its parent and tells it what comes of them. Ends with its parent. */
+/** A process of a run: performs its parent's orders and reports their outcomes. Ends with its parent. */
 import { asError } from '../protocol/error-code.js';
 import type { LocalOrder, News } from './orders.js';
 import { LoadWorker } from './worker.js';
@@ -12,7 +12,7 @@ async function perform(order: LocalOrder): Promise<void> {
   switch (order.phase) {
     case 'prepare': {
       const { plan, share, access = {} } = order;
-      // The first one's tenants would never be removed.
+      // The tenants of the first run would never be removed.
       if (worker !== undefined) throw new Error('a second run');
       worker = await LoadWorker.open({
         ...{ plan, share, access },
@@ -39,9 +39,9 @@ process.on('message', (order: LocalOrder) => {
     (error: unknown) => tell({ news: 'failed', phase, text: asError(error).message }),
   );
 });
-// Ctrl-C at a terminal reaches the whole group: the parent decides, and removes what was made first.
+// Ctrl-C reaches the whole process group: ignored here, since the parent first has what was made removed.
 for (const signal of ['SIGINT', 'SIGHUP', 'SIGTERM'] as const) process.on(signal, () => undefined);
-// Without its parent nobody would ever end it.
+// Nothing else would end this process once its parent is gone.
 process.on('disconnect', () => {
   const end = (): void => process.exit();
   Promise.resolve(worker?.remove()).then(end, end);

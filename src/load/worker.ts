@@ -1,4 +1,4 @@
-/** One process's share of a run: its tenants, their sockets and writers, in phases that the coordinator begins. */
+/** One process's share of a run: its tenants, their sockets and its writer, in phases that the coordinator begins. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { Worker as Thread } from 'node:worker_threads';
@@ -18,25 +18,25 @@ import { Receiver } from './receiver.js';
 import { Refused, Target } from './target.js';
 import { Writer } from './writer.js';
 
-/** By what a process may act; none of it leaves the machine. */
+/** Credentials of a process; they never leave the machine. */
 export interface Access {
   readonly adminToken?: string | undefined;
   /** Text of a list of devices. */
   readonly deviceList?: string | undefined;
 }
 
-/** A storm as it was. */
+/** Result of a reconnect storm. */
 export interface StormResult {
   readonly at: number;
   readonly cut: number;
-  /** Those that were back when the writing ended, and how long the last of them took. */
+  /** Sockets that were back within `RETURN_WITHIN_MS`, and how long the last of them took. */
   readonly back: number;
   readonly seconds: number;
 }
 
-/** How the process itself fared: where it was the limit, the figures are its own and not the server's. */
+/** Load of the process itself: if it was the bottleneck, the figures measure it and not the server. */
 export interface ClientResult {
-  /** Operations a second that fell to it, by the tenants that it has. */
+  /** Its share of the operations per second, in proportion to its tenants. */
   readonly rate: number;
   /** Share of one core. */
   readonly cpu: number;
@@ -58,7 +58,7 @@ export interface PartResult {
 
 const TICK_MS = 1_000;
 const CHECK_EVERY_MS = 5_000;
-/** After the last answer: what every socket has to have by then, and how long one that is away may take to come back. */
+/** After the last answer: how long changes may take to arrive at the sockets, and a lost socket to reconnect. */
 const ARRIVE_WITHIN_MS = 15_000;
 const RETURN_WITHIN_MS = 75_000;
 const CONNECT_WITHIN_MS = 60_000;
@@ -72,11 +72,11 @@ interface Place {
   receivers: readonly Receiver[];
 }
 
-/** Runs one share. Call `prepare`, `connect`, `write` and `finish` in this order; `remove` in the end, or at any time. */
+/** Runs one share. Call `prepare`, `connect`, `write`, `finish` in this order; `remove` at the end, or at any time. */
 export class LoadWorker {
   private readonly meter = new Meter();
   private readonly places: Place[] = [];
-  /** Those that this process made, or made a bin in: nothing else is removed. */
+  /** Tenants that this process made, or made a bin in: nothing else is removed. */
   private readonly made = new Set<FleetTenant>();
   private readonly removal = new Serial();
   private readonly storms: StormResult[] = [];
@@ -140,7 +140,7 @@ export class LoadWorker {
     await this.pool.fill();
   }
 
-  /** Of a tenant of a list, with the run's bin in it. */
+  /** Makes the run's bin in a tenant of a list; resolves with the tenant's ledger. */
   private async ledgerOf(tenant: FleetTenant): Promise<Ledger> {
     const base = await headOf(this.target, tenant);
     await this.cleanerOf(tenant).makeBin(tenant.binId);
@@ -152,7 +152,7 @@ export class LoadWorker {
     return new Cleaner({ sodium: this.sodium, target: this.target, tenant });
   }
 
-  /** Opens the sockets at their rate and holds them. */
+  /** Opens the sockets at the plan's rate and holds them. */
   async connect(): Promise<void> {
     const { plan, share } = this.options;
     const began = nowUs();
@@ -187,7 +187,7 @@ export class LoadWorker {
     for (const receiver of this.receivers) receiver.check(now);
   }
 
-  /** Does the operations of the mix by schedule, with the storms in between, and waits until all have arrived. */
+  /** Performs the mix by schedule, with the storms in between, and waits until all changes have arrived. */
   async write(): Promise<void> {
     const { plan } = this.options;
     const { pool, rate } = this;
@@ -261,7 +261,7 @@ export class LoadWorker {
     return { at, cut: cut.length, back: cut.length - away.size, seconds: Math.round((last - from) / 1e3) / 1e3 };
   }
 
-  /** Waits until every socket has what it has to get, or gives up: then the audit says what is missing. */
+  /** Waits until every socket has received its changes, or gives up; the audit then reports what is missing. */
   private async arrived(): Promise<void> {
     const all = this.receivers;
     await this.until(() => all.every(({ live, ended }) => live || ended), RETURN_WITHIN_MS);
@@ -272,7 +272,7 @@ export class LoadWorker {
     for (const end = nowUs() + withinMs * 1e3; !done() && nowUs() < end && !this.stop.signal.aborted;) await sleep(10);
   }
 
-  /** What it knows of one of its tenants, for its audit. */
+  /** What is known of one of the tenants, for its audit. Throws `RangeError`. */
   at(place: number): ConstructorParameters<typeof TenantAudit>[0] {
     const found = this.places[place];
     if (found === undefined) throw new RangeError(`no tenant ${place}`);
@@ -312,7 +312,7 @@ export class LoadWorker {
     for (const receiver of this.receivers) receiver.end();
   }
 
-  /** Ends what is under way and removes what was made; gives what could not be. Called again, it tries that again. */
+  /** Ends what is under way and removes what was made; resolves with what remains, which another call retries. */
   remove(): Promise<string[]> {
     this.stop.abort();
     return this.removal.run(() => this.removeMade());
@@ -321,7 +321,7 @@ export class LoadWorker {
   private async removeMade(): Promise<string[]> {
     const adminToken = this.options.access.adminToken ?? '';
     this.close();
-    // What is being made or written at this moment is to be removed as well.
+    // Waits for what is being made or written at this moment, so that it is removed as well.
     await this.preparing.catch(() => undefined);
     await this.writer?.done();
     await this.pool?.end();

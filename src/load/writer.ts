@@ -1,4 +1,4 @@
-/** The operations of a mix, each from its scheduled time to its last answer, and what each did to the ledger. */
+/** The operations of a mix, each timed from its scheduled time to its last answer and recorded in the ledger. */
 import { createHash } from 'node:crypto';
 import { blobDecryptor, draftBlob, sealBlobItem, sealDraft } from '../crypto/item.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
@@ -33,7 +33,7 @@ interface WriterOptions {
 
 /** Attempts of one request; each is the same request. */
 const ATTEMPTS = 6;
-/** A list goes so many versions back, in a page of so many. */
+/** How many versions back a list begins, and the size of its page. */
 const LIST_BACK = 60;
 const LIST_PAGE = 20;
 
@@ -41,9 +41,9 @@ const changed = object({ version: count });
 const upload = object({ blobRef: nonEmpty, url: string, headers: record });
 const download = object({ url: string });
 
-/** Does one operation after the other, as many at once as are due. */
+/** Performs the operations that are due, concurrently. */
 export class Writer {
-  /** Under way. */
+  /** Operations under way. */
   private readonly running = new Set<Promise<void>>();
   private readonly kinds: readonly (readonly [kind: Kind, upTo: number])[];
   private readonly total: number;
@@ -83,7 +83,7 @@ export class Writer {
     if ((this.options.plan.mix.replace ?? 0) > 0) this.options.pool.prepareReplace(place, ledger);
   }
 
-  /** Where there is nothing yet that could be changed or read, something is inserted. Gives what was done. */
+  /** Performs an operation, or an insert if there is nothing to change or read yet. Resolves with the kind done. */
   private async perform(kind: Kind, call: Call): Promise<Kind> {
     const { ledger, place } = call;
     switch (kind) {
@@ -128,7 +128,7 @@ export class Writer {
 
   private async insert(call: Call): Promise<void> {
     let sealed = this.options.pool.insert(call.place);
-    // The thread that seals is behind: the delay is this machine's.
+    // The sealing thread is behind: the delay is due to this machine.
     if (sealed === undefined) this.options.pool.starved++;
     while (sealed === undefined) {
       await delay(systemClock, 5, this.options.stopped);
@@ -138,7 +138,7 @@ export class Writer {
     await this.change(call, entry, { method: 'POST', path: '/api/items', body: sealed.body });
   }
 
-  /** Sends a change of an item that is `busy` for it, and enters the outcome. Throws `Refused`. */
+  /** Sends a change of an item that is `busy` for it, and records the outcome in the ledger. Throws `Refused`. */
   private async change(call: Call, entry: Entry, ask: Ask): Promise<void> {
     const { ledger, device, at } = call;
     entry.sentAt = at;
@@ -179,7 +179,7 @@ export class Writer {
     await this.transfer(room.url, { method: 'PUT', body: sealed, headers });
     const id = ulid(ts, (length) => sodium.random(length));
     const entry = call.ledger.begin(id, ts, at);
-    // Before it is acknowledged: from then on it may be taken for another operation.
+    // Set before the item is acknowledged, since another operation may take it from then on.
     entry.blob = { ref: room.blobRef, hash: hashOf([plain]) };
     const metadata = { name: 'load', size: plain.length, mime: contentType };
     const item = { id, binId: tenant.binId, draft, ref: room.blobRef, metadata };
@@ -188,7 +188,7 @@ export class Writer {
     await this.change(call, entry, { method: 'POST', path: '/api/items', body });
   }
 
-  /** Downloads, decrypts and compares: what differs is a fault of the audit. */
+  /** Downloads and decrypts a blob and compares it with the upload; a difference is a fault of the audit. */
   private async getBlob(call: Call, entry: Entry): Promise<void> {
     const { sodium } = this.options;
     const { masterKey } = call.tenant;
@@ -214,7 +214,7 @@ export class Writer {
     }
   }
 
-  /** A signed URL: of this server, whose name may not lead to it here, or of a bucket elsewhere. */
+  /** Requests a signed URL: of this server, whose name may not resolve to it here, or of a bucket elsewhere. */
   private async transfer(url: string, ask: Omit<Ask, 'path'>): Promise<Answer> {
     const { target } = this.options;
     const { host, pathname, search, searchParams } = new URL(url);
@@ -237,14 +237,14 @@ export class Writer {
   }
 
   /**
-   * Sends a request until it is answered for good. Every refusal is counted by its code. `onDoubt` is called where an
-   * attempt may have been executed without an answer. Throws the last `Refused`.
+   * Sends a request until its answer is final. Every refusal is counted by its code. `onDoubt` is called if an attempt
+   * may have been executed without an answer. Throws the last `Refused`.
    */
   private send(call: Call, ask: Ask, onDoubt: () => void = () => undefined): Promise<Answer> {
     const { target, meter, stopped } = this.options;
     const { tenant, device } = call;
     const once = (): Promise<Answer> => {
-      // The tenant, or its bin, is about to be removed: what is written after that would stay.
+      // The tenant, or its bin, is about to be removed: anything written after that would stay.
       if (stopped.aborted) return Promise.reject(new Refused('stopped', 0));
       return target.ask(asDevice(tenant, ask, device)).catch((error: unknown) => {
         if (error instanceof Refused && (error.status === 0 || error.status >= 500)) onDoubt();
@@ -256,7 +256,7 @@ export class Writer {
 }
 
 interface Call {
-  /** Of the tenant among the process's. */
+  /** Index of the tenant among those of the process. */
   readonly place: number;
   readonly tenant: FleetTenant;
   readonly ledger: Ledger;

@@ -1,5 +1,5 @@
 /**
- * The audit log of tool calls: one JSON line a call, in a file beside the pairing, mode 0600. A line has time, tool,
+ * The audit log of tool calls: one JSON line per call, in a file beside the pairing, mode 0600. A line has time, tool,
  * bin, ids and outcome, never a payload or a query: the log must not become an unencrypted copy of the content.
  */
 import {
@@ -24,7 +24,7 @@ import { McpError, type McpCode } from './errors.js';
 /** One tool call. */
 export interface AuditEntry {
   readonly tool: string;
-  /** Its id, or what the agent named if no bin was found. Null: the call named none. */
+  /** The bin's id, or the agent's text if no bin has that name. Null: the call named none. */
   readonly bin: string | null;
   /** Items that were returned, written or deleted. */
   readonly ids: readonly string[];
@@ -38,10 +38,9 @@ export const AUDIT_MAX = 1024 * 1024;
 /** Rotated files that are kept; `mcp-audit.jsonl.1` is the newest. */
 export const AUDIT_KEPT = 4;
 
-/** The log's path. */
 export const auditPath = ({ paths }: Pick<Context, 'paths'>): string => join(paths.folder, 'mcp-audit.jsonl');
 
-/** The log. A line is handed to the system before `write` returns. */
+/** Appends lines to the log. Each is passed to the operating system before `write` returns. */
 export class Audit {
   private constructor(
     private readonly path: string,
@@ -63,12 +62,12 @@ export class Audit {
     return audit;
   }
 
-  /** Appends a line. A later failure of the disk is reported to the user and does not stop the work. */
+  /** Appends a line. A write error is reported to the user and does not fail the tool call. */
   write(entry: AuditEntry): void {
     const { tool, bin, ids, outcome, ms } = entry;
     const time = new Date(this.context.platform.clock.now()).toISOString();
-    // Text of an agent is logged only if it has the form of an id: else it could put anything into this file, and a
-    // bin's name is as secret as its content.
+    // An agent's text is logged only if it has the form of an id: otherwise the agent could write anything into this
+    // file, and a bin's name is as secret as its content.
     const named = bin === null || isBinId(bin) ? bin : '?';
     const line = { time, tool, bin: named, ids: ids.filter(isUlid), outcome, ms: Math.round(ms) };
     try {
@@ -104,5 +103,5 @@ export class Audit {
   }
 }
 
-/** The file or link of that name; undefined: there is none. */
+/** The file or link of that name; undefined if there is none. */
 const found = (path: string): Stats | undefined => lstatSync(path, { throwIfNoEntry: false });

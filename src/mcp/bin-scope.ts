@@ -15,7 +15,7 @@ export interface BinFacts {
   readonly id: string;
   /** Null: the server's slug is malformed. */
   readonly slug: string | null;
-  /** The user's name for it, on one line; null: there is none, or it does not decrypt. */
+  /** The name that the user gave it, on one line; null: it has none, or the name does not decrypt. */
   readonly name: string | null;
 }
 
@@ -45,14 +45,14 @@ export const binText = ({ id, slug, name }: BinFacts): string =>
 
 /** Filters the server's list of bins by the allow list. */
 export class BinScope {
-  /** Name of the allow list to the id of its bin. */
+  /** Maps an entry of the allow list to the id of its bin. */
   private readonly pinned = new Map<string, string>();
 
   /** `names`: ids, slugs or names that are allowed; null: all. */
   constructor(private readonly names: readonly string[] | null) {}
 
   of(list: readonly BinView[]) {
-    // Each id once, whatever the server lists: else one bin could make its own name ambiguous.
+    // Duplicate ids are dropped: a bin that the server lists twice would make its own name ambiguous.
     const listed = [...new Map(list.map((bin) => [bin.id, factsOf(bin)])).values()];
     for (const name of this.names ?? []) {
       const [only, other] = this.pinned.has(name) ? [] : meant(listed, name);
@@ -83,7 +83,7 @@ export class BinScope {
       },
       /** The bins that agents may see, in the server's order. */
       all: all as readonly BinFacts[],
-      /** Names of the allow list that no bin has, or several. */
+      /** Entries of the allow list that match no bin, or several. */
       unknown: (this.names ?? []).filter((name) => !this.pinned.has(name)),
       /** True if there is an allow list. */
       limited,
@@ -95,7 +95,10 @@ function factsOf({ id, slug, label }: BinView): BinFacts {
   return { id, slug: BIN_SLUG.test(slug) ? slug : null, name: label === null ? null : shownName(label.name) };
 }
 
-/** The bin of that id; else those of that slug or name. A slug, which the server chooses, hides no bin of that name. */
+/**
+ * The bin with that id; else all with that slug or name. Slugs come from the server, so a matching slug must not hide a
+ * bin with that name.
+ */
 function meant(bins: readonly BinFacts[], name: string): readonly BinFacts[] {
   const own = bins.find(({ id }) => id === name);
   if (own !== undefined) return [own];
@@ -107,10 +110,10 @@ function few(bins: readonly BinFacts[], how: (bin: BinFacts) => string): string 
   return bins.slice(0, LISTED_MAX).map(how).join(', ') + (bins.length > LISTED_MAX ? ', …' : '');
 }
 
-/** Letters and digits of a name or slug, compared as a search does: without case, accents, white space and emoji. */
+/** Letters and digits of a name or slug, folded as for a search: without case, accents, white space and emoji. */
 const letters = (name: string): string => fold(name).replace(/[^\p{L}\p{N}]/gu, '');
 
-/** The bins, first those that may be meant: whose name or slug has the letters of what was asked for, or is in them. */
+/** The bins, those with a similar name or slug first: its letters contain those of `name`, or the reverse. */
 function likeliest(bins: readonly BinFacts[], name: string): readonly BinFacts[] {
   const wanted = letters(name);
   const near = (own: string | null): boolean => {

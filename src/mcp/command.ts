@@ -1,4 +1,4 @@
-/** The commands of `service-mcp`: parsing, dispatch, and how each one ends. */
+/** The commands of `service-mcp`: parsing, dispatch and exit codes. */
 import { existsSync } from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
@@ -75,7 +75,7 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
       return EXIT.ok;
     case 'serve': {
       read(rest, {});
-      // Loaded only here: no other command needs the library of the protocol.
+      // Loaded on demand: no other command needs the MCP library.
       const { serve } = await import('./serve.js');
       return serve(context);
     }
@@ -115,7 +115,7 @@ function read<const T extends NonNullable<ParseArgsConfig['options']>>(rest: rea
     return parseArgs({ args: [...rest], options, strict: true, allowPositionals: false }).values;
   } catch (cause) {
     if (!errorCode(cause).startsWith('ERR_PARSE_ARGS')) throw cause;
-    // Not the parser's message: it quotes arguments, and the six words may be among them.
+    // Not the parser's message: it quotes arguments, which may contain the six words.
     const odd = rest.find((each) => each.startsWith('-') && !Object.hasOwn(options, each.replace(/^-+|=.*$/g, '')));
     const what =
       odd === undefined ? 'an argument is missing, or one is too many' : `there is no option ${sanitizeText(odd)}`;
@@ -129,12 +129,12 @@ async function passwords(context: CommandContext, allowed: boolean | undefined):
   context.terminal.print(passwordsSaid(allowed ?? (await loadPairing(context)).passwords));
 }
 
-/** With a file that does not open here the device cannot be revoked, only forgotten. */
+/** With a pairing that cannot be decrypted the device cannot be revoked, only forgotten. */
 const UNREADABLE: ReadonlySet<McpCode> = new Set(['config_damaged', 'other_machine']);
 
 /**
- * `service-mcp unpair`: revokes this device at the server, then removes the pairing. With `force` also if the server
- * cannot be reached or refuses. Throws `McpError`, and keeps the pairing then.
+ * `service-mcp unpair`: revokes this device at the server, then removes the pairing. With `force` it is
+ * removed even if the server cannot be reached or refuses. If it throws (`McpError`), the pairing is kept.
  */
 async function unpair(context: CommandContext, force: boolean): Promise<void> {
   const { terminal, paths } = context;
@@ -172,7 +172,7 @@ interface Status {
   readonly tokenExpiresAt: string | null;
   /** True: agents may read the secrets of passwords. Null: not paired. */
   readonly passwords: boolean | null;
-  /** Process id of `service-mcp serve`, where it runs. */
+  /** Process id of `service-mcp serve`; null if it does not run. */
   readonly running: number | null;
   /** What the server reports; null if it could not be reached. */
   readonly account: { readonly serverVersion: string; readonly items: number; readonly devices: number } | null;

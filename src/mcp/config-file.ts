@@ -36,13 +36,13 @@ const readFile = object({
   nonce: bytes(NONCE_BYTES),
   ct: bytes(),
 });
-/** The file. Its clear fields are readable for the user; all of them are authenticated. */
+/** The parsed file. Its cleartext fields are for the user to read; all of them are authenticated. */
 type ConfigFile = Read<typeof readFile>;
 
-// `passwords` is absent in files of older versions, which means: not allowed.
+// `passwords` is absent in files of older versions, which means not allowed.
 const readSecrets = object({ ...SECRETS, passwords: nullable(boolean) });
 
-/** What the file holds: this machine as a device, and what its user allows agents. */
+/** The file's content: this machine's device identity, and what the user allows agents. */
 export interface Pairing {
   readonly identity: Identity;
   /** True: agents may read the secrets of passwords. */
@@ -54,7 +54,7 @@ export type Keeper = Pick<Context, 'paths' | 'note'> & { readonly platform: { re
 
 /**
  * The pairing of this machine. Throws `McpError` `not_paired`, `other_machine`, `config_damaged`, `config_newer` or
- * `config_unsafe`. A file that others could read is closed to them, with a warning by `note`.
+ * `config_unsafe`. If other users could read the file, their access is removed, with a warning by `note`.
  */
 export async function loadPairing(keeper: Keeper): Promise<Pairing> {
   const file = await readConfig(keeper.paths, keeper.note);
@@ -65,11 +65,11 @@ export async function loadPairing(keeper: Keeper): Promise<Pairing> {
 /** The device of the pairing. Throws as `loadPairing`. */
 export const loadIdentity = async (keeper: Keeper): Promise<Identity> => (await loadPairing(keeper)).identity;
 
-/** Saves the pairing and replaces any other; durable when it resolves. Resolves with what it is bound to. */
+/** Saves the pairing and replaces any other; durable when it resolves. Resolves with the source of its binding. */
 export const savePairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
   withLock(keeper, () => stored(keeper, pairing));
 
-/** Saves the pairing if there is none: of two concurrent `pair` commands one gets `already_paired`. */
+/** Saves the pairing if there is none yet: of two concurrent `pair` commands one fails with `already_paired`. */
 export const createPairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
   withLock(keeper, async () => {
     const file = await readConfig(keeper.paths, keeper.note);
@@ -78,8 +78,8 @@ export const createPairing = (keeper: Keeper, pairing: Pairing): Promise<Machine
   });
 
 /**
- * Saves the token of this identity and leaves the rest of the pairing. False, and nothing is written, if there is no
- * pairing any more or it is another device's: a concurrent `unpair` or `pair` must not be undone. Throws as
+ * Saves the token of this identity and keeps the rest of the pairing. Returns false and writes nothing if the pairing
+ * was removed or belongs to another device: a concurrent `unpair` or `pair` must not be undone. Throws as
  * `loadPairing`, and leaves a file that does not open unchanged.
  */
 export const renewIdentity = (keeper: Keeper, { deviceId, token }: Identity): Promise<boolean> =>
@@ -94,8 +94,7 @@ export async function savePasswords(keeper: Keeper, passwords: boolean): Promise
 }
 
 /**
- * Keeps the binding of the pairing: a better identifier that is missing for a while must not be replaced by a weaker
- * one.
+ * Keeps the pairing bound to the same identifier: one that is missing temporarily must not be replaced by a weaker one.
  */
 const changed = (keeper: Keeper, change: (kept: Pairing) => Pairing | undefined): Promise<boolean> =>
   withLock(keeper, async () => {
@@ -129,7 +128,7 @@ export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile |
     if (format === FORMAT && version === VERSION && isMachineSource(file.machine)) return file;
   } catch (error) {
     if (error instanceof McpError) throw error;
-    // No cause: a parser's message quotes the file.
+    // No cause: the parser's message quotes the file.
   }
   throw damaged(paths, 'is not a pairing that this program wrote: it is damaged');
 }

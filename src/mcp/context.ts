@@ -1,4 +1,4 @@
-/** What a command of the companion runs in: its files, its platform, its terminal. */
+/** The environment of the companion's commands: files, platform, terminal. */
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import { withCertificateErrors } from '../sdk/node-certificate.js';
@@ -10,20 +10,18 @@ import type { Release } from '../terminal/output.js';
 import type { Terminal as DeviceTerminal } from '../terminal/terminal.js';
 import { systemMachine, type Machine } from './machine.js';
 
-/** Environment variables. */
 export type Env = Readonly<Record<string, string | undefined>>;
 
-/** Where the companion keeps its files, and what its secrets are bound to. */
+/** Where the companion keeps its files, and the machine that its secrets are bound to. */
 export interface Paths {
   /** `~/.config/service`, `$XDG_CONFIG_HOME/service` or `%APPDATA%/service` (MCP-07). */
   readonly folder: string;
-  /** `mcp.json` in it: the pairing. */
+  /** The pairing: `mcp.json` in `folder`. */
   readonly configPath: string;
   /** The machine that the pairing is bound to. */
   readonly machine: Machine;
 }
 
-/** What every command runs in. */
 export interface Context extends Release {
   readonly paths: Paths;
   readonly platform: Platform;
@@ -39,15 +37,15 @@ export interface Context extends Release {
 /** Where a command prints and prompts; it prompts only if `interactive`. */
 export type Terminal = Pick<DeviceTerminal, 'interactive' | 'print' | 'note' | 'progress' | 'ask' | 'openInput'>;
 
-/** What a command other than `serve` runs in: it may prompt. */
+/** The context of every command but `serve`: these may prompt. */
 export interface CommandContext extends Context {
   readonly terminal: Terminal;
 }
 
 /**
  * The folder is `$XDG_CONFIG_HOME/service`, on Windows `%APPDATA%\service`, else `~/.config/service`. A relative
- * `XDG_CONFIG_HOME` is ignored, as the XDG base directory specification requires: an MCP client starts the program in
- * any folder.
+ * `XDG_CONFIG_HOME` is ignored, as the XDG base directory specification requires: an MCP client may start the program
+ * in any folder.
  */
 export function pathsOf(env: Env, machine: Machine = systemMachine(), platform = process.platform): Paths {
   const set = platform === 'win32' ? env['APPDATA'] : env['XDG_CONFIG_HOME'];

@@ -5,7 +5,7 @@ interface ErrorEntry {
   readonly exit: ExitCode;
   /** What to do about it: for the user, and for an agent where there is no `next`. */
   readonly hint: string;
-  /** What an agent does about it: which tool it calls, or what it tells the user. */
+  /** What an agent does about it: which tool to call, or what to tell the user. */
   readonly next?: string;
 }
 
@@ -34,7 +34,7 @@ export const ERRORS = {
   /** This instance lost its lock to another one. */
   lock_lost: { exit: EXIT.unavailable, hint: 'Restart the MCP client that should have it.' },
   revoked: { exit: EXIT.refused, hint: PAIR_AGAIN, next: UNPAIRED },
-  /** The server does not know this device: its database is another one. */
+  /** The server does not know this device: its database is not the one that the device was paired with. */
   unknown_device: { exit: EXIT.refused, hint: PAIR_AGAIN, next: UNPAIRED },
   usage: { exit: EXIT.usage, hint: 'See `service-mcp --help`.' },
   bad_words: { exit: EXIT.usage, hint: 'Compare the words with those on the other screen.' },
@@ -123,7 +123,7 @@ export const ERRORS = {
     exit: EXIT.notFound,
     hint: 'Call again with one of the bins that sb_list_items tells, by name, slug or id.',
   },
-  /** A cursor that no page gave, or with other arguments. */
+  /** A cursor that no page returned, or with arguments other than those of its page. */
   bad_cursor: {
     exit: EXIT.usage,
     hint: 'Call again without cursor: that begins with the newest. A cursor goes with the same other arguments only.',
@@ -160,7 +160,7 @@ export const ERRORS = {
     exit: EXIT.unavailable,
     hint: 'Wait until an earlier call is answered, then call again.',
   },
-  /** A refusal of the server without a code of its own here; the message quotes it. */
+  /** A refusal of the server that has no code of its own in this catalogue; the message quotes it. */
   refused: {
     exit: EXIT.refused,
     hint: "The message is the server's.",
@@ -197,7 +197,7 @@ export class McpError extends CommandError {
     this.given = options?.hint;
   }
 
-  /** What to do, for an agent: what the thrower knows, then what the catalogue says to call. */
+  /** What to do, for an agent: the hint of the thrower, then what the catalogue says to call. */
   get next(): string {
     const next = nextOf(this.code);
     return this.given === undefined ? next : `${this.given} ${next}`;

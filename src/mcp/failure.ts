@@ -71,7 +71,7 @@ export const failureOf = (thrown: unknown): McpError => failure(asError(thrown),
 
 /**
  * For an agent. Quotes no text of the server: the server is not trusted with content, so it must not be able to prompt
- * an agent that reads it. `internal` does not say what happened; its cause does.
+ * an agent that reads it. The message of `internal` has no details; its cause has.
  */
 export const toolFailure = (thrown: unknown): McpError => failure(asError(thrown), false);
 
@@ -121,7 +121,7 @@ function ofClient(error: Error, quoted: boolean): McpError | undefined {
 
 function ofApi(error: ApiError, quoted: boolean): McpError {
   const as = (code: McpCode, says: string, hint?: string): McpError => new McpError(code, says, { cause: error, hint });
-  // The code is the server's: `constructor` must not find the property of every object.
+  // The server chooses the code: `constructor` must not match an inherited property.
   const known = Object.hasOwn(API, error.code) ? API[error.code] : undefined;
   if (error.code === 'rate_limited' && error.retryAfter !== null)
     return as('rate_limited', 'the server asks for a slower pace', `Try again in ${error.retryAfter} s.`);

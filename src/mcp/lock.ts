@@ -13,8 +13,8 @@ const RESTART: Pick<LockOptions, 'clock' | 'timeoutMs'> = { timeoutMs: 6_000 };
 
 /**
  * Takes the instance lock: takes over from an instance that died, waits for one that is ending. Throws `McpError`
- * `already_running` with the other process id. `onLost`: this process was stopped for long and another one has taken
- * the lock; it must end.
+ * `already_running` with the other process id. `onLost`: this process was suspended, and another one has
+ * taken the lock: this one must exit.
  */
 export async function holdInstance(paths: Paths, onLost: () => void, patience = RESTART): Promise<FileLock> {
   await privateFolder(paths.folder, () => undefined);
@@ -28,7 +28,10 @@ export async function holdInstance(paths: Paths, onLost: () => void, patience = 
 /** Process id of the running instance; undefined if none runs. */
 export const runningInstance = (paths: Paths): number | undefined => lockHolder(instancePath(paths));
 
-/** Runs `work` under the lock of the pairing's file; creates its folder if missing, and closes it to others, with a warning. */
+/**
+ * Runs `work` under the lock of the pairing's file. Creates its folder if missing; one that is open to other users
+ * is closed to them, with a warning.
+ */
 export async function withLock<T>(
   { paths, note }: Pick<Context, 'paths' | 'note'>,
   work: () => Promise<T>,

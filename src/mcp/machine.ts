@@ -14,7 +14,6 @@ const MACHINE_SOURCES = ['machine-id', 'platform-uuid', 'machine-guid', 'host-na
 
 export type MachineSource = (typeof MACHINE_SOURCES)[number];
 
-/** True for a name of `MACHINE_SOURCES`. */
 export const isMachineSource = (value: string): value is MachineSource =>
   (MACHINE_SOURCES as readonly string[]).includes(value);
 
@@ -25,7 +24,7 @@ export interface MachineId {
 }
 
 export interface Machine {
-  /** The best identifier available; the fallback always is. */
+  /** The best identifier available; the fallback always exists. */
   best(): Promise<MachineId>;
   /** The identifier of one source; undefined if this machine has none. */
   of(source: MachineSource): Promise<MachineId | undefined>;
@@ -47,7 +46,7 @@ const FILES = ['/etc/machine-id', '/var/lib/dbus/machine-id', '/etc/hostid'];
 const UUID = /[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}/i;
 /** 32 hex digits, or a UUID. */
 const FILE_ID = /^(?:[0-9a-f]{32}|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})$/i;
-/** Placeholders that many machines share: all digits the same. */
+/** Placeholders that many machines share: one digit repeated. */
 const PLACEHOLDER = /^([0-9a-f])\1*$/i;
 const RUN_MS = 5_000;
 const OUTPUT_MAX = 64 * 1024;
@@ -65,7 +64,7 @@ export const systemMachine = (): Machine =>
     systemRoot: process.env['SystemRoot'] ?? 'C:\\Windows',
   });
 
-/** In a container the user may have only a number. */
+/** In a container the user may have no name, only a number. */
 function accountName(): string {
   try {
     return userInfo().username;

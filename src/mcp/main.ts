@@ -9,7 +9,7 @@ import { mcpPlatform, pathsOf, type Terminal } from './context.js';
 import { failureOf } from './failure.js';
 
 const { signal: interrupted, interrupt } = interruptible();
-// The reader has closed the pipe: nothing can be reported any more, and `serve` must end with its client.
+// The reader closed the pipe: nothing can be reported any more, and `serve` must exit with its client.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', interrupt);
 process.on('uncaughtException', (error) => {
   process.stderr.write(`Error (internal): ${failureOf(error).message}\n`);

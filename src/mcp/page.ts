@@ -1,4 +1,4 @@
-/** Which items a list or a search selects, and which of them its page may show. */
+/** Which items a list or a search selects, and which of them are on its page. */
 import { fold, newestFirst } from '../sdk/query.js';
 import type { ContentType } from '../protocol/item.js';
 import type { Bins } from './bin-scope.js';
@@ -21,9 +21,9 @@ export interface Asked {
 
 /** One page of a list or a search. */
 export class Page {
-  /** Number of items that were offered, on all pages. */
+  /** Number of items that were offered, on any page. */
   total = 0;
-  /** Id of the bin that was asked for; null: none was. */
+  /** Id of the bin in the arguments; null: they name none. */
   readonly bin: string | null;
   private readonly newest: Newest;
   private readonly from: number;
@@ -31,7 +31,7 @@ export class Page {
   private readonly selection: Selection;
   private readonly last: Position | undefined;
 
-  /** Throws `McpError` for a bin that cannot be named so, a period without time, and a cursor of another selection. */
+  /** Throws `McpError` for a bin name that `Bins.named` refuses, an empty period, and a cursor of another selection. */
   constructor(
     private readonly bins: Bins,
     private readonly asked: Asked,
@@ -46,13 +46,13 @@ export class Page {
     this.newest = new Newest(limit);
   }
 
-  /** False for an item that the arguments exclude, whatever text is in it. */
+  /** False for an item that the arguments exclude regardless of its text. */
   fits({ id, type, ts, binId, provenBin }: Card): boolean {
     const { asked, bins } = this;
     if (asked.id !== undefined && asked.id !== id) return false;
     if (asked.type !== undefined && asked.type !== type) return false;
     if (ts < this.from || ts > this.to) return false;
-    // An item that does not verify also counts as in the bin of its last verified state.
+    // An item that does not verify also counts for the bin of its last verified state.
     if (this.bin !== null) return binId === this.bin || provenBin === this.bin;
     return bins.allows(binId) || (binId !== provenBin && provenBin !== null && bins.allows(provenBin));
   }
@@ -63,12 +63,12 @@ export class Page {
     if (isAfterCursor) this.newest.offer(card);
   }
 
-  /** At most as many as were asked for, newest first. */
+  /** At most `limit`, newest first. */
   get cards(): readonly Card[] {
     return this.newest.all;
   }
 
-  /** What is left after the first `count` of `cards`, at least one, and the cursor that goes on there. */
+  /** How many items follow the first `count` (at least one) of `cards`, and the cursor of the page with them. */
   after(count: number): { readonly left: number; readonly nextCursor: string | null } {
     const left = this.newest.total - count;
     const last = this.cards[count - 1];

@@ -57,10 +57,10 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   const address = (offer?.url ?? options.host ?? context.env['SERVICE_HOST'] ?? '').trim();
   const serverUrl = await serverFrom(terminal, address, () => new McpError('usage', NO_SERVER, { hint: GIVE_SERVER }));
   const name = nameFrom(options.name);
-  // Before the words, which expire after five minutes: this choice must not be made in a hurry.
+  // Before the words, which expire after five minutes: this choice should not be made under time pressure.
   const passwords = options.passwords ?? (await passwordsAllowed(context));
   const words = await wordsFrom(context, options.code ?? offer?.words);
-  // The words work once: a folder that cannot be written must be noticed before they are used.
+  // The words work once: an unwritable folder must be detected before they are used.
   await withLock(context, () => Promise.resolve());
   const request = { platform, serverUrl, name, glyph: 'laptop', words, signal: context.interrupted } as const;
   const identity = await joined(context, request, options);
@@ -83,7 +83,7 @@ async function expectUnpaired(context: CommandContext): Promise<void> {
   );
 }
 
-/** The pairing to be replaced; undefined if there is none that opens. */
+/** The device of the pairing to be replaced; undefined if there is none, or it does not open. */
 async function previous(context: CommandContext): Promise<Identity | undefined> {
   return loadIdentity(context).catch((error: unknown) => {
     const { code } = failureOf(error);
@@ -98,7 +98,7 @@ function nameFrom(given: string | undefined): string {
   throw new McpError('usage', `a device name is 1 to ${NAME_MAX} characters, without control characters`);
 }
 
-/** Prompts for the choice; anything but yes, and a terminal that is not interactive, is no. */
+/** Prompts for the choice; anything but yes means no, as does a terminal that is not interactive. */
 async function passwordsAllowed({ terminal }: CommandContext): Promise<boolean> {
   if (!terminal.interactive) return false;
   terminal.note('What agents read goes to the model that your MCP client uses.');
@@ -118,7 +118,7 @@ const passwordFrom =
   ({ terminal }: CommandContext, file: string | undefined): AskPassword =>
   async () => {
     if (file === '-') return firstLine(terminal.openInput());
-    // Also a pipe, as in `<(pass show account)`; no more is read than a password may have.
+    // May be a pipe, as in `<(pass show account)`. Reads at most the length of a password.
     if (file !== undefined) return firstLine(createReadStream(file, { end: LINE_MAX - 1 }), file);
     return terminal.interactive ? terminal.ask('Account password: ', { hidden: true }) : null;
   };
@@ -153,7 +153,7 @@ async function joined(
   const attempt = (): Promise<Identity> => join({ ...request, onDigits, password });
   const mistyped = 'That is not the account password. Once more; the digits will be others.';
   try {
-    // A password from a file would be the same again, and the server counts each try.
+    // A retry would read the same password from the file, and the server counts each attempt.
     return await (passwordFile === undefined ? forgiving(context, attempt, mistyped) : attempt());
   } catch (error) {
     const failure = failureOf(error);
@@ -174,7 +174,7 @@ class Waiting {
     this.until = context.platform.clock.now() + PAIR_SESSION_MS;
   }
 
-  /** Another password is another attempt, with other keys and so with other digits. */
+  /** Called for each attempt: one with another password has other keys, and so other digits. */
   shown(digits: string): void {
     const { terminal } = this.context;
     terminal.note(`Digits: ${digits.slice(0, 3)} ${digits.slice(3)}`);
@@ -209,7 +209,7 @@ class Waiting {
   }
 }
 
-/** Saves the pairing. If that fails the new device, whose keys are lost, is revoked. */
+/** Saves the pairing. If that fails, the new device is revoked, since its keys are lost. */
 async function kept(context: CommandContext, pairing: Pairing, keep: typeof savePairing): Promise<void> {
   const { identity } = pairing;
   try {
@@ -241,7 +241,7 @@ async function replaced(context: CommandContext, before: Identity): Promise<void
   );
 }
 
-/** Revokes a device with its own token; not an error if it is revoked or unknown already. */
+/** Revokes a device with its own token; no error if it is already revoked or unknown. */
 export async function revokeDevice(context: Pick<CommandContext, 'platform'>, identity: Identity): Promise<void> {
   try {
     await withDevice(context, { identity }, (device) => device.revoke(identity.deviceId));
@@ -250,7 +250,7 @@ export async function revokeDevice(context: Pick<CommandContext, 'platform'>, id
   }
 }
 
-/** Runs `work` as this device, without its items. Background errors are ignored: they also fail `work`. */
+/** Runs `work` as this device, without loading its items. Background errors are ignored: they also fail `work`. */
 export async function withDevice<T>(
   { platform }: Pick<CommandContext, 'platform'>,
   who: Pick<DeviceOptions, 'identity' | 'onIdentity'>,

@@ -1,6 +1,6 @@
 /**
- * The payloads of the ten types as JSON Schema, each with an example, for the model that fills them in. They follow from
- * the shapes that a put is checked against, which alone decide.
+ * The payloads of the ten types as JSON Schema, each with an example, for the model that fills them in. Derived from
+ * the shapes that a put is validated against; only those decide what is accepted.
  */
 import { fieldsOf, kindOf, mainFields } from '../sdk/payloads/shapes.js';
 import type { JsonObject } from '../crypto/payload.js';
@@ -56,7 +56,7 @@ const LESSONS: Readonly<Record<ContentType, Lesson>> = {
   },
 };
 
-/** Fields whose name does not say enough. */
+/** Descriptions of fields whose name is not self-explanatory. */
 const MEANINGS: Readonly<Record<string, string>> = {
   service: 'What it is for: a site, a device, a network.',
   user: 'User name; for Wi-Fi the name of the network.',

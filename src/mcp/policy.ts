@@ -13,7 +13,7 @@ export interface Policy {
 }
 
 const PREFIX = SERVICE_NAME.toUpperCase();
-/** Ids, slugs or names, with commas between. */
+/** Ids, slugs or names, separated by commas. */
 export const BINS_VARIABLE = `${PREFIX}_BINS`;
 /** 1 or 0. */
 export const READ_ONLY_VARIABLE = `${PREFIX}_READ_ONLY`;
@@ -25,7 +25,7 @@ const NAME = /^[^,;\p{Cc}]{1,200}$/u;
 const ON: ReadonlySet<string> = new Set(['1', 'true', 'yes', 'on']);
 const OFF: ReadonlySet<string> = new Set(['', '0', 'false', 'no', 'off']);
 
-/** Throws `McpError` `bad_setting` for any doubtful value: a misspelt restriction must not count as none. */
+/** Throws `McpError` `bad_setting` for any unclear value: a misspelt restriction must not be ignored. */
 export const readPolicy = (env: Env): Policy => ({
   bins: binsOf(env[BINS_VARIABLE]),
   readOnly: isOn(env, READ_ONLY_VARIABLE),

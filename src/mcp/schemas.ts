@@ -19,14 +19,14 @@ const ISO = /^\d{4}-\d{2}-\d{2}(?:[Tt ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:[Z
 const DATE_LENGTH = 'YYYY-MM-DD'.length;
 const DAY_MS = 86_400_000;
 
-/** ms since 1970 of a text that fits `ISO`, of a date its beginning; NaN if there is no such time. */
+/** ms since 1970 of a text that matches `ISO`; a date means its first ms. NaN if there is no such time. */
 export const firstOf = (text: string): number =>
   Date.parse(/[Tt ].*(?:[Zz]|[+-]\d{2}:?\d{2})$/.test(text) || text.length === DATE_LENGTH ? text : `${text}Z`);
 
-/** The same for the end of a period: of a date its last ms. */
+/** The same for the end of a period: a date means its last ms. */
 export const lastOf = (text: string): number => firstOf(text) + (text.length === DATE_LENGTH ? DAY_MS - 1 : 0);
 
-/** False for the 30th of February, which the parser takes for a day of March. */
+/** False for the 30th of February, which the parser reads as a day in March. */
 function exists(text: string): boolean {
   const date = text.slice(0, DATE_LENGTH);
   const day = firstOf(date);
@@ -46,7 +46,7 @@ export const putInput = z.strictObject({
     .meta({ description: 'The content: fields of its type and no others.', anyOf: PAYLOAD_SCHEMAS }),
 });
 
-/** What lists and searches have in common. */
+/** Arguments that lists and searches share. */
 const page = {
   bin: bin.optional().describe('Only items of this bin: its name, slug or id. Default: all bins.'),
   type: type.optional().describe('Only items of this type.'),

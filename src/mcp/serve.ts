@@ -29,7 +29,7 @@ interface ServeOptions extends Context {
 
 /** A longer message ends the connection. */
 const MESSAGE_MAX = 20 * 1024 * 1024;
-/** How long running calls may take to finish after the client has closed its end. */
+/** How long running calls may take to finish once the client has closed its end. */
 const GRACE_MS = 5_000;
 
 /**
@@ -44,7 +44,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   const policy = readPolicy(options.env);
   const ending = new AbortController();
   let lost = false;
-  // The lock closes the folder without a word.
+  // Before the lock, which closes the folder to others without a warning.
   await privateFolder(paths.folder, note);
   const lock = await holdInstance(paths, () => {
     lost = true;
@@ -77,8 +77,8 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
 }
 
 /**
- * Makes V8 collect earlier: the program runs beside an editor all day. The first reading allocates several times what
- * it keeps; with V8's default factors a vault of 50,000 items peaks at 400 MB instead of 200, for a third less CPU
+ * Makes V8 collect earlier, since the program runs beside an editor all day. The first reading allocates several times
+ * what it keeps; with V8's default factors a vault of 50,000 items peaks at 400 MB instead of 200, for a third less CPU
  * time. V8 ignores flags that it does not know.
  */
 function keepSmall(): void {
@@ -92,7 +92,7 @@ function expectServer(env: Env, { serverUrl }: Identity): void {
   try {
     if (named === '' || serverAddress(named) === serverUrl) return;
   } catch {
-    // Not an address: refused like another server's.
+    // Not a URL: refused like another server.
   }
   const what = `SERVICE_HOST is another server than ${serverUrl}, with which this machine is paired`;
   const hint = 'Correct it or leave it out; to change the server run `service-mcp pair --force`.';
@@ -101,7 +101,7 @@ function expectServer(env: Env, { serverUrl }: Identity): void {
 
 /**
  * Whether agents may read the secrets of passwords. Reads the pairing for each answer, so that `passwords withhold`
- * takes effect at once. A pairing that does not open, or is another device's, allows nothing.
+ * takes effect at once. A pairing that does not open, or belongs to another device, allows nothing.
  */
 function passwordsOf(
   keeper: Keeper,
@@ -136,7 +136,7 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
   input.once('end', stop);
   input.once('close', stop);
   mcp.server.onclose = stop;
-  // Not the parser's message: it would quote what was sent.
+  // Not the parser's message: it would quote the input.
   mcp.server.onerror = ({ name }) => options.note(`service-mcp: a message could not be taken (${name})`);
   try {
     await mcp.connect(transport);
@@ -150,7 +150,7 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
     input.off('end', stop);
     input.off('close', stop);
     guard.release();
-    // A pipe that is being read keeps the process alive.
+    // Reading from a pipe keeps the process alive.
     input.pause();
     if (input instanceof Socket) input.unref();
   }

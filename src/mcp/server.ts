@@ -34,9 +34,9 @@ interface ServerOptions {
 
 /** The command's name, as clients show it. */
 const SERVER_NAME = `${SERVICE_NAME}-mcp`;
-/** Concurrent calls; one more is refused as `busy`. */
+/** Most concurrent calls; further ones are refused as `busy`. */
 const CALLS_MAX = 32;
-/** Faults of one call's arguments that its refusal names. */
+/** Most faults of a call's arguments that a refusal lists. */
 const ISSUES_MAX = 5;
 
 const INSTRUCTIONS =
@@ -66,7 +66,7 @@ export class ToolServer {
     server.setRequestHandler(CallToolRequestSchema, async (request, { signal, sendNotification }) => {
       const { name, arguments: args = {}, _meta } = request.params;
       const tool = byName.get(name);
-      // To the protocol this is not a tool call, so it is an error of the protocol and not a result.
+      // MCP does not regard this as a tool call: it is a protocol error, not a result.
       if (tool === undefined) throw new RpcError(ErrorCode.InvalidParams, noTool);
       const progressToken = _meta?.progressToken;
       const report = (done: number, total: number): void => {
@@ -112,7 +112,7 @@ export class ToolServer {
   }
 }
 
-/** Drops progress that does not rise, which MCP forbids, and steps below one hundredth. */
+/** Drops progress that does not increase, which MCP forbids, and steps below one hundredth. */
 function rising(report: Progress): Progress {
   let last = -1;
   return (done, total) => {
@@ -123,7 +123,7 @@ function rising(report: Progress): Progress {
 }
 
 function definitionOf({ name, title, description, annotations, input, output }: Tool): ToolDefinition {
-  // Through JSON, to drop what does not go over the wire, and what says nothing: that names of fields are texts.
+  // Through JSON, to drop what is not serialized. `propertyNames` would only say that keys are strings.
   const schema = (of: z.ZodType, io: 'input' | 'output'): ToolDefinition['inputSchema'] =>
     JSON.parse(JSON.stringify(z.toJSONSchema(of, { target: 'draft-7', io })), (key, value: unknown) =>
       key === 'propertyNames' ? undefined : value,
@@ -138,8 +138,8 @@ function definitionOf({ name, title, description, annotations, input, output }: 
 const LONE = /\p{Cs}/gu;
 
 /**
- * A value without lone surrogates, which JSON can escape and many parsers refuse: a client with one of them would lose
- * the whole answer for one text. In the text of an answer they are escaped as data.
+ * A value without lone surrogates. JSON can escape them, but many parsers refuse them: a client with such a parser
+ * would lose the whole answer because of one string. In the text of an answer they are escaped as data.
  */
 function wellFormed(value: unknown): unknown {
   if (typeof value === 'string') return value.replace(LONE, '\ufffd');
@@ -153,7 +153,7 @@ function wellFormed(value: unknown): unknown {
 const causeOf = ({ cause }: McpError): string =>
   cause instanceof Error ? (cause.stack ?? cause.message) : String(cause);
 
-/** The arguments, parsed by the tool's schema. Throws `bad_input`, which names the faults and quotes no value. */
+/** The arguments, parsed by the tool's schema. Throws `bad_input`, which lists the faults without quoting values. */
 function argumentsOf(tool: Tool, given: unknown): unknown {
   const parsed = tool.input.safeParse(given);
   if (parsed.success) return parsed.data;
@@ -164,7 +164,7 @@ function argumentsOf(tool: Tool, given: unknown): unknown {
   throw new McpError('bad_input', sanitizeText(issues.join('; ').slice(0, 1_000)));
 }
 
-/** An error as a tool's result: the code first, then what is wrong, then what to do or to call. */
+/** An error as a tool's result: the code, what is wrong, and what to do or to call. */
 function refusal({ code, message, next }: McpError): CallToolResult {
   return {
     isError: true,

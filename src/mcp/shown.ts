@@ -1,6 +1,6 @@
 /**
  * Items as agents get them: structured, and as text. Secrets are withheld unless the user allowed them. The size of an
- * answer is bounded: what exceeds it is cut, and listed as cut.
+ * answer is bounded: longer texts are cut, and their fields listed as cut.
  */
 import type { ItemView } from '../sdk/events.js';
 import { SEARCHED } from '../sdk/query.js';
@@ -11,28 +11,28 @@ import { binText, type Bins } from './bin-scope.js';
 import type { ItemOutput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
-/** Characters of payload JSON that a page shows whole. Its first item is never cut; it has at most 64 KB. */
+/** Characters of payload JSON that a page shows uncut. Its first item is never cut; it has at most 64 KB. */
 export const WHOLE_MAX = 50_000;
-/** Characters of the JSON of all items of a page, some 20,000 tokens of a model: one more that does not fit ends it. */
+/** Characters of the JSON of all items of a page, some 20,000 tokens; the first that does not fit ends the page. */
 export const PAGE_MAX = 80_000;
-/** Characters left of each text of an item past `WHOLE_MAX`. */
+/** Characters that are kept of each text of an item beyond `WHOLE_MAX`. */
 const CUT_TO = 300;
-/** Characters that are reserved for the address of a blob. */
+/** Characters reserved for the URL of a blob. */
 const ADDRESS = 1_000;
 
-/** Replaces a withheld secret. Refused as the secret of a new item. */
+/** Replaces a withheld secret. A new item with it as its secret is refused. */
 export const MASK = '********';
-/** The only fields shown of a withheld password: any other field may repeat the secret. */
+/** The only fields shown of a password whose secret is withheld: any other field may repeat the secret. */
 const OPEN: ReadonlySet<string> = new Set(SEARCHED.password);
-/** Fields that are named as withheld; more are left out. */
+/** Most withheld fields that are listed; further ones are omitted. */
 const REDACTED_MAX = 20;
-/** The latest time of ISO 8601; only a lying server or a broken clock gives a later one. */
+/** The latest time that `Date` can represent; only a lying server or a wrong clock yields a later one. */
 const TIME_MAX = 8.64e15;
 
 /** ms as ISO 8601. */
 export const isoOf = (ms: number): string => new Date(Math.min(ms, TIME_MAX)).toISOString();
 
-/** An item that opened when it arrived and does not open now. */
+/** An item that opened when it arrived but no longer does. */
 const DAMAGED = {
   reason: 'damaged_item',
   meaning: 'The copy in memory does not open any more.',
@@ -52,7 +52,7 @@ export class Sheet {
     private readonly passwords: boolean,
   ) {}
 
-  /** An item that opened. False: the page is full, and ends before it. */
+  /** Adds an item that opened. False: the page is full, and ends before it. */
   add(view: ItemView): boolean {
     const { payload, redacted } = this.masked(view);
     const { payload: fitting, cut, whole } = this.fitted(payload);
@@ -63,7 +63,7 @@ export class Sheet {
       ...(cut.length === 0 ? {} : { cut }),
       ...(view.version === 0 ? { onServer: false as const } : {}),
     };
-    // The blob of a large password contains its secret: no address of it while passwords are withheld.
+    // The blob of a large password contains its secret: no URL for it while passwords are withheld.
     const linked = view.blob !== null && (view.type !== 'password' || this.passwords);
     if (!this.push(item, linked ? ADDRESS : 0)) return false;
     this.whole -= whole;
@@ -71,7 +71,7 @@ export class Sheet {
     return true;
   }
 
-  /** An item that does not verify or does not open any more. False: the page is full, and ends before it. */
+  /** Adds an item that does not verify or no longer opens. False: the page is full, and ends before it. */
   addUnreadable(card: Card): boolean {
     const reason = card.reason === null ? undefined : reasonOf(card.reason);
     const unreadable =
@@ -81,12 +81,12 @@ export class Sheet {
     return this.push({ ...this.head(card), payload: null, unreadable }, 0);
   }
 
-  /** The items whose content is in a blob that may be named. */
+  /** The items with a blob whose URL the agent may get. */
   get linked(): readonly ItemView[] {
     return this.withBlob;
   }
 
-  /** `blobs`: where the content of the linked items is. */
+  /** `blobs`: the URLs of the linked items, by id. */
   output(blobs: ReadonlyMap<string, ItemOutput['blob']>): ItemOutput[] {
     return this.items.map((item) => (blobs.has(item.id) ? { ...item, blob: blobs.get(item.id) } : item));
   }
@@ -108,7 +108,7 @@ export class Sheet {
   private masked({ type, payload }: ItemView): { readonly payload: JsonObject | null; readonly redacted: string[] } {
     if (payload === null || type !== 'password' || this.passwords) return { payload, redacted: [] };
     const shown = Object.entries(payload).filter(([field]) => OPEN.has(field));
-    // Its own fields are few; of another program's there may be thousands.
+    // A password of our clients has few fields; one of another program may have thousands.
     const redacted = Object.keys(payload)
       .filter((field) => !OPEN.has(field))
       .slice(0, REDACTED_MAX);
@@ -116,7 +116,7 @@ export class Sheet {
     return { payload: Object.fromEntries([...shown, ...masks]), redacted };
   }
 
-  /** The payload, whole or with its long texts cut. `whole`: characters that count as shown whole. */
+  /** The payload, uncut or with its long texts cut. `whole`: characters that count against `WHOLE_MAX`. */
   private fitted(payload: JsonObject | null): {
     readonly payload: ItemOutput['payload'];
     readonly cut: string[];
@@ -141,8 +141,7 @@ const namesText = (names: readonly string[]): string =>
   names.map((name) => (/^\w{1,32}$/.test(name) ? name : jsonLine(name.slice(0, 32)))).join(', ');
 
 /**
- * One item as text: a line of facts, then its content as one line of JSON, so that content cannot imitate a line of
- * facts.
+ * One item as text: a line of metadata, then its content as one line of JSON, so that content cannot imitate metadata.
  */
 export function itemText(item: ItemOutput, at: number): string {
   const { id, bin, binSlug, binName, type, ts, version, payload, redacted, cut, blob, unreadable, onServer } = item;

@@ -1,8 +1,8 @@
 /**
- * The companion's copy of the items, in memory only: it ends with the program.
+ * The companion's copy of the items, in memory only.
  *
- * A row as an object, with its maps of keys, takes several times the memory of its bytes, which counts with tens of
- * thousands of rows. So a row is kept as one record of the SDK's storage format and decoded on access; what lists and
+ * A row as an object, with its maps of keys, takes several times the memory of its bytes, which matters with tens of
+ * thousands of rows. So a row is kept as one record in the SDK's storage format and decoded on access; what lists and
  * searches need (bin, type, time, searched text) is kept beside it. A deleted item is a number in a map.
  */
 import type { ItemView } from '../sdk/events.js';
@@ -13,16 +13,16 @@ import { timeOfUlid } from '../sdk/ulid.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';
 
-/** What is known of an item without opening it. Of an item that does not verify it is only what the server says. */
+/** What is known of an item without opening it. If the item does not verify, these are only claims of the server. */
 export interface Card {
   readonly id: string;
-  /** The server's version; 0: its history does not have the item (any more). */
+  /** The server's version; 0: its history does not, or no longer, contain the item. */
   readonly version: number;
   /** Why the item is not shown; null: it verified. */
   readonly reason: QuarantineReason | null;
   readonly binId: string | null;
   readonly type: ContentType | null;
-  /** ms; the time of the id if nothing of the item can be read. */
+  /** ms; the time in the id if nothing of the item can be read. */
   readonly ts: number;
   /** The bin of the last state that verified; null if none did. */
   readonly provenBin: string | null;
@@ -34,19 +34,19 @@ interface Slot extends Card {
   readonly state: Entry['state'];
   /** The entry as `encodeEntry` writes it. */
   readonly record: Uint8Array;
-  /** Undefined: not read yet. */
+  /** The searched text; undefined: the item was not opened yet. */
   text: string | undefined;
 }
 
-/** Records name the store that wrote them; these never leave it. */
+/** Records contain the store that wrote them; these never leave this one, so that any constant will do. */
 const AT = { owner: 0, generation: 0 } as const;
 
-/** The outbox and the cursor are those of `MemoryStore`, which gets no entries here. */
+/** Uses the outbox and the cursor of `MemoryStore`; entries are kept here instead. */
 export class VaultStore extends MemoryStore {
   private readonly slots = new Map<string, Slot>();
   /** Deleted items without content: twice the version, plus one if the delete had a valid tag. */
   private readonly gone = new Map<string, number>();
-  /** Interned ids of bins: every row names one of the same few. */
+  /** Interned ids of bins: the rows refer to only a few. */
   private readonly names = new Map<string, string>();
   private counted: Held = { itemCount: 0, versionSum: 0 };
 
@@ -113,7 +113,7 @@ export class VaultStore extends MemoryStore {
     if (slot?.state === 'live') slot.text = searchedText(view.type, view.payload);
   }
 
-  /** The searched text of an item; undefined: it was not opened yet. */
+  /** The searched text of an item; undefined if it was not opened yet. */
   textOf(id: string): string | undefined {
     return this.slots.get(id)?.text;
   }
@@ -160,7 +160,7 @@ export class VaultStore extends MemoryStore {
   private shared(name: string): string {
     const known = this.names.get(name);
     if (known !== undefined) return known;
-    // Bounded: a hostile server could name new ids for ever.
+    // Bounded: a hostile server could invent new ids without end.
     if (this.names.size >= NAMES_MAX) this.names.clear();
     this.names.set(name, name);
     return name;

@@ -30,26 +30,26 @@ interface VaultOptions {
   readonly keep: (identity: Identity) => Promise<unknown>;
 }
 
-/** Progress of the first reading: items read, and items that the server counts. */
+/** Progress of the first reading: items read, and the server's item count. */
 export type Progress = (done: number, total: number) => void;
 
 /** The state after catching up. */
 export interface Fresh {
   readonly bins: Bins;
   /**
-   * True: the copy has all items that the server counts. False: it has not, also after reading everything again. Null:
-   * the history moved on too fast to compare, or the server does not report its count.
+   * True: the copy has all items that the server counts. False: it has not, even after reading everything again. Null:
+   * the history changed too fast to compare, or the server does not report its count.
    */
   readonly complete: boolean | null;
 }
 
-/** Attempts to compare while the history keeps moving on. */
+/** Attempts to compare while the history keeps changing. */
 const COMPARE_MAX = 3;
-/** Least time between two full readings for the same difference. */
+/** Minimum time between two full readings for the same difference. */
 const LOOK_AGAIN_MS = 5 * 60_000;
-/** Sentences kept for the next answer. */
+/** Most messages that are kept for the next answer. */
 const NEWS_MAX = 20;
-/** Unacknowledged changes whose ids are kept. */
+/** Most unacknowledged changes whose ids are kept. */
 const WAITING_MAX = 1_000;
 
 export class Vault {
@@ -62,7 +62,7 @@ export class Vault {
   private readonly waiting = new Set<string>();
   private news: string[] = [];
   private readonly reading = new SingleFlight(() => this.round());
-  /** Number of items that the first reading will bring; null: it has ended, or has not begun. */
+  /** Expected number of items of the first reading; null: it has ended, or has not begun. */
   private expected: number | null = null;
   /** Time of the last full reading, ms. */
   private lookedAt = -Infinity;
@@ -76,13 +76,13 @@ export class Vault {
     this.saver = tokenSaver({
       save: options.keep,
       clock: options.platform.clock,
-      // Not fatal: without it the next start renews the token with the device's key.
+      // Not fatal: otherwise the next start renews the token with the device's key.
       failed: (error) => `The renewed token is not saved: ${toolFailure(error).message}. It is tried again.`,
       note: options.note,
     });
   }
 
-  /** Sends no request before the first call. */
+  /** Opening sends no request; the first call does. */
   static async open(options: VaultOptions): Promise<Vault> {
     const vault = new Vault(options);
     const { platform, identity } = options;
@@ -97,7 +97,7 @@ export class Vault {
     return vault;
   }
 
-  /** Closes the device. Reports unacknowledged changes: they exist nowhere else. */
+  /** Closes the device. Reports unacknowledged changes, since they exist only here and are lost. */
   async close(): Promise<void> {
     if (this.waiting.size > 0)
       this.options.note(
@@ -107,7 +107,7 @@ export class Vault {
     await this.saver.end();
   }
 
-  /** Sentences on what happened since the last call. */
+  /** What happened since the last call, as sentences. */
   takeNews(): readonly string[] {
     const { news } = this;
     this.news = [];
@@ -183,7 +183,10 @@ export class Vault {
     return { bins, complete };
   }
 
-  /** `Fresh.complete`. Does not read everything again for a difference that the last full reading did not remove. */
+  /**
+   * `Fresh.complete`. A difference that the last full reading did not remove causes no other one within
+   * `LOOK_AGAIN_MS`.
+   */
   private async compared(): Promise<boolean | null> {
     for (let tries = 0; tries < COMPARE_MAX; tries++) {
       const { server } = await this.device.me();

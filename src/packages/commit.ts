@@ -1,6 +1,6 @@
 /**
- * Notes the commit that the build is made of in `build/commit.json`: part of `npm run build`. Of a checkout's git, else
- * of the variable SERVICE_COMMIT (the image is built without git), else `unknown`.
+ * Writes the commit of the build to `build/commit.json`; part of `npm run build`. From the checkout's git, else from
+ * the variable SERVICE_COMMIT (the image is built without git), else `unknown`.
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -9,14 +9,14 @@ import { COMMIT_FILE, PROJECT_ROOT } from '../root.js';
 
 const DIGITS = 12;
 
-/** HEAD, and whether the files are still those of HEAD. A `.git` of a folder further up is another project's. */
+/** HEAD, and whether files differ from it. A `.git` in a parent folder belongs to another project. */
 function commitOfGit(): string | undefined {
   if (!existsSync(join(PROJECT_ROOT, '.git'))) return undefined;
   const git = ['describe', '--always', '--dirty', `--abbrev=${DIGITS}`, '--exclude=*'];
   try {
     return execFileSync('git', git, { cwd: PROJECT_ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }).trim();
   } catch (error) {
-    // No git here, another user's checkout, no commit yet: the build is good all the same.
+    // No git, another user's checkout, or no commit yet: not a failure of the build.
     process.stderr.write(`commit: ${error instanceof Error ? error.message.trim() : String(error)}\n`);
     return undefined;
   }

@@ -1,17 +1,17 @@
-/** Which modules an entry needs: what of the compiled code belongs into a package. */
+/** Finds the modules that an entry needs: the compiled code that belongs into a package. */
 import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 
-/** As the compiler writes them: statements begin a line; `import(...)` and `new URL(...)` have a literal. */
+/** Imports as the compiler writes them: statements begin a line; `import(...)` and `new URL(...)` have a literal. */
 const IMPORTED =
   /^(?:import|export)\s[^;]*?from ['"]([^'"]+)['"];|^import ['"]([^'"]+)['"];|\bimport\(['"]([^'"]+)['"]\)|\bnew URL\('(\.[^']+\.js)', import\.meta\.url\)/gms;
 
-/** What is imported, as the code has it; scripts that are started by their address too. */
+/** The specifiers of all imports, and of scripts that are started by URL. */
 function importsOf(code: string): string[] {
   return [...code.matchAll(IMPORTED)].map(([, from, bare, dynamic, url]) => from ?? bare ?? dynamic ?? url ?? '');
 }
 
-/** The entries and every file that they import, directly or not, with their text. Declarations import declarations. */
+/** The entries and every file that they import, directly or not, with their text. A `.d.ts` imports `.d.ts` files. */
 export async function reachedFrom(entries: readonly string[]): Promise<ReadonlyMap<string, string>> {
   const found = new Map<string, string>();
   const waiting = [...entries];

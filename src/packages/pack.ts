@@ -1,8 +1,8 @@
 /**
- * Makes the packages: `npm run pack`, or `pack.js FOLDER` for another place than `build/packages`. For each workspace
- * there is a folder named like its own, a part of this built checkout, in which every file lies where it lies here: the
- * modules that its entries need, the further files that its `files` names, its README, licence and changelog. Then each
- * as a tarball, and their checksums (`sha256sum --check`).
+ * Makes the packages: `npm run pack`, or `pack.js FOLDER` for another target than `build/packages`. Each workspace gets
+ * a folder of its name with a subset of this built checkout, at the same paths: the modules that its entries need, the
+ * other entries of its `files`, its README, licence and changelog. Then packs each as a tarball, and writes their
+ * checksums (`sha256sum --check`).
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -24,7 +24,7 @@ interface Project {
   readonly engines: object;
 }
 
-/** The part of a workspace's package.json that is read here. */
+/** The fields of a workspace's package.json that are used here. */
 interface Manifest {
   readonly files: readonly string[];
   readonly bin?: Readonly<Record<string, string>>;
@@ -34,11 +34,11 @@ interface Manifest {
 const readJson = async <T>(...path: readonly string[]): Promise<T> =>
   JSON.parse(await readFile(join(PROJECT_ROOT, ...path), 'utf8')) as T;
 
-/** The texts in a value of `exports`. */
+/** The paths in a value of `exports`. */
 const textsIn = (value: unknown): string[] =>
   typeof value === 'string' ? [value] : Object.values(value ?? {}).flatMap(textsIn);
 
-/** The modules that others import or start. A program that is none itself (a shell script) names the one it starts. */
+/** The modules that others import or start. A program that is no module (a shell script) contains the path of one. */
 async function entriesOf({ bin = {}, exports }: Manifest): Promise<string[]> {
   const named = [...Object.values(bin), ...textsIn(exports)].map(async (target) => {
     if (/\.(?:js|d\.ts)$/.test(target)) return [target];
@@ -53,7 +53,7 @@ const put = async (path: string, text: string): Promise<void> => {
   await writeFile(path, text);
 };
 
-/** Makes the folder of one package anew. */
+/** Recreates the folder of one package. */
 async function stage(workspace: string, { version, license, engines }: Project): Promise<string> {
   const source = join(PROJECT_ROOT, workspace);
   const target = join(PACKAGES, basename(workspace));

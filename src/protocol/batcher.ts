@@ -2,7 +2,7 @@
 import { unavailable } from './errors.js';
 import { SingleFlight } from './single-flight.js';
 
-/** Queued calls: enough for a reconnect storm after an outage, bounded if the database hangs. */
+/** Most queued calls: enough for a reconnect storm after an outage, bounded if the database hangs. */
 const WAITING_MAX = 50_000;
 
 interface Waiting<K, R> {
@@ -12,7 +12,7 @@ interface Waiting<K, R> {
 }
 
 interface BatcherOptions {
-  /** A pause after a batch of `answered` calls, which `hurry` ends; undefined: none. */
+  /** The pause after a batch of `answered` calls, which `hurry` cuts short; undefined: none. */
   readonly pause?: (answered: number) => Promise<void> | undefined;
 }
 
@@ -21,8 +21,8 @@ export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmedia
 
 /**
  * Batches calls without a timer: the first batch starts after the current turn of the event loop, the next when it
- * ends. A call never joins a batch that has started, so that its answer is not older than the call. Whatever `run`
- * does, every call is settled when it ends. Servers only: browsers have no `setImmediate`.
+ * ends. A call never joins a batch that has started, so that its answer is not older than the call. Every call is
+ * settled when the `run` of its batch ends, whatever its outcome. Servers only: browsers have no `setImmediate`.
  */
 export class Batcher<K, R> {
   private waiting: Waiting<K, R>[] = [];
@@ -47,7 +47,7 @@ export class Batcher<K, R> {
     });
   }
 
-  /** What waits, and what is about to be asked, goes with the next batch, and that begins without a pause. */
+  /** Makes the next batch, with the queued calls and those about to be made, begin without a pause. */
   hurry(): void {
     this.hurried = true;
     this.endPause?.();

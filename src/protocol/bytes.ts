@@ -32,9 +32,9 @@ export function lengthPrefixed(...parts: readonly (string | Uint8Array)[]): Uint
   return out;
 }
 
-/** Bytes as a text of one character each: small as a key or for comparison, where many are kept. */
+/** Bytes as a string with one character per byte: a compact key, where many are kept. */
 export const byteText = (bytes: Uint8Array): string =>
-  // Spreading them would go through an iterator, which takes several times as long.
+  // Spreading would use an iterator, which takes several times as long.
   String.fromCharCode.apply(null, bytes as unknown as number[]);
 
 /** Not constant time: for public values only. */

@@ -11,7 +11,6 @@ export interface Clock {
   setTimer(ms: number, fn: () => void): Timer;
 }
 
-/** The machine's own clock. */
 export const systemClock: Clock = {
   now: Date.now,
   setTimer(ms, fn) {
@@ -39,7 +38,7 @@ export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
   });
 }
 
-/** Resolves with `late` where `work` takes longer than `ms`. The work itself is not cancelled. */
+/** Resolves with `late` if `work` takes longer than `ms`. The work itself is not cancelled. */
 export function within<T, L>(clock: Clock, ms: number, work: Promise<T>, late: L): Promise<T | L> {
   return new Promise((resolve, reject) => {
     const timer = clock.setTimer(ms, () => resolve(late));

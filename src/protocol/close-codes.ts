@@ -1,8 +1,8 @@
-/** Codes with which the server closes a device's socket (reference, Sockets). */
+/** Close codes of the server for a device's socket (reference, Sockets). */
 export const CLOSE = {
-  /** The first frame is not one of the three that a client may begin with; shape A only. */
+  /** The first frame is none of the three that a client may start with; shape A only. */
   protocol: 4400,
-  /** The token that the socket was opened with has expired. */
+  /** The token of the socket has expired. */
   expired: 4401,
   /** The device was revoked, or its tenant wiped. */
   revoked: 4403,
@@ -12,7 +12,7 @@ export const CLOSE = {
   tooMuch: 4429,
   /** The server stops, or the tenant's actor restarts: reconnect at once with the cursor. */
   restart: 1012,
-  /** The server, or the client as a reader, cannot keep up: reconnect later. */
+  /** The server, or the client in reading, cannot keep up: reconnect later. */
   overloaded: 1013,
   /** A frame over FRAME_MAX. */
   tooLarge: 1009,

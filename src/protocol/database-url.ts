@@ -1,30 +1,30 @@
 /**
- * The URL of a PostgreSQL, or of several of which one takes writes, as libpq writes it (PostgreSQL manual, 34.1.1.2
- * and 34.1.1.3): `postgres://user:password@one:5432,two:5432/name?target_session_attrs=read-write`.
+ * The URL of one PostgreSQL server, or of several of which one accepts writes, in libpq's syntax (PostgreSQL manual,
+ * 34.1.1.2 and 34.1.1.3): `postgres://user:password@one:5432,two:5432/name?target_session_attrs=read-write`.
  */
 
-/** A URL, taken apart. */
+/** A parsed URL. */
 export interface DatabaseAddress {
-  /** A URL for each server, in their order. */
+  /** A URL for each server, in order. */
   readonly servers: readonly string[];
-  /** Only a server that takes writes is meant: there are several, or the URL says so. */
+  /** Connect only to a server that accepts writes: there are several servers, or the URL demands it. */
   readonly writable: boolean;
 }
 
-/** Servers in one URL. */
+/** Most servers in one URL. */
 const SERVERS_MAX = 8;
-/** The servers stand between the credentials, or the scheme, and the path. */
+/** The servers are between the scheme (and credentials, if any) and the path. */
 const PARTS = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#@]*)([/?#].*)?$/;
 const ATTRIBUTES = 'target_session_attrs';
-/** Values of `target_session_attrs` that mean a server that takes writes. */
+/** Values of `target_session_attrs` that require a server that accepts writes. */
 const WRITABLE = new Set(['read-write', 'primary']);
 
-/** The URL of one server, without what is no matter of its connection; undefined where it names no database. */
+/** The URL of one server, without `target_session_attrs`; undefined if it is invalid or names no database. */
 function serverUrl(text: string): string | undefined {
   if (!URL.canParse(text)) return undefined;
   const url = new URL(text);
   const socket = url.searchParams.get('host');
-  // A list of sockets' folders (`?host=/a,/b`) is libpq's too, and not read here.
+  // libpq also accepts a list of socket folders (`?host=/a,/b`), which is not supported here.
   if (socket?.includes(',') === true || (url.hostname === '' && socket === null)) return undefined;
   if (url.pathname.length <= 1) return undefined;
   if (!url.searchParams.has(ATTRIBUTES)) return text;
@@ -32,7 +32,7 @@ function serverUrl(text: string): string | undefined {
   return url.href;
 }
 
-/** Takes a URL apart; undefined where it is not one of PostgreSQL, or asks for servers that do not take writes. */
+/** Parses a URL; undefined if it is not a PostgreSQL URL, or asks for servers that do not accept writes. */
 export function databaseAddress(text: string): DatabaseAddress | undefined {
   const [, before = '', list = '', after = ''] = PARTS.exec(text) ?? [];
   const servers = list.split(',').map((server) => serverUrl(`${before}${server}${after}`));

@@ -1,4 +1,4 @@
-/** Decoding and validation of a device's fields, for every way in which a device is registered (reference, Pairing). */
+/** Decoding and validation of a device's fields, for every route that registers a device (reference, Pairing). */
 import { bytesField } from './item-codec.js';
 import { invalid } from './errors.js';
 import { isDisplayName } from './ids.js';

@@ -1,4 +1,4 @@
-/** Reading of errors that a system or a library threw. */
+/** Reads errors that the system or a library threw. */
 
 /** The code: `ENOENT`, `23505`, `LEVEL_LOCKED`; empty if there is none. */
 export const errorCode = (error: unknown): string =>
@@ -7,10 +7,10 @@ export const errorCode = (error: unknown): string =>
 /** The thrown value as an Error. */
 export const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));
 
-/** A chain of causes may be a circle. */
+/** A chain of causes may be cyclic. */
 const CAUSES_MAX = 8;
 
-/** An error, and the causes of it, each the cause of the one before. Empty for what is no error. */
+/** An error and its chain of causes. Empty if the value is not an error. */
 export function causesOf(error: unknown): readonly Error[] {
   const causes: Error[] = [];
   for (let at = error; at instanceof Error && causes.length < CAUSES_MAX; at = at.cause) causes.push(at);

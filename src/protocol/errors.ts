@@ -1,13 +1,13 @@
 /**
- * The error catalogue (reference, Errors): every refusal of an endpoint, upgrade or frame is one of these. The code is
+ * The error catalogue (reference, Errors): every refusal of an endpoint, upgrade or frame has its entry. The code is
  * stable, the message is for users, `details` is for programs.
  */
 
 interface Entry {
-  /** Status in shape A, and in shape B where it differs. */
+  /** HTTP status in shape A, and in shape B if it differs. */
   readonly status: number;
   readonly statusB?: number;
-  /** Code on the wire in shape A, and in shape B where it differs. */
+  /** Code on the wire in shape A, and in shape B if it differs. */
   readonly a: string;
   readonly b?: string;
   /** One sentence for the reference. */

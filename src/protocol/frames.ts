@@ -1,6 +1,6 @@
 /**
- * Every frame of the real-time channel, by its keys (reference, Sockets): as the server builds it, and as each shape
- * spells it. The encoders are typed by these, so a wrong key does not compile.
+ * The keys of every frame of the real-time channel (reference, Sockets): as the server builds it, and as each shape
+ * spells it. The encoders use these types, so a wrong key does not compile.
  */
 import type { Shape } from './shape.js';
 import type {
@@ -15,9 +15,9 @@ import type {
 } from './item-replies.js';
 import type { HelloFrame } from './requests.js';
 
-// What clients send. Both shapes spell these frames alike.
+// Frames of clients. Both shapes spell them alike.
 
-/** Asks for a `pong`. Any frame counts as a sign of life; this one has no other purpose. */
+/** Requests a `pong`. Any frame counts as a sign of life; this one has no other purpose. */
 export interface PingFrame {
   readonly type: 'ping';
 }
@@ -30,9 +30,9 @@ export interface PongFrame {
 /** What a client may send. `hello` comes first; its keys are validated like a request's. */
 export type ClientFrame = HelloFrame | PingFrame | PongFrame;
 
-// What the server sends besides items: built once with camelCase keys and raw bytes, then spelled by shape.
+// Frames of the server, except items: built once with camelCase keys and raw bytes, then spelled by shape.
 
-/** The backlog is sent: what a client must hold now (reference, Sockets). */
+/** The backlog is sent; states what the client must hold now (reference, Sockets). */
 export interface CaughtUpFrame {
   readonly type: 'caught_up';
   /** The head that the replay reached. */
@@ -45,7 +45,7 @@ export interface CaughtUpFrame {
   readonly versionSum: number;
 }
 
-/** Another history begins: the client forgets every version and gets everything from 0. */
+/** Another history begins: the client must forget all versions, and gets everything from 0. */
 export interface ResetFrame {
   readonly type: 'reset';
   readonly epoch: string;
@@ -59,7 +59,7 @@ export interface FrameDevice {
   readonly pubkey: Uint8Array;
   /** Milliseconds since 1970. */
   readonly pairedAt: number;
-  /** Made with the master key; null where no device has certified this one. */
+  /** Made with the master key; null if no device has certified this one. */
   readonly cert: Uint8Array | null;
 }
 
@@ -102,7 +102,7 @@ export interface BinDeletedFrame {
 }
 
 /**
- * A new device asks to join; only the device that began the pairing gets this (reference, Pairing, Pairing a new
+ * A new device requests to join; sent only to the device that began the pairing (reference, Pairing, Pairing a new
  * device).
  */
 export interface PairRequestFrame {
@@ -111,7 +111,7 @@ export interface PairRequestFrame {
   /** The wire code, six words. */
   readonly code: string;
   readonly deviceId: string;
-  /** The host name that the new device dialled; null where it did not say. */
+  /** The host name that the new device dialled; null if it gave none. */
   readonly host: string | null;
   readonly pubkey: Uint8Array;
   readonly name: string;
@@ -121,7 +121,7 @@ export interface PairRequestFrame {
   readonly expiresAt: number;
 }
 
-/** What was wrong with a client's frame. Shape A only: B has none. */
+/** What was wrong with a client's frame. Shape A only. */
 export interface ErrorFrame {
   readonly type: 'error';
   /** A code of the catalogue (reference, Errors). */
@@ -142,7 +142,7 @@ export type PlainFrame =
   | PingFrame
   | PongFrame;
 
-/** A camelCase key as shape B spells it; what `toSnake` does to its text. */
+/** A camelCase key as shape B spells it; the type-level form of `toSnake`. */
 export type SnakeKey<K extends string> = K extends `${infer First}${infer Rest}`
   ? `${First extends Lowercase<First> ? First : `_${Lowercase<First>}`}${SnakeKey<Rest>}`
   : '';
@@ -158,9 +158,9 @@ export type Wire<S extends Shape, T> = T extends Uint8Array
         ? { readonly [K in keyof T as S extends 'b' ? SnakeKey<K & string> : K]: Wire<S, T[K]> }
         : T;
 
-// Items. Their texts are joined by the item codec, once per shape and change: these types hold the keys it may write.
+// Items. The item codec joins their JSON text by hand, once per shape and change; these types have the allowed keys.
 
-/** A row that is live or deleted: the keys of a live one, each null where a deletion or the purge took it. */
+/** A live or deleted row: the keys of a live one, each null if the deletion or the purge removed its value. */
 type EitherRow<Live, Deleted> = {
   [K in keyof Live]: Live[K] | (K extends keyof Deleted ? Deleted[K] : never);
 };
@@ -195,7 +195,7 @@ export interface ItemFrameB {
   readonly item: ItemRowB;
 }
 
-/** An item's deletion. The tag is there where the deleting client gave one. */
+/** An item's deletion. Has a tag if the deleting client gave one. */
 export interface DeleteFrame {
   readonly type: 'delete';
   readonly id: string;
@@ -205,7 +205,8 @@ export interface DeleteFrame {
 }
 
 /**
- * The device's own change in its place of the order; only after `hello` with `acks` (reference, Sockets, The cursor).
+ * The device's own change, at its place in version order; only after `hello` with `acks` (reference, Sockets, The
+ * cursor).
  */
 export interface AckFrame {
   readonly type: 'ack';
@@ -223,11 +224,11 @@ export type ServerFrameB = ItemFrameB | DeleteFrame | AckFrame | Wire<'b', Exclu
 
 type LastOf<S extends string> = S extends `${string}"${infer Rest}` ? LastOf<Rest> : S;
 
-/** The keys in a piece of JSON text: the quoted texts before a colon. */
+/** The keys in a piece of JSON text: the quoted strings before a colon. */
 export type KeysIn<S extends string> = S extends `${infer Head}":${infer Rest}` ? LastOf<Head> | KeysIn<Rest> : never;
 
 /**
- * Takes pieces of joined JSON text with the keys of `T` only: `const row: Piece<ItemRowB> = (text) => text`, then
+ * Accepts pieces of JSON text with the keys of `T` only: `const row: Piece<ItemRowB> = (text) => text`, then
  * `row(`"bin_id":...`)`. A key that `T` does not have fails to compile.
  */
 export type Piece<T> = <S extends string>(text: KeysIn<S> extends keyof T ? S : never) => string;

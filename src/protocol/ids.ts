@@ -48,7 +48,7 @@ export const UNSAFE =
 const FLAGS =
   /\u{1f3f4}\u{e0067}\u{e0062}(?:\u{e0065}\u{e006e}\u{e0067}|\u{e0073}\u{e0063}\u{e0074}|\u{e0077}\u{e006c}\u{e0073})\u{e007f}/gu;
 
-/** One emoji with its modifiers: a picture, a flag or a keycap, and nothing that takes more room than that. */
+/** True for one emoji with its modifiers: a picture, a flag or a keycap, and nothing wider. */
 export const isEmoji = (value: string): boolean =>
   [...new Intl.Segmenter().segment(value)].length === 1 &&
   /\p{Extended_Pictographic}|\p{Regional_Indicator}|\u20e3/u.test(value);

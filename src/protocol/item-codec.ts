@@ -1,4 +1,4 @@
-/** Decoding of items of shape A into the model (SHAPE-14 to 24), and of fields of bytes. */
+/** Decodes items of shape A into the model (SHAPE-14 to 24), and binary fields. */
 import { decodeBase64 } from './base64.js';
 import { invalid, ServiceError } from './errors.js';
 import { isUlid, ULID } from './ids.js';
@@ -90,8 +90,8 @@ function blobRef(value: string): string {
 }
 
 /**
- * An envelope. Beside a blob (`mayBeEmpty`) an empty ct means: no metadata (reference, HTTP, Writing an item). Its
- * nonce and keys are dropped then, but still validated.
+ * An envelope. Beside a blob (`mayBeEmpty`) an empty ct means no metadata (reference, HTTP, Writing an item). Nonce and
+ * keys are then validated but dropped.
  */
 function inlineA(body: EnvelopeBody, mayBeEmpty: boolean): Inline | null {
   const nonce = bytesField('payloadEnc.nonce', body.nonce, NONCE_BYTES);

@@ -14,9 +14,9 @@ export interface ChangedB extends Changed {
   readonly serverTs: Millis;
 }
 
-/** A write of a batch that was refused. */
+/** A refused write of a batch. */
 export interface BatchRefusal {
-  /** The id that was sent; null where none could be read. */
+  /** The id that was sent; null if none could be read. */
   readonly id: string | null;
   readonly error: ErrorFields;
 }
@@ -51,7 +51,7 @@ export interface EnvelopeReply<B = Bytes> {
   readonly sig?: B;
 }
 
-/** What rows and frames of a live item in shape A share. */
+/** Fields that rows and frames of a live item share in shape A. */
 export interface LiveFieldsA<B = Bytes> {
   readonly id: Ulid;
   readonly binId: BinId;
@@ -66,9 +66,9 @@ export interface LiveFieldsA<B = Bytes> {
   readonly blobRef: string | null;
   readonly blobNonce: B | null;
   readonly blobKeys: KeysReply<B> | null;
-  /** Of a blob without metadata; else it stands in `payloadEnc`. */
+  /** Only of a blob without metadata; else it is in `payloadEnc`. */
   readonly master?: MasterReply<B>;
-  /** Of a blob without metadata; else it stands in `payloadEnc`. */
+  /** Only of a blob without metadata; else it is in `payloadEnc`. */
   readonly sig?: B;
 }
 
@@ -94,7 +94,7 @@ export interface DeletedRowA<B = Bytes> {
   readonly blobRef: null;
   readonly blobNonce: null;
   readonly blobKeys: null;
-  /** The delete's tag, where the deleting client gave one. */
+  /** The delete's tag, if the deleting client gave one. */
   readonly sig?: B;
 }
 
@@ -102,11 +102,11 @@ export interface DeletedRowA<B = Bytes> {
 export interface PageA<B = Bytes> {
   /** In version order. */
   readonly items: readonly (LiveRowA<B> | DeletedRowA<B>)[];
-  /** The last row's version while there is more, else the head of the history. */
+  /** The last row's version while there are more rows, else the head of the history. */
   readonly nextSince: Count;
   readonly hasMore: boolean;
   readonly epoch: string;
-  /** The cursor belonged to another history: the rows begin at 0, and all versions known before are void. */
+  /** The cursor belonged to another history: the rows begin at 0, and all versions known so far are void. */
   readonly reset?: true;
 }
 
@@ -152,7 +152,7 @@ export interface DeletedRowB<B = Bytes> {
   readonly nonce: null;
   readonly wrapped: null;
   readonly master: null;
-  /** The delete's tag, where the deleting client gave one. */
+  /** The delete's tag, if the deleting client gave one. */
   readonly sig: B | null;
   readonly blobRef: null;
   readonly blobNonce: null;
@@ -163,10 +163,10 @@ export interface DeletedRowB<B = Bytes> {
 export interface PageB<B = Bytes> {
   /** In version order. */
   readonly items: readonly (LiveRowB<B> | DeletedRowB<B>)[];
-  /** The last row's version while there is more, else the head of the history. */
+  /** The last row's version while there are more rows, else the head of the history. */
   readonly headVersion: Count;
   readonly hasMore: boolean;
   readonly epoch: string;
-  /** The cursor belonged to another history: the rows begin at 0, and all versions known before are void. */
+  /** The cursor belonged to another history: the rows begin at 0, and all versions known so far are void. */
   readonly reset?: true;
 }

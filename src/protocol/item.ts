@@ -17,7 +17,7 @@ export const CONTENT_TYPES = [
   'location',
 ] as const;
 
-/** What an item is; opaque to the server. */
+/** The kind of an item's content, which the server does not interpret. */
 export type ContentType = (typeof CONTENT_TYPES)[number];
 
 const known: ReadonlySet<string> = new Set(CONTENT_TYPES);
@@ -55,19 +55,19 @@ export interface Payload {
   readonly sig: Uint8Array | null;
 }
 
-/** What names an item, beside its payload. */
+/** The fields of an item beside its payload. */
 export interface ItemHead {
   readonly id: string;
   readonly binId: string;
   readonly type: ContentType;
-  /** Client clock, ms. */
+  /** The writer's clock, ms. */
   readonly ts: number;
 }
 
 /** A write as a client requests it. */
 export interface ItemWrite extends ItemHead, Payload {
   /**
-   * The version this write was made on top of; 0: the item must not exist; null: any (reference, HTTP, Writing an
+   * The version that this write is based on; 0: the item must not exist; null: any (reference, HTTP, Writing an
    * item).
    */
   readonly ifVersion: number | null;

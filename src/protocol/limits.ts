@@ -15,12 +15,12 @@ export const BODY_MAX = 64 * 1024;
 export const BODY_MAX_UNAUTHENTICATED = 8 * 1024;
 /** Body of a billing webhook (reference, Billing, Webhooks). */
 export const BODY_MAX_WEBHOOK = 1024 * 1024;
-/** How long a signed-up name is reserved until its owner claims it and, if it costs something, pays for it. */
+/** How long a signed-up name stays reserved; until then its owner must claim it and, if it costs something, pay. */
 export const UNCLAIMED_MS = 86_400_000;
 /** Writes in a batch. */
 export const BATCH_WRITES_MAX = 100;
 
-/** What XChaCha20-Poly1305 adds to its message. */
+/** Overhead of XChaCha20-Poly1305. */
 export const AEAD_TAG_BYTES = 16;
 /** Nonces of XChaCha20 and XSalsa20. */
 export const NONCE_BYTES = 24;
@@ -41,13 +41,13 @@ export const WRAPPED_MASTER_KEY_MAX = 1_024;
 /** Least `ts`: anything below 10^12 is seconds, not milliseconds (reference, HTTP, Writing an item). */
 export const TS_MIN = 1_000_000_000_000;
 
-/** Items of a page if the client gives no limit, in shape A and in shape B, and the largest limit. */
+/** Items of a page without `limit`, in shape A and in shape B, and the largest `limit`. */
 export const PAGE_DEFAULT_A = 500;
 export const PAGE_DEFAULT_B = 200;
 export const PAGE_MAX = 1_000;
-/** A page ends before it exceeds this. */
+/** A page ends before its content exceeds this. */
 export const PAGE_BYTES = 4 * 1024 * 1024;
-/** Largest reply of a page as JSON: base64 makes four bytes of three, and the last item may exceed `PAGE_BYTES`. */
+/** Largest reply of a page as JSON: base64 turns three bytes into four, and the last item may exceed `PAGE_BYTES`. */
 export const PAGE_REPLY_MAX = 6 * 1024 * 1024;
 
 /** Rate and burst of a device, in bytes a second: of bodies, and of replies. */
@@ -82,22 +82,22 @@ export const WS_TICKET_MS = 60_000;
 /** Lifetimes of blob URLs (reference, Limits). */
 export const UPLOAD_URL_MS = 15 * 60_000;
 export const DOWNLOAD_URL_MS = 5 * 60_000;
-/** An upload that is not continued for so long is given up. */
+/** An upload that is not continued for this long is abandoned. */
 export const UPLOAD_PAUSE_MS = 24 * 3_600_000;
-/** An upload may be continued for so long after it began: Google's sessions end then. */
+/** How long after its start an upload may be continued: Google's sessions end then. */
 export const UPLOAD_LIFE_MS = 7 * 24 * 3_600_000;
-/** The size of a part of an upload: the least that S3 takes, and a multiple of Google's 256 KiB. */
+/** Least size of a part of an upload: the minimum of S3, and a multiple of Google's 256 KiB. */
 export const UPLOAD_PART_BYTES = 5 * 1024 * 1024;
-/** An upload has at most so many parts, as S3 demands: of a larger one they are larger. */
+/** Most parts of an upload, the limit of S3: a larger upload gets larger parts. */
 export const UPLOAD_PARTS_MAX = 10_000;
-/** Parts in one reply. */
+/** Most parts in one reply. */
 export const UPLOAD_PARTS_AT_ONCE = 16;
 
-/** A frame of a client. */
+/** Largest frame of a client. */
 export const FRAME_MAX = 16 * 1024;
 /** From the upgrade to `hello`. */
 export const HELLO_TIMEOUT_MS = 30_000;
-/** Least time between two `hello` of a socket. */
+/** Minimum time between two `hello` of a socket. */
 export const HELLO_INTERVAL_MS = 5_000;
 /** Concurrent sockets of a device. */
 export const SOCKETS_PER_DEVICE = 16;
@@ -105,7 +105,7 @@ export const SOCKETS_PER_DEVICE = 16;
 export const FRAMES_PER_S = 20;
 export const FRAME_BURST = 60;
 export const FRAME_BYTES_PER_S = 256 * 1024;
-/** The SDK sends no frame as large. */
+/** Size from which a client's frame counts as large. The SDK sends none of this size. */
 export const LARGE_FRAME_MIN = 1024;
 /** Bytes of large frames that the process parses each second. */
 export const LARGE_FRAME_BYTES_PER_S = 4 * 1024 * 1024;
@@ -117,7 +117,7 @@ export const UNSENT_MAX = 128 * 1024 * 1024;
 export const SOCKET_UNSENT_MAX = 2 * 1024 * 1024;
 
 /**
- * The most that a lost notification delays a change, ms: within it an instance notices, and compares heads. On a machine or
- * a database that is too busy for that it takes longer (rules INST-45, INST-50).
+ * Maximum delay, ms, of a change whose notification was lost: by then an instance has noticed the loss and compared
+ * heads. It takes longer if the machine or the database is overloaded (rules INST-45, INST-50).
  */
 export const HEAD_COMPARE_MS = 5_000;

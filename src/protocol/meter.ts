@@ -1,10 +1,10 @@
-/** Metrics as the server's parts report them; without METRICS_PORT there is no implementation. */
+/** The metrics that the server's parts report; without METRICS_PORT there is no implementation. */
 
 /** Each call is cheap and made once per batch, page or refusal, never per item or socket. */
 export interface Meter {
-  /** A batch of changes was answered, `waitMs` after its oldest change arrived; `commitMs` of that in the database. */
+  /** A batch of changes was answered `waitMs` after its oldest change arrived; it spent `commitMs` in the database. */
   committed(changes: number, commitMs: number, waitMs: number): void;
-  /** Frames of changes of this instance were written to sockets, `ms` after the oldest change arrived. */
+  /** Frames of this instance's changes were written to sockets `ms` after the oldest change arrived. */
   pushed(ms: number): void;
   /** A page of a replay, a gap or a listing was read. */
   read(rows: number): void;
@@ -12,6 +12,6 @@ export interface Meter {
   notified(direction: 'sent' | 'received', tenants: number): void;
   /** A request was refused, with a code of the catalogue as shape A spells it. */
   refused(code: string): void;
-  /** A socket was not let in, but told when to come back. */
+  /** An upgrade was refused with a time to reconnect. */
   turnedAway(why: 'drain' | 'admission'): void;
 }

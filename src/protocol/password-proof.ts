@@ -1,8 +1,8 @@
 /** The second factor of pairing and recovery (reference, Pairing, Account password). */
 
-/** A password ticket whose signature is valid for the tenant and key it was presented with. */
+/** A password ticket whose signature is valid for the tenant and the key that it was presented with. */
 export interface PasswordProof {
-  /** Hexadecimal; names the ticket in the list of used ones. */
+  /** Hexadecimal; the ticket's key in the list of used tickets. */
   readonly ticketId: string;
   /** Milliseconds since 1970. */
   readonly expiresAt: number;

@@ -1,7 +1,7 @@
 /**
- * Replies as the wire has them, keys in camelCase (shape B spells them in snake_case: reference, HTTP, The two shapes).
- * The reference's schemas are generated from these types, and the front's ports promise them. `B` is how bytes stand:
- * text on the wire, raw in the server until a reply is encoded (src/protocol/shape.ts).
+ * Replies as on the wire, keys in camelCase (shape B spells them in snake_case: reference, HTTP, The two shapes). The
+ * reference's schemas are generated from these types, and the front's ports return them. `B` is the type of bytes: text
+ * on the wire, raw in the server until a reply is encoded (src/protocol/shape.ts).
  */
 import type { tags } from 'typia';
 import type { BinId, BinSlug, Count, Glyph, Millis, Ulid } from './requests.js';
@@ -14,28 +14,28 @@ export interface Ok {
   readonly ok: true;
 }
 
-/** What the new owner of a tenant is told, once: the server keeps the hash of the claim token only. */
+/** The reply to the new owner of a tenant. It cannot be repeated: the server keeps only the hash of the claim token. */
 export interface SignedUp {
   readonly slug: string;
-  /** Where the tenant is reached. */
+  /** The tenant's URL. */
   readonly url: string;
   /** Claims the tenant, once. 43 characters of base64url. */
   readonly claimToken: string;
-  /** Where it is paid for; until then the tenant is `pending`. Left out where it costs nothing. */
+  /** The page of payment; until it is paid the tenant is `pending`. Absent if the tenant is free of charge. */
   readonly checkoutUrl?: string;
 }
 
-/** A test tenant that was just made (reference, Load tests). */
+/** A new test tenant (reference, Load tests). */
 export interface TestTenant {
   readonly slug: string;
-  /** Where the tenant is reached. */
+  /** The tenant's URL. */
   readonly url: string;
   readonly tenantId: string;
   /** A token for each device, in the order of the request. */
   readonly tokens: readonly string[];
 }
 
-/** The test tenants that there are, oldest first. */
+/** All test tenants, oldest first. */
 export interface TestTenantList {
   readonly tenants: readonly {
     readonly slug: string;
@@ -44,50 +44,50 @@ export interface TestTenantList {
   }[];
 }
 
-/** A part of a test tenant is removed, or all of it. */
+/** A test tenant was removed, in part or completely. */
 export interface TestTenantRemoval {
-  /** False: there is more, and the same call goes on. */
+  /** False: more is left; repeat the call to continue. */
   readonly removed: boolean;
 }
 
-/** The payment provider's event is durable, or is none of ours. */
+/** The payment provider's event is stored, or does not concern this service. */
 export interface Received {
   readonly received: true;
 }
 
-/** Where a tenant's bills and means of payment are. */
+/** The page of a tenant's bills and means of payment. */
 export interface Portal {
   /** At the payment provider; short-lived. */
   readonly url: string;
 }
 
-/** What a refusal says. */
+/** The content of a refusal. */
 export interface ErrorFields {
   /** Stable; programs match on it. */
   readonly code: string;
   /** For people; it may change. */
   readonly message: string;
-  /** Shape B only: where the reference describes the code. */
+  /** Shape B only: the place in the reference that describes the code. */
   readonly hint?: string;
-  /** What helps a program; which fields there are depends on the code, see the page on errors. */
+  /** For programs; the fields depend on the code, see the page on errors. */
   readonly details?: ErrorDetailsReply;
 }
 
 /** All fields that `details` of any code may have. */
 export interface ErrorDetailsReply {
-  /** Schema errors and others: the field that is wrong, as the shape spells it. */
+  /** Schema errors and others: the invalid field, as the shape spells it. */
   readonly path?: string;
   /** Schema errors: what the field must be. */
   readonly rule?: string;
-  /** Ids of devices that the item's keys lack. */
+  /** Ids of devices for which the item has no key. */
   readonly missingDevices?: readonly Ulid[];
-  /** The item's stored version; 0 where there is none. */
+  /** The item's stored version; 0 if there is none. */
   readonly version?: Count;
-  /** The stored `ts`; null where it is not known any more. */
+  /** The stored `ts`; null if it is no longer known. */
   readonly ts?: Count | null;
   /** The bin that does not exist. */
   readonly binId?: string;
-  /** The largest body that the endpoint takes, bytes. */
+  /** The largest body that the endpoint accepts, bytes. */
   readonly maxBytes?: Count;
 }
 
@@ -117,7 +117,7 @@ export interface BinReply<B = Bytes> {
 
 /** All bins of the tenant. */
 export interface BinList<B = Bytes> {
-  /** Oldest first; one that is being deleted is listed until it is gone. */
+  /** Oldest first; a bin that is being deleted is listed until it is gone. */
   readonly bins: readonly Bin<B>[];
 }
 
@@ -130,12 +130,12 @@ export interface SentHeaders {
 
 /** Room for a blob is reserved. */
 export interface BlobUpload {
-  /** What the item names it by. */
+  /** The blob's name, to which the item refers. */
   readonly blobRef: string;
-  /** Takes one PUT of exactly the declared size and type. */
+  /** Accepts one PUT of exactly the declared size and type. */
   readonly url: string;
   readonly expiresAt: Millis;
-  /** What the client must send with the PUT. */
+  /** Headers that the client must send with the PUT. */
   readonly headers: SentHeaders;
 }
 
@@ -146,27 +146,27 @@ export interface UploadPart {
   /** Bytes. */
   readonly size: Count;
   readonly url: string;
-  /** What the client must send with the PUT. */
+  /** Headers that the client must send with the PUT. */
   readonly headers: SentHeaders;
 }
 
-/** Where an upload stands. */
+/** The state of an upload. */
 export interface OpenUploadReply {
-  /** What the item names it by. */
+  /** The blob's name, to which the item refers. */
   readonly blobRef: string;
-  /** Bytes, as declared. */
+  /** Declared size, bytes. */
   readonly size: Count;
-  /** So many bytes are kept and need not be sent again; `size`: the upload is whole. */
+  /** Bytes that are stored and need not be sent again; equal to `size` if the upload is complete. */
   readonly offset: Count;
   /** When the URLs of the parts expire. */
   readonly expiresAt: Millis;
-  /** What to send next, in order; empty where the upload is whole. */
+  /** What to send next, in order; empty if the upload is complete. */
   readonly parts: readonly UploadPart[];
 }
 
-/** Where a blob can be fetched from. */
+/** The download URL of a blob. */
 export interface BlobDownload {
-  /** Takes GET and HEAD, with `Range`, until it expires. */
+  /** Accepts GET and HEAD, with `Range`, until it expires. */
   readonly url: string;
   readonly expiresAt: Millis;
   /** Bytes. */
@@ -185,20 +185,20 @@ export interface Device<B = Bytes> {
   readonly pairedAt: Millis;
 }
 
-/** A device with what only the tenant's own devices are told. Times are milliseconds since 1970. */
+/** A device with the fields that only devices of its tenant see. Times are milliseconds since 1970. */
 export interface KnownDevice<B = Bytes> extends Device<B> {
-  /** 32 bytes, made with the master key; null for a device of a client that makes none. */
+  /** 32 bytes, made with the master key; null if the device has no certificate. */
   readonly cert: B | null;
   readonly revokedAt: Millis | null;
-  /** Noted once a minute at most. */
+  /** Updated at most once a minute. */
   readonly lastSeenAt: Millis | null;
 }
 
 /** A device in the list. */
 export interface ListedDevice<B = Bytes> extends KnownDevice<B> {
-  /** It holds a socket, on any instance. */
+  /** Whether it has a socket, on any instance. */
   readonly online: boolean;
-  /** It is the device that asks. */
+  /** Whether it is the caller. */
   readonly current: boolean;
 }
 
@@ -217,7 +217,7 @@ export interface KnownDeviceReply<B = Bytes> {
 export interface Claimed<B = Bytes> {
   readonly device: Device<B>;
   readonly token: string;
-  /** The very bytes that were sent, or null: the server keeps none. */
+  /** The bytes of the request, or null; the server does not store them. */
   readonly wrappedMasterKey: B | null;
 }
 
@@ -231,7 +231,7 @@ export interface Recovered<B = Bytes> {
 export interface PairStarted {
   /** Names the session in frames and lists. */
   readonly lookupId: Ulid;
-  /** The code as it is compared. */
+  /** The code in canonical form. */
   readonly code: string;
   readonly expiresAt: Millis;
 }
@@ -250,13 +250,13 @@ export interface Paired<B = Bytes> {
   readonly token: string;
   /** The master key sealed to the new device: 80 bytes from our clients. */
   readonly wrappedMasterKey: B;
-  /** 32 bytes; null where the existing device gave none. */
+  /** 32 bytes; null if the existing device gave none. */
   readonly deviceCert: B | null;
-  /** 32 bytes; null where the existing device gave none. */
+  /** 32 bytes; null if the existing device gave none. */
   readonly confirmation: B | null;
 }
 
-/** The existing device has not answered yet: the same call again goes on waiting. */
+/** The existing device has not answered yet; repeat the call to continue waiting. */
 export interface PairPending {
   readonly status: 'pending';
 }
@@ -266,7 +266,7 @@ export interface PairRequestFields<B = Bytes> {
   readonly lookupId: Ulid;
   readonly code: string;
   readonly deviceId: Ulid;
-  /** The host that the new device dialled, as it says; null where it gave none. */
+  /** The host that the new device claims to have dialled; null if it gave none. */
   readonly host: string | null;
   readonly pubkey: B;
   readonly name: string;
@@ -281,7 +281,7 @@ export interface PairRequestList<B = Bytes> {
   readonly requests: readonly PairRequestFields<B>[];
 }
 
-/** What only the holder of the device key can answer; it counts once. */
+/** A challenge that only the holder of the device key can answer, once. */
 export interface ReauthChallengeReply<B = Bytes> {
   readonly challengeId: Ulid;
   /** A sealed box to the device's key; see the page on cryptography. */
@@ -295,7 +295,7 @@ export interface TokenReply {
   readonly expiresAt: Millis;
 }
 
-/** What the recovery key signs; it counts once. */
+/** A challenge for the recovery key to sign, valid once. */
 export interface RecoveryChallengeReply<B = Bytes> {
   readonly challengeId: Ulid;
   /** 32 random bytes. */
@@ -303,7 +303,7 @@ export interface RecoveryChallengeReply<B = Bytes> {
   readonly tenantId: Ulid;
 }
 
-/** A right of one use. */
+/** A ticket that is valid once. */
 export interface TicketReply {
   readonly ticket: string;
   readonly expiresAt: Millis;
@@ -316,23 +316,23 @@ export interface PasswordExists {
   readonly exists: boolean;
 }
 
-/** The password was right: a ticket that the next call shows. */
+/** The password was right; the next call presents the ticket. */
 export interface PasswordTicketReply extends TicketReply {
   readonly ok: true;
 }
 
 // Status and identity (reference, HTTP, Status and identity).
 
-/** The process lives. */
+/** The process is alive. */
 export interface Health {
   readonly ok: true;
   /** The server's version. */
   readonly version: string;
-  /** The commit that it was built from: 12 hex digits, with `-dirty` where sources were changed; or `unknown`. */
+  /** The commit that it was built from: 12 hex digits, with `-dirty` if sources were changed; or `unknown`. */
   readonly commit: string;
 }
 
-/** Whether new sockets may come to this instance. False, with 503, while it is being drained. */
+/** Whether this instance accepts new sockets. False, with 503, while it is being drained. */
 export interface Ready {
   readonly ready: boolean;
 }
@@ -342,7 +342,7 @@ interface StatusFields {
   readonly version: string;
   readonly mode: 'single' | 'multi';
   readonly tenantId: Ulid;
-  /** Names the history that versions belong to. */
+  /** Identifies the history that versions belong to. */
   readonly epoch: string;
 }
 
@@ -354,7 +354,7 @@ export interface StatusUp extends StatusFields {
   readonly claimed: boolean;
 }
 
-/** A refusal that still says what is known. */
+/** A refusal with the fields that are still known. */
 export interface StatusDown extends StatusFields {
   readonly ok: false;
   readonly database: 'down';
@@ -362,7 +362,7 @@ export interface StatusDown extends StatusFields {
   readonly error: ErrorFields;
 }
 
-/** Where the tenant's history stands. */
+/** The state of the tenant's history. */
 export interface HistoryFields {
   readonly headVersion: Count;
   /** The sum of the versions of all live items at the head. */
@@ -387,7 +387,7 @@ export interface ServerInfo extends HistoryFields {
   readonly devicesOnline: Count;
 }
 
-/** The caller and its tenant. The history is given at both levels. */
+/** The caller and its tenant. The history is at both levels. */
 export interface Me extends HistoryFields {
   readonly device: { readonly id: Ulid; readonly name: string; readonly glyph: Glyph; readonly pairedAt: Millis };
   readonly server: ServerInfo;

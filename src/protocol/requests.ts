@@ -1,7 +1,7 @@
 /**
- * Request bodies as clients send them, keys in camelCase (a shape B body is renamed first: reference, HTTP, The two shapes).
- * The validators are generated from these types, and so is the reference. Binary fields are text here;
- * the codecs decode them and check their length.
+ * Request bodies as clients send them, keys in camelCase (a shape B body is renamed first: reference, HTTP, The two
+ * shapes). The validators and the reference are generated from these types. Binary fields are text here; the codecs
+ * decode them and check their length.
  */
 import type { tags } from 'typia';
 
@@ -11,7 +11,7 @@ export type Ulid = string & tags.Pattern<'^[0-7][0-9A-HJKMNP-TV-Z]{25}$'>;
 export type BinId = string & tags.Pattern<'^[A-Za-z0-9_-]{1,64}$'>;
 /** 1 to 63 of a-z 0-9 -, the first not -. */
 export type BinSlug = string & tags.Pattern<'^[a-z0-9][a-z0-9-]{0,62}$'>;
-/** Milliseconds since 1970: seconds fall below the minimum. */
+/** Milliseconds since 1970; a value in seconds is below the minimum. */
 export type Millis = number & tags.Type<'int64'> & tags.Minimum<1000000000000> & tags.Maximum<9007199254740991>;
 /** A version or a count: an integer from 0 to 2^53 - 1. */
 export type Count = number & tags.Type<'int64'> & tags.Minimum<0> & tags.Maximum<9007199254740991>;
@@ -23,17 +23,17 @@ export type BlobRef = string & tags.MaxLength<64>;
 export type Words = string & tags.MinLength<1> & tags.MaxLength<200>;
 /** The host name that was dialled, lower case, without port. */
 export type Host = string & tags.MinLength<1> & tags.MaxLength<255>;
-/** 1 to 64 characters with something to see among them; no control, text-direction, tag or line separator characters. */
+/** 1 to 64 characters, at least one visible; no control, text-direction, tag or line separator characters. */
 export type DeviceName = string & tags.MinLength<1> & tags.MaxLength<256>;
-/** The picture of a device. */
+/** The icon of a device. */
 export type Glyph = 'laptop' | 'phone' | 'tablet' | 'globe';
 
 /**
- * Signup of a hosted tenant (reference, Billing, Signing up). What fits a name and an address is judged where they are
- * used.
+ * Signup of a hosted tenant (reference, Billing, Signing up). Name and address are checked further by the code
+ * that uses them.
  */
 export interface SignupBody {
-  /** Where bills and notices go. */
+  /** The address for bills and notices. */
   email: string & tags.MinLength<3> & tags.MaxLength<254>;
   /** The tenant's name: its host is `<subdomain>.<base domain>`. */
   subdomain: string & tags.MinLength<1> & tags.MaxLength<63>;
@@ -65,7 +65,7 @@ export interface MasterBody {
 
 /** The encrypted payload of an item in shape A. */
 export interface EnvelopeBody {
-  /** Ciphertext with its tag, 16 to 65,536 bytes; empty only beside a blob, and means: no metadata. */
+  /** Ciphertext with its tag, 16 to 65,536 bytes; empty only beside a blob, for no metadata. */
   ct: Base64;
   /** 24 bytes. */
   nonce: Base64;
@@ -88,11 +88,11 @@ export interface ItemBodyA {
   blobNonce?: Base64 | null;
   /** Required beside `blobRef`. */
   blobKeys?: Record<string, string> | null;
-  /** Of a blob without `payloadEnc`; else it stands there. */
+  /** Only of a blob without `payloadEnc`; else it is in there. */
   master?: MasterBody | null;
-  /** Item tag of a blob without `payloadEnc`, 32 bytes; else it stands there. */
+  /** Item tag of a blob without `payloadEnc`, 32 bytes; else it is in there. */
   sig?: Base64 | null;
-  /** The version this write was made on top of; 0: the item must not exist. Left out: not asked. */
+  /** The version that this write is based on; 0: the item must not exist. Left out: not checked. */
   ifVersion?: Count | null;
 }
 
@@ -123,11 +123,11 @@ export interface ItemBodyB {
   master?: MasterBody | null;
   /** Item tag, 32 bytes. Required only where REQUIRE_SIG is `always`. */
   sig?: Base64 | null;
-  /** The version this write was made on top of; 0: the item must not exist. Left out: not asked. */
+  /** The version that this write is based on; 0: the item must not exist. Left out: not checked. */
   ifVersion?: Count | null;
 }
 
-/** Writes that are judged each alone. */
+/** Writes that are accepted or refused independently. */
 export interface BatchBody {
   items: unknown[] & tags.MinItems<1> & tags.MaxItems<100>;
 }
@@ -139,7 +139,7 @@ export type BlobSize = number & tags.Type<'int64'> & tags.Minimum<1> & tags.Maxi
 
 /** Room for a blob, in shape A. */
 export interface UploadBodyA {
-  /** Bytes of ciphertext: exactly so many are taken. */
+  /** Bytes of ciphertext; the upload must have exactly this size. */
   contentLength: BlobSize;
   /** Left out: application/octet-stream. */
   contentType?: MediaType | null;
@@ -147,19 +147,19 @@ export interface UploadBodyA {
 
 /** Room for a blob, in shape B. */
 export interface UploadBodyB {
-  /** Bytes of ciphertext: exactly so many are taken. */
+  /** Bytes of ciphertext; the upload must have exactly this size. */
   size: BlobSize;
   /** Left out: application/octet-stream. */
   contentType?: MediaType | null;
 }
 
-/** A delete, with the proof that a device of the tenant meant it. */
+/** A delete, with the proof that a device of the tenant made it. */
 export interface DeleteBody {
   /** Delete tag, 32 bytes. */
   sig?: Base64 | null;
 }
 
-/** A move: the bin that the item shall be in, and its tag there. */
+/** A move: the target bin, and the item's tag there. */
 export interface ReconcileBody {
   binId: BinId;
   /** The version that `sig` was made over. */
@@ -177,16 +177,16 @@ export interface BinCreateBody {
   meta?: Base64 | null;
 }
 
-/** What changes of a bin; what is left out stays. */
+/** Changes of a bin; omitted fields stay as they are. */
 export interface BinPatchBody {
   slug?: BinSlug;
   /** At most 4 KiB; null removes it. */
   meta?: Base64 | null;
 }
 
-/** How a bin is deleted. */
+/** Options of deleting a bin. */
 export interface BinDeleteBody {
-  /** Deletes the items in it too. */
+  /** True: also deletes the items in it. */
   force?: boolean;
 }
 
@@ -196,19 +196,19 @@ export interface BootstrapBody {
   glyph: Glyph;
   /** X25519 public key, 32 bytes. */
   pubkey: Base64;
-  /** Left out: the server draws one. */
+  /** Left out: the server generates one. */
   deviceId?: Ulid | null;
   /** 32 bytes. */
   deviceCert?: Base64 | null;
   /** Ed25519 public key, 32 bytes; without it there is no recovery by phrase. */
   recoveryPubkey?: Base64 | null;
-  /** 32 to 1,024 bytes; given back in the reply and not kept. */
+  /** 32 to 1,024 bytes; returned in the reply and not stored. */
   wrappedMasterKey?: Base64 | null;
-  /** Where the server asks for one: BOOTSTRAP_TOKEN, or the token that signup gave. */
+  /** If the server requires one: BOOTSTRAP_TOKEN, or the token from signup. */
   claimToken?: (string & tags.MaxLength<256>) | null;
 }
 
-/** What changes of a device; what is left out stays. */
+/** Changes of a device; omitted fields stay as they are. */
 export interface DevicePatchBody {
   name?: DeviceName;
   glyph?: Glyph;
@@ -216,7 +216,7 @@ export interface DevicePatchBody {
   cert?: Base64 | null;
 }
 
-/** Opens a pairing session, from the device that is there. */
+/** Opens a pairing session; sent by the existing device. */
 export interface PairInitBody {
   /** The wire code. */
   code: Words;
@@ -224,12 +224,12 @@ export interface PairInitBody {
   epk: Base64;
 }
 
-/** Asks, with the code, for the key of a pairing session. */
+/** Requests, with the code, the key of a pairing session. */
 export interface PairFetchEpkBody {
   code: Words;
 }
 
-/** The new device asks to join; the reply waits for the other one. */
+/** The new device requests to join; the reply waits for the existing device. */
 export interface PairFetchNpkBody {
   code: Words;
   deviceId?: Ulid | null;
@@ -240,11 +240,11 @@ export interface PairFetchNpkBody {
   glyph: Glyph;
   /** 32 bytes. */
   attestation: Base64;
-  /** Where an account password is set. */
+  /** Required if an account password is set. */
   passwordTicket?: (string & tags.MaxLength<256>) | null;
 }
 
-/** Either the wrap or a rejection. */
+/** Either the wrapped master key or a rejection. */
 export interface PairWrapBody {
   code: Words;
   /** The master key sealed to the new device, 32 to 1,024 bytes. */
@@ -257,7 +257,7 @@ export interface PairWrapBody {
   reject?: boolean;
 }
 
-/** A device whose token is gone asks for a challenge. */
+/** A device without a valid token requests a challenge. */
 export interface ReauthChallengeBody {
   deviceId: Ulid;
 }
@@ -277,7 +277,7 @@ export interface PasswordSetBody {
   currentPassword?: (string & tags.MaxLength<1024>) | null;
 }
 
-/** Takes the account password away. */
+/** Removes the account password. */
 export interface PasswordRemoveBody {
   currentPassword: string & tags.MinLength<1> & tags.MaxLength<1024>;
 }
@@ -289,7 +289,7 @@ export interface PasswordVerifyBody {
   pubkey?: Base64 | null;
 }
 
-/** A new device, vouched for by the recovery key that comes from the phrase. */
+/** A new device, authorized by the recovery key, which is derived from the phrase. */
 export interface RecoverBody {
   challengeId: Ulid;
   /** Ed25519 signature, 64 bytes. */
@@ -313,7 +313,7 @@ export interface HelloFrame {
   acks?: boolean;
 }
 
-/** Everything whose keys shape B spells in snake_case: bodies, and the lists in them. Maps of device ids are none. */
+/** Everything whose keys shape B spells in snake_case: bodies, and the lists in them; not maps keyed by device id. */
 export type SpelledBody =
   | ItemBodyB
   | WrappedKeyBody

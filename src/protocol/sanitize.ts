@@ -1,4 +1,4 @@
-/** Untrusted text (names, messages of a server) made safe to display: it can neither steer a terminal nor hide. */
+/** Makes untrusted text (names, messages of a server) safe to display: it can neither control a terminal nor hide. */
 import { UNSAFE } from './ids.js';
 
 const UNSAFE_ALL = new RegExp(UNSAFE, 'gu');
@@ -6,7 +6,7 @@ const UNSAFE_ALL = new RegExp(UNSAFE, 'gu');
 const escaped = (character: string): string =>
   `<U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}>`;
 
-/** Text in HTML, also in an attribute with quotes. */
+/** Escapes text for HTML, including quoted attributes. */
 export const escapeHtml = (text: string): string =>
   text.replace(/[&<>"']/g, (character) => `&#${character.codePointAt(0) ?? 0};`);
 

@@ -3,14 +3,14 @@
 const nothing = (): void => undefined;
 
 /**
- * Runs tasks in the order of the calls. A failure, also a synchronous one, rejects only its own call: the next task
+ * Runs tasks in the order of the calls. A failure, even a synchronous one, rejects only its own call, and the next task
  * runs. No task begins before its call has returned. A task that awaits another task of the same `Serial` deadlocks.
  */
 export class Serial {
   private last: Promise<unknown> = Promise.resolve();
   private count = 0;
 
-  /** @param bound limits the queue and makes the error of a refused call; needed if clients can fill the queue. */
+  /** @param bound limits the queue and creates the error of a refused call; needed if clients can fill the queue. */
   constructor(private readonly bound?: { readonly maxWaiting: number; readonly refuse: () => Error }) {}
 
   /** Queued and running tasks. */

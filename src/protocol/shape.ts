@@ -17,8 +17,8 @@ const bytesOut = (shape: Shape, bytes: Uint8Array): string => (shape === 'a' ? t
 export const toSnake = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /**
- * A reply or frame in its wire form: keys snake_case in B, bytes base64url (A) or base64 (B). No reply has keys that
- * are data (a map keyed by device id), so renaming keys is safe; items, which do, have codecs of their own.
+ * A reply or frame in its wire form: keys snake_case in B, bytes base64url (A) or base64 (B). Renaming keys is safe
+ * because no reply has keys that are data (a map keyed by device id), except items, which have codecs of their own.
  */
 export function encode(shape: Shape, value: unknown): unknown {
   if (value instanceof Uint8Array) return bytesOut(shape, value);
@@ -31,7 +31,7 @@ export function encode(shape: Shape, value: unknown): unknown {
   return out;
 }
 
-/** Only while building, as in src/server/http/validators.ts. */
+/** Exists only at build time, as in src/server/http/validators.ts. */
 declare const typia: typeof typiaLibrary;
 
 type FieldOf<T> = T extends unknown ? keyof T & string : never;
@@ -39,7 +39,7 @@ type FieldOf<T> = T extends unknown ? keyof T & string : never;
 /** Every field that a request can have. */
 const FIELDS: readonly FieldOf<SpelledBody>[] = typia.misc.literals<FieldOf<SpelledBody>>();
 
-/** Either spelling of a field to its camelCase one. */
+/** Maps either spelling of a field to camelCase. */
 const SPELLINGS: ReadonlyMap<string, string> = new Map(
   FIELDS.flatMap((name): [string, string][] => [
     [name, name],
@@ -49,8 +49,8 @@ const SPELLINGS: ReadonlyMap<string, string> = new Map(
 
 /**
  * A request body with camelCase keys. B accepts either spelling, but not both of one key. Renames only the keys of this
- * object; callers rename nested objects where the schema has them. Unknown keys are dropped: renaming 16,000 of them
- * took longer than parsing them (FAIR-41).
+ * object; callers rename nested objects where the schema has them. Unknown keys are dropped, because renaming 16,000 of
+ * them took longer than parsing them (FAIR-41).
  */
 export function camelKeys(body: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const out: Record<string, unknown> = {};
@@ -67,8 +67,8 @@ const MARKS_B = ['bin_id', 'ct', 'wrapped', 'size', 'content_type'];
 const MARKS_A = ['binId', 'payloadEnc', 'blobRef', 'contentLength', 'contentType'];
 
 /**
- * The shape that the keys of a body show, or undefined if they show none. A body with keys of both is refused. Only
- * used for requests whose query and header name no shape.
+ * The shape that a body's keys imply; undefined if they imply none. A body with keys of both is refused. Used only for
+ * requests whose query and header specify no shape.
  */
 export function shapeOfBody(body: Record<string, unknown>): Shape | undefined {
   const b = MARKS_B.find((key) => Object.hasOwn(body, key));

@@ -11,8 +11,8 @@ interface Due<T, A extends unknown[]> {
 
 /**
  * One run at a time. A run begins after the call that requested it has returned, and ends in the step in which its
- * promise settles: no caller can join a finished run, and a failure, also a synchronous one, leaves no state behind.
- * Work that requests itself gets the next run, and must not await it.
+ * promise settles: no caller can join a finished run, and a failure, including a synchronous one, leaves no state
+ * behind. Work that requests another run from within gets the next one, and must not await it.
  */
 export class SingleFlight<T = void, A extends unknown[] = []> {
   private current: Promise<T> | undefined;
@@ -33,8 +33,8 @@ export class SingleFlight<T = void, A extends unknown[] = []> {
   }
 
   /**
-   * A run that begins after this call, and so sees everything before it. While a run has begun that is the next one,
-   * which all callers share meanwhile; it gets the arguments of the first.
+   * A run that begins after this call, and so sees everything before it. If a run has already begun, all callers share
+   * the next one, which gets the arguments of the first caller.
    */
   fresh(...args: A): Promise<T> {
     if (this.current === undefined || !this.begun) return this.join(...args);

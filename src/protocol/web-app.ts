@@ -1,4 +1,4 @@
-/** The web app as it was built, and what a browser lets it do: served by the server, compared by `verify-web`. */
+/** The built web app and its content security policy: served by the server, compared by `verify-web`. */
 
 /** One file of the web app. */
 export interface WebAsset {
@@ -7,23 +7,23 @@ export interface WebAsset {
   /** SHA-256 of its bytes, base64url. */
   readonly sha256: string;
   readonly bytes: number;
-  /** Its size as it is transferred: after gzip, or as it is where compressing gains nothing. */
+  /** Its size in transfer, bytes: after gzip, or uncompressed if compression gains nothing. */
   readonly gzip: number;
 }
 
-/** What was built, as `assets.json` lists it beside the files. */
+/** The built files, as listed by `assets.json` in their folder. */
 export interface WebRelease {
   /** The version of the program that it was built with. */
   readonly version: string;
   readonly assets: readonly WebAsset[];
 }
 
-/** Where a file lies in the folder of the build. */
+/** A file's path in the build folder. */
 export const webFileName = ({ path }: Pick<WebAsset, 'path'>): string => (path === '/' ? 'index.html' : path.slice(1));
 
 /**
  * The `Content-Security-Policy` of the web app's page and workers: nothing from elsewhere, no inline script or style.
- * `reached`: the origins beside its own that it may connect to.
+ * `reached`: the origins in addition to its own that it may connect to.
  */
 export const webPolicy = (reached: readonly string[]): string =>
   [
@@ -45,7 +45,7 @@ export const webPolicy = (reached: readonly string[]): string =>
   ].join('; ');
 
 /**
- * The origins that a policy lets the web app reach beside its own; undefined where the rest of it is not `webPolicy`.
+ * The origins that a policy allows in addition to the web app's own; undefined if the rest of it is not `webPolicy`.
  */
 export function reachedIn(policy: string): readonly string[] | undefined {
   const [, listed = ''] = /; connect-src 'self'((?: [^\s;,']+)*);/.exec(policy) ?? [];

@@ -4,12 +4,12 @@ import { baseOf } from './http.js';
 
 const MARK = '#pair=';
 
-/** True for a host name of this machine, where http is as safe as https. */
+/** True for a loopback host, where http is as safe as https. */
 export const isLocalHost = (host: string): boolean => /^(localhost|127\.[\d.]+|\[::1\]|.*\.localhost)$/.test(host);
 
 /**
- * Normalizes an address as typed: https where no scheme is given, http for this machine. Throws `TypeError` for what
- * is no address.
+ * Normalizes an address as typed: without a scheme, https, or http for a loopback host. Throws `TypeError` for an
+ * invalid address.
  */
 export function serverAddress(typed: string): string {
   const text = typed.trim();
@@ -21,7 +21,7 @@ const schemeFor = (text: string): string =>
 
 /**
  * A pairing offer as one text: `<server address>/#pair=<six words with hyphens>`. The words are in the fragment, which
- * no program sends to a server.
+ * clients never send to a server.
  */
 export const offerText = (serverUrl: string, words: string): string =>
   `${serverUrl}/${MARK}${normalizeWords(words).replaceAll(' ', '-')}`;

@@ -1,4 +1,4 @@
-/** The endpoints as typed calls. Each says whether it may be repeated; nothing else is decided here. */
+/** The endpoints as typed calls. Each declares whether it may be repeated; retries themselves are in `Http`. */
 import { toBase64Url } from '../protocol/base64.js';
 import { PAGE_DEFAULT_A, PAIR_HOLD_MS } from '../protocol/limits.js';
 import type {
@@ -15,10 +15,10 @@ import type { Call, HttpRequest } from './http.js';
 import type { Reader } from './reader.js';
 import * as replies from './replies.js';
 
-/** The server answers a held call after at most 25 s; the rest is for the network. */
+/** Time-out of a held call: the server answers after at most 25 s, plus a margin for the network. */
 const HELD_MS = PAIR_HOLD_MS + 15_000;
 
-/** An endpoint is a declaration: its path, the reader of the reply, and what is sent. */
+/** Base of the endpoints, each declared by its path, the reader of its reply, and its body. */
 class Endpoints {
   constructor(protected readonly call: Call) {}
 
@@ -76,10 +76,10 @@ export class DeviceApi extends Endpoints {
   readonly me = () => this.ask('/me', replies.readMe);
   readonly ticket = () => this.ask('/ws-ticket', replies.readTicket, { body: {}, repeatable: true });
 
-  /** Creates or replaces an item; `json` of `writeBody`. Repeatable: the same write again is recognised (RETRY-01). */
+  /** Creates or replaces an item; `json` of `writeBody`. Repeatable: a repeated write is recognised (RETRY-01). */
   readonly write = (json: string) => this.ask('/items', replies.readStored, { json, repeatable: true });
 
-  /** Up to 100 bodies, each as JSON of `writeBody`, 1 MiB in total. Each is accepted or refused by itself. */
+  /** Up to 100 bodies, each as JSON of `writeBody`, 1 MiB in total. Each is accepted or refused separately. */
   readonly batch = (bodies: readonly string[]) =>
     this.ask('/items/batch', replies.readBatch, { json: `{"items":[${bodies.join(',')}]}`, repeatable: true });
 
@@ -93,17 +93,17 @@ export class DeviceApi extends Endpoints {
     return this.ask(`/items/${id}/reconcile`, replies.readStored, { body, repeatable: true });
   };
 
-  /** Throws `ProtocolError` `bad_listing` where rows and cursor do not fit together. */
+  /** Throws `ProtocolError` `bad_listing` where rows and cursor are inconsistent. */
   readonly page = async (from: { readonly since: number; readonly epoch: string | null; readonly limit?: number }) => {
     const query = { since: from.since, epoch: from.epoch, limit: from.limit ?? PAGE_DEFAULT_A };
     return replies.expectPage(await this.ask('/items', replies.readPage, { query, timeoutMs: 60_000 }), from.since);
   };
 
-  /** Repeatable: an upload whose reply was lost is released when nobody continues it. */
+  /** Repeatable: the server releases an upload that is never continued, such as one whose reply was lost. */
   readonly beginUpload = (body: { readonly contentLength: number; readonly contentType: string }) =>
     this.ask('/uploads', replies.readUpload, { body, repeatable: true });
 
-  /** Where an upload stands. Throws `ApiError` of status 404 where it does not any more. */
+  /** The state of an upload. Throws `ApiError` of status 404 where it no longer exists. */
   readonly continueUpload = (ref: string) =>
     this.ask(`/uploads/${encodeURIComponent(ref)}`, replies.readUpload, { method: 'POST', repeatable: true });
 
@@ -134,7 +134,7 @@ export class DeviceApi extends Endpoints {
   readonly removeBin = (id: string) =>
     this.ask(`/bins/${id}`, replies.unread, { method: 'DELETE', body: { force: false } });
 
-  /** Both are results of `stretchPassword`, never what the user typed. */
+  /** Both are results of `stretchPassword`, never the typed password. */
   readonly setPassword = (password: string, currentPassword: string | null) =>
     this.ask('/password/set', replies.unread, { body: { password, currentPassword } });
 
@@ -145,5 +145,5 @@ export class DeviceApi extends Endpoints {
 
 const GLYPHS: readonly string[] = ['laptop', 'phone', 'tablet', 'globe'] satisfies Glyph[];
 
-/** True for a glyph that the server takes. */
+/** True for a glyph that the server accepts. */
 export const isGlyph = (value: string): value is Glyph => GLYPHS.includes(value);

@@ -1,4 +1,4 @@
-/** Bins with their names, which only devices can read. */
+/** Bins with their decrypted names, which the server cannot read. */
 import { asError } from '../protocol/error-code.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX } from '../protocol/limits.js';
@@ -59,8 +59,8 @@ export class Bins {
   }
 
   /**
-   * Creates a bin. Throws `ApiError` `conflict` where id or slug are taken, `RangeError` for a name that cannot be
-   * shown.
+   * Creates a bin. Throws `ApiError` `conflict` where id or slug are taken, `RangeError` for a name that is not
+   * displayable.
    */
   async create(id: string, label: BinLabel, slug?: string): Promise<BinView> {
     return this.changed(this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) })));
@@ -73,8 +73,8 @@ export class Bins {
 
   /**
    * Deletes a bin and its items. The items are deleted first, one by one, so that each delete carries a tag: without
-   * it the other devices would have to trust the server. Throws `ClientError` `default_bin` for the bin that every tenant
-   * has, before anything is deleted.
+   * one the other devices would have to trust the server. Throws `ClientError` `default_bin` for the bin that every
+   * tenant has, before anything is deleted.
    */
   async remove(id: string): Promise<void> {
     expectRemovable(id);

@@ -13,7 +13,7 @@ import {
 /**
  * The platform of a device in a browser: libsodium as WebAssembly, `fetch`, WebSockets, the system clock. The page's
  * policy must allow `script-src 'wasm-unsafe-eval'`, and the server must allow the page's origin (`CORS_ORIGINS`) if
- * it is another one. Rejects where WebAssembly cannot be loaded.
+ * it differs from its own. Rejects where WebAssembly cannot be loaded.
  */
 export const browserPlatform = async (): Promise<Platform> => ({
   sodium: await loadBrowserSodium(),

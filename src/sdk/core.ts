@@ -1,4 +1,4 @@
-/** What the parts of a device share. Each part declares what it uses of it. */
+/** The dependencies shared by the parts of a device. Each part declares the subset that it uses. */
 import type { Reader } from '../crypto/item.js';
 import type { DeviceApi } from './api.js';
 import type { Emit } from './events.js';
@@ -7,7 +7,7 @@ import type { Outbox } from './outbox.js';
 import type { Platform } from './platform.js';
 import type { Store } from './store/store.js';
 
-/** Everything that several parts share. Tests construct parts with less. */
+/** The shared dependencies. */
 export interface Core extends Platform {
   readonly identity: Identity;
   /** Decrypts items: the master key and this device's own keys. */

@@ -1,7 +1,7 @@
 /**
- * The tenant's devices, and which of them get keys. The server's list is only a claim: a device counts when its
- * certificate verifies under the master key. One without a valid certificate stops every write until the user has
- * decided.
+ * The tenant's devices, and which of them get keys. The server's list is not trusted: a device is accepted only if its
+ * certificate verifies under the master key. A device without a valid certificate blocks every write until the user
+ * certifies or revokes it.
  */
 import { toBase64Url } from '../protocol/base64.js';
 import { asError } from '../protocol/error-code.js';
@@ -29,10 +29,10 @@ export function fingerprintOfDevice(
   return fingerprintText(sodium.blake2b(FINGERPRINT_BYTES, input));
 }
 
-/** How long a write waits for the first reading of the list: one that is silent must not keep it from being shown. */
+/** How long a write waits for the first reading of the list: a silent server must not delay showing the write. */
 const FIRST_READ_MS = 1_000;
 
-/** Revoked devices that are remembered. A server that keeps adding to them is refused. */
+/** Most revoked devices remembered. Above it the list is refused (`too_large`), so that memory stays bounded. */
 const REVOKED_MAX = 20_000;
 
 /** The verified device list. */
@@ -40,11 +40,11 @@ export class DeviceList {
   private known: readonly DeviceEntry[] | undefined;
   private readonly reading = new SingleFlight(() => this.readList());
   /**
-   * Devices that were seen revoked. Revocation is final, so one that is listed as active again is the server's doing.
+   * Devices that were once listed as revoked. Revocation is final: one that is listed as active again is uncertified.
    */
   private readonly revoked = new Set<string>();
 
-  /** The first reading takes long: see `readInTime`. */
+  /** True while the first reading takes longer than `FIRST_READ_MS`: see `readInTime`. */
   private late = false;
   private readonly subscriptions: ListSubscriptions<DeviceEntry>;
 
@@ -120,9 +120,9 @@ export class DeviceList {
   }
 
   /**
-   * The devices to seal a new write for. As `recipients`; where the list was never read and the server is unreachable
-   * or silent, only this device: the write waits in the outbox, and when it is sent the server names the devices that
-   * it misses (RETRY-08), which then get their keys as `recipients` allows.
+   * The devices to seal a new write for: as `recipients`, or only this device where the list was never read and the
+   * server is unreachable or silent. The write then waits in the outbox; when it is sent, the server names the missing
+   * devices (RETRY-08), which get their keys as `recipients` allows.
    */
   async sealFor(): Promise<readonly ListedDevice[]> {
     try {
@@ -134,7 +134,10 @@ export class DeviceList {
     }
   }
 
-  /** Reads the list; false where that takes too long. Then it goes on, and nobody waits for it again. */
+  /**
+   * Reads the list; false if that takes longer than `FIRST_READ_MS`. The reading then continues in the background, and
+   * later calls do not wait for it.
+   */
   private async readInTime(): Promise<boolean> {
     if (this.late) return false;
     const read = this.list();
@@ -150,12 +153,12 @@ export class DeviceList {
     return false;
   }
 
-  /** True for a device that was seen revoked. */
+  /** True for a device that was ever listed as revoked. */
   isRevoked(id: string): boolean {
     return this.revoked.has(id);
   }
 
-  /** Renames a device for all devices of the tenant. Throws `ClientError` `unknown_device`. */
+  /** Renames a device; all devices of the tenant see the new name. Throws `ClientError` `unknown_device`. */
   async rename(id: string, name: string): Promise<void> {
     await this.entry(id);
     await this.options.api.patchDevice(id, { name });
@@ -183,7 +186,7 @@ export class DeviceList {
   }
 
   /**
-   * This device trusts itself without a certificate, but the other devices need one: it is stored where it is missing.
+   * Stores this device's own certificate on the server where it is missing, because the other devices need it.
    */
   private async vouchForSelf(devices: readonly DeviceEntry[]): Promise<void> {
     const { api, sodium, identity } = this.options;
@@ -193,7 +196,7 @@ export class DeviceList {
     try {
       await api.patchDevice(own.id, { cert: toBase64Url(this.ownListed().cert) });
     } catch (error) {
-      // Not needed for this device's own writes. The other devices report it, and the next reading tries again.
+      // This device's own writes do not need it. The next reading tries again.
       this.options.emit('problem', { error: asError(error) });
     }
   }
@@ -225,7 +228,7 @@ export class DeviceList {
 
 const isActive = ({ revokedAt }: DeviceEntry): boolean => revokedAt === null;
 
-/** The part of a list that subscribers are notified of. A changed `lastSeenAt` alone is no difference. */
+/** The fields whose change notifies subscribers: all but `lastSeenAt`. */
 const listText = (devices: readonly DeviceEntry[]): string =>
   JSON.stringify(
     devices.map(({ id, name, glyph, pairedAt, revokedAt, online, current, pubkey, cert }) => [

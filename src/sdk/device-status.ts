@@ -24,7 +24,7 @@ export interface DeviceStatus {
     readonly version: number;
     readonly complete: boolean | null;
   } | null;
-  /** What the last completeness check found missing; null where it found nothing, or none was made. */
+  /** The items that the last completeness check found missing; null where none were, or no check was made. */
   readonly missing: DeviceEvents['missing'] | null;
   /**
    * Why reading from the server was stopped; null while it is read, or if nothing stopped it since the program
@@ -34,8 +34,8 @@ export interface DeviceStatus {
   /** Items of the server's history, as the completeness check counts them. */
   readonly held: Held;
   /**
-   * Changes of this device in the outbox. `waiting`: not acknowledged by a reply; the others only wait for the stream.
-   * `oldestAgeMs`: of the waiting ones; null where none waits, or none has a time.
+   * Changes of this device in the outbox. `waiting`: not acknowledged by a reply; the others are acknowledged and not
+   * yet confirmed by the stream. `oldestAgeMs`: of the waiting ones; null where there are none, or none has a time.
    */
   readonly pending: { readonly count: number; readonly waiting: number; readonly oldestAgeMs: number | null };
   /** Items that are stored and not shown, by reason (see `reasons.ts`). */
@@ -44,9 +44,9 @@ export interface DeviceStatus {
   readonly orphaned: readonly string[];
   /** Null: the list was not read since the program started. `active`: not revoked. */
   readonly devices: { readonly active: number; readonly uncertified: readonly Uncertified[] } | null;
-  /** When the token expires, in server time; null where the server did not say. */
+  /** When the token expires, in server time; null if the server did not report it. */
   readonly tokenExpiresAt: number | null;
-  /** The server's clock minus this device's, good to about a second; null where no reply has told it. */
+  /** The server's clock minus this device's, accurate to about a second; null where no reply had a `Date`. */
   readonly clockOffsetMs: number | null;
   /** The fingerprint that other devices show for this one. */
   readonly fingerprint: string;
@@ -54,13 +54,13 @@ export interface DeviceStatus {
   readonly masterFingerprint: string;
 }
 
-/** Keeps the last of the events that are emitted once, and reads the rest on demand. */
+/** Keeps the last event of each kind that the status contains, and reads the rest on demand. */
 export class DeviceStatusReader {
   private connection: ConnectionState = { state: 'closed' };
   private caughtUp: DeviceStatus['caughtUp'] = null;
   private missing: DeviceStatus['missing'] = null;
   private halted: DeviceStatus['halted'] = null;
-  /** The `missing` event is followed by the `caught_up` of the same check. */
+  /** From a `missing` event to the `caught_up` of the same check, which follows it. */
   private missingIsNew = false;
 
   constructor(
@@ -134,7 +134,7 @@ export class DeviceStatusReader {
     const all = this.options.outbox.all();
     const waiting = all.filter(({ version }) => version === null);
     const made = waiting.flatMap((change) => {
-      // A store that does not keep the time: the `ts` of a write is close to it.
+      // Without `madeAt` (the store does not keep it), the `ts` of a write is close enough.
       const at = change.madeAt ?? (change.kind === 'write' && !change.rewrap ? change.row.ts : undefined);
       return at === undefined ? [] : [at];
     });

@@ -1,6 +1,6 @@
 /**
- * A device: the entry point of an application. It keeps itself synchronized with the other devices of its user over a
- * server that it trusts with delivery only (the reference, What is promised).
+ * A device: the entry point of an application. It synchronizes with the other devices of its user through a server
+ * that it trusts with delivery only (the reference, What is promised).
  */
 import { asError } from '../protocol/error-code.js';
 import { stretchPassword } from '../crypto/password.js';
@@ -56,7 +56,7 @@ export interface DeviceOptions {
    * reachable.
    */
   readonly held?: boolean;
-  /** Called with every new identity (a renewed token), which has to be kept where secrets are kept. */
+  /** Called with every new identity (a renewed token), which must be stored as a secret. */
   readonly onIdentity?: (identity: SavableIdentity) => void;
   /** Receives background errors, and those of listeners that throw. Required, so that no error is lost. */
   readonly onProblem: (error: Error) => void;
@@ -114,7 +114,7 @@ export class Device {
   }
 
   /**
-   * Opens a device with what its store kept. Nothing is sent before the first call. Throws `ClientError`
+   * Opens a device from its identity and store. Nothing is sent before the first call. Throws `ClientError`
    * `bad_identity`.
    */
   static async open(options: DeviceOptions): Promise<Device> {
@@ -158,15 +158,15 @@ export class Device {
   }
 
   /**
-   * Tries now what would be tried later, for an event of the system (the network came back, the page is seen again) or
-   * a person; asks an open connection whether it still lives, and replaces it where it does not answer in 5 s. At most
-   * one attempt in 2 s; a wait that the server named is kept. No-op while disconnected.
+   * Retries now instead of after the backoff, for a system event (network restored, page visible again) or on request
+   * of the user. Probes an open connection and replaces it if there is no answer within 5 s. At most one attempt in
+   * 2 s; a wait that the server requested is kept. No-op while disconnected.
    */
   reconnect(): void {
     if (this.connecting !== undefined) this.open.socket.hurry();
   }
 
-  /** Ends the connection, not the device: `connect` resumes from the cursor, and `pull` still works. */
+  /** Closes the connection, not the device: `connect` resumes from the cursor, and `pull` still works. */
   disconnect(): void {
     this.endConnection(new ClientError('closed', 'the connection was closed'));
   }
@@ -209,7 +209,7 @@ export class Device {
     return this.open.sync.check();
   }
 
-  /** Reads the whole history again, verifies again what did not open, and compares. */
+  /** Reads the whole history again, re-verifies the items that did not verify or decrypt, and compares. */
   resync(): Promise<void> {
     return this.open.sync.resync();
   }
@@ -226,8 +226,8 @@ export class Device {
   readonly republish: Writer['republish'] = (id) => this.writing((writer) => writer.republish(id));
 
   /**
-   * Writes a refused change again: the `row` of a `rejected` event. `overwrite` (default): over what another device
-   * wrote meanwhile; `copy`: as a new item, for an item that was deleted. Throws as `put`.
+   * Writes the `row` of a `rejected` event again. `overwrite` (default): replaces the newer state that another device
+   * wrote; `copy`: creates a new item, where the original was deleted. Throws as `put`.
    */
   async resend(row: LiveItem, how: 'overwrite' | 'copy' = 'overwrite'): Promise<Stored> {
     const { binId, type, payload } = this.parts.items.opened(row);
@@ -244,41 +244,42 @@ export class Device {
   readonly list: ItemReader['list'] = (filter) => this.parts.items.list(filter);
   readonly deleted: ItemReader['deleted'] = () => this.parts.items.deleted();
   /**
-   * The decrypted bytes of an item's blob, from `from` on, chunk by chunk. Each chunk is authenticated; what was asked
-   * for is complete when the generator ends without an error. Throws as `Blobs.read`, and `ClientError` `unknown_item`.
+   * The decrypted bytes of an item's blob, from `from` on, chunk by chunk. Each chunk is authenticated; the
+   * requested range is complete when the generator ends without an error. Throws as `Blobs.read`, and `ClientError`
+   * `unknown_item`.
    */
   async *blob(id: string, options?: BlobReadOptions): AsyncGenerator<Uint8Array, void, undefined> {
     yield* this.open.blobs.read(await this.parts.items.row(id), options);
   }
 
-  /** The bytes of an item's blob into a place that may have kept the first of them. See `Blobs.into`. */
+  /** Writes the bytes of an item's blob into a place that may already hold the first chunks. See `Blobs.into`. */
   async blobInto(id: string, place: ChunkPlace, options?: TransferOptions): Promise<void> {
     await this.open.blobs.into(await this.parts.items.row(id), place, options);
   }
 
-  /** An item's whole payload, read from its blob where a large text or code has one (see `ItemView.blob`). */
+  /** An item's whole payload, read from its blob if `ItemView.payload` has truncated texts (see `ItemView.blob`). */
   async payload(id: string, options?: TransferOptions): Promise<JsonObject | null> {
     const row = await this.open.items.row(id);
     const cut = row.blob !== null && !holdsFile(row.type);
     return cut ? this.parts.blobs.payload(row, options) : this.parts.items.opened(row).payload;
   }
 
-  /** Bytes of plaintext of an item's blob, as the server says; null: it does not say. See `Blobs.size`. */
+  /** Plaintext size of an item's blob in bytes, as reported by the server; null: not reported. See `Blobs.size`. */
   async blobSize(id: string): Promise<number | null> {
     return this.open.blobs.size(await this.parts.items.row(id));
   }
 
   /**
-   * The uploads that were begun and did not end, the oldest first: of this run or of an earlier one, where the store is a
-   * durable one. `put` with the same id, type and source goes on with one.
+   * The unfinished uploads, oldest first; with a durable store, those of earlier runs too. `put` with the same id, type
+   * and source continues one.
    */
   async uploads(): Promise<readonly BegunUpload[]> {
     return this.open.begun.list();
   }
 
   /**
-   * Gives an upload up: its room with the server is free, and it cannot go on. No-op where there is none; waits for one
-   * that runs. Throws `ApiError`, `NetworkError`: it is still there then.
+   * Abandons an unfinished upload: the server frees its storage, and it cannot be continued. No-op where there is none;
+   * waits for a running one. Throws `ApiError`, `NetworkError`; the upload then remains.
    */
   async giveUpUpload(id: string): Promise<void> {
     await this.open.blobs.giveUp(id);
@@ -309,8 +310,8 @@ export class Device {
     try {
       await this.parts.core.api.revoke(id);
     } catch (error) {
-      // Signed out all the same: a lost reply and a repeat that found the device revoked, or the socket told of it before
-      // the reply came, and that was waited for no longer.
+      // This device is revoked nevertheless: a repeat after a lost reply was refused as revoked, or the socket reported
+      // the revocation before the reply arrived, which aborted the request.
       if (!(id === this.id && (isRevoked(error) || this.state === 'revoked'))) throw error;
     }
     if (id === this.id) this.parts.session.endRevoked();
@@ -334,8 +335,8 @@ export class Device {
   }
 
   /**
-   * Starts a pairing: show `words` on this device. `approve` gets name and digits. The new device gets its keys of all
-   * items as soon as it has joined.
+   * Starts a pairing: show `words` on this device. `approve` gets the new device's name and the digits. Re-wrapping all
+   * items for the new device starts as soon as it has joined.
    */
   async offerPairing(approve: (request: JoinApproval) => boolean | Promise<boolean>): Promise<PairingOffer> {
     const { core, deviceList } = this.open;
@@ -409,7 +410,7 @@ export class Device {
     for (const listener of [...this.pairListeners]) listener(request);
   }
 
-  /** After each `caught_up`: reads what is not part of the item stream and may have changed while disconnected. */
+  /** After each `caught_up`: reads bins and devices, which are not part of the item stream. */
   private async refresh(): Promise<void> {
     this.parts.rewraps.resume();
     await Promise.all([this.bins.refresh('caught_up'), this.devices.refresh()]);
@@ -443,7 +444,7 @@ export class Device {
     return this.readable;
   }
 
-  /** Of a revoked device too: what is here can still be read. Throws `ClientError` `closed`. */
+  /** The parts, also of a revoked device, whose stored items stay readable. Throws `ClientError` `closed`. */
   private get readable(): Parts {
     if (this.state === 'closed') throw new ClientError('closed', 'the device was closed');
     return this.parts;
@@ -463,7 +464,7 @@ function assemble(
     readonly onFrame: (frame: Frame, size: number) => void;
     /** Stops reading from the server. */
     readonly halt: (error: ProtocolError) => void;
-    /** Reads again what is not part of the item stream. */
+    /** Reads bins and devices again, which are not part of the item stream. */
     readonly refresh: () => Promise<void>;
   },
 ) {
@@ -488,7 +489,7 @@ function assemble(
   const replica = new Replica({ ...core, fetchNext });
   const socket: ReconnectingSocket = new ReconnectingSocket({
     ...{ ...core, onFrame: hooks.onFrame },
-    // The socket has a backoff of its own, so each of its steps is a single request.
+    // The socket has its own backoff, so the ticket request is not retried here.
     ticket: () => api.once.ticket(),
     renew: () => session.renew(true),
     cursor: () => sync.begin(),

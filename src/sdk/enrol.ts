@@ -33,7 +33,7 @@ interface Candidate {
   readonly api: PublicApi;
   readonly id: string;
   readonly keys: KeyPair;
-  /** The host that the user dialled. */
+  /** The host of the address that the user entered. */
   readonly host: string;
 }
 
@@ -56,7 +56,7 @@ export function candidate({ platform, serverUrl }: Pick<NewDevice, 'platform' | 
   };
 }
 
-/** The reply must register this device: otherwise a key of the server would be certified. */
+/** The reply must name this device: otherwise a key of the server would be certified. Throws `CryptoRefusal`. */
 function expectOwn(own: Candidate, device: { readonly id: string; readonly pubkey: Uint8Array }): void {
   if (device.id !== own.id || !equalBytes(device.pubkey, own.keys.publicKey)) {
     throw new CryptoRefusal('wrong_device', 'the server registered another device than this one');
@@ -65,7 +65,7 @@ function expectOwn(own: Candidate, device: { readonly id: string; readonly pubke
 
 /** A claim with its keys drawn. Keep it until `register` has resolved: the server may already know these keys. */
 export interface Claim {
-  /** The twelve words, to be shown once and stored nowhere: the only way back when all devices are lost. */
+  /** The twelve words, to be shown once and never stored: the only means of recovery when all devices are lost. */
   readonly phrase: string;
   /**
    * Claims the server for this device. While it rejects with an error for which `isUndecided` is true, it may be
@@ -110,7 +110,7 @@ export async function prepareClaim(device: NewDevice & { readonly claimToken?: s
 /** A recovery with its keys drawn. */
 export interface Recovery {
   /**
-   * Registers. May be called again as `Claim.register` may; each call asks for the account password where one is set.
+   * Registers. May be called again as `Claim.register` may; each call requests the account password where one is set.
    * Throws `ApiError` `forbidden` for the phrase of another tenant, `PairingError` `password_required`.
    */
   register(): Promise<SavableIdentity>;
@@ -148,7 +148,7 @@ export async function prepareRecovery(device: RecoverRequest): Promise<Recovery>
 
 /**
  * Joins with the twelve words by a single `Recovery.register`. Every item opens through its master wrap. Where it
- * rejects with an error for which `isUndecided` is true, it may be started anew; an unused device may then be listed,
+ * rejects with an error for which `isUndecided` is true, it may be started again; an unused device may then be listed,
  * and can be revoked. `prepareRecovery` avoids that.
  */
 export async function recover(device: RecoverRequest): Promise<SavableIdentity> {
@@ -164,7 +164,7 @@ type Registered = Awaited<ReturnType<PublicApi['bootstrap']>>;
 
 /**
  * Registers one candidate, any number of times. After an attempt with unknown outcome, a refusal may be caused by that
- * attempt: re-authentication then tells whether the server knows this device.
+ * attempt: re-authentication then determines whether the server knows this device.
  */
 function registering(
   platform: Platform,

@@ -37,7 +37,7 @@ export class ApiError extends Error {
   }
 }
 
-/** No answer: the server is unreachable or too slow. The request may have been executed all the same. */
+/** No answer: the server is unreachable or too slow. The request may have been executed nevertheless. */
 export class NetworkError extends CodedError<'network' | 'timeout' | 'aborted'> {
   override readonly name = 'NetworkError';
   /** True where a repeat is useless, because the caller has just found the server unreachable. */
@@ -57,7 +57,7 @@ export class NetworkError extends CodedError<'network' | 'timeout' | 'aborted'> 
 export type ProtocolFault =
   /** A reply or frame of the wrong form. */
   | 'malformed'
-  /** A reply larger than any of the protocol. */
+  /** A reply or list above its size limit. */
   | 'too_large'
   /** The reply to a write names another item, or a version that this write cannot have. */
   | 'wrong_reply'
@@ -69,7 +69,7 @@ export type ProtocolFault =
   | 'version_reused'
   /** A page whose versions do not rise, or whose cursor is not that of its last row. */
   | 'bad_listing'
-  /** The epoch changed during a listing or replay, or again and again. */
+  /** The epoch changed during a listing or replay, or repeatedly. */
   | 'epoch_changed'
   /** More items that do not verify than a device stores. */
   | 'quarantine_full'
@@ -77,7 +77,7 @@ export type ProtocolFault =
   | 'endless_replay'
   /** The URL of a blob is not allowed, or redirects. */
   | 'bad_url'
-  /** An upload stands where none can stand: beyond its end, or again and again at its beginning. */
+  /** The reported offset of an upload is impossible: beyond its end, or repeatedly back at its beginning. */
   | 'bad_upload';
 
 /** A reply or frame that violates the protocol. */
@@ -101,7 +101,7 @@ export interface Uncertified {
   readonly fingerprint: string;
 }
 
-/** Devices named in a message. */
+/** Most devices named in a message. */
 const NAMED_MAX = 10;
 
 /**
@@ -145,7 +145,7 @@ export class PairingError extends CodedError<PairingFailure> {
   override readonly name = 'PairingError';
 }
 
-/** What a user sees on a revoked device. */
+/** The message shown to the user of a revoked device. */
 export const REVOKED =
   'this device was revoked: nothing it does reaches the server any more. What is here stays readable; to take part ' +
   'again it must be paired anew from another device, or recover with the phrase';
@@ -177,7 +177,7 @@ export type ClientFailure =
   | 'too_many'
   /** The value given is not an identity. */
   | 'bad_identity'
-  /** A function of the other platform. */
+  /** The function exists on the other platform only. */
   | 'wrong_platform';
 
 /** A call that cannot be executed in the current state of this device. */
@@ -203,18 +203,18 @@ const PASSING: ReadonlySet<string> = new Set(['rate_limited', 'internal', 'stora
 /** True for a transient failure: no answer, too many requests, or a server (or its proxy) in trouble. */
 export function isPassing(error: unknown): error is NetworkError | ApiError {
   if (error instanceof NetworkError) return error.code !== 'aborted';
-  // A proxy's page has none of our codes, but a status.
+  // A proxy's error page has a status but none of our codes.
   return error instanceof ApiError && (PASSING.has(error.code) || error.status === 429 || error.status >= 500);
 }
 
 /**
  * True where the outcome of the request is unknown: no answer, an unreadable one, or one of a server or proxy in
- * trouble, which may come after the request was executed. Only the server's state tells.
+ * trouble, which may be sent after the request was executed. Only the server's state shows the outcome.
  */
 export const isUndecided = (error: unknown): boolean =>
   error instanceof NetworkError || error instanceof ProtocolError || isPassing(error);
 
-/** The wait that the server asks for, ms; 0 where it does not. */
+/** The wait requested by the server (`Retry-After`), ms; 0 if none. */
 export const retryAfterMs = (error: unknown): number =>
   error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
 

@@ -46,11 +46,11 @@ export interface BinView {
   readonly slug: string;
   readonly createdAt: number;
   readonly updatedAt: number;
-  /** Live items according to the server; null where the reply does not say. */
+  /** Live items according to the server; null if not reported. */
   readonly itemCount: number | null;
   /** Null: the bin has no label, or the label does not decrypt (see `readable`). */
   readonly label: BinLabel | null;
-  /** False: there is a label and it does not verify. */
+  /** False: there is a label and it does not decrypt. */
   readonly readable: boolean;
 }
 
@@ -81,23 +81,23 @@ export interface DeviceEvents {
   readonly delete: { readonly id: string; readonly version: number; readonly live: boolean };
   /** An item does not verify, and is not shown. */
   readonly quarantined: { readonly id: string; readonly version: number; readonly reason: QuarantineReason };
-  /** A delete without a valid tag: the item is hidden, its last content is kept, and the user should be told. */
+  /** A delete without a valid tag: the item is hidden, its last content is kept, and the user should be informed. */
   readonly untagged_delete: { readonly id: string; readonly version: number; readonly reason: 'no_sig' | 'bad_sig' };
   /**
    * Everything up to `version` was applied. `complete`: count and version sum of the server equal those of the store;
-   * null after a `pull`, which gets neither.
+   * null after a `pull`, which gets neither figure.
    */
   readonly caught_up: { readonly version: number; readonly complete: boolean | null };
   /**
-   * A completeness check failed, everything was listed again, and these items were added or replaced: `items`, up to
-   * 1,000 of `count` in all. `held`: the version stored before, null where there was none.
+   * A completeness check failed, everything was listed again, and `count` items were added or replaced; `items` names
+   * up to 1,000 of them.
    */
   readonly repaired: { readonly count: number; readonly items: readonly Listed[] };
   /**
    * A listing of everything did not make the store complete. `unlisted`: stored here and not listed. `lacking`: number
-   * and version sum of the items that the server counts and does not list (negative: it counts fewer than it lists).
-   * `named`: the unlisted ones with the versions they had, and, where exactly one item is lacking, its version, which
-   * is the difference of the sums; its id is unknown.
+   * and version sum of the items that the server counts but does not list (negative: it counts fewer than it lists).
+   * `named`: the unlisted items with their former versions, and, where exactly one item is lacking, its version (the
+   * difference of the sums) with id null, because the id is unknown.
    */
   readonly missing: {
     readonly expected: Held;
@@ -113,20 +113,20 @@ export interface DeviceEvents {
    * drops them.
    */
   readonly orphaned: { readonly ids: readonly string[] };
-  /** A change of this device is durable in its store, and is sent next: from now on nothing that happens here loses it. */
+  /** A change of this device is stored durably and is sent next: a crash no longer loses it. */
   readonly kept: { readonly id: string };
   /** A change that waited in the outbox was acknowledged. */
   readonly sent: { readonly id: string; readonly version: number };
-  /** A change that waited in the outbox was refused permanently and dropped; `row` is what it would have written. */
+  /** A change that waited in the outbox was refused permanently and dropped; `row`: its row, null for a delete. */
   readonly rejected: { readonly id: string; readonly error: Error; readonly row: LiveItem | null };
   readonly devices: { readonly devices: readonly DeviceEntry[] };
   /** The server lists uncertified devices: nothing is written until they are certified or revoked. */
   readonly uncertified: { readonly devices: readonly Uncertified[] };
-  /** The bins as just read, because one changed or after a reconnect. */
+  /** The bins, read because one changed or after a `caught_up`. */
   readonly bins: {
     readonly reason: 'changed' | 'caught_up';
     readonly bins: readonly BinView[];
-    /** Bins of stored items that the list does not have: briefly while a bin is deleted, else the server hides them. */
+    /** Bins of stored items missing from the list: briefly while a bin is deleted, otherwise the server hides them. */
     readonly unlisted: readonly string[];
   };
   /** Keys are being added for devices that joined: `done` of `total` items were processed. Starts with 0. */
@@ -135,8 +135,8 @@ export interface DeviceEvents {
   readonly rewrapped: { readonly items: number };
   readonly connection: ConnectionState;
   /**
-   * Reading from the server was stopped, because what it sends does not verify and does not end. The store is kept;
-   * `connect` or `resync` start again.
+   * Reading from the server was stopped, because it sent too many changes that do not verify or bring nothing new. The
+   * store is kept; `connect` or `resync` start again.
    */
   readonly halted: { readonly error: ProtocolError };
   /** This device was revoked. No call reaches the server any more. */

@@ -11,15 +11,15 @@ export interface HttpRequest {
   /** Below `/api`, with a leading slash. */
   readonly path: string;
   readonly query?: Readonly<Record<string, string | number | null>>;
-  /** Sent as JSON; bytes must already be text. */
+  /** Sent as JSON; the caller encodes bytes as text. */
   readonly body?: unknown;
   /** Instead of `body`: JSON as text. */
   readonly json?: string;
   /** True where executing it twice equals executing it once. Only then is it retried. */
   readonly repeatable: boolean;
   /**
-   * True: sent once, whatever the answer. For callers with a backoff of their own: nested retries would multiply the
-   * load on a server in trouble.
+   * True: never retried. For callers with their own backoff: nested retries would multiply the load on a server in
+   * trouble.
    */
   readonly once?: boolean;
   /** Time-out of one attempt, ms. */
@@ -27,7 +27,7 @@ export interface HttpRequest {
   readonly signal?: AbortSignal;
 }
 
-/** Sends a request and gives the JSON of a 2xx answer. Throws `ApiError`, `NetworkError` or `ProtocolError`. */
+/** Sends a request and returns the JSON of a 2xx answer. Throws `ApiError`, `NetworkError` or `ProtocolError`. */
 export type Call = (request: HttpRequest) => Promise<HttpReply>;
 
 /** A 2xx answer; pairing uses 202 for "pending". */
@@ -51,7 +51,7 @@ const REPEATS_MAX = 4;
 const REPLY_MAX = 16 * 1024 * 1024;
 /**
  * Total time that a request waits for `Retry-After` of 429 answers: an initial sync or an import reaches the rate
- * limit again and again, and is admitted a moment later.
+ * limit repeatedly, and is admitted shortly after.
  */
 const PATIENCE_MS = 4 * REQUEST_WAIT_MAX_MS;
 
@@ -70,9 +70,9 @@ export class Http {
   readonly baseUrl: string;
 
   /**
-   * The server's clock minus this device's, ms, from the `Date` of the last answer, good to about a second; null: none
-   * had it. A browser on another origin cannot read the header. It is used for the age of tokens only, where a wrong
-   * value does no harm.
+   * The server's clock minus this device's, ms, from the last `Date` header received, accurate to about a second;
+   * null: none yet. A browser on another origin cannot read the header. A wrong value only makes tokens and blob URLs
+   * be renewed early or late.
    */
   clockOffset: number | null = null;
 
@@ -92,7 +92,7 @@ export class Http {
   }
 
   private async tryAgain(request: HttpRequest, token: string | null, cancel: AbortSignal): Promise<HttpReply> {
-    /** `waitedMs`: because of `Retry-After`. */
+    /** `waitedMs`: total wait requested by `Retry-After`. */
     const tried = { repeats: 0, waitedMs: 0 };
     for (;;) {
       try {
@@ -118,7 +118,7 @@ export class Http {
     const retryAfter = retryAfterMs(error);
     const limited = error instanceof ApiError && error.status === 429;
     if (retryAfter > REQUEST_WAIT_MAX_MS) return undefined;
-    // A wait that the server named is not a failure: it is bounded by `PATIENCE_MS`, not by the number of attempts.
+    // A wait that the server requested is not a failure: it is bounded by `PATIENCE_MS`, not by the number of attempts.
     if (limited && retryAfter > 0) {
       tried.waitedMs += retryAfter;
       return tried.waitedMs <= PATIENCE_MS ? retryAfter : undefined;
@@ -150,7 +150,7 @@ export class Http {
         method: request.method,
         headers: {
           accept: 'application/json',
-          // The server's default may be the other shape, so the shape is always named.
+          // The server's default may be the other shape, so the shape is always sent.
           'x-wire-shape': 'a',
           ...(body === undefined ? {} : { 'content-type': 'application/json' }),
           ...(token === null ? {} : { authorization: `Bearer ${token}` }),
@@ -169,7 +169,7 @@ export class Http {
       if (error instanceof ProtocolError) throw error;
       if (signal.reason instanceof NetworkError) throw signal.reason;
       if (signal.aborted) throw new NetworkError('aborted', `${request.path} was cancelled`);
-      // The platform may have found the server unreachable by itself.
+      // A platform's `fetch` may throw a `NetworkError` itself.
       if (error instanceof NetworkError) throw error;
       throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
     }
@@ -215,7 +215,7 @@ async function readCapped({ body }: Response): Promise<string> {
   }
 }
 
-/** The error of an answer without success, by our server or by an object store. */
+/** The error of a non-2xx answer, from our server or from an object store. */
 export const refusalOf = async (response: Response): Promise<ApiError> => refusal(response, await readCapped(response));
 
 function refusal(response: Response, text: string): ApiError {

@@ -1,4 +1,4 @@
-/** The identity of a device. It gives access to everything: keep it where secrets are kept. */
+/** The identity of a device. It gives access to all data: store it as a secret. */
 import type { KeyPair } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
@@ -37,16 +37,16 @@ export interface Identity {
 /** A bearer token. Times are ms. */
 export interface Token {
   readonly text: string;
-  /** In server time; null where the reply did not say. */
+  /** In server time; null if the reply did not contain it. */
   readonly expiresAt: number | null;
   /**
-   * When it was issued, in server time as far as known; absent where `expiresAt` is not known. Gives the token's
-   * lifetime.
+   * When it was issued, in server time if the clock offset is known; absent where `expiresAt` is unknown. With
+   * `expiresAt` it gives the token's lifetime.
    */
   readonly issuedAt?: number;
 }
 
-/** To be raised with every change of the saved form; older ones must still be read. */
+/** Must be incremented with every change of the saved form; older versions must stay readable. */
 const VERSION = 1;
 const FORMAT = `${SERVICE_NAME}-identity`;
 
@@ -72,7 +72,7 @@ export const SECRETS = {
 
 type Secrets = { readonly [K in keyof typeof SECRETS]: Read<(typeof SECRETS)[K]> };
 
-/** The part of an identity that every program stores encrypted: all but address, id and name. */
+/** The part of an identity that programs store encrypted: all but server address, device id and name. */
 export const secretsOf = ({ tenantId, glyph, keys, masterKey, token }: Identity) => ({
   tenantId,
   glyph,
@@ -82,7 +82,7 @@ export const secretsOf = ({ tenantId, glyph, keys, masterKey, token }: Identity)
   token,
 });
 
-/** The identity of fields that were read. Throws `ClientError` `bad_identity` for an unknown glyph or a bad address. */
+/** An identity from decoded fields. Throws `ClientError` `bad_identity` for an unknown glyph or a bad address. */
 export function identityOf(
   { tenantId, glyph, publicKey, secretKey, masterKey, token }: Secrets,
   { serverUrl, deviceId, name }: Pick<Identity, 'serverUrl' | 'deviceId' | 'name'>,
@@ -108,7 +108,7 @@ const tokenField: Reader<void> = (value, path) => {
   if (typeof value !== 'string') throw badIdentity(`${path} must be a string`);
 };
 
-/** An identity that was read from JSON without `parse` does not have the types that its caller declares. */
+/** Runtime checks, because an identity read from JSON without `parse` does not have the declared types. */
 const expectFields = object({
   keys: object({ publicKey: keyBytes, secretKey: keyBytes }),
   masterKey: keyBytes,
@@ -139,7 +139,7 @@ export class SavableIdentity implements Identity {
     this.token = fields.token;
   }
 
-  /** An identity of its fields. Throws `ClientError` `bad_identity` where one has the wrong type. */
+  /** Creates an identity from its fields. Throws `ClientError` `bad_identity` where one has the wrong type. */
   static of(fields: Identity): SavableIdentity {
     if (fields instanceof SavableIdentity) return fields;
     reading(() => expectFields(fields, ''));

@@ -1,4 +1,4 @@
-/** The items as their user sees them: the state of the stream with this device's pending changes on top, decrypted. */
+/** The items as the user sees them: the state of the stream with this device's pending changes on top, decrypted. */
 import { openItem } from '../crypto/item.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
@@ -24,8 +24,8 @@ export class ItemReader {
   constructor(private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'onProblem'>) {}
 
   /**
-   * An item; undefined where there is none, where it is deleted and where it does not verify. Throws `ClientError`
-   * `damaged_item` where the store returns something else than was stored.
+   * An item; undefined where it does not exist, is deleted or does not verify. Throws `ClientError` `damaged_item`
+   * where the stored item no longer decrypts.
    */
   async get(id: string): Promise<ItemView | undefined> {
     const row = await this.seen(id);
@@ -55,7 +55,7 @@ export class ItemReader {
     return views.sort(newestFirst);
   }
 
-  /** Items whose delete was not acknowledged, as they were before it, the last deleted first: see `Writer.withdraw`. */
+  /** Items with an unacknowledged delete, as before it, the last deleted first: see `Writer.withdraw`. */
   async deleted(): Promise<readonly ItemView[]> {
     const { outbox, store } = this.options;
     const found: { readonly seq: number; readonly view: ItemView }[] = [];
@@ -99,7 +99,7 @@ export class ItemReader {
     return found;
   }
 
-  /** Items stored here that the server's history does not have, once no replay can bring them: see `republish`. */
+  /** Items stored here that the server's history lacks after a completed replay: see `republish`. */
   orphaned(): Promise<readonly string[]> {
     return unversioned(this.options.store);
   }
@@ -133,8 +133,8 @@ export class ItemReader {
 }
 
 /**
- * The state of an item that its user sees: the pending change, else the state of the stream; undefined where neither
- * shows one.
+ * The state of an item that the user sees: the pending change, else the state of the stream; undefined where the item
+ * is deleted, hidden or unknown.
  */
 export function rowSeen({ entry, own }: Seen): (LiveItem & { readonly pending: boolean }) | undefined {
   if (own?.kind === 'delete') return undefined;

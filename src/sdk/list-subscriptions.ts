@@ -59,7 +59,7 @@ export class ListSubscriptions<T> {
     };
   }
 
-  /** Delivers the current list to those that have another one. */
+  /** Delivers the current list to the subscribers whose last one differs. */
   deliver(list: readonly T[]): void {
     for (const subscriber of [...this.all]) this.deliverOne(subscriber, list);
   }

@@ -3,9 +3,9 @@
  * outbox.
  *
  * The index needs no decryption: order, bin and type are in the row. An item is decrypted when it enters a window or
- * when a query searches for text, and not again while its tag is unchanged and there is room to keep it. All work is
- * serialized, so each query gets its results in the order of events; ids that become dirty meanwhile are handled
- * together in the next round.
+ * when a query searches for text, and not again while its tag is unchanged and the cache has room for it. All work is
+ * serialized, so each query gets its results in the order of events; ids that become dirty during a round are handled
+ * together in the next one.
  */
 import { asError } from '../protocol/error-code.js';
 import { openItem } from '../crypto/item.js';
@@ -37,28 +37,28 @@ import type { Core } from './core.js';
 
 /** Most open queries of a device. */
 export const QUERIES_MAX = 64;
-/** Bytes of plaintext, about, that are kept for the next query. */
+/** Approximate bytes of plaintext cached for later queries. */
 const OPENED_MAX = 32 * 1024 * 1024;
-/** What an item takes beside its text, about. */
+/** Approximate bytes that a cached item takes in addition to its text. */
 const OPENED_COST = 256;
-/** Items decrypted before yielding to the event loop, and items read from the store at once. */
+/** Items decrypted before yielding to the event loop, and items read from the store concurrently. */
 const AT_ONCE = 200;
-/** Above this number of items to be opened the whole store is read, which is faster than to look them up. */
+/** To open more items than this, the whole store is scanned, which is faster than looking each one up. */
 const SCAN_ABOVE = 1_000;
 
 interface Opened {
   readonly tag: string | null;
   readonly cost: number;
   readonly view: ItemView;
-  /** See `searchedText`; made by the first search. */
+  /** See `searchedText`; computed by the first search. */
   text: string | undefined;
 }
 
 /** A live query. */
 export interface QuerySubscription extends Subscription<ItemView> {
   /**
-   * Shows another part of the matching items; what is absent stays. Only items that come into the window are read.
-   * Resolves when the listener has got it. Throws `RangeError`.
+   * Shows another part of the matching items; an absent field keeps its value. Only items that enter the window are
+   * read. Resolves after the listener was called. Throws `RangeError`.
    */
   move(window: Partial<QueryWindow>): Promise<void>;
 }
@@ -83,7 +83,7 @@ interface Live {
   last: Pick<QueryUpdate, 'total' | 'offset'> | undefined;
 }
 
-/** The index of the live queries. It exists while there are queries. */
+/** The index of the live queries. It is in memory only while there are queries or counts. */
 export class LiveQueryIndex {
   private readonly queries = new Set<Live>();
   private readonly counters = new Set<(counts: BinCounts) => void>();
@@ -96,7 +96,7 @@ export class LiveQueryIndex {
   private due = false;
   /** Incremented each time the index is discarded. */
   private generation = 0;
-  /** A round failed at an unknown point: the next one starts over, for all queries. */
+  /** A round failed at an unknown point: the next one rebuilds the index and all queries. */
   private stale = false;
   private unlisten: (() => void) | undefined;
 
@@ -104,7 +104,7 @@ export class LiveQueryIndex {
 
   /**
    * Opens a query. The first result is delivered before this resolves; then each one that differs. Throws `RangeError`
-   * for a bad limit or offset, and `ClientError` `too_many` above `QUERIES_MAX`; rejects where the store cannot be read.
+   * for a bad limit or offset, and `ClientError` `too_many` above `QUERIES_MAX`; rejects if the store cannot be read.
    */
   async query(filter: QueryFilter, listener: (update: QueryUpdate) => void): Promise<QuerySubscription> {
     const plan = planOf(filter);
@@ -124,9 +124,9 @@ export class LiveQueryIndex {
     };
   }
 
-  /** The number of items in each bin, at once and after each change. Throws as `query`. */
+  /** The number of items in each bin, delivered now and after each change. Throws as `query`. */
   async counts(listener: (counts: BinCounts) => void): Promise<{ close(): void }> {
-    // Of its own: the same listener may be given twice.
+    // A wrapper, because the same listener may be passed twice.
     const counter = (counts: BinCounts): void => listener(counts);
     const close = await this.added(this.counters, counter, 'counts', async () => {
       if (this.heads === undefined) await this.reload();
@@ -135,7 +135,7 @@ export class LiveQueryIndex {
     return { close };
   }
 
-  /** Adds one to its kind, and begins it; the result closes it. Throws `too_many`, and rejects as `begin` does. */
+  /** Registers a query or counter and runs `begin`; the result closes it. Throws `too_many`, and as `begin`. */
   private async added<T>(kind: Set<T>, one: T, name: string, begin: () => Promise<void>): Promise<() => void> {
     if (kind.size >= QUERIES_MAX)
       throw new ClientError('too_many', `more than ${QUERIES_MAX} ${name} are open: close those that nobody looks at`);
@@ -167,7 +167,7 @@ export class LiveQueryIndex {
     this.rest();
   }
 
-  /** Forgets the index while nobody looks at it. */
+  /** Drops the index when the last query or counter is closed. */
   private rest(): void {
     if (this.queries.size + this.counters.size > 0) return;
     this.unlisten?.();
@@ -228,7 +228,7 @@ export class LiveQueryIndex {
   /** Rebuilds the index, including changes that were not reported. */
   private async reload(): Promise<ReadonlyMap<string, Head>> {
     const { generation } = this;
-    // Items that change meanwhile are dirty, and are handled in the next round.
+    // Items that change during the read are dirty, and are handled in the next round.
     const heads = await this.allHeads();
     // If all queries were closed meanwhile, dirty ids were not collected for a while and this index may be stale.
     if (this.generation === generation) this.heads = heads;
@@ -283,7 +283,7 @@ export class LiveQueryIndex {
       await this.show(live);
   }
 
-  /** Those of the items in which the query's words are found. */
+  /** The items that contain all of the query's search words. */
   private async searched(live: Live, heads: readonly Head[]): Promise<readonly Head[]> {
     const { words } = live.plan;
     if (words.length === 0) return heads;
@@ -329,9 +329,9 @@ export class LiveQueryIndex {
   }
 
   /**
-   * Calls `use` with the content of each item, in any order; each is decrypted at most once per tag. If an item changed
-   * since it was indexed, it may be the newer content; its id is dirty already. Those that are gone or do not decrypt
-   * are left out.
+   * Calls `use` with the content of each item, in any order; cached items are not decrypted again. If an item changed
+   * since it was indexed, the content may be the newer one; its id is dirty already. Items that no longer exist or do
+   * not decrypt are skipped.
    */
   private async read(live: Live, heads: readonly Head[], use: (head: Head, opened: Opened) => void): Promise<void> {
     const { outbox } = this.options;
@@ -382,7 +382,8 @@ export class LiveQueryIndex {
   }
 
   /**
-   * Nothing is evicted for what is read: a search reads all items in the same order, and would find none of them again.
+   * Caches an item if there is room. Nothing is evicted: a search reads all items in the same order, so with eviction
+   * the next one would find none of them cached.
    */
   private keep(id: string, opened: Opened): void {
     this.letGo(id);

@@ -1,6 +1,6 @@
 /**
- * How a change and the stored entry give the new entry: verification of tags, events, and the state that is kept. Pure
- * but for decryption; stores nothing.
+ * Derives the new entry from a change and the stored entry: verification of tags, events, and the state that is kept.
+ * Pure except for decryption; stores nothing.
  */
 import { checkDeleteTag } from '../crypto/item-tag.js';
 import { openItem } from '../crypto/item.js';
@@ -77,7 +77,7 @@ export class MergeRules {
     const refused = this.tagRefusal(id, sig);
     const { emit } = this.options;
     const { live } = events;
-    // A delete of an item that was never here is no event.
+    // A delete of an item that was never stored here, or is already deleted, emits no event.
     if (before !== undefined && before.state !== 'deleted') {
       events.emits.push(() => emit('delete', { id, version, live }));
       if (refused !== undefined) events.emits.push(() => emit('untagged_delete', { id, version, reason: refused }));
@@ -91,9 +91,9 @@ export class MergeRules {
     };
   }
 
-  /** Why a delete is not by the user; undefined: its tag verifies. */
+  /** Why the tag of a delete is refused; undefined: it verifies, so the user made the delete. */
   tagRefusal(id: string, sig: Uint8Array | null): 'no_sig' | 'bad_sig' | undefined {
-    // Returned, not thrown: a server may send any number of these.
+    // Returned, not thrown, because a server may send any number of these.
     if (sig === null) return 'no_sig';
     try {
       checkDeleteTag(this.options.sodium, this.options.reader.masterKey, { id, sig });
@@ -111,7 +111,7 @@ const isForeign = (reason: QuarantineReason): boolean => reason === 'no_sig' || 
 /** A row without its content, so that rows invented by a server take little space. */
 const headOnly = (row: LiveItem): LiveItem => ({ ...row, inline: null, blob: null, master: null });
 
-/** An item as its user sees it. */
+/** An item as the user sees it. */
 export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = false): ItemView => ({
   id: row.id,
   binId: row.binId,
@@ -158,8 +158,8 @@ function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReas
 }
 
 /**
- * True where the user deleted the item in this history. That holds whatever the server sends after it, how often it does,
- * and also while the entry shows that it sent something (`resurrected`, with no content left).
+ * True where the user deleted the item in this history. Nothing that the server sends later reverts it: it only leaves
+ * a `resurrected` entry without kept content, which counts as deleted too.
  */
 export const isGone = (entry: Entry | undefined): boolean => {
   if (entry === undefined || entry.version === 0) return false;
@@ -167,7 +167,7 @@ export const isGone = (entry: Entry | undefined): boolean => {
   return entry.state === 'quarantined' && entry.reason === 'resurrected' && entry.kept === null;
 };
 
-/** The entry as it was before a state that did not verify. */
+/** The last entry before a state that did not verify. */
 export const lastGood = (entry: Entry): Entry | undefined => {
   if (isGone(entry)) return entry;
   const row = keptOf(entry);

@@ -1,6 +1,6 @@
 /**
- * Finds out which certificate of a server is invalid, and why. The system's error has a code and no certificate, so a
- * second handshake reads the certificates. Nothing is sent over it, and nothing of it is trusted.
+ * Determines which certificate of a server is invalid, and why. The system's error has a code and no certificate, so a
+ * second handshake reads the certificates. No data is sent over it, and its results are not trusted.
  */
 import { isIP } from 'node:net';
 import {
@@ -18,13 +18,13 @@ import { CodedError, type NetworkError } from './errors.js';
 
 /** The certificates that a server sends. */
 export interface Shown {
-  /** The server's own certificate first, then those of its issuers, as far as they are sent or known here. */
+  /** The server's own certificate first, then those of its issuers that are sent or known here. */
   readonly chain: readonly [PeerCertificate, ...PeerCertificate[]];
   /** Node's error code; empty where the certificate is valid. */
   readonly verdict: string;
 }
 
-/** A fault of a certificate. All faults of a chain are reported: repairing one of two does not help. */
+/** A fault of a certificate. All faults of a chain are reported, because repairing only one of two does not help. */
 export interface CertificateFault {
   readonly kind:
     'expired' | 'not_yet_valid' | 'self_signed' | 'unknown_authority' | 'no_chain' | 'wrong_name' | 'other';
@@ -40,7 +40,7 @@ const LOOK_WITHIN_MS = 5_000;
 const SHOWN_MAX = 120;
 const CHAIN_MAX = 10;
 
-/** Text of the server as one bounded line. */
+/** Text from the server as one line of bounded length. */
 const oneLine = (text: string | undefined): string => sanitizeText(text ?? '').slice(0, SHOWN_MAX);
 
 /** Node returns an array where a name has several values of one kind. */
@@ -99,7 +99,7 @@ const NO_AUTHORITY: ReadonlySet<string> = new Set([
   'CERT_UNTRUSTED',
 ]);
 
-/** The faults of what a server sends; empty where it is valid. `now`: this machine's time, ms. */
+/** The faults of a server's certificates; empty where they are valid. `now`: this machine's time, ms. */
 export function faultsOf(
   { chain, verdict }: Shown,
   { host, now }: { readonly host: string; readonly now: number },
@@ -119,7 +119,7 @@ export function faultsOf(
   const last = chain.at(-1) ?? own;
   if (verdict === 'DEPTH_ZERO_SELF_SIGNED_CERT') faults.push({ kind: 'self_signed', which, named: '' });
   else if (NO_AUTHORITY.has(verdict)) {
-    // From a lone certificate it cannot be described which other ones are missing; with issuers, only the root is.
+    // A lone certificate may lack any of its issuers; with issuers sent, only the root is unknown.
     const kind = chain.length === 1 ? 'no_chain' : 'unknown_authority';
     faults.push({ kind, which, named: nameOf(last.issuer) });
   }
@@ -168,7 +168,7 @@ async function describeFaults(url: string, now: number): Promise<string | undefi
     const faults = shown === undefined ? [] : faultsOf(shown, { host, now });
     return faults.length === 0 ? undefined : faults.map((fault) => describeFault(fault, host)).join('; ');
   } catch {
-    // The error is reported by its code alone.
+    // The caller then reports the original error.
     return undefined;
   } finally {
     end();
@@ -233,7 +233,7 @@ export class CertificateError extends CodedError<string> {
 
 /**
  * The cause of a network error as text, by the first known code in its chain of causes; empty where it is unknown.
- * `quoted` false: without any text of the server, for readers that must not get it.
+ * `quoted` false: without any text from the server, for output that must not contain it.
  */
 export function networkReason(error: NetworkError, { quoted = true }: { readonly quoted?: boolean } = {}): string {
   for (const cause of causesOf(error)) {

@@ -1,8 +1,8 @@
 /**
- * The blob of an item into a file, in Node: it appears under its name when its last byte has authenticated, and a
- * download that was interrupted goes on, in another run of the program too.
+ * Downloads the blob of an item into a file, in Node. The file appears under its name only when its last byte was
+ * authenticated; an interrupted download can be continued, also by another run of the program.
  *
- * Until then two hidden files lie beside the target, mode 0600: the plaintext that has authenticated (`.part`), and the
+ * Until then there are two hidden files beside the target, mode 0600: the authenticated plaintext (`.part`), and the
  * tag of each of its chunks (`.tags`). Neither is trusted: see `BlobDecryptor.takes`.
  */
 import { constants } from 'node:fs';
@@ -21,22 +21,22 @@ import { ClientError, isUndecided } from './errors.js';
 
 /** Options of `saveBlob`. */
 export interface SaveOptions extends TransferOptions {
-  /** True: a file of that name is replaced; else `EEXIST`. */
+  /** True: an existing file of that name is replaced; else the call rejects with `EEXIST`. */
   readonly replace?: boolean;
 }
 
 /**
- * Saves the decrypted blob of an item as a file, mode 0600, and resolves with its size. What was had before an interruption
- * stays beside it for the next call with the same item and path, where it is 5 MiB or more and a repeat may succeed (no
- * answer, one that is none, a busy server, `cancelled`, `closed`). Two calls at once do not mix: the second one begins anew, for itself. Throws as
- * `Device.blob`, and the system's errors.
+ * Saves the decrypted blob of an item as a file, mode 0600, and resolves with its size. If it fails and a repeat may
+ * succeed (no or an invalid answer, a busy server, `cancelled`, `closed`), 5 MiB or more of received plaintext stay
+ * beside the target, and the next call with the same item and path continues. Of two concurrent calls the second starts
+ * from the beginning in its own file. Throws as `Device.blob`, and the system's errors.
  */
 export async function saveBlob(
   device: Device,
   { id, path }: { readonly id: string; readonly path: string },
   options: SaveOptions = {},
 ): Promise<number> {
-  // It becomes part of names of files.
+  // The id becomes part of file names.
   if (!isUlid(id)) throw new ClientError('unknown_item', 'this is the id of no item');
   const target = resolve(path);
   const existing = options.replace === true ? 'replace' : 'keep';
@@ -51,14 +51,14 @@ export async function saveBlob(
   return part.finish(target, existing);
 }
 
-/** Whether the same call may succeed later; after others what is there is of no use. */
+/** True where the same call may succeed later; after any other error the partial files are removed. */
 const mayGoOn = (error: unknown): boolean =>
   isUndecided(error) || (error instanceof ClientError && ['cancelled', 'closed', 'reset'].includes(error.code));
 
-/** Never a link, and nothing that opening could hang on. */
+/** Refuses symbolic links, and does not block on pipes. */
 const FLAGS = constants.O_RDWR | constants.O_CREAT | (POSIX ? constants.O_NOFOLLOW | constants.O_NONBLOCK : 0);
 
-/** A file of this name that only this user can have written; undefined where it may be another's. */
+/** Opens or creates a file that only this user can have written; undefined where another user may have. */
 async function ownFile(path: string): Promise<{ readonly handle: FileHandle; readonly size: number } | undefined> {
   let handle: FileHandle;
   try {
@@ -82,9 +82,9 @@ async function ownFile(path: string): Promise<{ readonly handle: FileHandle; rea
 interface Files {
   readonly path: string;
   readonly part: FileHandle;
-  /** Absent: nothing of it is to be continued. */
+  /** Absent: the download cannot be continued later. */
   readonly kept?: { readonly tags: FileHandle; readonly tagsPath: string; readonly lock: FileLock };
-  /** Aborted: this process was stopped for long, and another one has taken the files over. */
+  /** Aborted when another process took the files over, after this one had been suspended for long. */
   readonly lost: AbortSignal;
 }
 
@@ -94,18 +94,18 @@ class PartFile implements ChunkPlace {
 
   private constructor(
     private readonly files: Files,
-    /** Bytes of plaintext; at first those of the earlier run. */
+    /** Bytes of plaintext; initially those of the earlier run. */
     private size: number,
   ) {}
 
-  /** The files beside `target`, of an item; what is in them may be of another content that it had. */
+  /** Opens the files of an item beside `target`; they may hold bytes of an earlier content of the item. */
   static async open(target: string, id: string): Promise<PartFile> {
     const path = join(dirname(target), `.${basename(target)}.${id}`);
     const lost = new AbortController();
     const lock = lockOf(`${path}.lock`, lost);
     const kept = lock === undefined ? undefined : await filesOf(path, lock);
     if (kept !== undefined) return new PartFile({ ...kept.files, lost: lost.signal }, kept.size);
-    // Another program is at work on it, or the name is taken: a name of its own, which nobody knows.
+    // Another program uses the files, or the names are taken: a random name instead, which cannot be continued.
     const own = tempSibling(target, '.part');
     return new PartFile({ path: own, part: await open(own, 'wx+', FILE_MODE), lost: lost.signal }, 0);
   }
@@ -135,7 +135,7 @@ class PartFile implements ChunkPlace {
     this.chunks++;
   }
 
-  /** Makes it durable and gives it its name. */
+  /** Makes the file durable, moves it to `target`, and resolves with its size. */
   async finish(target: string, existing: 'replace' | 'keep'): Promise<number> {
     const { part, path } = this.files;
     try {
@@ -151,7 +151,7 @@ class PartFile implements ChunkPlace {
     }
   }
 
-  /** Closes the files. `all`: removes them too, as where nothing can be continued. */
+  /** Closes the files. Removes them if `all`, or if the download cannot be continued or is smaller than 5 MiB. */
   async leave(all: boolean): Promise<void> {
     const { part, path, kept, lost } = this.files;
     try {
@@ -171,7 +171,7 @@ class PartFile implements ChunkPlace {
   }
 }
 
-/** The files of an earlier run, or empty ones; undefined where they may be another's, and the lock is released. */
+/** The files of an earlier run, or empty ones; undefined, with the lock released, where another user may own them. */
 async function filesOf(
   path: string,
   lock: FileLock,
@@ -196,13 +196,13 @@ async function filesOf(
   }
 }
 
-/** The lock of the files; undefined where another program has it, or nothing can be locked there. */
+/** The lock of the files; undefined where another program holds it, or no lock can be created there. */
 function lockOf(path: string, lost: AbortController): FileLock | undefined {
   try {
     const attempt = tryLock(path, { onLost: () => lost.abort() });
     return 'lock' in attempt ? attempt.lock : undefined;
   } catch {
-    // The folder is missing, say: what is opened next fails for that, too, where it matters.
+    // For example, the folder is missing: opening the file then fails for the same reason.
     return undefined;
   }
 }

@@ -61,7 +61,7 @@ export const nodeSockets: SocketPort = {
     socket.on('error', (error) => {
       failure ||= error.message;
     });
-    // The answer is no upgrade: its status is reported, and the attempt is over.
+    // The answer is not an upgrade: reports its status and ends the attempt.
     socket.on('unexpected-response', (_, response) => {
       failure = `Unexpected server response: ${response.statusCode}`;
       retryAfter = retryAfterSeconds(response.headers['retry-after']);

@@ -10,7 +10,7 @@ import type { Entry, Pending, Store } from './store/store.js';
 /** `Omit` that distributes over a union. */
 type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 
-/** A change that is not in the outbox yet. `base` as in `Pending`. */
+/** A change before it is added to the outbox. `base` as in `Pending`. */
 export type NewChange = Without<Pending, 'seq' | 'version' | 'madeAt'>;
 
 /** An item as this device sees it: the entry of the stream, and the newest pending change if it is on top. */
@@ -19,19 +19,19 @@ export interface Seen {
   readonly own: Pending | undefined;
 }
 
-/** How often `look` restarts when the item's pending changes move meanwhile. More often than that is a fault. */
+/** How often `look` restarts when the item's pending changes change during the read. More often is a fault. */
 const LOOKS_MAX = 100;
 
-/** How long an `ack` waits for the reply that names its version. Normally the reply is there already. */
+/** How long an `ack` waits for the reply that names its version. Normally the reply came before it. */
 const REPLY_WAIT_MS = 5_000;
 
 /** The pending changes, in memory and in the store. */
 export class Outbox {
-  /** Items that may look different now. Pending changes are marked here; writers of entries mark theirs. */
+  /** Items whose view may have changed. Pending changes are marked here; code that writes entries marks theirs. */
   readonly dirty = new DirtyIds();
   private readonly byId = new Map<string, Pending[]>();
   private readonly underWay = new Map<string, Promise<void>>();
-  /** In memory and not durable yet: must not be sent. */
+  /** `seq`s of changes that are in memory and not durable yet, which must not be sent. */
   private readonly unstored = new Set<number>();
   private lastSeq = 0;
 
@@ -47,15 +47,14 @@ export class Outbox {
     return outbox;
   }
 
-  /** The pending change of an item that its user sees; undefined where the stream is newer. */
+  /** The pending change of an item that the user sees; undefined where the stream is newer. */
   newest(id: string, entry: Entry | undefined): Pending | undefined {
     return onTop(this.byId.get(id), entry);
   }
 
   /**
-   * Every item once, including those that exist as a pending change only. The pending changes are those at the start:
-   * together with an entry that is read later they are a state that existed; with a later set of changes they might
-   * not be.
+   * Every item once, including those that exist as a pending change only. The pending changes are a snapshot taken at
+   * the start: combined with an entry read later they are a state that existed, which later changes might not be.
    */
   async *everything(): AsyncGenerator<Seen & { readonly id: string }, void, undefined> {
     const left = new Map(this.byId);
@@ -68,8 +67,8 @@ export class Outbox {
   }
 
   /**
-   * Entry and newest pending change as of one moment: an acknowledgement during the read would give a combination that
-   * never existed. The caller must not await anything between this and `add`.
+   * Entry and newest pending change, read consistently: an acknowledgement during the read would otherwise give a
+   * combination that never existed. The caller must not await anything between this and `add`.
    */
   async look(id: string): Promise<Seen> {
     for (let looks = 0; looks < LOOKS_MAX; looks++) {
@@ -101,8 +100,8 @@ export class Outbox {
   }
 
   /**
-   * Changes whose predecessor is missing, which only a damaged store causes. They are not sent: without its base a
-   * write would overwrite a state that it never saw. A reset gives them a base.
+   * Changes whose predecessor is missing, which only a damaged store causes. They are not sent: a write without a base
+   * would overwrite a state that it was not based on. A reset gives them a base.
    */
   baseless(): readonly Pending[] {
     return this.heads().filter((pending) => pending.base === null);
@@ -114,10 +113,10 @@ export class Outbox {
   }
 
   /**
-   * Adds a change: in memory at once, so that the acknowledgement of its predecessor finds it, and in the store when
-   * `stored` resolves. It is not sent before: what the server may have must survive a crash here. If it cannot be
-   * stored it is removed, and `stored` rejects. `uploaded`: the item's begun upload ends here, in one step: afterwards it
-   * is a change that waits, and no upload to be continued.
+   * Adds a change: in memory immediately, so that the acknowledgement of its predecessor finds it, and in the store
+   * when `stored` resolves. It is not sent before that, because a change that the server may have must survive a crash
+   * here. If it cannot be stored it is removed, and `stored` rejects. `uploaded`: the same batch removes the item's
+   * begun upload.
    */
   add(change: NewChange, { uploaded = false } = {}): { readonly pending: Pending; readonly stored: Promise<void> } {
     const pending = { ...change, seq: ++this.lastSeq, version: null, madeAt: this.clock.now() };
@@ -126,7 +125,7 @@ export class Outbox {
     return { pending, stored: this.keep(pending, uploaded ? [pending.id] : []) };
   }
 
-  /** Replaces a change by another state of it. */
+  /** Replaces a change by a new state of it; no-op if it is no longer in the outbox. */
   async replace(pending: Pending): Promise<void> {
     if (!this.has(pending)) return;
     this.remember(pending);
@@ -134,8 +133,9 @@ export class Outbox {
   }
 
   /**
-   * Removes an item's newest change where that is a delete which is neither acknowledged nor under way, durably; undefined
-   * for any other. A later start would send it if it could not be removed from the store, so it is restored then.
+   * Durably removes an item's newest change if it is a delete that is neither acknowledged nor being sent; undefined
+   * otherwise. If the store fails the delete is restored in memory, because the store would still send it after a
+   * restart.
    */
   async withdraw(id: string): Promise<Pending | undefined> {
     const last = this.ofItem(id).at(-1);
@@ -156,9 +156,9 @@ export class Outbox {
   }
 
   /**
-   * A reply acknowledged a change. It stays on top until the stream brings that version; if the stream was faster, it
-   * is removed. The entry is read after the acknowledgement was stored, so that a frame handled in between is not
-   * missed. The next change of the item gets its base.
+   * Records that a reply acknowledged a change. The change stays on top until the stream delivers that version, or is
+   * removed now if the stream already did. The entry is read after the acknowledgement was stored, so that a frame
+   * handled in between is not missed. The next change of the item gets the version as its base.
    */
   async acknowledged(pending: Pending, version: number): Promise<void> {
     if (!this.has(pending)) return;
@@ -175,7 +175,7 @@ export class Outbox {
     return this.ofItem(id).filter((pending) => pending.version !== null && pending.version <= version);
   }
 
-  /** Acknowledged changes whose reply named a later version than the one under which the same state arrived. */
+  /** Acknowledged changes whose reply named a later version than the stream gave to the same state. */
   misnumbered({ id, version, sig }: LiveItem): readonly Pending[] {
     const later = this.ofItem(id).filter((pending) => pending.version !== null && pending.version > version);
     return later.filter(
@@ -196,7 +196,7 @@ export class Outbox {
     this.dirty.mark(pendings.map(({ id }) => id));
   }
 
-  /** Marks a change of an item as sent, until `outcome` settles. */
+  /** Marks a change of an item as being sent, until `outcome` settles. */
   sending(id: string, outcome: Promise<void>): void {
     const tracked: Promise<void> = outcome.finally(() => {
       if (this.underWay.get(id) === tracked) this.underWay.delete(id);
@@ -215,9 +215,9 @@ export class Outbox {
   }
 
   /**
-   * Another history began: acknowledged changes are sent again, and every base is taken from what the new history has
-   * (0 where it has nothing). Must be called when that is known. Returns the re-wraps, which are dropped: missing keys
-   * are found again.
+   * Adapts all changes to another history: acknowledged ones are sent again, and every base is the item's version in
+   * the new history (0 where it has none). Must be called after its replay. Returns the re-wraps, which are dropped,
+   * because missing keys are found again.
    */
   async rebase(): Promise<readonly Pending[]> {
     const all = this.all();
@@ -269,12 +269,12 @@ function onTop(changes: readonly Pending[] | undefined, entry: Entry | undefined
   return last.version !== null && entry !== undefined && entry.version >= last.version ? undefined : last;
 }
 
-/** Above this many ids everything is looked at again. */
+/** Above this many ids all items are marked. */
 const IDS_MAX = 10_000;
 
 /**
- * Items that may look different now. Every change of an entry or a pending change is marked here, after it can be
- * read, or live queries become stale. Collects ids for one listener, and nothing without one.
+ * Items whose view may have changed. Every change of an entry or a pending change must be marked here, after it became
+ * readable, else live queries become stale. Collects ids for one listener, and nothing without one.
  */
 class DirtyIds {
   private ids = new Set<string>();

@@ -29,14 +29,14 @@ import type { PairRequest } from './replies.js';
 import type { DeviceList } from './device-list.js';
 
 /**
- * What the user of the existing device approves: that this is the new device, and that its screen shows the same
- * digits.
+ * The request that the user of the existing device approves, after checking that it is the new device and that its
+ * screen shows the same digits.
  */
 export interface JoinApproval {
   readonly deviceId: string;
   readonly name: string;
   readonly glyph: string;
-  /** Six decimal digits, the same on both screens unless somebody is in between. */
+  /** Six decimal digits, equal on both screens unless there is a man in the middle. */
   readonly digits: string;
 }
 
@@ -51,7 +51,7 @@ export interface PairingOffer {
   cancel(): void;
 }
 
-/** What E's side uses of its device. */
+/** The dependencies of E's side. */
 interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' | 'onProblem'> {
   readonly deviceList: DeviceList;
   /** Subscribes to `pair_request` frames; the result ends that. */
@@ -60,9 +60,9 @@ interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' |
 
 type Approve = (request: JoinApproval) => boolean | Promise<boolean>;
 
-/** How often E polls for requests beside listening, because its socket may be down. */
+/** Interval at which E polls for requests in addition to listening, because its socket may be down. */
 const POLL_MS = 2_000;
-/** Attempts to draw a code that is not in use. */
+/** Attempts to draw an unused code. */
 const DRAWS_MAX = 5;
 
 interface Session {
@@ -73,7 +73,7 @@ interface Session {
 
 /**
  * E: draws a code, registers it, and waits for one new device. `approve` is called once, after all automatic checks
- * have passed. One request ends the session whatever its outcome: a second one would be a second guess.
+ * have passed. One request ends the session regardless of its outcome: a second one would be a second guess.
  */
 export async function offerPairing(host: OfferHost, approve: Approve): Promise<PairingOffer> {
   const session = await openSession(host);
@@ -178,7 +178,7 @@ function expectTime({ clock }: OfferHost, session: Session): void {
   if (clock.now() >= session.expiresAt) throw new PairingError('expired', 'the five minutes of the code are over');
 }
 
-/** The checks before the user is asked. Throws `PairingError` `bad_request` with its cause. */
+/** The automatic checks before the user's approval. Throws `PairingError` `bad_request` with its cause. */
 async function verifiedLink(host: OfferHost, session: Session, request: PairRequest): Promise<PairLink> {
   const { sodium, identity, deviceList } = host;
   const { deviceId, host: dialled, pubkey: npk, name, glyph, attestation } = request;
@@ -201,21 +201,21 @@ async function release(host: OfferHost, session: Session, link: PairLink): Promi
     const keys = { wrappedMasterKey: toBase64Url(wrappedMasterKey), deviceCert: toBase64Url(deviceCert) };
     await api.pairWrap({ code: session.code.wireCode, ...keys, confirmation: toBase64Url(confirmation) });
   } catch (error) {
-    // The first reply may have been lost after the device joined, and the repeat is refused then: the list tells.
+    // The first reply may have been lost after the device joined, and the repeat is then refused: check the list.
     const there = (await deviceList.refresh()).some(({ id }) => id === link.transcript.deviceId);
     if (!there) throw error;
   }
 }
 
 /**
- * Ends the session on the server, so that nobody can guess again. The user gets the reason of the failure, not an
- * error of this call.
+ * Ends the session on the server, so that no second guess is possible. Errors of this call are only reported, because
+ * the user gets the reason of the failure.
  */
 async function reject({ api, onProblem }: OfferHost, session: Session): Promise<void> {
   try {
     await api.pairWrap({ code: session.code.wireCode, reject: true });
   } catch (error) {
-    // The session has already expired or was replaced by another code.
+    // Status 400: the session has already expired or was replaced by another code.
     if (!(error instanceof ApiError && error.status === 400)) onProblem(asError(error));
   }
 }
@@ -269,15 +269,15 @@ export async function join(request: JoinRequest): Promise<SavableIdentity> {
 }
 
 /**
- * Polls until the existing device has decided, for as long as a code can live. Transient failures do not end it: the
- * server repeats its answer until the code expires, and the wrapped key is in that answer only.
+ * Polls until the existing device has decided, at most for the lifetime of a code. Transient failures do not end it:
+ * the server repeats its answer until the code expires, and only that answer contains the wrapped key.
  */
 async function pollRelease<T>(request: JoinRequest, call: () => Promise<T | 'pending'>): Promise<T> {
   const { clock, random } = request.platform;
   const giveUpAt = clock.now() + PAIR_SESSION_MS;
   let failure: unknown;
   for (let failures = 0, last = false; !last;) {
-    // One more poll at the end: a release that was made in time is delivered even after it.
+    // One more poll at the end: a release made in time is delivered even after the deadline.
     last = clock.now() >= giveUpAt;
     try {
       const reply = await call();
@@ -296,7 +296,7 @@ async function pollRelease<T>(request: JoinRequest, call: () => Promise<T | 'pen
   throw new PairingError('expired', 'no decision of the existing device came in time', { cause: failure });
 }
 
-/** Maps the server's refusals of a pairing to `PairingError`; `invalid` is what `pair_invalid` means at this step. */
+/** Maps the server's refusals of a pairing to `PairingError`; `invalid`: the meaning of `pair_invalid` here. */
 const inPairingTerms =
   (invalid: 'unknown_code' | 'rejected') =>
   (error: unknown): never => {

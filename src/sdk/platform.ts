@@ -24,14 +24,14 @@ export interface OpenSocket {
 }
 
 /**
- * Largest frame of a server that is read, in bytes. The protocol stays far below: an item has at most 64 KB of ciphertext
+ * Largest frame accepted from a server, in bytes. The protocol stays far below: an item has at most 64 KB of ciphertext
  * and 1,000 keys.
  */
 export const SERVER_FRAME_MAX = 1024 * 1024;
 
 /** Time-out of opening a connection. */
 export const OPEN_WITHIN_MS = 20_000;
-/** A peer that does not answer the closing handshake is disconnected after this; a browser would wait a minute or more. */
+/** Time-out of the closing handshake, after which the socket is dropped; a browser would wait a minute or more. */
 export const CLOSE_WITHIN_MS = 2_000;
 
 /** Opens WebSockets. */
@@ -57,8 +57,8 @@ export const yieldToEventLoop = (): Promise<void> => new Promise((resolve) => se
 
 /**
  * Aborts `own` with the first of the signals; the returned function detaches it. `AbortSignal.any` leaks memory here:
- * for each short-lived signal it keeps something as long as the long-lived one exists (Node 20), and a device lives
- * for months.
+ * it retains memory for each short-lived signal as long as the long-lived one exists (Node 20), and a device lives for
+ * months.
  */
 export function abortOnAny(own: AbortController, signals: readonly (AbortSignal | undefined)[]): () => void {
   const aborted = (): void => own.abort();
@@ -71,7 +71,7 @@ export function abortOnAny(own: AbortController, signals: readonly (AbortSignal 
   };
 }
 
-/** The result of `work`, unless a signal comes first: rejects with what `ended` throws then. */
+/** The result of `work`, unless a signal is aborted first: then rejects with the error that `ended` throws. */
 export async function abortable<T>(
   work: Promise<T>,
   signals: readonly (AbortSignal | undefined)[],
@@ -104,13 +104,13 @@ interface BackoffLimits {
   readonly maxMs: number;
 }
 
-/** Near 1 s at first, near 60 s at most. */
+/** For reconnecting and for sending the outbox. */
 export const RECONNECT: BackoffLimits = { firstMs: 1_000, maxMs: 60_000 };
 
 /** For a request that is retried while its caller waits. */
 export const RETRY: BackoffLimits = { firstMs: 250, maxMs: 8_000 };
 
-/** For a longer `Retry-After` the refusal of a request goes to its caller. */
+/** Longest `Retry-After` that a request waits for; for a longer one the caller gets the refusal. */
 export const REQUEST_WAIT_MAX_MS = 65_000;
 
 /** Longest `Retry-After` honoured by background work: a server cannot switch a device off for a day. */
@@ -118,14 +118,14 @@ export const RETRY_AFTER_MAX_MS = 15 * 60_000;
 
 /**
  * The wait before attempt `attempt` (0 is the first retry), in whole ms. It doubles up to the limit, and half of it is
- * random, so that devices which lost the same server do not reconnect in step.
+ * random, so that devices that lost the same server do not reconnect in step.
  */
 export function backoffMs(attempt: number, limits: BackoffLimits, random: Random): number {
   const longest = Math.min(limits.maxMs, limits.firstMs * 2 ** Math.min(attempt, 30));
   return Math.round(longest * (0.5 + random() / 2));
 }
 
-/** Stands in an entry for a function of the other platform, so that a program for both compiles with either entry. */
+/** Replaces a function of the other platform in an entry, so that a program for both compiles with either entry. */
 export const unavailable = (name: string, needs: 'Node' | 'browsers', instead: string) => (): never => {
   throw new ClientError('wrong_platform', `${name} works in ${needs} only: use ${instead} here`);
 };

@@ -1,6 +1,6 @@
 /**
- * The parts of a live query without state of the device: filter, order, the steps between two results, and text
- * search. Pure.
+ * The parts of a live query that need no device state: filter, order, the steps between two results, and text search.
+ * Pure.
  */
 import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { fieldsOf, isSecretField, kindOf } from './payloads/shapes.js';
@@ -40,7 +40,7 @@ export type QueryChange =
 /** A result, and how it differs from the previous one. */
 export interface QueryUpdate {
   readonly items: readonly ItemView[];
-  /** Number of matching items before `items[0]`, as asked for. */
+  /** Number of matching items before `items[0]`, as requested. */
   readonly offset: number;
   /** Number of matching items, including those outside the window. */
   readonly total: number;
@@ -87,7 +87,7 @@ export function planOf(filter: QueryFilter) {
   };
 }
 
-/** Changes of one round above which a result is sorted anew. */
+/** Number of changes in one round above which the result is re-sorted. */
 const RESORT_ABOVE = 1_000;
 
 /** All items that match one query, in its order; updated item by item. */
@@ -106,7 +106,7 @@ export class Matches {
     return this.byId.has(id);
   }
 
-  /** Those of a window. */
+  /** The items in a window. */
   within({ offset, limit }: QueryWindow): readonly Head[] {
     return this.sorted.slice(offset, offset + limit);
   }
@@ -135,7 +135,7 @@ export class Matches {
     return moved;
   }
 
-  /** Many at once: moving them one by one would cost more than to sort everything. */
+  /** Applies many changes: sorting everything costs less than moving them one by one. */
   private replace(changes: Parameters<Matches['place']>[0]): boolean {
     for (const { id, head } of changes) this.keep(id, head);
     this.sorted = [...this.byId.values()].sort(this.compare);
@@ -235,7 +235,7 @@ export const wordsOf = (text: string): readonly string[] => {
   return folded === '' ? [] : folded.split(' ');
 };
 
-/** The searched texts of a payload, folded, each on a line of its own: no word goes across two of them. */
+/** The searched texts of a payload, folded, each on its own line, so that no word matches across two of them. */
 export const searchedText = (type: ContentType, payload: JsonObject | null): string =>
   SEARCHED[type]
     .flatMap((field) => {

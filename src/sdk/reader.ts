@@ -1,6 +1,6 @@
 /**
  * Readers of JSON sent by a server: each turns an unknown value into a typed one, or throws `ProtocolError` with the
- * path. A server is not trusted to keep to the protocol. Unknown keys are ignored: newer servers add some.
+ * path. A server is not trusted to follow the protocol. Unknown keys are ignored, because newer servers add some.
  */
 import { decodeBase64 } from '../protocol/base64.js';
 import { isBinId, isUlid } from '../protocol/ids.js';
@@ -12,10 +12,10 @@ export type Reader<T> = (value: unknown, path: string) => T;
 /** The type that a reader returns. */
 export type Read<R> = R extends Reader<infer T> ? T : never;
 
-/** The error of a value that is not what it must be. */
+/** The error of an invalid value. */
 export const malformed = (path: string, rule: string): ProtocolError => new ProtocolError(`${path}: ${rule}`);
 
-/** A reader of the values that fit. `rule`: what the error says that a value must be. */
+/** A reader that accepts the values for which `fits` is true. `rule`: the error's text for all others. */
 export const matching =
   <T>(rule: string, fits: (value: unknown) => value is T): Reader<T> =>
   (value, path) => {
@@ -23,7 +23,7 @@ export const matching =
     return value;
   };
 
-/** A reader of the texts that fit. */
+/** A reader that accepts the texts for which `fits` is true. */
 export const matchingText = (rule: string, fits: (value: string) => boolean): Reader<string> =>
   matching(rule, (value): value is string => typeof value === 'string' && fits(value));
 
@@ -33,7 +33,7 @@ export const string = matchingText('must be a string', () => true);
 /** A text that is not empty. */
 export const nonEmpty = matchingText('must be a string that is not empty', (value) => value !== '');
 
-/** A text of 1 to `most` characters: for what is stored, or sent back to a server. */
+/** A text of 1 to `most` characters: for values that are stored, or sent back to a server. */
 export const short =
   (most: number): Reader<string> =>
   (value, path) => {
@@ -45,8 +45,8 @@ export const short =
 const TOKEN = /^[\x21-\x7e]{1,4096}$/;
 
 /**
- * A token or ticket: characters that are allowed in a header. One that cannot be sent could never be refused and
- * replaced.
+ * A token or ticket: characters that are allowed in a header. A token that cannot be sent would never be refused, and
+ * so never be replaced.
  */
 export const tokenText = matchingText('must be a token', (value) => TOKEN.test(value));
 
@@ -99,7 +99,7 @@ export const record = matching(
     typeof value === 'object' && value !== null && !Array.isArray(value),
 );
 
-/** Levels of an object that is passed on unread. */
+/** Most levels of an object that is passed on unread. */
 const SHALLOW = 8;
 
 const isShallow = (value: unknown, levels: number): boolean =>
@@ -113,7 +113,7 @@ const shallow: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
   return isShallow(found, SHALLOW) ? found : {};
 };
 
-/** Any text, truncated: for what is shown or logged. */
+/** Any text, truncated: for values that are shown or logged. */
 export const cut =
   (most: number): Reader<string> =>
   (value, path) =>

@@ -1,6 +1,6 @@
 /**
- * Every reason for which this library refuses or hides something, with one sentence on its meaning and one on what to
- * do. The command line and the reference show the sentences; programs match on the reason.
+ * Every reason for which this library refuses or hides something, with its meaning and advice. The command line and the
+ * reference show these texts; programs match on the reason.
  */
 import type { QuarantineReason } from './store/store.js';
 
@@ -13,8 +13,8 @@ export type HiddenReason =
 /** The texts of a reason. */
 export interface Reason {
   /**
-   * `item`: the item is quarantined and reported as event `quarantined` (or `untagged_delete`). Else: what was
-   * refused.
+   * `item`: the item is quarantined and reported as event `quarantined` (or `untagged_delete`). Otherwise the kind of
+   * operation that was refused.
    */
   readonly about: 'item' | 'write' | 'pairing' | 'recovery' | 'input';
   readonly meaning: string;
@@ -33,7 +33,7 @@ const about =
 const [item, write, input] = [about('item'), about('write'), about('input')];
 const [pairing, recovery] = [about('pairing'), about('recovery')];
 
-/** All reasons. The type makes it complete: a missing reason does not compile. */
+/** All reasons. The type enforces completeness: a missing reason does not compile. */
 export const REASONS: Readonly<Record<HiddenReason, Reason>> = {
   no_sig: item(
     'The item bears no authentication tag, so nobody can tell who wrote it or whether it was altered.',

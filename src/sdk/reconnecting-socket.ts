@@ -1,6 +1,6 @@
 /**
  * The device's connection to the server (the reference, Sockets): ticket, connection, `hello`, heartbeat, and
- * reconnecting after a failure. It passes on frames in order and knows nothing of items; the cursor is requested anew
+ * reconnecting after a failure. It passes on frames in order and does not interpret items; the cursor is read again
  * for each `hello`.
  */
 import { asError } from '../protocol/error-code.js';
@@ -14,28 +14,27 @@ import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
 import type { ConnectionState } from './events.js';
 import { readFrame, type Frame } from './wire.js';
 
-/** The server pings every 30 s by default. After two missed pings this side sends one, then gives up. */
+/** The server pings every 30 s by default. After two missed pings this side sends one, then drops the connection. */
 const PING_AFTER_MS = 65_000;
 const GIVE_UP_AFTER_MS = 90_000;
 const CHECK_EVERY_MS = 5_000;
-/** A connection that is asked whether it still lives (`hurry`) has this long to answer. At most `CHECK_EVERY_MS`. */
+/** How long a probed connection (`hurry`) has to answer. At most `CHECK_EVERY_MS`. */
 const PROBE_MS = 5_000;
-/** What came so recently shows that it lives; and least time between two attempts, whoever asks for them. */
+/** `hurry` sends no probe if a frame arrived within this time, and begins no attempt within it after the last one. */
 const HURRY_EVERY_MS = 2_000;
 /** Backoff against an overloaded server starts as if this many attempts had failed. */
 const OVERLOADED_ATTEMPTS = 3;
-/** A restarting server that names no time loses all its devices at once: they reconnect spread over this time, ms. */
+/** After a restart of the server without a named time, its devices spread their reconnects over this time, ms. */
 const RESTART_SPREAD_MS = 3_000;
 /**
- * What is added at random to a time that the server named: up to a quarter of it, and up to a second at least. A server
- * names whole seconds, so many devices get the same one.
+ * Random addition to a wait that the server named: up to a quarter of the wait, or up to a second if that is more,
+ * because a server names whole seconds and so gives many devices the same time.
  */
 const JITTER_PARTS = 4;
 const JITTER_MIN_MS = 1_000;
 /**
- * When a connection counts as good, so that the next failure starts with a short wait: this long after it caught up,
- * or when it has lived this long, ms. A server that accepts every connection and closes it at once must not reset the
- * backoff.
+ * When a connection counts as good, so that the backoff restarts after the next failure: this long after it caught up,
+ * or after it opened, ms. A server that accepts every connection and closes it immediately must not reset the backoff.
  */
 const GOOD_AFTER_CAUGHT_UP_MS = 10_000;
 const GOOD_AFTER_MS = 60_000;
@@ -54,7 +53,7 @@ interface LineOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'rand
   readonly onRevoked: () => void;
 }
 
-/** One connection. Events of an earlier one are recognised by identity and ignored. */
+/** One connection. Events of an earlier one are recognised by object identity and ignored. */
 interface Connection {
   socket: OpenSocket | null;
   /** When it opened, and when it had caught up; null: not yet. */
@@ -62,7 +61,7 @@ interface Connection {
   caughtUpAt: number | null;
   heardAt: number;
   pinged: boolean;
-  /** Since when it is asked whether it lives; null: it is not. */
+  /** When the unanswered probe was sent; null: there is none. */
   probedAt: number | null;
 }
 
@@ -73,11 +72,11 @@ interface Closed {
   readonly retryAfter?: number;
 }
 
-/** What a wait before the next attempt depends on, beside the backoff, ms. */
+/** Additions to the backoff before the next attempt, ms. */
 interface Wait {
-  /** The server asks for it. */
+  /** Shortest wait, requested by the server. */
   readonly askedMs?: number;
-  /** So much at random is added. */
+  /** Upper bound of the random addition. */
   readonly spreadMs?: number;
 }
 
@@ -114,7 +113,7 @@ export class ReconnectingSocket {
     this.options.onState({ state: 'closed' });
   }
 
-  /** The connection has delivered everything up to the head. */
+  /** Called when the connection has delivered everything up to the head. */
   settled(): void {
     if (this.current !== undefined) this.current.caughtUpAt ??= this.options.clock.now();
   }
@@ -127,8 +126,8 @@ export class ReconnectingSocket {
   }
 
   /**
-   * The network may have changed, or a person asks: cuts the present wait short, except one that the server named, and
-   * finds out within seconds whether an open connection still lives. May be called at any rate.
+   * For a network change or a user's request: shortens the current wait, except one that the server requested, and
+   * probes an open connection (`PROBE_MS`). May be called at any rate.
    */
   hurry(): void {
     if (!this.running) return;
@@ -217,7 +216,7 @@ export class ReconnectingSocket {
       else if (frame.kind === 'error') this.options.onProblem(new ProtocolError(`${frame.code}: ${frame.message}`));
       else this.options.onFrame(frame, text.length);
     } catch (error) {
-      // One bad frame does not end the connection: the next `caught_up` reveals what it would have brought.
+      // One bad frame does not end the connection: the next `caught_up` reveals a missing change.
       this.options.onProblem(asError(error));
     }
   }
@@ -287,8 +286,8 @@ export class ReconnectingSocket {
   }
 
   /**
-   * The time that the server asks for is kept, up to RETRY_AFTER_MAX_MS with what is added to it. The backoff goes on
-   * beneath: a server that always names a second must not be asked every second.
+   * The wait requested by the server is kept, up to RETRY_AFTER_MAX_MS including the random addition. The backoff is
+   * the lower bound, so that a server that always names one second does not get a request every second.
    */
   private reconnectLater(reason: string, { askedMs = 0, spreadMs = 0 }: Wait = {}): void {
     if (!this.running) return;

@@ -1,7 +1,7 @@
 /**
  * The local copy of the tenant's items: changes of the ordered stream are verified, stored and reported, once.
  *
- * Invariant: after `apply` the store's entries are what the stream said up to the cursor, and both were stored in one
+ * Invariant: after `apply` the store's entries are the state of the stream at the cursor, and both were stored in one
  * batch. Therefore a repeated frame is a no-op, a crash is harmless, and the count at `caught_up` is comparable. Calls
  * must not overlap; `Sync` serializes them.
  */
@@ -26,7 +26,7 @@ import type { Core } from './core.js';
 interface Draft {
   /** Changed only by `put`. */
   readonly entries: Map<string, Entry>;
-  /** By how much the number of quarantined items grows. */
+  /** Change of the number of quarantined items without a valid earlier state (`isBurden`). */
   burden: number;
   readonly done: Pending[];
   readonly emits: (() => void)[];
@@ -51,25 +51,25 @@ export class Replica {
     this.rules = new MergeRules(options);
   }
 
-  /** A connection starts; it is replaying until the next `caught_up`. */
+  /** Called when a connection starts, which replays until the next `caught_up`. Returns the cursor. */
   replaying(): Promise<Cursor> {
     this.live = false;
     return this.listing();
   }
 
-  /** A listing or replay starts, whose useless changes are bounded (`Burden`). Returns the cursor. */
+  /** Called when a listing or replay starts: from now on changes that bring nothing are bounded. Returns the cursor. */
   async listing(): Promise<Cursor> {
     const cursor = await this.options.store.cursor();
     this.burden.begin(cursor.since);
     return cursor;
   }
 
-  /** A listing has ended. */
+  /** Called when a listing has ended. */
   listed(): void {
     this.burden.end();
   }
 
-  /** A listing of everything repeated a row. Throws `ProtocolError` `endless_replay`. */
+  /** Called when a listing of everything repeated a row. Throws `ProtocolError` `endless_replay`. */
   repeated(): void {
     this.burden.idled();
   }
@@ -79,8 +79,8 @@ export class Replica {
   }
 
   /**
-   * Applies changes of the ordered stream. Those at or below the cursor are ignored, except one that is new all the
-   * same: only a server that sends out of order does that, and the change is reported and kept.
+   * Applies changes of the ordered stream. Those at or below the cursor are ignored, unless they are new nevertheless,
+   * because the server sent them out of order: such a change is applied and reported.
    */
   async apply(changes: readonly Change[]): Promise<void> {
     let cursor = await this.options.store.cursor();
@@ -99,8 +99,8 @@ export class Replica {
 
   /**
    * Applies a page of a listing that started at or below the cursor; rows newer than the entry are applied. `end`:
-   * everything up to here is applied now, and the cursor moves there; null: the listing started below the cursor and
-   * has not reached it yet. Returns the rows that were newer.
+   * everything up to this version is applied now, and the cursor moves there; null: the listing started below the
+   * cursor and is not complete yet, so the cursor stays. Returns the rows that were newer.
    */
   async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<readonly Listed[]> {
     const cursor = await this.options.store.cursor();
@@ -125,13 +125,13 @@ export class Replica {
       const held = await this.options.store.get(change.id);
       if (change.kind === 'ack' || held?.version !== change.version || held.state === 'deleted') continue;
       if (held.state === 'live' && this.rules.opens(held.row)) continue;
-      // A damaged entry is no state to compare with.
+      // A damaged entry must not be compared with.
       put(draft, held, this.entryAfter(change, held.state === 'live' ? undefined : held, draft.emits));
     }
     await this.store(draft, await this.options.store.cursor());
   }
 
-  /** Another history: all versions are forgotten, entries stay readable, and everything is sent again. */
+  /** Starts another history: all versions are forgotten, entries stay readable, and the server replays everything. */
   async reset(epoch: string): Promise<void> {
     this.live = false;
     await this.options.store.apply({ forgetVersions: true, cursor: restarted(epoch) });
@@ -140,14 +140,14 @@ export class Replica {
   }
 
   /**
-   * The end of a replay: compares the store with the server's count. Undefined where the server names another history
-   * without a `reset`: the replay must start from 0.
+   * Handles the end of a replay: compares the store with the server's count. Undefined where the server names another
+   * history without a `reset`: the replay must start from 0.
    */
   async settle(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
     const before = await this.options.store.cursor();
     if (caughtUp(before, at) === undefined) return undefined;
-    // The cursor stays where the changes took it. The head is always the version of some item, so it was sent; moving
-    // to another number would skip what comes below it.
+    // The cursor stays at the last change. The head is always the version of some item, so it was sent; moving the
+    // cursor to another number could skip changes below that number.
     await this.options.store.apply({ cursor: { since: before.since, epoch: at.epoch } });
     this.live = true;
     this.burden.end();
@@ -166,7 +166,7 @@ export class Replica {
     return { complete: held.itemCount === at.itemCount && held.versionSum === at.versionSum, held };
   }
 
-  /** The end of a listing that started at the cursor: its head, in the history that it names, becomes the cursor. */
+  /** Handles the end of a listing that started at the cursor: its head and epoch become the cursor. */
   async settlePulled(at: Pick<Completeness, 'version' | 'epoch'>): Promise<void> {
     const cursor = caughtUp(await this.options.store.cursor(), at);
     if (cursor === undefined) throw new ProtocolError('the epoch changed during a listing');
@@ -181,9 +181,9 @@ export class Replica {
   }
 
   /**
-   * Handles entries that a complete listing up to `head` did not contain. Their version is forgotten, so that they are
-   * not counted; they stay readable, because the server's loss must not become a loss here. Entries that never
-   * verified are removed.
+   * Handles entries that a complete listing up to `head` did not contain. Their version is set to 0, so that they are
+   * not counted; they stay readable, because data that the server lost must not be lost here. Entries that never
+   * verified are removed. Returns the unlisted items with their former versions.
    */
   async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly Named[]> {
     const { store, outbox } = this.options;
@@ -233,7 +233,7 @@ export class Replica {
     return count;
   }
 
-  /** True where it changed something. `listed`: the row is current, so a higher stored version was false. */
+  /** True where it changed something. `listed`: the row is current, so a higher stored version is wrong. */
   private async merge(change: Change, draft: Draft, listed = false): Promise<boolean> {
     const before = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
     if (before !== undefined && before.version >= change.version)
@@ -243,7 +243,7 @@ export class Replica {
       await this.mergeAck(change, draft);
       return true;
     }
-    // Of an unknown item only a delete with a valid tag is stored.
+    // A delete of an unknown item is stored only with a valid tag.
     if (
       change.kind === 'delete' &&
       before === undefined &&
@@ -265,8 +265,8 @@ export class Replica {
   }
 
   /**
-   * A state that is not newer than the entry. Normally it is the same. Otherwise the first one stays, unless that one
-   * did not verify and this one does. A delete with a valid tag always wins.
+   * Merges a state that is not newer than the entry; normally the two are equal. Otherwise the stored one stays, unless
+   * it did not verify and the new one does. A delete with a valid tag always wins.
    */
   private mergeKnown(change: Change, before: Entry, draft: Draft): boolean {
     const { id, version } = change;
@@ -300,17 +300,20 @@ export class Replica {
     emits.push(() => this.options.emit('problem', { error: new ProtocolError(message, { code }) }));
   }
 
-  /** An own change gets its version. Its content is in the outbox, or else another program of this device made it. */
+  /**
+   * Applies the `ack` of this device's change, whose content is in the outbox. If it is not, another program with the
+   * same identity made the change, and its content is fetched. Throws `ProtocolError` `bad_ack`.
+   */
   private async mergeAck(ack: Change & { kind: 'ack' }, draft: Draft): Promise<void> {
     const { id, version } = ack;
     const before = draft.entries.get(id) ?? (await this.options.store.get(id));
     const own = await this.options.outbox.confirmed(id, version);
     if (own === undefined) {
       const next = await this.options.fetchNext(version - 1);
-      // Above the head there is no change, or the listing starts over; and a version belongs to one item.
+      // The version is above the head (no row, or the listing starts over), or belongs to another item.
       if (next === undefined || next.version < version || (next.version === version && next.id !== id))
         throw new ProtocolError(`an ack of version ${version} of ${id}, which it never had`, { code: 'bad_ack' });
-      // The item changed again meanwhile: the newer state comes with its own frame.
+      // The item has changed again: the newer state arrives in its own frame.
       if (next.version !== version) return;
       await this.merge(next, draft);
       if (next.kind === 'item') this.correct(next.item, draft);
@@ -322,8 +325,8 @@ export class Replica {
   }
 
   /**
-   * The stream gives this state its version. If the reply had named a later one, the pending change would stay on top
-   * until then.
+   * Drops pending changes whose reply named a later version than the stream gives to the same state: otherwise they
+   * would stay on top until that version arrives.
    */
   private correct(row: LiveItem, draft: Draft): void {
     const misnumbered = this.options.outbox.misnumbered(row);
@@ -341,18 +344,18 @@ function put(draft: Draft, before: Entry | undefined, entry: Entry): void {
   draft.burden += Number(isBurden(entry)) - Number(isBurden(before));
 }
 
-/** Quarantined items without a valid earlier state. Each takes some hundred bytes (`headOnly`). */
+/** Most quarantined items without a valid earlier state. Each takes some hundred bytes (`headOnly`). */
 export const QUARANTINED_MAX = 20_000;
-/** Changes of one replay that bring nothing: not verified, or of an item that was sent already. */
+/** Most changes of one replay that bring nothing: not verified, or of an item that was sent already. */
 export const IDLE_MAX = 100_000;
 
-/** True for an entry that nothing of the user vouches for. */
+/** True for a quarantined entry without any state that verified. */
 const isBurden = (entry: Entry | undefined): boolean => entry?.state === 'quarantined' && entry.kept === null;
 
 /**
- * Bounds what a server can make a device store or process without a valid tag: rows that do not verify, and the same
- * items again and again. At the bound, reading stops. Changes with a valid tag need no bound, because a server cannot
- * make them. The counts are of one device in one program.
+ * Bounds the changes without a valid tag that a server can make a device store or process: rows that do not verify, and
+ * repetitions of the same items. At the bound, reading stops. Changes with a valid tag need no bound, because a server
+ * cannot make them. The counts are in memory, per device and program.
  */
 class Burden {
   /** Undefined: not counted yet. */
@@ -372,12 +375,12 @@ class Burden {
     this.begunAt = undefined;
   }
 
-  /** True where an item was already sent in this replay: an honest server sends each once. */
+  /** True where the item was already sent in this replay: an honest server sends each item once. */
   cameAlready(before: Entry | undefined): boolean {
     return this.begunAt !== undefined && before !== undefined && before.version > this.begunAt;
   }
 
-  /** A change brought nothing. Throws `ProtocolError` `endless_replay`. */
+  /** Counts a change that brought nothing. Throws `ProtocolError` `endless_replay`. */
   idled(): void {
     if (this.begunAt === undefined || ++this.idle <= IDLE_MAX) return;
     throw new ProtocolError(

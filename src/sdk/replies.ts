@@ -22,11 +22,11 @@ import {
 } from './reader.js';
 import { epochText, itemChange, type Change } from './wire.js';
 
-/** Devices, revoked ones included, and bins of a reply: far more than a user has, and few enough to hold. */
+/** Most devices, revoked ones included, and bins in a reply: far more than a user has, few enough for memory. */
 const DEVICES_MAX = 10_000;
 const BINS_READ_MAX = 10_000;
 
-/** Longest id that is no ULID. */
+/** Longest id that is not a ULID. */
 const ID_MAX = 256;
 
 /** A reply whose body is not used. */
@@ -113,7 +113,7 @@ export const readMe = object({
     itemCount: count,
     deviceCount: count,
     devicesOnline: count,
-    /** Head, version sum of the live items at it, and epoch; absent where a server does not say. */
+    /** Head, version sum of the live items at the head, and epoch; null where a server does not report them. */
     headVersion: nullable(count),
     versionSum: nullable(count),
     epoch: nullable(epochText),
@@ -142,16 +142,16 @@ export const readStored = object({ id: ulidText, version: count });
 /** An item's id and the version it has now. */
 export type Stored = Read<typeof readStored>;
 
-/** Longest URL that is accepted: those of the stores have about 1,000 characters. */
+/** Longest URL that is accepted: object stores use about 1,000 characters. */
 const URL_MAX = 8_192;
 
 const blobRef = matchingText("must be a blob's name", (value) => BLOB_REF.test(value));
 
 const uploadPart = object({ from: count, size: count, url: short(URL_MAX), headers: nullable(record) });
-/** The bytes of a part, and where they go: `size` bytes from `from` on. */
+/** A part of an upload, `size` bytes from `from` on, and the URL to send it to. */
 export type UploadPart = Read<typeof uploadPart>;
 
-/** Parts of a reply; a server names up to 16. */
+/** Most parts in a reply; a server names up to 16. */
 const PARTS_MAX = 64;
 
 /** `POST /uploads`, `POST /uploads/:ref`. */
@@ -162,12 +162,12 @@ export const readUpload = object({
   expiresAt: count,
   parts: array(uploadPart, PARTS_MAX),
 });
-/** Where an upload stands: the server has the bytes before `offset`, and wants these parts next. */
+/** The state of an upload: the server has the bytes before `offset`, and expects these parts next. */
 export type UploadState = Read<typeof readUpload>;
 
 /** `GET /blobs/:ref/url`. */
 export const readDownloadUrl = object({ url: short(URL_MAX), expiresAt: count, size: nullable(count) });
-/** The URL of a blob, its expiry (ms), and the blob's size; null: the server does not say. */
+/** The URL of a blob, its expiry (ms), and the blob's size in bytes; null: not reported. */
 export type DownloadUrl = Read<typeof readDownloadUrl>;
 
 const batchResult = object({ id: nullable(string), version: nullable(count), error: nullable(errorBody) });

@@ -1,6 +1,6 @@
 /**
  * Schedules the re-wrapping of items for devices that joined, and reports its progress. The work is done by
- * `Writer.rewrapMissing`. Missing keys are found anew each time, so another run resumes one that was interrupted.
+ * `Writer.rewrapMissing`. Each run searches for missing keys again, so the next run resumes an interrupted one.
  */
 import { asError } from '../protocol/error-code.js';
 import { delay, type Timer } from '../protocol/clock.js';
@@ -10,9 +10,9 @@ import type { DeviceList } from './device-list.js';
 import type { Writer } from './writer.js';
 import type { Core } from './core.js';
 
-/** Devices other than the one that paired re-wrap what is still missing after this time. */
+/** Devices other than the one that paired wait this long before they add keys that are still missing. */
 const REWRAP_AFTER_MS = 10 * 60_000;
-/** Spreads the devices over this time. */
+/** Random addition to `REWRAP_AFTER_MS`, so that the devices do not start at the same time. */
 const REWRAP_SPREAD_MS = 60_000;
 /** Pause between two batches: leaves the user most of the device's ten writes a second. */
 const PAUSE_MS = 500;
@@ -64,7 +64,7 @@ export class RewrapQueue {
     this.timer ??= clock.setTimer(REWRAP_AFTER_MS + Math.floor(random() * REWRAP_SPREAD_MS), () => this.now());
   }
 
-  /** The connection is back: resumes an interrupted run at once. */
+  /** Called after each `caught_up`: resumes an interrupted run immediately, else schedules one as `later`. */
   resume(): void {
     if (this.owed && !this.ended) this.now();
     else this.later();

@@ -26,13 +26,13 @@ import { type Pending, pendingWrite } from './store/store.js';
 import { writeBody } from './wire.js';
 import type { Core } from './core.js';
 
-/** Why nothing is sent. `reset`: until its replay has ended no base is known. `owner`: the program has not released it. */
+/** Why nothing is sent. `reset`: no base is known until its replay has ended. `owner`: before `Device.release`. */
 type Hold = 'reset' | 'owner';
 
 /** The result of a change that was sent: its version, or the refusal. */
 type Outcome = Stored | { readonly error: ApiError };
 
-/** A change that is in the outbox. `outcome`: its version; rejects with a refusal, or `QueuedError` where it has to wait. */
+/** A change in the outbox. `outcome`: its version; rejects with the refusal, or `QueuedError` where it has to wait. */
 export interface Submitted {
   readonly outcome: Promise<Stored>;
 }
@@ -43,28 +43,28 @@ interface Waiter {
   reject(error: Error): void;
 }
 
-/** What this program knows of a change in the outbox beside the change itself. */
+/** In-memory state of a change in the outbox. */
 interface Tracked {
   /** The caller of `submit`, while its promise is pending. */
   waiter?: Waiter;
   /** Made by this program, and not yet part of a request. */
   unsent?: boolean;
-  /** How often its keys were sealed anew. */
+  /** How often its keys were re-sealed. */
   reseals: number;
-  /** How often it was refused for now, and when it is due again, ms. Each change waits by itself and delays no other. */
+  /** Number of non-final refusals, and when the change is due again, ms. A waiting change does not delay others. */
   refusals: number;
   dueAt?: number;
   /** Codes of refusals, and of a missing base, that were reported already. */
   readonly reported: Set<string>;
 }
 
-/** Keys are sealed anew for devices that the server misses at most so often: a server may name others each time. */
+/** Most re-seals of a change for devices that the server reports missing: a server may name others each time. */
 const RESEALS_MAX = 3;
-/** Codes remembered of one change. A server that invents more of them is reported again. */
+/** Codes remembered per change. If a server uses more, the forgotten ones are reported again. */
 const REPORTED_MAX = 16;
 /**
- * Refusals that a retry does not change. All others (storage full, tenant suspended, an uncertified device) may pass,
- * and a user's change must not be lost for them.
+ * Refusals that a retry does not change. All others (storage full, tenant suspended, an uncertified device) may be
+ * temporary, and must not cost the user a change.
  */
 const FINAL: ReadonlySet<string> = new Set([
   'validation',
@@ -84,7 +84,7 @@ export class Sender {
   private readonly running = new SingleFlight(() => this.loop());
   private timer: Timer | undefined;
   private failures = 0;
-  /** Of the next batch at most. */
+  /** Size limit of the next batch. */
   private batchBytes = BATCH_BYTES;
   private deviceListRead: Promise<unknown> | undefined;
   private readonly holds = new Set<Hold>();
@@ -98,8 +98,8 @@ export class Sender {
   ) {}
 
   /**
-   * Stores a change and sends it. Resolves when it is stored, rejects where it cannot be. The change is in the outbox
-   * before this returns, so the state it was based on is still current. `gather`: it is sent with the next `kick`, in
+   * Stores a change and sends it. Resolves when it is stored, rejects if storing fails. The change is in the outbox
+   * before this returns, so the state it is based on is still current. `gather`: it is sent with the next `kick`, in
    * one request with the changes submitted until then. `uploaded`: see `Outbox.add`.
    */
   async submit(change: NewChange, { gather = false, uploaded = false } = {}): Promise<Submitted> {
@@ -111,7 +111,7 @@ export class Sender {
     const outcome = new Promise<Stored>((resolve, reject) => {
       tracked.waiter = { id, resolve, reject };
     });
-    // The caller may await it late or never, and does not have it before this returns.
+    // The caller gets `outcome` only when this resolves, and may await it late or never.
     outcome.catch(() => undefined);
     try {
       await stored;
@@ -149,7 +149,7 @@ export class Sender {
     for (const { seq } of gone) this.forget(seq)?.reject(error);
   }
 
-  /** Takes a delete back that was not sent (`Writer.withdraw`); its caller gets `ClientError` `cancelled`. */
+  /** Withdraws an unacknowledged delete (`Writer.withdraw`); its caller gets `ClientError` `cancelled`. */
   async withdraw(id: string): Promise<boolean> {
     const gone = await this.options.outbox.withdraw(id);
     if (gone === undefined) return false;
@@ -171,7 +171,7 @@ export class Sender {
   }
 
   private async loop(): Promise<void> {
-    // Called after a failed round: the timer retries it.
+    // After a failed round, the timer retries.
     if (this.timer !== undefined) return;
     this.reportBaseless();
     while (this.holds.size === 0 && this.closed === undefined) {
@@ -184,7 +184,7 @@ export class Sender {
         this.failures = 0;
         this.batchBytes = Math.min(BATCH_BYTES, this.batchBytes * BATCH_GROWTH);
       } catch (error) {
-        // The way to the server may be too slow for so much within the time that either side gives a request.
+        // The connection may be too slow to send this much within the time-out of either side.
         if (clock.now() - begun > SLOW_MS) this.batchBytes = Math.max(BATCH_BYTES_MIN, this.batchBytes / 2);
         this.postpone(asError(error));
         return;
@@ -222,9 +222,8 @@ export class Sender {
   }
 
   /**
-   * The device list may have changed since a change was made, for example while the sender was held. The change has
-   * not been sent yet, so keys of devices revoked meanwhile are removed, and an uncertified device stops it as it
-   * stops `put`.
+   * The device list may have changed since a change was made, for example while the sender was held. From changes not
+   * sent yet, keys of devices revoked since are removed; an uncertified device causes a refusal as in `put`.
    */
   private async checkRecipients(): Promise<void> {
     const { outbox, deviceList } = this.options;
@@ -245,7 +244,7 @@ export class Sender {
     }
   }
 
-  /** `bodies`: of writes, as JSON; empty for a change of another kind, which goes alone. */
+  /** `bodies`: of writes, as JSON; empty for a change of another kind, which is sent alone. */
   private async request(sent: readonly Pending[], bodies: readonly string[]): Promise<readonly Outcome[]> {
     const [first] = sent;
     if (first !== undefined && sent.length === 1) {
@@ -264,7 +263,7 @@ export class Sender {
     );
   }
 
-  /** After a failure no caller waits for an answer, and the backoff of this loop is enough. */
+  /** After a failure no caller waits, so requests are not retried in addition to the backoff of this loop. */
   private get api(): DeviceApi {
     return this.failures === 0 ? this.options.api : this.options.api.once;
   }
@@ -317,7 +316,7 @@ export class Sender {
       await this.dropRefused(pending, refusal);
       return;
     }
-    // Only time, or the user, changes this refusal.
+    // Retried later: the refusal may be temporary, or the user may resolve it.
     const { clock, random } = this.options;
     tracked.dueAt = clock.now() + backoffMs(tracked.refusals++, RECONNECT, random);
     this.report(tracked, errorCode(refusal) || refusal.name, refusal);
@@ -349,12 +348,13 @@ export class Sender {
   }
 
   /**
-   * The server misses devices in `keys` because one joined meanwhile. Its key is added, and the write is sent again.
+   * Adds the keys of devices that the server reports missing, because one joined since the write was sealed; the write
+   * is then sent again. False if it cannot be re-sealed.
    */
   private async resealed(pending: PendingWrite, error: ApiError): Promise<boolean> {
     if (!Array.isArray(error.details['missingDevices'])) return false;
     if (this.track(pending.seq).reseals++ >= RESEALS_MAX) return false;
-    // Once for all refusals of one reply, which were decided by the same list.
+    // Read once for all refusals of one reply, which are based on the same list.
     this.deviceListRead ??= this.options.deviceList.refresh();
     await this.deviceListRead;
     const { sodium, reader, deviceList } = this.options;
@@ -365,7 +365,7 @@ export class Sender {
     return true;
   }
 
-  /** The request failed: callers learn that their changes wait, and it is retried later. */
+  /** Handles a failed request: waiting callers get `QueuedError`, and the request is retried later. */
   private postpone(error: Error): void {
     if (this.closed !== undefined) return;
     for (const tracked of this.tracked.values()) {
@@ -405,7 +405,7 @@ type PendingWrite = Extract<Pending, { kind: 'write' }>;
 
 /** Largest batch; reserves room for the JSON around its writes. */
 const BATCH_BYTES = BODY_MAX_BATCH - 1024;
-/** A batch that failed after more than `SLOW_MS` is halved, down to this; each that arrives makes the next one larger. */
+/** After a batch failed in more than `SLOW_MS` the limit is halved, down to this; each success raises it again. */
 const BATCH_BYTES_MIN = 16 * 1024;
 const BATCH_GROWTH = 1.25;
 const SLOW_MS = 5_000;

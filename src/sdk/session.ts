@@ -11,9 +11,9 @@ import type { Identity, Token } from './identity.js';
 import type { Platform } from './platform.js';
 import type { Core } from './core.js';
 
-/** A token is renewed when less than this is left, or less than a tenth of a lifetime shorter than ten days. */
+/** A token is renewed when less than this is left, or, with a lifetime below ten days, less than a tenth of it. */
 const RENEW_BEFORE_MS = 24 * 3_600_000;
-/** Shortest time between two renewals because of age, whatever the server's clock says. */
+/** Shortest time between two renewals because of age, independent of the server's clock. */
 const RENEW_GAP_MS = 60_000;
 
 /** Authenticated calls of a device. */
@@ -62,7 +62,7 @@ export class Session {
     return this.renewing.join(once);
   }
 
-  /** Renews a token that is about to expire. After a transient failure the old one is used while it is valid. */
+  /** Renews a token that is about to expire. After a transient failure the old token is used while valid. */
   private async renewEarly(once?: boolean): Promise<void> {
     try {
       await this.renew(once);
@@ -75,9 +75,9 @@ export class Session {
   }
 
   /**
-   * True where the token should be renewed before use. Its expiry is in server time: if this device's clock is ahead,
-   * that must neither cause a renewal at every call nor discard a valid token. Where the server's time is unknown and
-   * the token seems expired, the server decides.
+   * True where the token should be renewed before use. Its expiry is in server time: a device clock that is ahead must
+   * neither cause a renewal at every call nor discard a valid token. Where the server's time is unknown and the token
+   * seems expired, it is tried, and the server decides.
    */
   private isRunningOut(): boolean {
     const { expiresAt } = this.token;
@@ -87,7 +87,7 @@ export class Session {
     return now >= this.renewAt;
   }
 
-  /** The server's time as far as known, else this device's. */
+  /** The server's time if the offset is known, else this device's. */
   private serverNow(): number {
     return this.options.clock.now() + (this.options.http.clockOffset ?? 0);
   }
@@ -116,7 +116,7 @@ export class Session {
       if (isRevoked(error)) this.endRevoked();
       throw error;
     }
-    // In server time, as `expiresAt`: otherwise the lifetime would be off by the difference of the clocks.
+    // In server time, as `expiresAt`: otherwise the lifetime would be wrong by the clock offset.
     this.token = { ...this.token, issuedAt: this.serverNow() };
     this.renewAt = renewalTime(this.token);
     this.options.onToken(this.token);

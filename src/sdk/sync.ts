@@ -17,15 +17,15 @@ import type { Core } from './core.js';
 const BATCH_MAX = 256;
 /** Above this many queued frames reading is paused, until half of them are applied. */
 const QUEUE_MAX = 2_000;
-/** Repaired items that are named in the event. */
+/** Most repaired items named in the event. */
 const NAMED_MAX = 1_000;
 /** Attempts to compare with a history that keeps changing. */
 const COMPARE_MAX = 5;
-/** The same limit by size, in characters: the largest frames have some hundred thousand. */
+/** As `QUEUE_MAX`, by size in characters: the largest frames have some hundred thousand. */
 const QUEUE_SIZE_MAX = 16 * 1024 * 1024;
 /**
- * A browser's socket cannot be paused: at this multiple of the limits the queue is discarded, and the frames come
- * again from the cursor.
+ * A browser's socket cannot be paused: at this multiple of the limits the queue is discarded, and the server sends the
+ * frames again from the cursor.
  */
 const QUEUE_FULL = 4;
 
@@ -42,18 +42,18 @@ export class Sync {
   private queuedSize = 0;
   private readonly work = new Serial();
   private draining = false;
-  /** Set by the first failure of a connection: frames queued behind it are out of order. */
+  /** Set by the first failure of a connection: later frames must not be applied after a gap. */
   private broken = false;
   private closed = false;
   private afterReset = false;
-  /** Everything was listed again; the next `caught_up` tells whether that helped. */
+  /** Everything was listed again; the next `caught_up` shows whether the store is complete now. */
   private listing = false;
-  /** What was lacking when `missing` was emitted: for the same difference nothing is listed again. */
+  /** The difference at the last `missing` event: for the same one, everything is not listed again. */
   private reported: Held | undefined;
   /** From a reset to the next `caught_up` of the same connection. */
   private begunAnew = false;
   private unlisted: readonly Named[] = [];
-  /** Shared by all that wait for the next `caught_up`; `wake` resolves it. */
+  /** Shared by all callers of `caughtUp`; `wake` resolves it. */
   private waiting: Promise<void> | undefined;
   private wake: () => void = () => undefined;
 
@@ -95,15 +95,14 @@ export class Sync {
     this.queuedSize = 0;
   }
 
-  /** The device was closed: only what is in progress is completed. */
+  /** Called when the device was closed: only work in progress is completed. */
   close(): void {
     this.closed = true;
     this.letGo();
   }
 
   /**
-   * A connection is about to send `hello`: returns its cursor, once all frames of the previous connection were
-   * handled.
+   * The cursor for the `hello` of a new connection, after all frames of the previous connection were handled.
    */
   begin(): Promise<Cursor> {
     return this.exclusive(async () => {
@@ -111,7 +110,7 @@ export class Sync {
       this.broken = false;
       this.begunAnew = false;
       const cursor = await this.options.replica.replaying();
-      // An epoch without any version: the replay of a reset was interrupted, perhaps by the end of the program.
+      // An epoch at version 0: the replay of a reset was interrupted, perhaps by the end of the program.
       if (cursor.since === 0 && cursor.epoch !== null) this.resetting();
       return cursor;
     });
@@ -131,8 +130,8 @@ export class Sync {
   }
 
   /**
-   * Reads the whole history again, and verifies again what did not decrypt or verify: for a damaged store, and for a
-   * user who doubts what is shown.
+   * Reads the whole history again, and re-verifies items that did not decrypt or verify: for a damaged store, or on
+   * request of the user.
    */
   async resync(): Promise<void> {
     this.reported = undefined;
@@ -169,7 +168,7 @@ export class Sync {
       const { since, epoch } = await this.options.replica.cursor();
       const page = await this.options.api.page({ since, epoch });
       const another = page.reset || (epoch !== null && page.epoch !== epoch);
-      // A server that starts over on every page would be read without end.
+      // A server that starts over on every page would never end the listing.
       if (another && ++resets > 1)
         throw new ProtocolError('the epoch changed more than once during a listing', { code: 'epoch_changed' });
       if (another) await this.reset(page.epoch);
@@ -201,7 +200,7 @@ export class Sync {
       try {
         return await work();
       } catch (error) {
-        // Before the next work starts.
+        // Halts before the next queued work starts.
         if (stopsReading(error)) this.options.halt(error);
         throw error;
       }
@@ -215,7 +214,7 @@ export class Sync {
         if (!this.isFull(1 / 2)) this.options.socket.flow(true);
       }
     } catch (error) {
-      // The store may have been closed with the device. That is no failure, and the frames come again.
+      // The store may have been closed with the device: not a failure, the next connection brings the frames again.
       if (this.closed) return;
       this.broken = true;
       this.letGo();
@@ -271,7 +270,7 @@ export class Sync {
     if (!complete && !this.listing && !known) {
       await this.refetch();
       this.listing = true;
-      // Only another replay brings the count at exactly the stored version.
+      // Only another replay reports the count at exactly the stored version.
       this.options.socket.restart('everything was read again: is it complete now?');
       return;
     }
@@ -293,7 +292,7 @@ export class Sync {
     this.options.emit('missing', { expected, held, unlisted, lacking, named });
   }
 
-  /** After catching up: own changes are sent, and what is not part of the stream is read again. */
+  /** After catching up: sends this device's changes, and reads devices and bins, which are not part of the stream. */
   private async settled(version: number, complete: boolean | null): Promise<void> {
     if (this.afterReset) {
       this.afterReset = false;
@@ -312,8 +311,8 @@ export class Sync {
   }
 
   /**
-   * Lists all items from 0. Versions only rise, so a row that changes during the listing comes again on a later page:
-   * together the pages are the state at the last page's head.
+   * Lists all items from 0. Versions only rise, so a row that changes during the listing appears again on a later
+   * page: together the pages are the state at the last page's head.
    */
   private async refetch(mending = false): Promise<void> {
     const { since: known, epoch } = await this.options.replica.listing();
@@ -332,7 +331,7 @@ export class Sync {
       }
       if (mending) await this.options.replica.mend(page.items);
       const newer = await this.options.replica.applyListed(page.items, page.hasMore ? null : page.nextSince);
-      // What is above the cursor is new, not missing.
+      // Rows above the cursor are new, not missing.
       const lacked = newer.filter(({ version }) => version <= known);
       count += lacked.length;
       repaired.push(...lacked.slice(0, NAMED_MAX - repaired.length));

@@ -15,7 +15,7 @@ export function ulid(now: number, random: (length: number) => Uint8Array): strin
   return time + randomPart(random(RANDOM_CHARS));
 }
 
-/** The random part of a ULID, from 16 bytes, of which each gives the five bits of one character. */
+/** The random part of a ULID, from 16 bytes, each of which gives one character (five bits). */
 export const randomPart = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => CROCKFORD.charAt(byte & 31)).join('');
 

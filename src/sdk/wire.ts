@@ -1,4 +1,4 @@
-/** Conversion of items and frames of shape A, as a client writes and reads them. */
+/** Client-side conversion of items and frames of shape A. */
 import { toBase64Url } from '../protocol/base64.js';
 import { ServiceError } from '../protocol/errors.js';
 import type { CaughtUpFrame } from '../protocol/frames.js';
@@ -101,7 +101,7 @@ export function readItem(value: unknown, typeKey: 'type' | 'itemType'): Item {
   const type = record(value, '')[typeKey];
   if (head.deletedAt !== null) {
     const sig = nullable(bytes())(record(value, '')['sig'], 'sig');
-    // A tombstone loses type, time and writer by the purge; they are not used before it either.
+    // The purge removes type, time and writer of a tombstone; they are not used before the purge either.
     return { ...head, deletedAt: head.deletedAt, type: null, senderDevice: null, ts: null, sig };
   }
   const ts = count(head.ts, 'ts');
@@ -131,7 +131,7 @@ export type Change =
   /** A row with id and version that is otherwise unreadable. */
   | { readonly kind: 'unreadable'; readonly version: number; readonly id: string; readonly problem: string };
 
-/** The head at `caught_up`, and what a client must have stored then (the reference, Sockets). */
+/** The head at `caught_up`, with the count and version sum that a complete store has (the reference, Sockets). */
 export type Completeness = Omit<CaughtUpFrame, 'type'>;
 
 /** A frame of the server. `other`: not used by this client. */

@@ -1,5 +1,5 @@
 /**
- * Makes this device's changes: seals and tags them, takes the version they are based on, and submits them to the
+ * Makes this device's changes: seals and tags them, determines the version they are based on, and submits them to the
  * sender. Changes are prepared one after the other, so that each sees the previous one.
  */
 import type { ListedDevice } from '../crypto/device.js';
@@ -50,13 +50,13 @@ export interface PutRequest extends TransferOptions {
    * are checked against the shape of their type, so that every device can show them.
    */
   readonly asIs?: boolean;
-  /** If another device changed the item meanwhile: `fail` (default) with `conflict`, or overwrite its change. */
+  /** If another device changed the item concurrently: `fail` (default) with `conflict`, or overwrite its change. */
   readonly onConflict?: 'fail' | 'overwrite';
 }
 
 /** The parameters of `rewrapMissing`. */
 interface RewrapOptions {
-  /** Ends it between two batches. */
+  /** Ends the run between two batches. */
   readonly signal?: AbortSignal;
   /** Awaited between two batches, so that the rate limit leaves room for the user's own writes. */
   readonly pause?: () => Promise<void>;
@@ -103,9 +103,9 @@ export class Writer {
    * outbox.
    *
    * A blob is uploaded first, which needs the server: nothing is queued while it is unreachable, and after an error of
-   * `uploadBlob` nothing was written; the next `put` of that item and source goes on where it stopped, also in another
-   * run of the program where the source has an identity. Any other error comes after the upload: the item was refused, and the server
-   * removes the blob within a day or two. A queued change must be sent before that.
+   * `uploadBlob` nothing was written. If the source has an identity, the next `put` of that item and source continues
+   * the upload, also in another run of the program. After any other error the upload is complete but the item was
+   * refused, and the server removes the blob within a day or two. A queued change must be sent before that.
    */
   async put(given: PutRequest): Promise<Stored> {
     // No await before the turn is taken: changes of one item are made in the order of the calls.
@@ -129,7 +129,7 @@ export class Writer {
     }
   }
 
-  /** Throws `PayloadError` for a field that neither the type nor the current item has. */
+  /** Throws `PayloadError` for a field that neither the type defines nor the current item has. */
   private expectFields(request: PutRequest, { row }: Latest): void {
     const { type, payload, asIs } = request;
     if (asIs === true || foreignFields(request).length === 0) return;
@@ -146,7 +146,7 @@ export class Writer {
     }
   }
 
-  /** The state to overwrite after a conflict; throws the error where it is not to be overwritten. */
+  /** The state to overwrite after a conflict; throws `error` where it must not be overwritten. */
   private obstacle(request: PutRequest, attempt: number, error: unknown): Obstacle {
     const wanted = request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX;
     const over = wanted ? newerThan(error, this.options.clock.now()) : null;
@@ -165,7 +165,7 @@ export class Writer {
     },
   ): Promise<Attached> {
     const { request, source, over, before } = to;
-    // Whatever prevents the write should be found before the upload.
+    // Checks before the upload, so that errors that prevent the write are found first.
     await this.options.deviceList.sealFor();
     const latest = await this.preparing.run(() => this.writable(id));
     this.expectFields(request, latest);
@@ -181,7 +181,7 @@ export class Writer {
     return { ...uploaded, seen };
   }
 
-  /** Deletes an item, with the tag that distinguishes it from a delete by the server. Throws as `put`. */
+  /** Deletes an item, with the tag that distinguishes this from a delete by the server. Throws as `put`. */
   async delete(id: string): Promise<Stored> {
     const sig = makeDeleteTag(this.options.sodium, this.options.reader.masterKey, id);
     return this.changing(async () => {
@@ -192,9 +192,9 @@ export class Writer {
   }
 
   /**
-   * Takes a delete back that is still in the outbox: the item is as it was before. False where there is none, where it is
-   * being sent, and where it was acknowledged: a deletion is final then. A delete whose reply was lost is still in the
-   * outbox and may have taken effect; the stream then deletes the item here too.
+   * Withdraws a delete that is still in the outbox, which restores the item. False where there is none, or where it is
+   * being sent or was acknowledged and is therefore final. A delete whose reply was lost is still in the outbox and may
+   * have taken effect; the stream then deletes the item here too.
    */
   async withdraw(id: string): Promise<boolean> {
     return this.preparing.run(() => this.options.sender.withdraw(id));
@@ -211,7 +211,7 @@ export class Writer {
     });
   }
 
-  /** Writes again an item that the server's new history does not have, with keys for the current devices. */
+  /** Writes an item that the server's new history does not have again, with keys for the current devices. */
   async republish(id: string): Promise<Stored> {
     return this.changing(async () => {
       const { sodium, reader, deviceList, sender, identity } = this.options;
@@ -239,11 +239,11 @@ export class Writer {
   }
 
   /**
-   * Adds what is missing to the stored items: keys of devices that joined, and the master wrap. Goes through all items
-   * in batches and keeps no state between two runs. Resolves with the number of re-wrapped items, when the server has
+   * Adds missing keys of devices that joined, and missing master wraps, to the stored items. Processes all items in
+   * batches and keeps no state between two runs. Resolves with the number of re-wrapped items, when the server has
    * stored them all. Items that another device re-wraps first are skipped, and so are those whose key this device
-   * cannot prove. Rejects with the signal's reason between two batches, and with the first failure that is no
-   * conflict; what was sent by then stays sent.
+   * cannot verify. Rejects with the signal's reason between two batches, and with the first failure that is not a
+   * conflict; finished writes stay.
    */
   async rewrapMissing({ signal, pause, onProgress }: RewrapOptions = {}): Promise<number> {
     const devices = await this.options.deviceList.recipients();
@@ -326,7 +326,7 @@ export class Writer {
     return sender.submit({ kind: 'write', id, base, row, rewrap: false }, { uploaded: attached !== null });
   }
 
-  /** Later than the state it replaces, even if this clock is behind: an earlier write would be refused (RETRY-06). */
+  /** A time later than the replaced state, even if this clock is behind: an earlier one is refused (RETRY-06). */
   private laterThan(request: PutRequest, latest: Latest, over: Obstacle | null): number {
     return Math.max(request.ts ?? this.options.clock.now(), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
   }
@@ -349,7 +349,7 @@ export class Writer {
 const objectOf = (payload: PlainPayload): JsonObject =>
   payload instanceof Uint8Array ? payloadObject(payload) : payload;
 
-/** Empty for what is no object, which is refused elsewhere. */
+/** Empty for a value that is not an object, which is refused elsewhere. */
 const namesIn = (payload: unknown): string[] =>
   typeof payload === 'object' && payload !== null ? Object.keys(payload) : [];
 
@@ -373,7 +373,7 @@ function checked(request: PutRequest): PutRequest {
   return payload instanceof Uint8Array ? request : { ...request, payload: defined };
 }
 
-/** What has to be uploaded for a write; null: nothing, it fits into the item. Throws `RangeError`, `CryptoRefusal`. */
+/** The bytes to upload for a write; null: none, it fits into the item. Throws `RangeError`, `CryptoRefusal`. */
 function sourceOf({ type, payload, content }: PutRequest): BlobSource | null {
   if (content !== undefined) {
     if (!holdsFile(type)) throw new RangeError(`content goes with image, file, audio and video, not with ${type}`);
@@ -384,7 +384,7 @@ function sourceOf({ type, payload, content }: PutRequest): BlobSource | null {
   return whole.length > PAYLOAD_INLINE_MAX ? bytesSource(whole) : null;
 }
 
-/** A change during the upload was not seen by the caller of this write. */
+/** Throws `conflict` if the item changed during the upload, because the caller did not see that change. */
 function expectUnchanged(id: string, { base, row }: Latest, { seen }: Attached): void {
   const ts = row?.ts ?? 0;
   if (ts === seen) return;
@@ -393,7 +393,7 @@ function expectUnchanged(id: string, { base, row }: Latest, { seen }: Attached):
 }
 
 /**
- * How far ahead of this clock the time of a conflict may be. It is not signed and becomes the time of the write: with
+ * How far ahead of this clock the time of a conflict may be. It is unsigned and determines the time of the write: with
  * the latest possible time a server could make an item unchangeable.
  */
 const AHEAD_MAX_MS = 24 * 3_600_000;
@@ -408,7 +408,7 @@ function newerThan(error: unknown, now: number): Obstacle | null {
   return sound ? { version, ts } : null;
 }
 
-/** A cheap check first, because all items are looked at: `rewrapItem` verifies a tag before anything else. */
+/** A cheap check, because it runs for all items: `rewrapItem` verifies a tag before anything else. */
 const lacksSomething = (entry: Entry, devices: readonly ListedDevice[]): boolean =>
   entry.state === 'live' && entry.version > 0 && lacksKeys(entry.row, devices);
 
@@ -416,7 +416,7 @@ const lacksKeys = (row: LiveItem, devices: readonly ListedDevice[]): boolean =>
   row.master === null ||
   devices.some(({ id }) => row.inline?.keys.has(id) === false || row.blob?.keys.has(id) === false);
 
-/** Null for an item whose key this device cannot prove; a device that can re-wraps it. */
+/** Null for an item whose key this device cannot verify; a device that can will re-wrap it. */
 function rewrapped<T>(make: () => T): T | null {
   try {
     return make();

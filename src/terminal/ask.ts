@@ -6,7 +6,7 @@ import { CommandError, Declined, EXIT, type Terminal } from './terminal.js';
 /** A terminal to ask at: both streams are TTYs. */
 export interface Asking {
   readonly input: NodeJS.ReadStream;
-  /** Takes question and echo: standard output is for results. */
+  /** Receives question and echo: standard output is for results. */
   readonly errors: NodeJS.WriteStream;
   /** Aborted by a signal. A terminal in raw mode sends none for Ctrl-C: `interrupt` is called instead. */
   readonly interrupted: AbortSignal;
@@ -61,8 +61,8 @@ export async function askLine(
 const discarding = new WeakMap<NodeJS.ReadStream, () => void>();
 
 /**
- * From now on input is neither echoed nor kept; Ctrl-C interrupts. It does not keep the process alive: the system
- * restores the terminal's mode at exit.
+ * From now on input is neither echoed nor kept; Ctrl-C interrupts. The open input does not keep the process alive, and
+ * Node restores the terminal's mode at exit.
  */
 function discard(input: NodeJS.ReadStream, interrupt: () => void, onInput: () => void = () => undefined): void {
   discarding.get(input)?.();
@@ -91,7 +91,7 @@ async function drain(input: NodeJS.ReadStream, interrupt: () => void): Promise<v
   for (let round = 0; typed && round < ROUNDS_MAX; round++) {
     typed = false;
     await new Promise((resolve) => setTimeout(resolve, QUIET_MS));
-    // On a busy machine the timer may fire before pending input is read, which is only after the timers of a turn.
+    // On a busy machine the timer may fire before pending input is read: a turn of the event loop runs timers first.
     await new Promise((resolve) => setImmediate(resolve));
   }
   discarding.get(input)?.();

@@ -1,4 +1,4 @@
-/** Reading the body of an untrusted response: its first `max` bytes, plus the rest of a chunk; no more is read. */
+/** Reads the body of an untrusted response, at most `max` bytes: the chunk that exceeds them is dropped as a whole. */
 export async function cappedBody({ body }: Response, max: number): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
   let size = 0;

@@ -1,4 +1,4 @@
-/** Waiting for a lock file that another process holds (see `files/lock.ts`). */
+/** Waiting for a lock that another process holds (see `files/lock.ts`). */
 import { tryLock, type FileLock } from '../files/lock.js';
 import { delay, systemClock, type Clock } from '../protocol/clock.js';
 import { endInterrupted } from './terminal.js';

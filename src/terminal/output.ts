@@ -64,20 +64,20 @@ export const onScreen = (terminal: Terminal): boolean => terminal.outputIsTermin
 
 const GAP = '  ';
 const LAST_MIN = 12;
-/** Columns that may be left out are, until the last one has so much room. */
+/** Columns with `spare` are left out until the last column has this much room. */
 const LAST_WANTED = 20;
 
 /** A column of a table. */
 export interface Column {
   readonly title: string;
   readonly paint?: (text: string) => string;
-  /** On a screen longer cells are truncated to so many columns. */
+  /** On a screen, longer cells are truncated to this many columns. */
   readonly most?: number;
-  /** On a screen without room for all the column with the highest value is left out first; absent: never. */
+  /** On a screen without room for all columns, the one with the highest value is left out first; absent: never. */
   readonly spare?: number;
 }
 
-/** Sanitized rows under their titles. On a screen they fit its width: see `Column`; the last one is truncated to what is left. */
+/** Sanitized rows under their titles. On a screen they fit its width: see `Column`; the last column gets the rest. */
 export function table(terminal: Terminal, columns: readonly Column[], rows: readonly (readonly string[])[]): string[] {
   const screen = onScreen(terminal);
   const cells = rows.map((row) =>
@@ -128,14 +128,14 @@ const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', '
 const DAYS = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'] as const;
 
 /**
- * A time in ms as people say it at `now`, in this machine's time zone: `3 min ago`, `5 h ago`, `yesterday 14:02`,
- * `Mon 14:02`, `12 Mar`, `12 Mar 2025`.
+ * A time in ms relative to `now`, in this machine's time zone: `3 min ago`, `5 h ago`, `yesterday 14:02`, `Mon 14:02`,
+ * `12 Mar`, `12 Mar 2025`.
  */
 export function relative(then: number, now: number): string {
   const ago = now - then;
   if (Math.abs(ago) < MINUTE) return 'just now';
   if (ago > 0 && ago < HOUR) return `${Math.floor(ago / MINUTE)} min ago`;
-  // What another device wrote may be no date.
+  // A time from another device may be out of range.
   if (Math.abs(then) > DATE_MAX) return 'far future';
   const date = new Date(then);
   const days = daysBefore(date, new Date(now));
@@ -149,7 +149,7 @@ export function relative(then: number, now: number): string {
 
 const twoDigits = (value: number): string => String(value).padStart(2, '0');
 
-/** Days of the calendar between two times, whatever the length of those days. */
+/** Calendar days between two times; days of 23 or 25 hours count as one. */
 const daysBefore = (then: Date, now: Date): number => Math.round((calendarDay(now) - calendarDay(then)) / (24 * HOUR));
 const calendarDay = (date: Date): number => Date.UTC(date.getFullYear(), date.getMonth(), date.getDate());
 
@@ -166,8 +166,8 @@ export function show(terminal: Terminal, value: unknown, lines: () => readonly (
 const PROGRESS_EVERY_MS = 100;
 
 /**
- * Progress of one piece of work, shown at most ten times a second. The text is made only when it is shown; the last one
- * may be dropped.
+ * Progress of one piece of work, shown at most ten times a second. The text is computed only when it is shown; the last
+ * one may be dropped.
  */
 export function throttledProgress(
   terminal: Pick<Terminal, 'progress'>,
@@ -182,10 +182,10 @@ export function throttledProgress(
   };
 }
 
-/** Which program this is. */
+/** Version and sources of the program. */
 export interface Release {
   readonly version: string;
-  /** Of the sources: 12 hex digits, with `-dirty` where they were changed, or `unknown`. */
+  /** The sources' commit: 12 hex digits, with `-dirty` where they were changed; or `unknown`. */
   readonly commit: string;
 }
 

@@ -9,8 +9,8 @@ import { EXIT, type ExitCode } from './terminal.js';
 const GRACE_MS = 5_000;
 
 /**
- * Makes SIGINT, SIGTERM and SIGHUP abort `signal`, and new files private to their owner. A terminal in raw mode sends
- * no signal for Ctrl-C: its reader calls `interrupt`.
+ * Makes SIGINT, SIGTERM and SIGHUP abort `signal`, and sets the umask so that new files are private to their owner. A
+ * terminal in raw mode sends no signal for Ctrl-C: its reader calls `interrupt`.
  */
 export function interruptible(graceMs = GRACE_MS) {
   const controller = new AbortController();
@@ -26,7 +26,7 @@ export function interruptible(graceMs = GRACE_MS) {
   return { signal: controller.signal, interrupt };
 }
 
-/** Flushes the output streams and ends the process: `exit` alone loses what a pipe has not taken yet. */
+/** Flushes the output streams and ends the process: `exit` alone loses what a pipe has not accepted yet. */
 export async function endProcess(code: ExitCode): Promise<never> {
   await Promise.all([process.stdout, process.stderr].map(flushed));
   return process.exit(code);

@@ -7,7 +7,7 @@ import { Declined, EXIT, type ExitCode, type Terminal } from './terminal.js';
 /** The implementation of a command. It resolves with the exit code; nothing means `EXIT.ok`. */
 export type Work<C, A extends readonly unknown[]> = (context: C, ...args: A) => Promise<void> | Promise<ExitCode>;
 
-/** Makes a commander action of an implementation. The arguments are commander's: arguments, options, command. */
+/** Turns an implementation into a commander action. The arguments are commander's: arguments, options, command. */
 export type Run<C> = <A extends readonly unknown[]>(work: Work<C, A>) => (...args: A) => Promise<void>;
 
 /** A program or one of its commands; implementations get a `C`. */
@@ -68,7 +68,7 @@ export async function runCall<C>(
     readonly failureOf: (error: unknown) => Failure;
   },
 ): Promise<ExitCode> {
-  // Not commander's option: errors found before it has parsed the arguments are reported as JSON too.
+  // Not commander's option: errors found before commander has parsed the arguments are reported as JSON too.
   const json = call.argv.slice(0, endOfOptions(call.argv)).includes('--json');
   const terminal = call.terminal(json);
   let code: ExitCode = EXIT.ok;

@@ -61,14 +61,14 @@ const KINDS: Readonly<Record<ExitCode, string>> = {
   [EXIT.interrupted]: 'interrupted',
 };
 
-/** A terminal that takes control sequences. */
+/** A terminal that interprets control sequences. */
 export interface Screen {
   /** Its file descriptor, for a child process that writes to it later. */
   readonly fd: number;
   write(sequence: string): void;
 }
 
-/** Input and output of a command. With `json`, standard output has JSON only: one document, or one a line. */
+/** Input and output of a command. With `json`, standard output has JSON only: one document, or one per line. */
 export interface Terminal {
   readonly json: boolean;
   /** Input and output are terminals: the user can be asked. */
@@ -83,13 +83,13 @@ export interface Terminal {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** A line of the result, on standard output. */
   print(text: string): void;
-  /** Bytes of the result, on standard output; resolves when the stream takes more. */
+  /** Bytes of the result, on standard output; resolves when the stream accepts more. */
   write(bytes: Uint8Array): Promise<void>;
   /** A JSON document of the result, on standard output; with `json` only. */
   data(value: unknown): void;
   /** A line on standard error: progress, warnings, what to type next. */
   note(text: string): void;
-  /** Progress on standard error: overwrites its last text on a terminal, a line now and then elsewhere. '' ends it. */
+  /** Progress on standard error: on a terminal in place of the last text, elsewhere a line now and then. '' ends it. */
   progress(text: string): void;
   /** Asks for a line; earlier input is discarded. Throws `CommandError` `usage` without a terminal. `hidden`: no echo. */
   ask(question: string, options?: { readonly hidden?: boolean }): Promise<string>;
@@ -97,6 +97,6 @@ export interface Terminal {
   readInput(max: number): Promise<Buffer>;
   /** Standard input as a stream, once. */
   openInput(): AsyncIterable<Uint8Array>;
-  /** Aborted by SIGINT or SIGTERM. */
+  /** Aborted by SIGINT, SIGTERM, SIGHUP or Ctrl-C. */
   readonly interrupted: AbortSignal;
 }

@@ -1,10 +1,10 @@
-/** Builds the web app into `build/web`, after the compiler: part of `npm run build`. Fails where it has grown too large. */
+/** Builds the web app into `build/web`, after the compiler (`npm run build`). Fails if it exceeds its size bounds. */
 import { WEB_FOLDER } from '../root.js';
 import { buildWeb, oversize } from './bundle.js';
 
 const { sizes } = await buildWeb(WEB_FOLDER);
 const kilobytes = (bytes: number): string => (bytes / 1024).toFixed(1);
-// Not on standard output: a program's JSON may follow there.
+// Not on standard output, where a program's JSON may follow.
 process.stderr.write(`web app: first view ${kilobytes(sizes.first)} KB, all ${kilobytes(sizes.whole)} KB (gzip)\n`);
 const problems = oversize(sizes);
 if (problems.length > 0) throw new Error(problems.join('; '));

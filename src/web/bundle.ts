@@ -1,6 +1,6 @@
 /**
- * Bundles the web app out of what the compiler made of `src/web`. The same sources give the same bytes, so that anybody
- * can compare what a server serves with what the sources give (`service-device verify-web`).
+ * Bundles the web app from the compiled `src/web`. The same sources give the same bytes, so that anybody can compare
+ * what a server serves with a build of the sources (`service-device verify-web`).
  */
 import { createHash } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -15,13 +15,13 @@ import { PROJECT_ROOT, SERVER_VERSION } from '../root.js';
 
 const SOURCE = join(PROJECT_ROOT, 'src', 'web');
 const COMPILED = join(PROJECT_ROOT, 'build', 'src', 'web');
-/** Largest sizes after gzip, bytes: what the first view needs, and everything. */
+/** Largest sizes after gzip, bytes: the files of the first view, and all files. */
 export const FIRST_MAX = 60 * 1024;
 export const WHOLE_MAX = 350 * 1024;
 const TITLE = `${SERVICE_NAME.charAt(0).toUpperCase()}${SERVICE_NAME.slice(1)}`;
 const HASH_CHARACTERS = 20;
 
-/** What was built, and what tests look at. */
+/** The result of a build, with sizes and inputs for tests. */
 export interface Built {
   readonly release: WebRelease;
   /** Gzip sizes: index.html with the page's script and style sheet, and all files. */
@@ -43,12 +43,11 @@ interface Bundle {
 const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');
 const isText = (path: string): boolean => !path.endsWith('.png');
 
-/** A file whose name changes with its content, so that it can be cached for ever. */
+/** A file whose name changes with its content, so that it can be cached forever. */
 function named(name: string, type: string, bytes: Buffer): File {
   return { path: `/web/${name}.${hashOf(bytes).slice(0, HASH_CHARACTERS)}.${type}`, bytes };
 }
 
-/** How each bundle is made. */
 const COMMON = {
   absWorkingDir: PROJECT_ROOT,
   bundle: true,
@@ -56,33 +55,33 @@ const COMMON = {
   platform: 'browser',
   target: 'es2022',
   charset: 'utf8',
-  // Licences are a file of their own.
+  // Licences go into a separate file.
   legalComments: 'none',
   logLevel: 'warning',
   write: false,
   metafile: true,
 } as const satisfies BuildOptions;
 
-/** The page's beginning among what is made of it. */
+/** Path of the page's entry script among the outputs. */
 const PAGE = join('page', 'page.js');
 
 async function bundle(entry: string, options: BuildOptions = {}): Promise<Bundle> {
   const { outputFiles, metafile } = await build({ entryPoints: [entry], format: 'iife', ...options, ...COMMON });
   const [file] = outputFiles;
   if (file === undefined || outputFiles.length > 1) throw new Error(`${entry}: not one file`);
-  // Not what `define` is listed as.
+  // esbuild also lists `define` entries, in angle brackets.
   const inputs = Object.keys(metafile.inputs).filter((path) => !path.startsWith('<'));
   return { bytes: Buffer.from(file.contents), inputs };
 }
 
-/** The page's script: what the first view needs, its beginning first, and what is loaded later. */
+/** The page's script: the files of the first view, the entry first, and the files loaded later. */
 interface PageParts {
   readonly first: readonly [File, ...File[]];
   readonly later: readonly File[];
   readonly inputs: readonly string[];
 }
 
-/** In parts: what is imported by `import()` alone, and what it shares with the rest, are files of their own. */
+/** Splits the script: modules imported only by `import()`, and those they share with the rest, are separate files. */
 async function pageParts(entry: string): Promise<PageParts> {
   const { outputFiles, metafile } = await build({
     ...COMMON,
@@ -96,7 +95,7 @@ async function pageParts(entry: string): Promise<PageParts> {
   const texts = new Map(outputFiles.map(({ path, text }) => [relative(PROJECT_ROOT, path), text]));
   const files = new Map<string, File>();
   const open = new Set<string>();
-  // A part's name follows from its bytes, in which are the names of those that it imports: so these come first.
+  // A part's name is a hash of its bytes, which contain the names of its imports, so the imports are named first.
   const fileOf = (path: string): File => {
     const known = files.get(path);
     if (known !== undefined) return known;
@@ -185,7 +184,7 @@ function manifestOf(pngs: readonly File[]): File {
   return { path: '/manifest.webmanifest', bytes: Buffer.from(`${JSON.stringify(manifest)}\n`) };
 }
 
-/** index.html; a name in braces of the template becomes its value. Throws for one that has none. */
+/** index.html: each `{name}` in the template is replaced by its value. Throws for a name without a value. */
 async function indexOf(values: Readonly<Record<string, string>>): Promise<File> {
   const template = await readFile(join(SOURCE, 'index.html'), 'utf8');
   const filled = template.replace(/\{([a-z]+)\}/g, (_, name: string) => {
@@ -196,7 +195,7 @@ async function indexOf(values: Readonly<Record<string, string>>): Promise<File> 
   return { path: '/', bytes: Buffer.from(filled.replace(/^\s+/gm, '')) };
 }
 
-/** All files. The service worker comes last: it knows the others. */
+/** All files. The service worker is built last, because it contains the paths of the app shell. */
 async function filesOf() {
   const [page, engine, style, { icon, pngs }] = await Promise.all([
     pageParts(join(COMPILED, 'ui', 'main.js')),
@@ -214,7 +213,7 @@ async function filesOf() {
     version: SERVER_VERSION,
     engine: machine.path,
     page: script.path,
-    // Asked for at once, and not only when the page's script has come.
+    // Preloaded; otherwise requested only after the page's script has arrived.
     shared: shared.map(({ path }) => `<link rel="modulepreload" href="${path}" />`).join('\n'),
     style: sheet.path,
     icon: icon.path,
@@ -236,14 +235,14 @@ async function filesOf() {
   };
 }
 
-/** Writes the file under its name when it is whole. */
+/** Writes the file under a temporary name, and renames it when complete. */
 async function put(path: string, bytes: Buffer): Promise<void> {
   await mkdir(dirname(path), { recursive: true });
   await writeFile(`${path}.new`, bytes);
   await rename(`${path}.new`, path);
 }
 
-/** The compressed form of an earlier build: a file under `/web/` has its hash in its name. Best compression is slow. */
+/** The Brotli form from an earlier build, as compression is slow. Names under `/web/` contain the content's hash. */
 async function kept({ path }: File, file: string): Promise<Buffer | undefined> {
   return path.startsWith('/web/') ? readFile(file).catch(() => undefined) : undefined;
 }
@@ -261,14 +260,14 @@ async function write(file: File, target: string): Promise<WebAsset & { readonly 
   return { ...asset, gzip: packed.length, files: [plain, `${plain}.gz`, `${plain}.br`] };
 }
 
-/** Removes what earlier builds have left. */
+/** Removes files of earlier builds. */
 async function sweep(target: string, wanted: ReadonlySet<string>): Promise<void> {
   for (const name of await readdir(join(target, 'web'))) {
     if (!wanted.has(`web/${name}`)) await rm(join(target, 'web', name), { recursive: true });
   }
 }
 
-/** Builds into the folder `target`. Rejects where a bundle cannot be made. */
+/** Builds into the folder `target`. Rejects if a bundle cannot be made. */
 export async function buildWeb(target: string): Promise<Built> {
   const { files, first, inputs } = await filesOf();
   const written = await Promise.all(files.map((file) => write(file, target)));

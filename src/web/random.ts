@@ -1,4 +1,4 @@
-/** What is drawn at random, in the page as in its workers. */
+/** Random values, for the page and its workers. */
 import { ulid } from '../sdk/ulid.js';
 
 export const randomBytes = (length: number): Uint8Array<ArrayBuffer> => crypto.getRandomValues(new Uint8Array(length));

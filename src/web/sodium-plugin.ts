@@ -1,13 +1,13 @@
-/** libsodium's WebAssembly as a file of its own. Its package has it as base64 in a script, which is a third more to load. */
+/** Makes libsodium's WebAssembly a separate file. Its package embeds it as base64, which is a third larger. */
 import { readFile } from 'node:fs/promises';
 import type { Plugin } from 'esbuild';
 
-/** A function that decodes, called with the text: as Emscripten writes it (`SINGLE_FILE`), within an async function. */
+/** The call of a decoder with the base64 text, as Emscripten (`SINGLE_FILE`) emits it within an async function. */
 const EMBEDDED = /\(\w+=>\{for\(var [^{}]*return \w+\}\)\("(AGFzbQ[A-Za-z0-9+/]+=*)"\)/;
 
 /**
- * Puts a request for the file in the place of the text. `place` is given the file's bytes and returns its path. Fails the
- * build where libsodium is not as expected.
+ * Replaces the embedded text with a fetch of the file. `place` gets the file's bytes and returns its path. Fails the
+ * build if libsodium is not as expected.
  */
 export const separateSodium = (place: (wasm: Buffer) => string): Plugin => ({
   name: 'separate-sodium',

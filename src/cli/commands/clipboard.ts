@@ -1,4 +1,4 @@
-/** `copy` and `paste`: an item's content to the clipboard, and what is there as a new item. */
+/** `copy` puts an item's content into the clipboard; `paste` writes the clipboard's text as a new item. */
 import { PAYLOAD_MAX, textDetected, titleOf } from '../../sdk/payloads/shapes.js';
 import { isVisible } from '../../protocol/ids.js';
 import { sanitizeText, show } from '../../terminal/output.js';
@@ -61,7 +61,7 @@ async function copy(context: Context, id: string | undefined, { last }: { readon
   });
 }
 
-/** Has a secret cleared, and what was copied before not any more. True: it will be. */
+/** Schedules the clearing of a secret, and cancels that of an earlier one. True: the secret will be cleared. */
 async function clearing(
   { terminal, profile, platform }: Context,
   secret: string | undefined,
@@ -76,7 +76,7 @@ async function clearing(
     await clearLater(terminal, { folder: profile.folder, secret, by, now });
     return true;
   } catch (error) {
-    // It is in the clipboard already, so the user has to know.
+    // The secret is in the clipboard already, so the user has to know.
     terminal.note(`Warning: it stays in the clipboard until you clear it: ${failureOf(error).message}`);
     return false;
   }

@@ -36,7 +36,7 @@ export function registerDoctor(program: DeviceCommand): void {
 /** One check. */
 type Probe = (doctor: DoctorContext) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
 
-/** The path to the server. Each step depends on the one before: a problem of the named check ends it. */
+/** The path to the server. Each step depends on the one before: a problem in the named check skips the rest. */
 const PATH_TO_SERVER: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['dns', checkName],
   ['connection', checkConnection],
@@ -52,7 +52,7 @@ const INDEPENDENT_CHECKS: readonly (readonly [check: CheckName, probe: Probe])[]
   ['web', checkWebApp],
 ];
 
-/** Checks without a finding are not reported as skipped. */
+/** Checks that may have no finding, and are then not reported as skipped. */
 const OPTIONAL_CHECKS: ReadonlySet<CheckName> = new Set(['tls', 'secrets', 'disk', 'clock']);
 
 /** Runs all checks and prints each at once. `EXIT.ok` only without a problem. */

@@ -85,7 +85,7 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
   });
 }
 
-/** Called before the registration: an account whose words nobody has seen could not be recovered. */
+/** Called before the registration: an account whose words were never shown could not be recovered. */
 function showPhrase(terminal: Terminal, phrase: string): void {
   if (terminal.json) {
     terminal.data({ event: 'phrase', phrase });

@@ -25,7 +25,7 @@ import { askSeed, expectOwnSeed } from '../phrase.js';
 import { Spool } from '../spool.js';
 import { sizeText } from '../transfer.js';
 
-/** What `--to` names. */
+/** Values of `--to`. */
 const TARGETS = ['bitwarden', 'folder'] as const;
 type ExportTarget = (typeof TARGETS)[number];
 
@@ -34,7 +34,7 @@ interface ExportOptions {
   /** `-` for standard output, plain only. */
   readonly file: string;
   readonly plain?: boolean;
-  /** For another program: readable as `plain` is. */
+  /** A form for another program; unencrypted, like `plain`. */
   readonly to?: ExportTarget;
   readonly force?: boolean;
   readonly phraseStdin?: boolean;
@@ -94,7 +94,7 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
   });
 }
 
-/** True: no archive, but something that anybody can read. */
+/** True where the output is not an encrypted archive. */
 const isReadable = ({ plain, to }: ExportOptions): boolean => plain === true || to !== undefined;
 
 function expectAllowed({ terminal }: Context, options: ExportOptions): void {
@@ -156,7 +156,7 @@ function formOf({ to }: ExportOptions, manifest: ArchiveManifest): DocumentForm 
   return { head, bins: 'bins', entry: plainRecord };
 }
 
-/** Ids and bins of all live items. Only these are held in memory, no content. */
+/** Ids and bins of all live items: their content is not held in memory. */
 async function inventoryOf({ store }: OpenDevice) {
   const binOf = new Map<string, string>();
   for await (const entry of store.entries()) if (entry.state === 'live') binOf.set(entry.id, entry.row.binId);
@@ -242,7 +242,7 @@ class Exporter {
     this.report();
   }
 
-  /** An item with its file, or with its large payload: an archive takes the bytes, what is readable the payload itself. */
+  /** Writes an item whose content is a blob: with the blob's bytes (`asContent`), else with its payload inline. */
   private async itemOfBlob(record: ArchivedItem, asContent: boolean): Promise<void> {
     const { device } = this.open;
     const { output } = this.to;
@@ -257,7 +257,7 @@ class Exporter {
     }
   }
 
-  /** Spooled first: only its end shows whether the blob verifies, and an archive cannot be rewound. */
+  /** The blob is spooled first: only at its end is it known to verify, and an archive cannot be rewound. */
   private async content(record: ArchivedItem, pieces: AsyncIterable<Uint8Array>): Promise<void> {
     const { output } = this.to;
     const spool = await Spool.of(this.context.platform.sodium, this.measured(pieces));

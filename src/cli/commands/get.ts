@@ -1,4 +1,4 @@
-/** `get`: prints an item, gives its content to a pipe, or saves its file atomically. */
+/** `get`: prints an item, writes its content to a pipe, or saves its file atomically. */
 import type { ItemView } from '../../sdk/events.js';
 import { fieldsOf, fieldText, isSecretField } from '../../sdk/payloads/shapes.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
@@ -103,7 +103,7 @@ function printField(
   if (hidden) terminal.note('It is masked. Add --show to see it.');
 }
 
-/** The content alone, for a pipe. What is not a text of its own ends with a line break. */
+/** The content alone, for a pipe: a text item byte for byte, anything else with a line break at its end. */
 async function printContent({ terminal }: Context, item: ItemView): Promise<void> {
   const text = textIn(item);
   if (text !== undefined) return terminal.write(Buffer.from(text));

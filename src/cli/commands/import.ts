@@ -24,11 +24,11 @@ interface ImportOptions {
   /** Accepts an export of another vault. */
   readonly foreign?: boolean;
   readonly phraseStdin?: boolean;
-  /** The program whose export it must be; undefined: told from the content. */
+  /** The program whose export it must be; undefined: detected from the content. */
   readonly from?: ForeignProgram;
-  /** Only says what would become of what. */
+  /** Only reports what the entries would become. */
   readonly dryRun?: boolean;
-  /** Of a locked export: its password, `-` for standard input. */
+  /** File with the password of a locked export; `-`: standard input. */
   readonly passwordFile?: string;
   readonly keyFile?: string;
 }
@@ -85,7 +85,7 @@ async function importForeign(context: Context, options: ImportOptions, source: F
 
 const NOTHING_WRITTEN = 'Nothing was written: this was a dry run.';
 
-/** What is in an export of our own. */
+/** Reports what an archive or plain export of this service holds, for `--dry-run`. */
 function tellOwn({ terminal }: Context, { file }: ImportOptions, { types, items }: Survey): ExitCode {
   const kinds = [...types].map(([type, entries]) => ({ kind: type, becomes: type, entries }));
   show(terminal, { file, dryRun: true, entries: items, items, kinds }, () => [
@@ -152,7 +152,7 @@ function expectOwn(
   );
 }
 
-/** A plain export is read at once, so its progress is reported by items. */
+/** Items per report of progress: a plain export is read at once, so its progress is counted in items. */
 const PROGRESS_EVERY = 100;
 
 async function importRecords(
@@ -203,7 +203,7 @@ function unlessPassing(error: unknown): undefined {
   if (!isPassing(error)) throw error;
 }
 
-/** Without a server no bin can be created, and items of a missing bin would be refused later, unnoticed. */
+/** Throws `CommandError`: without a server no bin can be created, and its items would be refused later, unnoticed. */
 async function expectKnown({ store }: OpenDevice, wanted: readonly string[]): Promise<void> {
   const known = new Set([DEFAULT_BIN]);
   for await (const entry of store.entries()) if (entry.state === 'live') known.add(entry.row.binId);
@@ -216,7 +216,7 @@ async function expectKnown({ store }: OpenDevice, wanted: readonly string[]): Pr
   );
 }
 
-/** Prints the counts. */
+/** Prints the counts and returns the exit code. */
 export function report(
   { terminal }: Context,
   { file, account }: ImportOptions & { readonly account?: Account },

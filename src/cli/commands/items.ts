@@ -23,7 +23,7 @@ interface Options {
 
 const LIMIT_DEFAULT = 50;
 
-/** Parses an option's value: an integer from 1 on. */
+/** Parses an option's value: a positive integer. Throws `InvalidArgumentError`. */
 export function positive(value: string): number {
   const number = Number(value);
   if (!Number.isSafeInteger(number) || number < 1) throw new InvalidArgumentError('A number from 1 on is needed.');
@@ -67,8 +67,8 @@ async function search(context: Context, words: readonly string[], options: Optio
 }
 
 /**
- * Lists the items of a bin and a type that fit. `empty`: the message where there is none; `left`: about those beyond the
- * limit. Throws `CommandError` for an unknown bin or type.
+ * Lists the items of a bin and a type that fit. `empty`: the message where there is none; `left`: the note on those
+ * beyond the limit. Throws `CommandError` for an unknown bin or type.
  */
 async function listItems(
   context: Context,
@@ -158,7 +158,7 @@ function namedShort(items: readonly ItemView[]): (item: Pick<ItemView, 'id' | 't
   return ({ id, type, payload }) => `${short.of(id)}  ${sanitizeText(titleOf(type, payload))}`;
 }
 
-/** Numbers of a list that is older than this are asked about, whatever the options: another list may be meant. */
+/** Numbers of a list older than this need a confirmation, even with `--yes`: the user may mean another list. */
 const LIST_OLD_MS = 10 * 60_000;
 
 async function rm(
@@ -197,14 +197,14 @@ async function rm(
   );
 }
 
-/** Deletes an item on a device that sends nothing, which resolves no change; rejects where it cannot be stored. */
+/** Queues a deletion on a device that sends nothing yet, so no change resolves. Rejects where it cannot be stored. */
 async function keptDeletion({ device }: Pick<OpenDevice, 'device'>, id: string): Promise<Written> {
   const change = device.delete(id);
   const kept = new Promise<void>((resolve) => {
     device.on('kept', (event) => event.id === id && resolve());
   });
   await Promise.race([kept, change]);
-  // Ends with the device.
+  // The change rejects when the device is closed.
   change.catch(() => undefined);
   return { id, version: null, queued: true };
 }
@@ -225,7 +225,7 @@ async function restore(
       const chosen = typed.length === 0 ? waiting.slice(0, 1) : typed.map((text) => waitingOf(waiting, text, listed));
       if (chosen.length === 0) throw new CommandError(EXIT.notFound, 'no deletion waits to be sent', FINAL);
       for (const { id } of chosen) await open.device.withdraw(id);
-      // A deletion whose answer was lost waits too, and may be done: the server says so.
+      // A deletion whose response was lost is still queued, but may have been applied: only the server knows.
       const current = await open.catchUp();
       const here = new Set((await open.device.list()).map(({ id }) => id));
       const restored = chosen.filter(({ id }) => here.has(id));
@@ -244,7 +244,7 @@ async function restore(
   );
 }
 
-/** `findItem` among the items whose deletion waits. */
+/** `findItem` among the items whose deletion is queued. */
 function waitingOf(waiting: readonly ItemView[], typed: string, listed: Listed | undefined): ItemView {
   try {
     return findItem(waiting, typed, listed);

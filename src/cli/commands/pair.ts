@@ -185,7 +185,7 @@ async function waited(
   }
 }
 
-/** Resolves when the keys for the new device were added: their number, or null after a failure, which `sync` repairs. */
+/** Resolves once items are re-wrapped for the new device: their number, or null on a failure, which `sync` repairs. */
 function rewrapping(device: Device): { readonly done: Promise<number | null>; readonly stop: () => void } {
   const stops: (() => void)[] = [];
   const done = new Promise<number | null>((resolve) => {

@@ -46,11 +46,11 @@ interface Options {
 interface ItemOptions extends Omit<Options, 'file' | 'folder'> {
   readonly words: readonly string[];
   readonly file?: string;
-  /** What the item of a file is called, by default as the file. */
+  /** Name of a file's item; default: the file's name. */
   readonly name?: string;
 }
 
-/** Where an item goes. */
+/** The options that select the item to write and its bin. */
 type Target = Pick<ItemOptions, 'id' | 'bin' | 'overwrite'>;
 
 const gathered = (value: string, before: readonly string[]): readonly string[] => [...before, value];
@@ -96,7 +96,7 @@ async function put(context: Context, words: readonly string[], options: Options)
   await withContent(context, one, (found) => putFound(context, found, one));
 }
 
-/** Writes one item, and reports it. What needs nothing from the server is queued before the server is contacted (CLI-38). */
+/** Writes and reports one item; one that needs nothing from the server is queued before contacting it (CLI-38). */
 export async function putFound(context: Context, found: Found, one: Target): Promise<void> {
   await context.withDevice(
     async (open) => {
@@ -108,7 +108,7 @@ export async function putFound(context: Context, found: Found, one: Target): Pro
   );
 }
 
-/** Runs `work` with the content, and closes it. */
+/** Runs `work` with the content, and closes the content afterwards. */
 async function withContent<T>(context: Context, one: ItemOptions, work: (found: Found) => Promise<T>): Promise<T> {
   const found = await contentOf(context, one);
   try {
@@ -118,7 +118,7 @@ async function withContent<T>(context: Context, one: ItemOptions, work: (found: 
   }
 }
 
-/** The options of several items: those of one apply to each. Throws `CommandError` `usage` for those that cannot. */
+/** Checks the options of several items. Throws `CommandError` `usage` for options that fit one item only. */
 function expectSeveral({ words, payload, id, type }: ItemOptions): void {
   if (words.length > 0 || payload !== undefined) throw oneSource();
   if (id !== undefined) throw new CommandError(EXIT.usage, '--id takes one file: each is an item of its own');
@@ -203,12 +203,12 @@ async function sent(
   const transfer = { content, signal: terminal.interrupted, onProgress: bar.onProgress };
   const put = (): Promise<Written> => written(open.device.put({ ...target, type, payload, onConflict, ...transfer }));
   const change = put();
-  // Awaited only after the catch-up.
+  // Awaited only after the catch-up: a rejection before that must not be unhandled.
   change.catch(() => undefined);
   await open.catchUp('brief');
   const outcome = await change
     .catch((error: unknown) => {
-      // Decided by the stored device list: the current one may differ.
+      // The stored device list decided that; the current one may differ.
       if (error instanceof UncertifiedDeviceError && content === undefined) return put();
       throw error;
     })
@@ -220,7 +220,7 @@ async function sent(
   return { ...outcome, type, binId: target.binId, size: content?.size };
 }
 
-/** The upload of this file that an earlier command began: for an item, else for one that is not there yet. */
+/** The upload of this file that an earlier command began: for the item `id`, or (undefined) for one not written yet. */
 async function begunOf(
   { device }: OpenDevice,
   { type, content }: Found,
@@ -235,12 +235,12 @@ async function begunOf(
   return undefined;
 }
 
-/** Says how to go on, where something of the file is with the server. */
+/** Notes how to resume the upload, where the server has a part of the file. */
 async function noteLeft(
   terminal: Terminal,
   { open, found, id }: { readonly open: OpenDevice; readonly found: Found; readonly id: string | undefined },
 ): Promise<void> {
-  // The device may be revoked, or its store be what failed: the error tells.
+  // The device may be revoked, or its store may have failed: the original error reports that.
   const begun = await begunOf(open, found, id).catch(() => undefined);
   if (begun !== undefined)
     terminal.note(
@@ -249,8 +249,8 @@ async function noteLeft(
 }
 
 /**
- * The item to write and its bin. An existing item stays in its bin unless `--bin` says otherwise. Without an id it is a new
- * one, or the one for which an earlier command began to send this file, and which is not there yet.
+ * The item to write and its bin. An existing item stays in its bin unless `--bin` is given. Without an id it is a new
+ * item, or the item, not written yet, for which an earlier command began to upload this file.
  */
 async function targetOf(
   context: Context,
@@ -302,7 +302,7 @@ async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
 async function fileWithFields(found: Found, set: readonly string[]): Promise<Found> {
   try {
     const { type, payload, content } = found;
-    // The size is always the real one.
+    // The user cannot override the size.
     const size = type === 'file' ? { size: content?.size } : {};
     return { ...found, payload: shaped(type, { ...payload, ...assigned(type, set), ...size }, { file: true }) };
   } catch (error) {

@@ -1,4 +1,4 @@
-/** `uploads`: the files whose sending was interrupted, and giving them up. */
+/** `uploads`: lists interrupted uploads, and gives them up. */
 import { resolve } from 'node:path';
 import type { BegunUpload } from '../../sdk/blobs/begun.js';
 import { counted, relative, sanitizeText, show, table } from '../../terminal/output.js';

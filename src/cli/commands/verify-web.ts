@@ -1,4 +1,4 @@
-/** `verify-web`: is the page that a server gives to browsers the one of this release? */
+/** `verify-web`: does a server serve browsers the web app of this release? */
 import type { Context, DeviceCommand } from '../context.js';
 import { compareWebApp, readRelease, type Compared } from '../web-check.js';
 import { addressOf as typedAddress } from '../../device/newcomer.js';

@@ -1,6 +1,6 @@
 /**
- * `watch`: prints changes as they arrive, and gives new items to a command or a folder. Holds no lock, so other commands of
- * the profile can run meanwhile.
+ * `watch`: prints changes as they arrive, and passes new items to a command or saves them in a folder. Holds no lock,
+ * so other commands of the profile can run meanwhile.
  */
 import type { Device } from '../../sdk/device.js';
 import type { ConnectionState, ItemView } from '../../sdk/events.js';
@@ -75,7 +75,7 @@ async function watch(context: Context, options: Options): Promise<void> {
 type Remembered = Pick<ItemView, 'type' | 'ts'> & { readonly title: string };
 
 class Printer {
-  /** What new items are given to. */
+  /** Receives new items. */
   readonly takers: ItemTakers;
   private around: Surroundings = { bins: [], devices: [] };
   private waiting = false;
@@ -92,7 +92,7 @@ class Printer {
     this.takers = new ItemTakers(context, device, { exec, to, facts, named: (item) => this.named(item) });
   }
 
-  /** Remembers what is here, and the names as they were read last. */
+  /** Remembers the local items, and the names of bins and devices as they were read last. */
   async know({ bins = [], devices = [] }: Partial<Surroundings>): Promise<void> {
     this.around = { bins, devices };
     for (const item of await this.device.list()) this.remember(item);
@@ -138,7 +138,7 @@ class Printer {
       if (isRevoked(error)) throw error;
     };
     const { bins, devices } = this.device;
-    // Each comes as an event too, which `follow` takes.
+    // Both also arrive as events, which `follow` handles.
     await Promise.all([bins.refresh('changed').catch(unread), devices.refresh().catch(unread)]);
   }
 
@@ -153,7 +153,7 @@ class Printer {
     else terminal.note('Watching. Ctrl-C ends it.');
   }
 
-  /** An item that was added or changed. One that was only moved, or got keys, is not new. */
+  /** An item was added or changed. One that was only moved or re-wrapped is not new. */
   private came(item: ItemView): void {
     const isNew = this.items.get(item.id)?.ts !== item.ts;
     this.remember(item);

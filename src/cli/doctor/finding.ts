@@ -36,7 +36,7 @@ export const readFigures = object({
 /** The server's counts, for comparison with the local copy. */
 export type Figures = Read<typeof readFigures>;
 
-/** What the checks of a device are given, and what earlier checks found out for later ones. */
+/** Input of a device's checks, and results of earlier checks for later ones. */
 export interface DoctorContext {
   readonly context: Context;
   readonly platform: Platform;

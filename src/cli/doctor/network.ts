@@ -200,7 +200,7 @@ export async function checkServer(doctor: DoctorContext): Promise<readonly Findi
   }
   const { response, text, sentAt, receivedAt } = reply;
   const at = Date.parse(response.headers.get('date') ?? '');
-  // The middle of that second is off by half a second at most.
+  // The header has whole seconds: the middle of one is off by half a second at most.
   if (!Number.isNaN(at))
     doctor.time = { serverTime: at + DATE_RESOLUTION_MS / 2, resolutionMs: DATE_RESOLUTION_MS, sentAt, receivedAt };
   return [...serverFindings(doctor, response, text), ...checkClock(doctor)];

@@ -36,7 +36,7 @@ export async function checkToken(doctor: DoctorContext): Promise<readonly Findin
   }
 }
 
-/** No finding where the token is stored. Without the keychain it works until the command ends. */
+/** Stores the renewed token; a finding only where that fails. The token then works until the command ends. */
 async function saved({ context }: DoctorContext, identity: Identity): Promise<readonly Finding[]> {
   try {
     await context.profile.renew(identity);

@@ -124,7 +124,7 @@ function naming(items: readonly { readonly id: string | null; readonly version: 
   return ` Which: ${list.join(', ')}${items.length > NAMED_MAX ? ', ...' : ''}.`;
 }
 
-/** `short`: items were missing before it connected. */
+/** `short`: items were missing before the device connected. */
 function completeness({ missing, complete, repaired }: Observed, short: boolean, held: Held): Finding {
   const { ok, warning, problem } = about('completeness');
   if (missing !== undefined)

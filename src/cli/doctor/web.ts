@@ -1,9 +1,9 @@
-/** The web app: does the server show browsers what this release has? */
+/** The web app: does the server serve browsers the files of this release? */
 import { compareWebApp, readRelease } from '../web-check.js';
 import { PROGRAM_NAME } from '../context.js';
 import { about, type DoctorContext, type Finding } from './finding.js';
 
-/** No web app, and one of another version, are no fault: there is nothing to compare. */
+/** A missing web app, or one of another version, is no problem: there is nothing to compare. */
 export async function checkWebApp({ platform, identity }: DoctorContext): Promise<Finding> {
   const { ok, problem } = about('web');
   const release = await readRelease();

@@ -1,4 +1,4 @@
-/** What becomes of the entries of another program, for a person and for scripts. No secret is in it. */
+/** Summary of what the entries of another program become, for users and scripts. It has no secrets. */
 import type { Terminal } from '../../terminal/terminal.js';
 import { counted, sanitizeText, table } from '../../terminal/output.js';
 import type { Entry, ForeignEntries, Made } from './entries.js';
@@ -17,10 +17,10 @@ export interface Account {
   readonly items: number;
   readonly bins: number;
   readonly kinds: readonly Kind[];
-  /** Entries with a note on what no field holds, each with its original. */
+  /** Entries with content that no field holds: each has a note about it, and its original. */
   readonly withOriginal: number;
   readonly leftOut: readonly { readonly reason: string; readonly entries: number }[];
-  /** Marks that are not brought along, with the number of entries. */
+  /** Marks that are not imported, with the number of entries. */
   readonly marks: readonly { readonly mark: string; readonly entries: number }[];
 }
 
@@ -68,7 +68,7 @@ export const entryFacts = (entry: Entry) => ({
   marks: entry.marks,
 });
 
-/** The account as lines: a table, then what is said of some of them. */
+/** The account as lines: a table, then notes. */
 export const accountLines = (terminal: Terminal, account: Account): readonly string[] => [
   ...table(
     terminal,

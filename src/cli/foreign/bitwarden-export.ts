@@ -1,4 +1,4 @@
-/** A vault as a JSON export of Bitwarden, unencrypted, which its importer takes: folders, logins and secure notes. */
+/** A vault as an unencrypted JSON export that Bitwarden's importer accepts: folders, logins and secure notes. */
 import { createHash } from 'node:crypto';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { ArchivedBin, ArchivedItem } from '../../sdk/archive/records.js';
@@ -8,18 +8,18 @@ import type { DocumentForm } from '../export-document.js';
 import { bitwardenEntry } from './bitwarden-own.js';
 import { TIME_MAX } from './records.js';
 
-/** Bitwarden knows its entries by UUIDs, and takes any. */
+/** Bitwarden identifies its entries by UUIDs, and accepts any. */
 function uuidOf(id: string): string {
   const hex = createHash('sha256').update(id).digest('hex');
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join('-');
 }
 
-/** Bitwarden's program knows no later date either. */
+/** Bitwarden's program has no later date than `TIME_MAX` either. */
 const dateOf = (ms: number): string => new Date(Math.min(ms, TIME_MAX)).toISOString();
 
 /**
- * Bytes that fit into Bitwarden's columns of 10,000 and 5,000 characters, in which it keeps ciphertext as base64: its
- * importer refuses a whole file for one that does not.
+ * Bytes that fit into Bitwarden's columns of 10,000 and 5,000 characters, in which it keeps ciphertext as base64: for
+ * one longer value its importer refuses the whole file.
  */
 const NOTES_MAX = 7_000;
 const VALUE_MAX = 3_500;
@@ -45,7 +45,7 @@ export function bitwardenForm(): DocumentForm {
     bins: 'folders',
     entry: (record) => {
       if (record.record === 'item') return record.blob ? undefined : item(record);
-      // Without a folder: Bitwarden's own default.
+      // The default bin is no folder: its items go to Bitwarden's own default.
       return record.id === DEFAULT_BIN ? undefined : folder(record);
     },
     notes: () =>

@@ -15,14 +15,14 @@ const MOST = { pbkdf2: 2_000_000, passes: 10, memoryMib: 1_024, lanes: 16 } as c
 const PBKDF2 = 0;
 const ARGON2ID = 1;
 
-/** A locked export: the fields that open it. */
+/** The fields of a locked export. */
 type Locked = Readonly<Record<string, unknown>>;
 
-/** The JSON of a locked export. Throws `WrongPassword`, and `ForeignError` for a form or a cost that is refused. */
+/** The JSON of a locked export. Throws `WrongPassword`, and `ForeignError` for an unknown form or too high a cost. */
 export async function openLocked(locked: Locked, password: string): Promise<string> {
   const key = await keyOf(locked, password);
   const keys = { cipher: expand(key, 'enc'), mac: expand(key, 'mac') };
-  // Proves the password before the data is looked at.
+  // Verifies the password before the data is decrypted.
   decrypted(read(locked, 'encKeyValidation_DO_NOT_EDIT', string), keys);
   return decrypted(read(locked, 'data', string), keys).toString('utf8');
 }

@@ -1,6 +1,6 @@
 /**
- * Items as entries of Bitwarden, both ways. What Bitwarden has a form for takes it; any other item is a secure note that
- * a person can read, with a custom field that holds what an import needs to make the same item of it.
+ * Converts items into entries of Bitwarden and back. An item that fits one of Bitwarden's types takes that; any other
+ * becomes a readable secure note, with a custom field that holds what an import needs to restore the item.
  */
 import { type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
 import { isContentType } from '../../protocol/item.js';
@@ -16,7 +16,7 @@ const IN_NOTES = { in: 'notes' } as const;
 const isPlain = (payload: JsonObject, fields: readonly string[]): boolean =>
   Object.keys(payload).length === fields.length && fields.every((field) => typeof payload[field] === 'string');
 
-/** A login, where one says all of it. */
+/** The item as a login; undefined where a login cannot hold all of it. */
 function asLogin({ type, payload }: Detected): JsonObject | undefined {
   if (type !== 'password' || !isPlain(payload, ['service', 'user', 'secret'])) return undefined;
   const [service = '', username = '', password = ''] = ['service', 'user', 'secret'].map((f) => fieldText(payload, f));
@@ -26,7 +26,7 @@ function asLogin({ type, payload }: Detected): JsonObject | undefined {
   return { type: 1, name, notes: null, fields: [], login };
 }
 
-/** A secure note, where one says all of it: its name is a line of the text, so it is told from the text alone. */
+/** The item as a secure note; undefined unless its name is the text's first line, so that the text restores it. */
 function asNote({ type, payload }: Detected): JsonObject | undefined {
   const notes = fieldText(payload, 'text') ?? '';
   const name = titleOf('text', payload);
@@ -35,14 +35,14 @@ function asNote({ type, payload }: Detected): JsonObject | undefined {
   return { type: 2, name, notes, fields: [], secureNote: { type: 0 } };
 }
 
-/** What a person reads of the other types. */
+/** Readable notes for the other types. */
 const readable = (payload: JsonObject): string =>
   Object.entries(payload)
     .filter(([, value]) => (typeof value === 'string' && value !== '') || typeof value === 'number')
     .map(([name, value]) => `${name}: ${String(value)}`)
     .join('\n');
 
-/** Any item: the mark holds all of it but a text that is the notes. */
+/** Any item as a secure note: the mark holds all of it except its text, which is in the notes. */
 function marked({ type, payload }: Detected): JsonObject {
   const { text, ...rest } = payload;
   const whole = typeof text === 'string' && text !== '';
@@ -56,7 +56,7 @@ function marked({ type, payload }: Detected): JsonObject {
 /** An item as an entry, without ids, folder and times. */
 export const bitwardenEntry = (item: Detected): JsonObject => asLogin(item) ?? asNote(item) ?? marked(item);
 
-/** The item that an entry of ours holds; undefined: it is none, or its notes were changed in Bitwarden since. */
+/** The item in an entry that `marked` made; undefined: it is no such entry, or was changed in Bitwarden since. */
 export function ownItem(entry: JsonObject): Detected | undefined {
   const [field, ...others] = Array.isArray(entry['fields']) ? (entry['fields'] as readonly unknown[]) : [];
   const { name, value } = (field ?? {}) as { readonly name?: unknown; readonly value?: unknown };

@@ -19,7 +19,7 @@ import {
 } from './entries.js';
 import { type Secrets, unlocked } from './unlock.js';
 
-/** Levels of the document: ten would do. */
+/** Most levels of the document; an export needs at most ten. */
 const DEPTH_MAX = 32;
 
 /** The entries of an export. Throws `ForeignError`, and `WrongPassword`. */
@@ -57,7 +57,7 @@ function parsed(json: string): JsonObject {
   return value as JsonObject;
 }
 
-/** Names what is wrong by its path: `items[3].login.password: must be a string`. */
+/** Turns a `ProtocolError` into a `ForeignError` that names the path: `items[3].login.password: must be a string`. */
 function reading<T>(read: () => T): T {
   try {
     return read();
@@ -68,7 +68,7 @@ function reading<T>(read: () => T): T {
   }
 }
 
-/** A text; null and absence are an empty one. */
+/** A text; empty for null and where it is absent. */
 const text: Reader<string> = (value, path) => nullable(string)(value, path) ?? '';
 const list =
   <T>(inner: Reader<T>): Reader<readonly T[]> =>
@@ -104,7 +104,7 @@ const itemFields = object({
 });
 type Item = Read<typeof itemFields>;
 
-/** Fields that hold nothing of a user's, or are read above. */
+/** Fields without content of the user, and those that are read above. */
 const KNOWN: ReadonlySet<string> = new Set([
   ...['id', 'organizationId', 'folderId', 'collectionIds', 'type', 'name', 'notes', 'favorite', 'reprompt', 'fields'],
   ...['passwordHistory', 'creationDate', 'revisionDate', 'deletedDate', 'archivedDate', 'login', 'card', 'identity'],

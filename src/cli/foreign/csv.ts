@@ -13,15 +13,15 @@ import {
   some,
 } from './entries.js';
 
-/** A row by its columns, absent ones empty. */
+/** The cell of a row by its column; empty for an absent column. */
 type Row = (column: string) => string;
 
 interface Form {
   readonly program: ForeignProgram;
   readonly title: string;
-  /** Columns by which the form is known. */
+  /** Columns that identify the form. */
   readonly needs: readonly string[];
-  /** Columns that are read; what stands in any other is not lost, but has no field. */
+  /** Columns that are read; content of any other is not lost, but has no field. */
   readonly read: readonly string[];
   readonly draft: (row: Row) => Omit<Draft, 'where' | 'program' | 'original'>;
 }
@@ -56,7 +56,7 @@ const FORMS: readonly Form[] = [
   },
 ];
 
-/** The entries of a CSV; undefined where its columns are those of no form. Throws `ForeignError`. */
+/** The entries of a CSV; undefined where its columns match no form. Throws `ForeignError`. */
 export async function readCsv(text: string): Promise<ForeignEntries | undefined> {
   const [header, ...rows] = await recordsOf(text);
   const columns = (header?.cells ?? []).map((cell) => cell.trim());
@@ -103,7 +103,7 @@ async function recordsOf(text: string): Promise<readonly Record[]> {
       readonly record: string[];
       readonly info: { readonly lines: number };
     }[];
-    // `lines` is where a row ends.
+    // `lines` is the line on which a row ends.
     return found.map(({ record, info }) => {
       const breaks = record.join('').match(/\r\n|\r|\n/g)?.length ?? 0;
       return { cells: record, line: info.lines - breaks };
@@ -143,7 +143,7 @@ function firefoxRow(row: Row): ReturnType<Form['draft']> {
 
 function bitwardenRow(row: Row): ReturnType<Form['draft']> {
   const [name, user, secret, type] = [row('name'), row('login_username'), row('login_password'), row('type')];
-  // Several addresses are one cell, with commas between them.
+  // Several addresses share one cell, separated by commas.
   const [url = '', ...further] = row('login_uri').split(/,(?=[a-z][\w+.-]*:\/\/)/i);
   const main = loginItem({ name, url, user, secret });
   const fields = row('fields').split('\n').filter((line) => line.trim() !== ''); // prettier-ignore

@@ -1,6 +1,6 @@
 /**
- * What every reader of another program's export gives: entries, each with the items it becomes. What no field of ours
- * holds stands in a note beside the item, with the entry as it was as a file: nothing is dropped without a word.
+ * The result of every reader of another program's export: entries, each with the items it becomes. Content that no
+ * field here holds is named in a note beside the item, with the original entry as a file: nothing is dropped silently.
  */
 import { isVisible } from '../../protocol/ids.js';
 import { bytesSource, type BlobSource } from '../../sdk/blobs/source.js';
@@ -16,7 +16,7 @@ export type ForeignProgram = (typeof PROGRAMS)[number];
 
 /** An item that an entry becomes. */
 export interface Made extends Detected {
-  /** Tells the items of an entry apart; with the entry's key it decides the id. */
+  /** Distinguishes the items of an entry; the id is derived from it and the entry's key. */
   readonly part: string;
   /** The bytes of a file. */
   readonly content?: BlobSource;
@@ -24,26 +24,26 @@ export interface Made extends Detected {
 
 /** An entry of the other program. */
 export interface Entry {
-  /** Where it stands in the source, for messages. */
+  /** Position in the source, for messages. */
   readonly where: string;
   /** What the other program calls such an entry. */
   readonly kind: string;
   /** Not a secret. */
   readonly name: string;
-  /** Names the bin; '': the default one. */
+  /** Name of the bin; '': the default bin. */
   readonly folder: string;
-  /** What the source calls it: the same in each export of it. */
+  /** Identifies the entry in its source: the same in each export. */
   readonly key: string;
-  /** ms; of the item's id. Undefined: the source does not say. */
+  /** ms; the time in the item's id. Undefined: not in the source. */
   readonly created?: number | undefined;
   /** ms; undefined: the time of the file. */
   readonly changed?: number | undefined;
-  /** Empty: the entry stays behind, for the reason `left`. */
+  /** Empty: the entry is not imported, for the reason `left`. */
   readonly made: readonly Made[];
   readonly left?: string;
-  /** What no field here holds, in words, without a value. It is in the note and the original. */
+  /** Descriptions of what no field here holds, without values: listed in the note, and kept in the original. */
   readonly unplaced: readonly string[];
-  /** What is not brought along: marks of the other program that are no content. */
+  /** Marks of the other program that are no content, and are not imported. */
   readonly marks: readonly string[];
 }
 
@@ -76,13 +76,13 @@ export class ForeignError extends CommandError {
 /** An entry before its items are made. */
 export interface Draft extends Pick<Entry, 'where' | 'kind' | 'name' | 'folder' | 'key' | 'created' | 'changed'> {
   readonly program: ForeignProgram;
-  /** The item that holds most of it; undefined: none does, and the note is all. */
+  /** The item that holds most of it; undefined: none does, and the entry becomes a note. */
   readonly main?: Detected | undefined;
   readonly notes: string;
   readonly files?: readonly { readonly name: string; readonly bytes: Uint8Array }[];
   readonly unplaced?: readonly string[];
   readonly marks?: readonly string[];
-  /** The entry as it was, for a file: its text, and the end of its name. Wanted where something is unplaced. */
+  /** The original entry as a file: its text, and the end of its name. Used where something is unplaced. */
   readonly original?: () => { readonly text: string; readonly ending: string };
 }
 
@@ -118,7 +118,7 @@ export function entryOf(draft: Draft): Entry {
   return { where, kind, name, folder, key, created, changed, made, unplaced, marks };
 }
 
-/** An entry that stays behind. */
+/** An entry that is not imported. */
 export const leftBehind = (entry: Omit<Entry, 'made' | 'unplaced' | 'marks'> & { readonly left: string }): Entry => ({
   ...entry,
   made: [],
@@ -165,13 +165,13 @@ interface Login {
 
 const hostOf = (url: string): string | undefined => (URL.canParse(url) ? new URL(url).hostname : undefined);
 
-/** Name and address as the one field that holds both; `serviceParts` takes them apart again. */
+/** Name and address as the one field that holds both; `serviceParts` is the inverse. */
 export function serviceOf(name: string, url: string): string {
   if (url === '') return name;
   return name === '' || name === url || name === hostOf(url) ? url : `${name} (${url})`;
 }
 
-/** The name and the address that give this service; an address that is none is part of the name. */
+/** The name and the address in a service; what is no valid address is part of the name. */
 export function serviceParts(service: string): { readonly name: string; readonly url: string } {
   const [, named = '', inside = ''] = /^(.*\S) \(([a-z][\w+.-]*:\/\/\S+)\)$/is.exec(service) ?? [];
   const url = inside === '' ? service : inside;
@@ -180,7 +180,7 @@ export function serviceParts(service: string): { readonly name: string; readonly
   return isAddress ? { name, url } : { name: service, url: '' };
 }
 
-/** The item of a login; undefined: it has neither user nor secret nor an address that is a link. */
+/** The item of a login; undefined where it has neither user nor secret nor an address that is a link. */
 export function loginItem({ name, url, user, secret }: Login): Draft['main'] {
   if (secret !== '' || user !== '')
     return { type: 'password', payload: { service: serviceOf(name, url), user, secret } };
@@ -211,12 +211,12 @@ export function foreignText(bytes: Uint8Array): string {
   }
 }
 
-/** A date as ms; undefined for what is none. */
+/** A date as ms; undefined where `value` is none. */
 export function timeOf(value: unknown): number | undefined {
   const ms = typeof value === 'string' ? Date.parse(value) : Number.NaN;
   return Number.isFinite(ms) ? ms : undefined;
 }
 
-/** Notes of a login, with its address where no item of its holds that. */
+/** The notes of a login, after its address where no item holds that. */
 export const notesWith = (main: Draft['main'], url: string, notes: string): string =>
   main === undefined && url !== '' ? [url, notes].filter((part) => part !== '').join('\n\n') : notes;

@@ -1,6 +1,6 @@
 /**
- * A vault as a plain folder: a folder a bin, a file an item, passwords in one table, and a manifest that names every item
- * with what its file cannot hold. The folder appears under its name when it is complete.
+ * A vault as a plain folder: one folder per bin, one file per item, passwords in one table, and a manifest that lists
+ * every item with what its file cannot hold. The folder gets its name when it is complete.
  */
 import { mkdir, open, readdir, rename, rm, rmdir, writeFile, type FileHandle } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
@@ -17,13 +17,13 @@ import { safeFileName, TITLE_BYTES } from '../file-name.js';
 import { nameField } from '../item-content.js';
 import { serviceParts } from './entries.js';
 
-/** Tells the manifest of such a folder from other files. */
+/** Identifies the manifest of such a folder. */
 export const FOLDER_FORMAT = `${SERVICE_NAME}-folder`;
-/** Its name. */
+/** The manifest's file name. */
 export const MANIFEST = 'manifest.json';
 const PASSWORDS = 'passwords.csv';
 
-/** Throws `CommandError` unless nothing, or an empty folder, has the name. */
+/** Throws `CommandError` where the path exists and is no empty folder. */
 export async function expectNoFolder(path: string): Promise<void> {
   const found = await readdir(path).catch((error: unknown) => {
     if (errorCode(error) === 'ENOENT') return undefined;
@@ -63,12 +63,12 @@ export async function folderOutput(name: string, manifest: ArchiveManifest): Pro
   };
 }
 
-/** On some systems neither case nor the form of accents makes a difference. */
+/** Some file systems ignore case and the Unicode form of accents. */
 const keyOf = (name: string): string => name.normalize('NFC').toLowerCase();
 
-/** Names that are taken, by folder. */
+/** Gives out unique names, per folder. */
 class Names {
-  /** Of each folder the names that are taken, with the number that was last given for that name. */
+  /** Per folder, the names that are taken, with the number that was last given for each. */
   private readonly taken = new Map<string, Map<string, number>>();
 
   free(folder: string, name: string): string {
@@ -76,7 +76,7 @@ class Names {
     this.taken.set(folder, taken);
     const [, stem = name, ending = ''] = /^(.+?)(\.[^.]{1,10})?$/su.exec(name) ?? [];
     const wanted = keyOf(name);
-    // Goes on behind the last number: from the first one, many items of one title would take quadratic time.
+    // Continues after the last number: starting at 1, many items of one title would take quadratic time.
     for (let count = (taken.get(wanted) ?? 0) + 1; ; count++) {
       const tried = count === 1 ? name : `${stem} (${count})${ending}`;
       const key = keyOf(tried);
@@ -113,7 +113,7 @@ class FolderWriter {
     const { id, bin, type, ts, payload } = item;
     const folder = this.folders.get(bin) ?? (await this.folderOf(bin, bin));
     const { name, text } = fileOf(item);
-    // The content of a file that is not in the export has no file here, and the manifest says so.
+    // A file whose content is not in the export has no file here; its `file` in the manifest is null.
     const isLacking = item.blob && item.content === null;
     const file = isLacking ? null : type === 'password' ? PASSWORDS : `${folder}/${this.names.free(folder, name)}`;
     const { text: _, secret: __, ...rest } = payload ?? {};
@@ -162,7 +162,7 @@ class FolderWriter {
   }
 }
 
-/** The name of an item's file, and its text; undefined: its parts are its content. */
+/** The name of an item's file, and its text. `text` undefined: the content comes in parts. */
 function fileOf({ id, type, payload }: ArchivedItem): { readonly name: string; readonly text?: string } {
   const value = (field: string): string => fieldText(payload, field) ?? '';
   const title = safeFileName(titleOf(type, payload), TITLE_BYTES) || id;
@@ -193,7 +193,7 @@ function vcardOf(value: (field: string) => string): string {
   return ['BEGIN:VCARD', 'VERSION:3.0', ...lines, 'END:VCARD', ''].join('\r\n');
 }
 
-/** The columns of Bitwarden's CSV, which other programs take too. */
+/** The columns of Bitwarden's CSV, which other programs read too. */
 const COLUMNS = [
   ...['folder', 'favorite', 'type', 'name', 'notes', 'fields', 'reprompt'],
   ...['login_uri', 'login_username', 'login_password', 'login_totp'],

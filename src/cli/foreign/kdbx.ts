@@ -1,6 +1,6 @@
 /**
- * Opening a KeePass database (KDBX 3.1 and 4) within bounds: the cost of its key, what it unpacks to, and what its XML
- * may hold. Somebody who hands over a database with its password is not trusted.
+ * Opening a KeePass database (KDBX 3.1 and 4) within bounds on the cost of its key, its unpacked size and the content
+ * of its XML: a database is not trusted, even where its password is known.
  */
 import { gunzipSync } from 'node:zlib';
 import type * as KdbxWeb from 'kdbxweb';
@@ -8,21 +8,21 @@ import { errorCode } from '../../protocol/error-code.js';
 import { ForeignError } from './entries.js';
 import { WrongPassword } from './unlock.js';
 
-/** What it exports: its module is CommonJS, so that all of it is the default export. */
+/** The exports of kdbxweb: a CommonJS module, so all of them are in the default export. */
 export type Library = (typeof KdbxWeb)['default'];
 type Kdbx = KdbxWeb.Kdbx;
 
 /** Largest database after unpacking, attachments included. */
 const UNPACKED_MAX = 256 * 1024 * 1024;
-/** Largest part of it that is XML, and most tags in there: each becomes a few hundred bytes in memory. */
+/** Largest XML in the database, and most tags in it: each tag takes a few hundred bytes of memory. */
 const XML_MAX = 128 * 1024 * 1024;
 const TAGS_MAX = 3_000_000;
-/** Bounds of the key derivation, which only the header states. Programs set about a second's worth. */
+/** Bounds on the cost of the key derivation, which only the header states. Programs choose about a second of work. */
 const MOST = { aesRounds: 500_000_000, passes: 1_000, memoryKib: 1024 * 1024, lanes: 64 } as const;
-/** Passes times KiB: a few minutes of one core. */
+/** Most passes times KiB: a few minutes of one core. */
 const ARGON2_WORK_MAX = 64 * 1024 * 1024;
 
-/** The library, loaded only where a database is read, with Argon2. */
+/** The library with Argon2, loaded only where a database is read. */
 export async function kdbxLibrary(): Promise<Library> {
   const library = (await import('kdbxweb')).default;
   library.CryptoEngine.setArgon2Impl(async (...args) => {
@@ -39,7 +39,7 @@ export async function kdbxLibrary(): Promise<Library> {
   return library;
 }
 
-/** The database. Throws `WrongPassword`, and `ForeignError` for what is damaged, not known or over a bound. */
+/** The database. Throws `WrongPassword`, and `ForeignError` if it is damaged, of unknown form or over a bound. */
 export async function openKdbx(
   library: Library,
   bytes: Uint8Array,
@@ -84,14 +84,14 @@ function expectWithin(what: string, value: number, most: number): void {
   if (!(value <= most)) throw new ForeignError('', `its key takes ${value} ${what}, and at most ${most} are allowed`);
 }
 
-/** The library's own step from ciphertext to plaintext, which may still be packed. */
+/** The library's own step from ciphertext to plaintext, which may still be compressed. */
 interface Decrypting {
   decryptData: (data: ArrayBuffer, key: ArrayBuffer) => Promise<ArrayBuffer>;
 }
 
 /**
- * Takes the unpacking from the library, which has no bound there: what it decrypts is unpacked and checked here, and
- * handed on as not packed. (`decryptData` is not documented: Dependencies, kdbxweb.)
+ * Replaces the library's decompression, which has no bound: decrypted data is unpacked and checked here, and passed on
+ * as uncompressed. (`decryptData` is not documented: Dependencies, kdbxweb.)
  */
 function unpackWithin({ Consts, HashedBlockTransform }: Library, database: Kdbx, format: unknown): void {
   const inner = format as Decrypting;
@@ -107,7 +107,7 @@ function unpackWithin({ Consts, HashedBlockTransform }: Library, database: Kdbx,
       return bufferOf(content);
     }
     const start = Buffer.from(header.streamStartBytes ?? new ArrayBuffer(0));
-    // Another password: the library says so.
+    // Wrong password: the library reports it.
     if (!plain.subarray(0, start.length).equals(start)) return bufferOf(plain);
     const blocks = Buffer.from(await HashedBlockTransform.decrypt(bufferOf(plain.subarray(start.length))));
     const content = packed ? unpacked(blocks) : blocks;
@@ -117,7 +117,7 @@ function unpackWithin({ Consts, HashedBlockTransform }: Library, database: Kdbx,
   };
 }
 
-/** A copy: `slice` of a Buffer would be a view of memory that others share. */
+/** A copy: `slice` of a Buffer would be a view of shared memory. */
 const bufferOf = (bytes: Uint8Array): ArrayBuffer => new Uint8Array(bytes).buffer;
 
 function unpacked(bytes: Buffer): Buffer {
@@ -130,7 +130,7 @@ function unpacked(bytes: Buffer): Buffer {
   }
 }
 
-/** Where the XML begins: behind the inner header, whose fields have a byte for the kind and four for the length. */
+/** Offset of the XML: after the inner header, whose fields begin with a byte for the kind and four for the length. */
 function xmlStart(content: Buffer): number {
   for (let at = 0; at + 5 <= content.length;) {
     const kind = content[at];
@@ -141,8 +141,8 @@ function xmlStart(content: Buffer): number {
 }
 
 /**
- * No program writes a document type, entities, comments or CDATA into a database: they would hide from the checks what
- * an attachment, which may be packed itself, unpacks to. Throws `ForeignError`.
+ * Throws `ForeignError` for XML over a bound, and for a document type, entities, comments or CDATA: no program writes
+ * them, and they would hide from these checks what a compressed attachment unpacks to.
  */
 export function expectPlainXml(xml: Buffer): void {
   if (xml.length > XML_MAX) throw new ForeignError('', `its XML has more than ${XML_MAX / 1024 / 1024} MiB`);
@@ -153,7 +153,7 @@ export function expectPlainXml(xml: Buffer): void {
   for (let at = xml.indexOf(' Compressed'); at >= 0; at = xml.indexOf(' Compressed', at + 1)) {
     const begin = xml.indexOf('>', at);
     const value = xml.subarray(begin + 1, Math.max(begin + 1, xml.indexOf('<', begin)));
-    // The last four bytes of a packed attachment say how long it is; the library reserves that and takes no more.
+    // The last four bytes of a packed attachment state its length; the library allocates that, and accepts no more.
     const bytes = Buffer.from(value.toString('latin1'), 'base64');
     room -= bytes.length >= 4 ? bytes.readUInt32LE(bytes.length - 4) : 0;
     if (room < 0 || value.includes('&')) throw new ForeignError('', 'an attachment unpacks to too much');

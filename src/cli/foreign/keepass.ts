@@ -29,7 +29,7 @@ export async function readKeepass(bytes: Uint8Array, secrets: Secrets): Promise<
   return found.map((one) => (one.entry === undefined ? ofGroup(one) : ofEntry({ ...one, entry: one.entry }, byUuid)));
 }
 
-/** Groups in groups. */
+/** Most levels of groups. */
 const DEPTH_MAX = 64;
 
 interface Place {
@@ -72,7 +72,7 @@ const timesOf = ({ times }: KdbxEntry | KdbxGroup) => ({
 });
 
 const STANDARD: ReadonlySet<string> = new Set(['Title', 'UserName', 'Password', 'URL', 'Notes']);
-/** How KeePass, its plugins and KeePassXC name what one-time passwords are made of. */
+/** Fields in which KeePass, its plugins and KeePassXC store the parameters of one-time passwords. */
 const ONE_TIME = /^(?:otp$|TOTP |TimeOtp-|HmacOtp-)/;
 
 function ofEntry(
@@ -127,7 +127,7 @@ function bytesOf(binary: Binary): Uint8Array {
 const fieldsOf = (entry: KdbxEntry): Record<string, string> =>
   Object.fromEntries([...entry.fields].map(([field, value]) => [field, textOf(value)]));
 
-/** The entry with all it had, as JSON; the bytes of attachments are files of their own. */
+/** The whole entry as JSON; the bytes of attachments are files of their own. */
 function originalOf(entry: KdbxEntry, group: string): string {
   const { tags, times, overrideUrl, autoType, customData } = entry;
   const value = {
@@ -143,10 +143,10 @@ function originalOf(entry: KdbxEntry, group: string): string {
 
 const FIELD_OF: Readonly<Record<string, string>> = { T: 'Title', U: 'UserName', P: 'Password', A: 'URL', N: 'Notes' };
 
-/** Longest value that a reference is replaced by: many may name one. */
+/** Longest value that replaces a reference: many references may name one value. */
 const REFERENCED_MAX = 4_096;
 
-/** A text that is a reference to a field of another entry, by its UUID, resolved; anything else stays as it is. */
+/** Resolves a text that is a reference to a field of another entry, by its UUID; any other text is unchanged. */
 function resolved(text: string, byUuid: ReadonlyMap<string, KdbxEntry>): string {
   const [, wanted = '', uuid = ''] = /^\{REF:([TUPAN])@I:([0-9A-F]{32})\}$/i.exec(text) ?? [];
   const field = byUuid.get(uuid.toUpperCase())?.fields.get(FIELD_OF[wanted.toUpperCase()] ?? '');

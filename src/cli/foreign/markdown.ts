@@ -1,4 +1,4 @@
-/** A folder of Markdown with what lies beside it: every file an item, its folder the bin. Bytes and names stay. */
+/** A folder of Markdown and other files: every file becomes an item, its folder the bin. Bytes and names are kept. */
 import { open, readdir } from 'node:fs/promises';
 import { createReadStream, type Dirent } from 'node:fs';
 import { join } from 'node:path';
@@ -12,11 +12,11 @@ import { readBytes } from '../read-bytes.js';
 import { type Entry, ForeignError, leftBehind, type Made } from './entries.js';
 import { FOLDER_FORMAT, MANIFEST } from './folder-export.js';
 
-/** Files and folders of one source. */
+/** Most files and folders of one source. */
 const FILES_MAX = 50_000;
-/** Bytes of all texts: they are in memory together. */
+/** Most bytes of all texts: they are in memory together. */
 const TEXTS_MAX = 256 * 1024 * 1024;
-/** Folders in folders. */
+/** Most levels of folders. */
 const DEPTH_MAX = 32;
 
 /** The files of a folder. Throws `ForeignError` over a bound or without any Markdown, `CommandError` for what cannot be read. */
@@ -50,7 +50,7 @@ export async function readMarkdown(folder: string): Promise<readonly Entry[]> {
 
 const MANIFEST_HEAD = 1024;
 
-/** What `export --to folder` wrote has the passwords as a table, which would become a note that is searched. */
+/** Refuses the output of `export --to folder`: its table of passwords would become a note, which `search` reads. */
 async function expectNotOurs(folder: string): Promise<void> {
   const handle = await open(join(folder, MANIFEST), 'r').catch(() => undefined);
   if (handle === undefined) return;
@@ -84,7 +84,7 @@ async function entryAt(root: string, path: readonly string[], found: Dirent): Pr
   return { ...place, kind, changed, made: [made], unplaced: [], marks: [] };
 }
 
-/** A link may lead out of the folder, and a device has no end. */
+/** Why a file is left out: a link may lead out of the folder, and a device file has no end. */
 function reasonToLeave(found: Dirent): string | undefined {
   if (found.name.startsWith('.')) return 'hidden';
   if (found.isSymbolicLink()) return 'a link';

@@ -1,4 +1,4 @@
-/** The entries of another program as records of an export, which the importer takes as it takes those of an archive. */
+/** The entries of another program as records of an export, which the importer handles like those of an archive. */
 import { b32, type Sodium } from '../../crypto/sodium.js';
 import { lengthPrefixed, text } from '../../protocol/bytes.js';
 import { isDisplayName } from '../../protocol/ids.js';
@@ -8,24 +8,24 @@ import { type ArchivedBin, type ArchiveRecord, binRecord } from '../../sdk/archi
 import { ulid } from '../../sdk/ulid.js';
 import type { ForeignSource } from './source.js';
 
-/** What an import takes, of whatever form. */
+/** Input of an import, whatever its form. */
 export interface Incoming {
   /** By id; undefined for bins without a record, which only items refer to. */
   readonly bins: ReadonlyMap<string, ArchivedBin | undefined>;
   readonly items: number;
-  /** From the first record, each time. `onRead` is told the share that was read, from 0 to 1. */
+  /** Starts at the first record at each call. `onRead` receives the share that was read, from 0 to 1. */
   readonly records: (onRead: (share: number) => void) => AsyncGenerator<ArchiveRecord>;
 }
 
-/** The last ms that a date has a name for (year 9999). */
+/** The last ms of the year 9999: later dates have no four-digit year. */
 export const TIME_MAX = 253_402_300_799_999;
-/** A date that is none counts as the least. */
+/** The time within `TS_MIN` and `most`, in whole ms; an invalid one counts as `TS_MIN`. */
 const within = (time: number, most: number): number =>
   Number.isFinite(time) ? Math.floor(Math.min(Math.max(time, TS_MIN), most)) : TS_MIN;
 
 /**
- * Bins and items of a source. Their ids follow from the vault's key and the source's own names, so that the same entry
- * has the same id at each import, and tells the server nothing (IMPORT-03).
+ * Bins and items of a source. Their ids are derived from the vault's key and the source's own names, so that the same
+ * entry has the same id at each import, and the id reveals none of those names to the server (IMPORT-03).
  */
 export function incomingOf(
   source: ForeignSource,
@@ -57,7 +57,7 @@ export function incomingOf(
 
 const ELLIPSIS = '…';
 
-/** A bin under the folder's name, of which the end counts where it is long. */
+/** A bin with the folder's name; of a long name the end is kept. */
 function binOf(id: string, folder: string): ArchivedBin {
   const fit = Array.from(
     folder

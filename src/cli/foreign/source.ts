@@ -1,4 +1,4 @@
-/** Which program a file or a folder is of, by its content, and its entries. */
+/** Detects by its content which program a file or a folder is from, and reads its entries. */
 import type { Stats } from 'node:fs';
 import { open, stat } from 'node:fs/promises';
 import { isArchive } from '../../sdk/archive/archive.js';
@@ -33,9 +33,9 @@ const ZIP = Buffer.from('PK\u0003\u0004', 'latin1');
 const HEAD_BYTES = 64 * 1024;
 
 /**
- * Reads the export of another program; undefined where the path is an archive or a plain export of a vault, or nothing
- * that is known. Throws `CommandError` for what cannot be read or is not of the program `from`, and where it is damaged:
- * it says at which entry.
+ * Reads the export of another program; undefined where the path is an archive or a plain export of a vault, or of no
+ * known form. Throws `CommandError` for a source that cannot be read, is not of the program `from`, or is damaged; the
+ * message names the entry.
  */
 export async function readForeign(
   path: string,
@@ -113,7 +113,7 @@ function formOf(head: Buffer): Form | undefined {
   const text = new TextDecoder().decode(head).trimStart();
   if (/^BEGIN:VCARD/i.test(text)) return 'vcard';
   if (text.startsWith('{')) {
-    // Bitwarden's first field; a plain export of a vault says what it is, in its first field too.
+    // `encrypted` is Bitwarden's first field; the first field of a plain export of a vault is its format.
     const own = new RegExp(`"format"\\s*:\\s*"${PLAIN_FORMAT}"`).test(text);
     return !own && /"encrypted"\s*:\s*(?:true|false)/.test(text) ? 'json' : undefined;
   }

@@ -1,4 +1,4 @@
-/** The password of a locked export: asked without echo, or read from a file; a wrong one may be typed again. */
+/** The password of a locked export: typed without echo, or read from a file; a wrong one may be typed again. */
 import { readFile, stat } from 'node:fs/promises';
 import { retried } from '../../device/newcomer.js';
 import type { Context } from '../context.js';
@@ -27,7 +27,7 @@ export class WrongPassword extends CommandError {
 
 const KEY_FILE_MAX = 1024 * 1024;
 
-/** What `open` makes of the password. Throws `WrongPassword` after the last try, and what `open` throws. */
+/** The result of `open` with the password. Throws `WrongPassword` after the last attempt, and what `open` throws. */
 export async function unlocked<T>(
   { terminal, passwordFile }: Secrets,
   question: string,
@@ -40,7 +40,7 @@ export async function unlocked<T>(
   );
 }
 
-/** The bytes of the key file; undefined where none was named. Throws `CommandError`. */
+/** The bytes of the key file; undefined where none was named. Throws `CommandError`, or the error of the file system. */
 export async function keyFileOf({ keyFile }: Secrets): Promise<Uint8Array | undefined> {
   if (keyFile === undefined) return undefined;
   const { size } = await stat(keyFile);

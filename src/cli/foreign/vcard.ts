@@ -5,7 +5,7 @@ import { type Draft, ENTRIES_MAX, type Entry, entryOf, ForeignError, keyCounter,
 interface Property {
   readonly name: string;
   readonly params: ReadonlyMap<string, string>;
-  /** Decoded from quoted-printable, with its escapes. */
+  /** Decoded from quoted-printable; escapes are still in it. */
   readonly value: string;
 }
 
@@ -122,7 +122,7 @@ function parts(value: string): string[] {
   return found;
 }
 
-/** Properties that hold nothing of a person's, or that are read. */
+/** Properties without personal content, and those that are read. */
 const SILENT: ReadonlySet<string> = new Set([
   ...['VERSION', 'PRODID', 'REV', 'UID', 'N', 'FN', 'KIND', 'NOTE', 'EMAIL', 'TEL', 'TITLE', 'ROLE', 'ORG', 'PROFILE'],
   ...['X-ABUID', 'X-ABLABEL', 'X-ABSHOWAS', 'CLIENTPIDMAP', 'SORT-STRING', 'MAILER', 'CLASS'],

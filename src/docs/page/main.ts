@@ -1,6 +1,6 @@
 /**
- * What a page of the reference does beyond showing itself: the search, and an open list of its contents where there is
- * room beside the text. One classic script without `fetch`, so that it also runs from a disk.
+ * The script of the reference's pages: the search, and a list of contents that is open if there is room beside the
+ * text. One classic script without `fetch`, so that it also runs from disk.
  */
 import { find, type Hit, type Index } from './search.js';
 
@@ -14,7 +14,7 @@ const { pages = '', suffix = '', index = '' } = script?.dataset ?? {};
 const scope = globalThis as { referenceIndex?: Index };
 let loading: Promise<Index> | undefined;
 
-/** Once, when somebody is about to search. */
+/** Loads the index, once, on first use of the search. */
 function load(): Promise<Index> {
   return (loading ??= new Promise<Index>((resolve, reject) => {
     const element = document.createElement('script');
@@ -31,7 +31,7 @@ function load(): Promise<Index> {
 const addressOf = ({ page, anchor }: Hit): string =>
   `${page === 'index' && suffix === '' ? pages.replace(/\/$/, '') : `${pages}${page}${suffix}`}#${anchor}`;
 
-/** An element with a text, or with what it holds. */
+/** Creates an element with text or child nodes. */
 function element<K extends keyof HTMLElementTagNameMap>(tag: K, ...inside: readonly (string | Node)[]) {
   const made = document.createElement(tag);
   made.append(...inside);
@@ -58,7 +58,7 @@ class Search {
     box.hidden = false;
     this.field.addEventListener('focus', () => void load().catch(() => undefined));
     this.field.addEventListener('input', () => void this.show());
-    // It may lead to a place on this very page.
+    // A hit may lead to a place on this page, which is not reloaded then.
     this.list.addEventListener('click', () => this.close());
     box.addEventListener('keydown', (event) => this.key(event));
     box.addEventListener('focusout', ({ relatedTarget }) => {
@@ -90,7 +90,7 @@ class Search {
     }
     try {
       const hits = find(await load(), asked, HITS_MAX);
-      // Meanwhile something else was typed.
+      // Discards the hits of a query that has changed meanwhile.
       if (this.field.value !== asked) return;
       this.list.replaceChildren(...hits.map(lineOf));
       const more = hits.length === HITS_MAX ? 'The best ' : '';
@@ -126,7 +126,7 @@ if (contents !== null) {
   };
   wide.addEventListener('change', fit);
   fit();
-  // On a phone the list goes away behind the part that was chosen.
+  // On a phone the list closes when a section is chosen.
   contents.addEventListener('click', ({ target }) => {
     if (target instanceof HTMLAnchorElement && !wide.matches) contents.open = false;
   });

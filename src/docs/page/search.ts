@@ -1,4 +1,4 @@
-/** Finds words in the pages. It runs where the reader is: nothing that is typed is sent anywhere. */
+/** Full-text search of the pages. Runs in the browser: queries are not sent anywhere. */
 
 /** Pages with their sections: name, title, and for each section its anchor, heading and text. */
 export type Index = readonly (readonly [
@@ -12,7 +12,7 @@ export interface Hit {
   readonly title: string;
   readonly anchor: string;
   readonly heading: string;
-  /** What stands around the first word, in pieces; every second one is a found word. */
+  /** The text around the first match, in pieces; every second one is a matched word. */
   readonly excerpt: readonly string[];
 }
 
@@ -20,7 +20,7 @@ const WORDS_MAX = 8;
 const BEFORE = 50;
 const EXCERPT = 180;
 
-/** Scores of a word, by where it stands. */
+/** Scores of a word, by its place. */
 const WHOLE_HEADING = 60;
 const HEADING_WORD = 20;
 const IN_HEADING = 8;
@@ -29,7 +29,7 @@ const IN_TEXT_MAX = 4;
 
 const plain = (text: string): string => text.toLowerCase().normalize('NFKD').replace(/\p{M}/gu, '');
 
-/** `_`, `-` and `/` belong to names: they are looked for as they stand. */
+/** `_`, `-` and `/` are parts of names and are matched literally. */
 const wordsOf = (query: string): string[] =>
   [...new Set(plain(query).split(/[\s,;"'()]+/))].filter((word) => word !== '').slice(0, WORDS_MAX);
 
@@ -57,7 +57,7 @@ function excerptOf(text: string, words: readonly string[]): string[] {
   return shown.split(new RegExp(`(${found})`, 'gi'));
 }
 
-/** The sections that have every word of the query, the best first. */
+/** The sections that contain every word of the query, best first. */
 export function find(index: Index, query: string, limit: number): Hit[] {
   const words = wordsOf(query);
   if (words.length === 0) return [];

@@ -27,7 +27,6 @@ interface AgentOptions {
   readonly processes?: string;
 }
 
-/** Adds the command. */
 export function registerAgent(program: LoadCommand): void {
   program
     .command('agent')
@@ -63,7 +62,6 @@ interface DevicesOptions {
   readonly force?: true;
 }
 
-/** Adds the command. */
 export function registerDevices(program: LoadCommand): void {
   program
     .command('devices')
@@ -93,7 +91,7 @@ async function devices({ terminal }: LoadContext, options: DevicesOptions): Prom
       await requireUnclaimed(platform, serverUrl);
       const claim = await prepareClaim({ ...newcomer(platform, serverUrl, 1), ...claimTokenOf(terminal.env) });
       phrase = claim.phrase;
-      // Before they are the server's: after a crash in between nobody would have them.
+      // Before the claim: after a crash in between, nobody would have the words that own the server.
       terminal.print(phrase);
       terminal.note('These twelve words own the server from now on. Write them down.');
       made.push(await claim.register());
@@ -106,7 +104,7 @@ async function devices({ terminal }: LoadContext, options: DevicesOptions): Prom
     }
   } finally {
     terminal.progress('');
-    // Also what an interruption or a failure leaves: these devices are there.
+    // Also after an interruption or a failure, since these devices exist on the server.
     if (made.length === 0) await file.abandon();
     else {
       await file.write(Buffer.from(`${JSON.stringify(listOf(made), null, 1)}\n`));
@@ -160,7 +158,6 @@ interface CleanOptions {
   readonly adminTokenFile?: string;
 }
 
-/** Adds the command. */
 export function registerClean(program: LoadCommand): void {
   program
     .command('clean')
@@ -196,7 +193,7 @@ async function cleanTenants(terminal: Terminal, options: CleanOptions, target: T
   return slugs.length;
 }
 
-/** The tenants are their users': another bin whose name begins as one of a run may be theirs. */
+/** The tenants belong to their users: another bin whose name begins like that of a run may be theirs. */
 async function cleanBins(terminal: Terminal, options: CleanOptions, target: Target): Promise<number> {
   if (options.name === undefined)
     throw new CommandError(EXIT.usage, '--device-list takes --name too: only the bin of that run is removed.');

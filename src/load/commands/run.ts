@@ -52,14 +52,13 @@ interface RunOptions {
   readonly force?: true;
 }
 
-/** What one process is given by default: sockets, and operations a second. */
+/** Default load per process: sockets, and operations per second. */
 const SOCKETS_A_PROCESS = 15_000;
 const RATE_A_PROCESS = 1_500;
 /** The server's own default for one device (reference, HTTP, Rates). */
 const DEVICE_WRITES_A_SECOND = 10;
 const LIVE_MS = 1_000;
 
-/** Adds the command. */
 export function registerRun(program: LoadCommand): void {
   program
     .command('run')
@@ -130,7 +129,7 @@ async function run({ terminal, release }: LoadContext, options: RunOptions): Pro
   const agents = numberOf('agents', options.agents);
   const outs = ['html', 'json'].map((ending) => `${options.out ?? plan.name}.${ending}`);
   for (const out of outs) await NewFile.expectFree(out, options.force === true);
-  // With agents the operator's token is here only to remove what a lost one has left.
+  // With agents the token only finds tenants of this name, and removes what a lost agent left.
   const access = await accessOf(terminal, options, agents === 0);
   warn(terminal, plan, access);
   const coordinator = new Coordinator({

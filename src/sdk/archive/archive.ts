@@ -1,9 +1,9 @@
 /**
- * The encrypted archive of a vault (layout: the reference, Archive). It is encrypted under the twelve words with a key
- * of its own: breaking it does not give the master key, and no two archives share a key.
+ * The encrypted archive of a vault (layout: the reference, Archive). Its key is derived from the twelve words and a
+ * random salt: a broken archive key does not reveal the master key, and no two archives share a key.
  *
- * Invariant: a part of an archive is never accepted as the whole. The header has a tag, each chunk a nonce with its
- * number, which binds it to its position, and the last chunk is marked.
+ * Invariant: a part of an archive is never accepted as the whole. The header has a tag, the nonce of each chunk
+ * contains its number, which binds it to its position, and the last chunk is marked.
  */
 import { b32, SALT_BYTES, type Sodium, ARGON2_MEMORY_BYTES, ARGON2_OPS } from '../../crypto/sodium.js';
 import { concat, lengthPrefixed, text } from '../../protocol/bytes.js';
@@ -28,9 +28,9 @@ const HEADER_BYTES = 56;
 const CHUNK_HEAD_BYTES = 5;
 const CHUNK_BYTES = 64 * 1024;
 /**
- * Bounds of the header's fields. Its tag can only be checked with the key whose cost the header states, so these
- * bounds alone protect memory and time against a malicious archive: the cost of every export, and twice that as
- * reserve.
+ * Bounds of the header's fields. Its tag can only be checked with the key whose cost the header states, so only
+ * these bounds protect memory and time against a malicious archive. The upper bounds of the KDF cost are twice that of
+ * an export.
  */
 const CHUNK_MAX = 1024 * 1024;
 const OPS_MAX = 2 * ARGON2_OPS;
@@ -153,7 +153,7 @@ export class ArchiveWriter {
     const line = encodeRecord(record);
     this.waiting.push(line);
     this.size += line.length;
-    // Keeps more than zero bytes for the last chunk.
+    // Keeps at least one byte for the last chunk.
     while (this.size > this.header.chunkBytes) await this.flush(false);
   }
 
@@ -227,8 +227,8 @@ const NEWLINE = 0x0a;
 const RECORD_MAX = 512 * 1024;
 
 /**
- * The records of an archive in order, without the end record. If it throws, the records before it must not be used
- * unless the whole was read once before: only the end proves completeness. Throws `ArchiveError`.
+ * The records of an archive in order, without the end record. If this throws, the records returned before must not be
+ * used, unless the whole archive was read once before: only the end proves completeness. Throws `ArchiveError`.
  */
 export async function* readArchive(
   sodium: Sodium,

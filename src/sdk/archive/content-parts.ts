@@ -1,19 +1,19 @@
-/** The content of an item as records of an export, which follow the item, and back. */
+/** Converts the content of an item to the records of an export that follow the item, and back. */
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import { portionsOf, type BlobSource } from '../blobs/source.js';
 import { ApiError, ClientError } from '../errors.js';
 import { ArchiveError, type ArchivedPart, type ArchiveRecord, PART_BYTES } from './records.js';
 
 /**
- * True where the content of a file is left out of an export and the export goes on: the server does not have it, not as it
- * was written, or does not give it to a device that was revoked. Any other error ends the export.
+ * True for errors after which an export continues without the content of the file: the server does not have it, has
+ * other bytes than were written, or refuses it because this device was revoked. Any other error ends the export.
  */
 export const isLacking = (error: unknown): boolean =>
   error instanceof CryptoRefusal ||
   (error instanceof ApiError && error.code === 'blob_not_found') ||
   (error instanceof ClientError && error.code === 'revoked');
 
-/** The bytes of a source as records. Throws `ClientError` `source_changed` where there are more or fewer than it says. */
+/** The bytes of a source as records. Throws `ClientError` `source_changed` where their number differs from its size. */
 export async function* partsOf(content: BlobSource): AsyncGenerator<ArchivedPart> {
   let left = content.size;
   for await (const piece of portionsOf(content))

@@ -1,4 +1,4 @@
-/** What an import decides about one item: pure, and the same for every client. */
+/** The decisions of an import about one item: pure, and the same for every client. */
 import { concat, lengthPrefixed } from '../../protocol/bytes.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
@@ -22,7 +22,7 @@ export const OF_ONE_ITEM: ReadonlySet<string> = new Set([
   'conflict',
 ]);
 
-/** New ids tried for an item that was deleted, imported and deleted again. */
+/** Most ids tried for an item that was deleted, imported and deleted again. */
 export const ID_TRIES = 50;
 
 /** The new id of a deleted item: deterministic, and with the time part of the old one. */
@@ -39,7 +39,7 @@ function canonical(value: unknown): string {
   return `{${fields.map(([key, field]) => `${JSON.stringify(key)}:${canonical(field)}`).join(',')}}`;
 }
 
-/** For a blob the time counts too: files of the same name and size may differ. */
+/** For a blob the time is compared too, because files of the same name and size may differ. */
 const isSame = (item: ArchivedItem, here: ItemView): boolean =>
   item.bin === here.binId &&
   item.type === here.type &&
@@ -47,7 +47,7 @@ const isSame = (item: ArchivedItem, here: ItemView): boolean =>
   (!item.blob || item.ts === here.ts) &&
   canonical(item.payload) === canonical(here.payload);
 
-/** What becomes of an item; undefined: it is written. `overwrite`: also over a newer one. */
+/** Why an item is not written; undefined: it is written. `overwrite`: newer items are replaced too. */
 export function unwritten(
   item: ArchivedItem,
   here: ItemView | undefined,

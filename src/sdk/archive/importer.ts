@@ -76,29 +76,29 @@ export type ImportCounts = ReturnType<typeof noCounts>;
 
 type Outcome = 'written' | 'same' | 'newer';
 
-/** Writes in flight: two full batches, one on its way and one being filled. */
+/** Most writes in flight: two full batches, one being sent and one being filled. */
 const WINDOW = 200;
-/** Writes in flight without a server, which only go into the outbox. */
+/** Most writes in flight while offline, which are only put into the outbox. */
 const WINDOW_OFFLINE = 5_000;
 /** How long a rate-limited import waits for progress before the rest is left in the outbox. */
 const STALL_MS = 2 * 60_000;
-/** Slugs tried for a bin whose own slug is taken. */
+/** Most slugs tried for a bin whose own slug is taken. */
 const SLUG_TRIES = 20;
 
-/** Content that is kept somewhere while its item is written. */
+/** Content that is stored temporarily while its item is written. */
 export interface Spooled extends BlobSource {
   close(): Promise<void>;
 }
 
-/** How an import is done. */
+/** The parameters of an import. */
 export interface ImporterOptions {
   readonly sodium: Sodium;
   readonly clock: Clock;
-  /** Replaces what differs, also where it is newer. */
+  /** Replaces items that differ, even newer ones. */
   readonly overwrite: boolean;
   /** Reads the content of one item to its end and keeps it. */
   readonly spool: (content: AsyncIterable<Uint8Array>) => Promise<Spooled>;
-  /** The server limits the rate, and is waited for. */
+  /** Called when the import starts to wait because the server limits the rate. */
   readonly onPatience?: () => void;
   /** Ends transfers and waits. */
   readonly signal: AbortSignal;
@@ -111,7 +111,7 @@ export class Importer {
   /** Ids whose write waits in the outbox. */
   private readonly queued = new Set<string>();
   private stopped: Error | undefined;
-  /** Writes go into the outbox only, and are not waited for: there is no server, or it has let nothing in for long. */
+  /** Writes go into the outbox only and are not awaited: the server is unreachable, or accepted nothing for long. */
   private offline = false;
   private rateLimited: Promise<void> | undefined;
   private stalled = false;
@@ -129,8 +129,8 @@ export class Importer {
   }
 
   /**
-   * Creates the bins that are missing in the server's list `existing`, and names those that have no name. Throws
-   * `ClientError` `too_many`, where none was created.
+   * Creates the bins that are missing in the server's list `existing`, and names those without a name. Throws
+   * `ClientError` `too_many` before any is created.
    */
   async bins(wanted: Survey['bins'], existing: readonly BinView[]): Promise<void> {
     const missing = [...wanted].filter(([id]) => existing.every((bin) => bin.id !== id));
@@ -147,8 +147,8 @@ export class Importer {
   }
 
   /**
-   * Writes all items of the records; `finish` waits for the writes that are under way when this resolves. Calls `onTaken`
-   * after each. Throws what that throws, and errors that end the whole import.
+   * Writes all items of the records, calling `onTaken` after each; `finish` awaits the writes still in flight when this
+   * resolves. Throws as `onTaken`, and errors that end the whole import.
    */
   async items(records: AsyncGenerator<ArchiveRecord>, onTaken?: () => void): Promise<void> {
     // Not `for await`: the records that follow an item are read as its content.
@@ -167,7 +167,7 @@ export class Importer {
     }
   }
 
-  /** The content is in use until this resolves: when there is room for the next item. */
+  /** Starts the write of an item, after waiting for room. `content` is in use until this resolves. */
   private async take(item: ArchivedItem, content?: BlobSource): Promise<void> {
     if (item.blob && item.content === null) {
       this.counts.blobs++;
@@ -192,7 +192,7 @@ export class Importer {
     if (this.stopped !== undefined) throw this.stopped;
   }
 
-  /** Removes the listeners. Called in every case. */
+  /** Removes the listeners. Must be called in every case. */
   close(): void {
     for (const end of this.ends) end();
   }
@@ -226,7 +226,7 @@ export class Importer {
   ): Promise<Outcome> {
     const outcome = unwritten(item, here, this.options.overwrite);
     if (outcome !== undefined) return outcome;
-    // It was present when `wants` was called, and has been removed since: the next run imports it.
+    // The item was present when `wants` was called and was removed since: the next run imports it.
     if (item.blob && content === undefined) return 'same';
     const { bin: binId, type, ts } = item;
     const what =
@@ -244,7 +244,7 @@ export class Importer {
     return unwritten(item, await this.device.get(item.id), this.options.overwrite) === undefined;
   }
 
-  /** The write is queued. A server that limits the rate is waited for, one that cannot be reached is not. */
+  /** Records a queued write. The import waits for a server that limits the rate, not for an unreachable one. */
   private wait({ id, cause }: QueuedError): void {
     this.queued.add(id);
     this.offline = this.stalled || cause instanceof NetworkError;
@@ -256,7 +256,7 @@ export class Importer {
     });
   }
 
-  /** A change has left the outbox: sent, or refused permanently. */
+  /** Handles a change that left the outbox: sent, or refused permanently. */
   private settled(id: string, error: Error | undefined): void {
     this.offline = false;
     this.stalled = false;

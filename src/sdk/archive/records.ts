@@ -36,7 +36,7 @@ export type ArchiveFault =
   | 'damaged'
   /** The end is missing. */
   | 'truncated'
-  /** A record that no export writes. */
+  /** An invalid record, or records out of order. */
   | 'bad_record';
 
 /** An archive that is refused as a whole. The message quotes nothing of its content. */
@@ -51,7 +51,7 @@ export interface ArchiveManifest {
   /** ms. */
   readonly createdAt: number;
   readonly tenantId: string;
-  /** See `fingerprintOfMaster`: tells whether an archive belongs to this vault. */
+  /** See `fingerprintOfMaster`: identifies the vault of an archive. */
   readonly masterFingerprint: string;
 }
 
@@ -100,7 +100,7 @@ export const PART_BYTES = 128 * 1024;
 
 const FINGERPRINT = /^[0-9a-f]{4}( [0-9a-f]{4}){7}$/;
 /**
- * Largest payload as JSON, in bytes. More than an item holds, because numbers may be written longer: `1e20` takes 4
+ * Largest payload as JSON, in bytes. Larger than in an item, because numbers may be written longer: `1e20` takes 4
  * bytes in the item and 21 here. Every exported payload must be importable.
  */
 export const ARCHIVED_PAYLOAD_MAX = 5 * PAYLOAD_INLINE_MAX;
@@ -141,7 +141,7 @@ const itemFields = object({
   content: nullable(count),
 });
 
-/** `most`: bytes of a payload. In an archive a large one is content; in a plain export it is in the record. */
+/** `most`: bytes of a payload. In an archive a large payload is content; in a plain export it is in the record. */
 const itemWithin =
   (most: number): Reader<ArchivedItem> =>
   (value, path) => {
@@ -228,7 +228,7 @@ export class RecordOrder {
   private rank = -1;
   private bins = 0;
   private items = 0;
-  /** Bytes of the last item's content still to come. */
+  /** Bytes of the last item's content that must still follow. */
   private due = 0;
 
   /** Checks the next record. Throws `ArchiveError` where it is out of order. */

@@ -1,9 +1,9 @@
-/** Encryption of content that waits outside of memory until its length is known. */
+/** Encryption of content that is stored outside of memory until its length is known. */
 import { BlobDecryptor, BlobEncryptor, streamNonce } from '../../crypto/blob-stream.js';
 import type { Sodium } from '../../crypto/sodium.js';
 import { KEY_BYTES } from '../../protocol/limits.js';
 
-/** Under a key that only this process has: what is stored is of no use after its end, also after a kill. */
+/** Encrypts under a key that only this process has: the stored bytes are unreadable after it ends, even by a kill. */
 export class SpoolCipher {
   private readonly key: Uint8Array;
   private readonly secret: { readonly nonce: Uint8Array; readonly aad: Uint8Array };
@@ -13,7 +13,7 @@ export class SpoolCipher {
     this.secret = { nonce: streamNonce(sodium), aad: new Uint8Array(0) };
   }
 
-  /** Reads `input` to its end and has its ciphertext stored, in order. Returns the bytes of plaintext. */
+  /** Reads `input` to its end and passes its ciphertext to `store`, in order. Returns the plaintext size in bytes. */
   async seal(
     input: AsyncIterable<Uint8Array>,
     store: (ciphertext: Uint8Array) => Promise<void> | void,
@@ -28,7 +28,7 @@ export class SpoolCipher {
     return size;
   }
 
-  /** The plaintext of what was stored, from the first byte. Throws `CryptoRefusal` where it was changed. */
+  /** The plaintext of the stored bytes, from the first one. Throws `CryptoRefusal` where they were changed. */
   async *open(stored: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
     const decryptor = new BlobDecryptor(this.sodium, { ...this.secret, keys: [this.key] });
     try {

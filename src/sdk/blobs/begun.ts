@@ -1,6 +1,6 @@
 /**
- * The uploads that were begun and not ended, in the device's store: what a later run needs to send the same bytes again.
- * An upload is kept before its first byte is sent, and forgotten in one step with the item that names its blob.
+ * The unfinished uploads in the device's store, with all that a later run needs to send the same bytes again. An upload
+ * is stored before its first byte is sent, and removed in the batch that stores the item naming its blob.
  */
 import { openBegun, sealBegun } from '../../crypto/begun-upload.js';
 import type { BlobDraft } from '../../crypto/item.js';
@@ -12,41 +12,41 @@ import { RecordReader, RecordWriter } from '../store/records.js';
 import { StoreError } from '../store/error.js';
 import type { SourceIdentity } from './source.js';
 
-/** Form of a record; another one is an upload of another program, and begins anew. */
+/** Format of a record; an upload stored in another format is discarded. */
 const FORM = 1;
 
-/** An upload that was begun. Its owner erases `draft.key`. */
+/** An unfinished upload. Its owner erases `draft.key`. */
 export interface Begun {
-  /** Of the item to be. */
+  /** Id of the item that will name the blob. */
   readonly id: string;
   readonly ref: string;
   readonly draft: BlobDraft;
   /** Bytes of plaintext. */
   readonly size: number;
   readonly source: SourceIdentity;
-  /** Of the blocks that were encrypted, from the first on (`blockHash`). */
+  /** Hashes of the blocks encrypted so far, from the first on (`blockHash`). */
   readonly hashes: readonly Uint8Array[];
-  /** Bytes of plaintext that the server had at least. */
+  /** Lower bound of the bytes of plaintext that the server has. */
   readonly sent: number;
   /** ms by this device's clock. */
   readonly begunAt: number;
 }
 
-/** What an application sees of an upload that can go on. */
+/** An upload that can be continued, as the application sees it. */
 export interface BegunUpload extends Pick<Begun, 'id' | 'size' | 'source' | 'sent' | 'begunAt'> {
   readonly type: BlobDraft['type'];
-  /** ms: the server removes it then; a day after it was last continued it may do so already. */
+  /** ms. The server removes the upload then, or earlier: from a day after it was last continued. */
   readonly expiresAt: number;
 }
 
-/** The begun uploads of a device. */
+/** The unfinished uploads of a device. */
 export class BegunUploads {
-  /** One at a time for each item: two would share key and hashes. Settles when the upload has ended. */
+  /** One running upload per item, because two would share key and hashes. Settles when the upload has ended. */
   private readonly running = new Map<string, Promise<unknown>>();
 
   constructor(private readonly options: Pick<Core, 'sodium' | 'store' | 'reader' | 'clock'>) {}
 
-  /** Runs an upload of an item. `work` gets false where another one of the item runs: it must not keep anything. */
+  /** Runs an upload of an item. `work` gets false if another one of the item runs, and then must not store anything. */
   async run<T>(id: string, work: (alone: boolean) => Promise<T>): Promise<T> {
     if (this.running.has(id)) return work(false);
     const running = work(true);
@@ -66,13 +66,13 @@ export class BegunUploads {
     await this.running.get(id);
   }
 
-  /** The upload of an item; undefined: there is none that can go on. */
+  /** The upload of an item; undefined: there is none that can be continued. */
   async find(id: string): Promise<Begun | undefined> {
     const kept = (await this.options.store.uploads()).find((one) => one.id === id);
     return kept === undefined ? undefined : this.opened(kept.id, kept.sealed);
   }
 
-  /** All that can go on; the others are forgotten: too old, of another program, or of an item that was deleted. */
+  /** All uploads that can be continued; removes those that are too old, unreadable, or of a deleted item. */
   async list(): Promise<readonly BegunUpload[]> {
     const found: BegunUpload[] = [];
     const gone: string[] = [];
@@ -90,13 +90,13 @@ export class BegunUploads {
     return found.sort((one, other) => one.begunAt - other.begunAt);
   }
 
-  /** A deleted item is not written again: what is sent for it could be named by none. */
+  /** A deleted item is never written again, so no item could name the blob. */
   private async isDeleted(id: string): Promise<boolean> {
     const entry = await this.options.store.get(id);
     return entry?.state === 'deleted' && entry.version > 0;
   }
 
-  /** Durable when it resolves: nothing of a block may be sent before its hash is kept. */
+  /** Stores an upload, durably when it resolves: no byte of a block may be sent before its hash is stored. */
   async keep(begun: Begun): Promise<void> {
     const { sodium, store, reader } = this.options;
     const { id, draft, source } = begun;
@@ -147,7 +147,7 @@ function decoded(id: string, record: Uint8Array): Begun | undefined {
   for (let left = read.int(); left > 0; left--) hashes.push(new Uint8Array(read.blob()));
   read.done();
   if (type === undefined) return undefined;
-  // Copied, when nothing can fail any more: the record is erased.
+  // Copied only now, when nothing can fail any more, because the caller erases the record.
   const draft = { type, ts, key: new Uint8Array(key), nonce: new Uint8Array(nonce) };
   return { id, ref, draft, size, source, hashes, sent, begunAt };
 }

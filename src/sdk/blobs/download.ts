@@ -31,14 +31,14 @@ import { PAYLOAD_MAX, holdsFile } from '../payloads/shapes.js';
 import type { ChunkPlace } from './chunk-place.js';
 import { endWithServer, uploadBlob, type UploadedBlob, type Uploading, type UploadPorts } from './upload.js';
 
-/** What a download uses of its device. */
+/** The dependencies of a download. */
 export type DownloadPorts = ExchangePorts &
   Pick<Core, 'clockOffset'> & { readonly api: Pick<Core['api'], 'downloadUrl'> };
 
 /** The download of one blob. */
 class Download {
   private granted: DownloadUrl | undefined;
-  /** Bytes of plaintext up to which the blob was read, those before the first chunk included. */
+  /** Position in the plaintext up to which the blob was read; skipped chunks count as read. */
   private done = 0;
   private begun = false;
   private readonly retries: Retries;
@@ -77,14 +77,14 @@ class Download {
   }
 
   /**
-   * Starts at the chunk of the first byte wanted, but not behind the last one: that one shows that the blob ends where
-   * the server says. Where the size is not known, at the beginning.
+   * Starts at the chunk of the first requested byte, but at the last chunk at the latest, which proves that the blob
+   * ends where the server says. Where the size is unknown, starts at the beginning.
    */
   private begin(grant: DownloadUrl): void {
     if (this.begun) return;
     this.begun = true;
     const { decryptor } = this.blob;
-    // Chunks of an earlier run.
+    // The decryptor already took chunks of an earlier run.
     if (decryptor.offset > 0) {
       this.done = (decryptor.offset / SEALED_CHUNK_BYTES) * BLOB_CHUNK_BYTES;
       return;
@@ -122,8 +122,8 @@ class Download {
     });
     exchange.pace.got(0);
     expectNoRedirect(response);
-    // Nothing is left after the chunks that were received: the blob was cut at the end of a chunk, which only its end
-    // mark can reveal.
+    // Nothing is left after the received chunks: the blob was cut at the end of a chunk, which only the missing end
+    // mark reveals.
     if (response.status === 416) {
       yield* this.last();
       return;
@@ -162,7 +162,7 @@ class Download {
         throw new NetworkError('network', 'the store sent less than it has');
       yield* this.last();
     } finally {
-      // Fails for a body that was read to its end or is broken; nothing is left to cancel.
+      // Rejects for a finished or broken body, where there is nothing to cancel.
       await reader.cancel().catch(() => undefined);
     }
   }
@@ -172,7 +172,7 @@ class Download {
     yield* this.given(plain, this.done + plain.length);
   }
 
-  /** The part of a chunk that is wanted. */
+  /** The requested part of a chunk. */
   private *given(plain: Uint8Array, total: BlobProgress['total']): Generator<Uint8Array> {
     const start = this.done;
     this.done += plain.length;
@@ -182,7 +182,7 @@ class Download {
   }
 }
 
-/** Bytes of plaintext, as far as the server says; null: it does not, or there is no such blob. */
+/** Plaintext size in bytes, from the size that the server reports; null: not reported, or no blob has that size. */
 function plainSizeOf({ inChunks }: Pick<BlobDecryptor, 'inChunks'>, { size }: DownloadUrl): number | null {
   if (size === null) return null;
   return inChunks ? (plainBlobSize(size) ?? null) : Math.max(0, size - AEAD_TAG_BYTES);
@@ -217,7 +217,7 @@ export const downloadBlob = (
   options: BlobReadOptions = {},
 ): AsyncGenerator<Uint8Array, void, undefined> => new Download(ports, blob, options).plaintext();
 
-/** Uploads and downloads of a device: content of files, and payloads too large for an item. */
+/** Uploads and downloads of a device: file contents, and payloads too large for an item. */
 export class Blobs {
   constructor(private readonly options: UploadPorts & DownloadPorts & Pick<Core, 'reader'>) {}
 
@@ -226,7 +226,7 @@ export class Blobs {
     return uploadBlob(this.options, blob, options);
   }
 
-  /** Ends the begun upload of an item, here and with the server. Throws `ApiError`, `NetworkError`. */
+  /** Abandons the unfinished upload of an item, here and on the server. Throws `ApiError`, `NetworkError`. */
   async giveUp(id: string): Promise<void> {
     const { begun, sodium } = this.options;
     await begun.ended(id);
@@ -249,9 +249,9 @@ export class Blobs {
   }
 
   /**
-   * The plaintext of an item's blob into a place that may have kept the first of it, in an earlier run: what is there is
-   * taken only where it proves to be this blob's (`BlobDecryptor.takes`), the rest is read from the store. All of it is
-   * in the place when this resolves. Throws as `read`.
+   * Writes the plaintext of an item's blob into a place that may hold its first chunks from an earlier run. Those are
+   * used only if they verify as chunks of this blob (`BlobDecryptor.takes`); the rest is downloaded. The place is
+   * complete when this resolves. Throws as `read`.
    */
   async into(row: LiveItem, place: ChunkPlace, options?: TransferOptions): Promise<void> {
     const { ref } = blobOf(row);
@@ -274,7 +274,7 @@ export class Blobs {
   }
 
   /**
-   * The whole payload of an item that has it in its blob. Throws as `read`, `CryptoRefusal` `too_large` over 16 MiB
+   * The whole payload of an item whose blob is its payload. Throws as `read`, `CryptoRefusal` `too_large` over 16 MiB
    * and `bad_payload`, and `ClientError` `no_blob` where the blob is a file.
    */
   async payload(row: LiveItem, options?: TransferOptions): Promise<JsonObject> {
@@ -289,7 +289,7 @@ export class Blobs {
     return payloadObject(concat(parts));
   }
 
-  /** Bytes of plaintext of an item's blob, as the server says; null: it does not say. Throws as `read`. */
+  /** Plaintext size of an item's blob in bytes, as reported by the server; null: not reported. Throws as `read`. */
   async size(row: LiveItem): Promise<number | null> {
     const { ref, nonce } = blobOf(row);
     return plainSizeOf({ inChunks: isStreamNonce(nonce) }, await this.options.api.downloadUrl(ref));

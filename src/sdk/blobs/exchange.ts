@@ -1,5 +1,5 @@
 /**
- * Requests to an object store, over a signed URL. The URL comes from the server, which is not trusted, so it may lead
+ * Requests to an object store, with a signed URL. The URL comes from the server, which is not trusted, so it may point
  * anywhere: no token is sent there, no redirect is followed, and only http and https are allowed.
  */
 import { asError } from '../../protocol/error-code.js';
@@ -9,14 +9,14 @@ import { delay, type Clock, type Timer } from '../../protocol/clock.js';
 import { ApiError, ClientError, isPassing, NetworkError, ProtocolError, retryAfterMs } from '../errors.js';
 import { backoffMs, abortOnAny, REQUEST_WAIT_MAX_MS, RETRY } from '../platform.js';
 
-/** Attempts at a transfer without progress. */
+/** Most attempts at a transfer without progress. */
 const ATTEMPTS_MAX = 5;
-/** New URLs that are refused: each upload reserves its size anew. */
+/** Refused URLs without progress after which a transfer fails. */
 const REFUSALS_MAX = 3;
-/** An address that expires sooner than this is not used, ms. */
+/** A URL that expires sooner than this is not used, ms. */
 const REFRESH_BEFORE_MS = 60_000;
 
-/** What both directions use of their device. */
+/** The dependencies of uploads and downloads. */
 export type ExchangePorts = Pick<Core, 'clock' | 'random' | 'lifetime' | 'fetch' | 'baseUrl'>;
 
 /** Request options for every store, in both directions. */
@@ -28,13 +28,13 @@ export const UNNAMED = {
   referrerPolicy: 'no-referrer',
 } as const satisfies RequestInit;
 
-/** One transfer: ended by its caller, by the end of the device, and by a store that is too slow. */
+/** One transfer; it ends early by its caller's signal, the closing of the device, or a store that is too slow. */
 export class Exchange {
   readonly signal: AbortSignal;
   readonly pace: Pace;
   private readonly stop = new AbortController();
   private readonly release: () => void;
-  /** The failure of this side, which is the cause of whatever the platform reports after it. */
+  /** The failure on this side, which is the cause of any error that the platform reports after it. */
   private own: Error | undefined;
 
   constructor(
@@ -71,7 +71,7 @@ export class Exchange {
   }
 }
 
-/** Who ended a transfer deliberately: its caller, or the device. */
+/** The error of a transfer that its caller or the device ended; undefined: neither did. */
 export function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): ClientError | undefined {
   if (signal?.aborted === true) return new ClientError('cancelled', 'the transfer was cancelled');
   return lifetime.aborted ? new ClientError('closed', 'the device was closed') : undefined;
@@ -87,20 +87,20 @@ export class Retries {
     private readonly signal: AbortSignal | undefined,
   ) {}
 
-  /** True in the last attempt. */
+  /** True during the last attempt. */
   get exhausted(): boolean {
     return this.failures >= ATTEMPTS_MAX - 1;
   }
 
-  /** There was progress: earlier failures no longer count. */
+  /** Called after progress: earlier failures no longer count. */
   reset(): void {
     this.failures = 0;
     this.refusals = 0;
   }
 
   /**
-   * Resolves when the next attempt may start; rejects with `error` where there is none. `isRefused`: another address may
-   * help.
+   * Resolves when the next attempt may start; rejects with `error` if there is none. `isRefused`: true for errors that
+   * a new URL may resolve.
    */
   async waitAfter(error: Error, isRefused = isRefusedAddress): Promise<void> {
     const retryAfter = retryAfterMs(error);
@@ -122,8 +122,8 @@ export class Retries {
 }
 
 /**
- * A refused URL may have expired, or was used by an attempt whose answer was lost: a new one may work. S3 answers an
- * expired one with 403, Google with 400 (`ExpiredToken`), both a used one with 412.
+ * A refused URL may have expired, or was used by an attempt whose answer was lost: a new one may work. For an
+ * expired URL S3 answers 403, Google 400 (`ExpiredToken`); for a used one both answer 412.
  */
 export const isRefusedAddress = (error: Error): boolean =>
   error instanceof ApiError && [400, 403, 409, 412].includes(error.status);
@@ -134,17 +134,17 @@ export function expectNoRedirect(response: Response): void {
     throw new ProtocolError('the address that the server names for a blob leads elsewhere', { code: 'bad_url' });
 }
 
-/** Whether an address should be replaced before it is used; `expiresAt` is in the server's time. */
+/** True where a URL should be replaced before use; `expiresAt` is in server time. */
 export const isExpiring = ({ clock, clockOffset }: Pick<Core, 'clock' | 'clockOffset'>, expiresAt: number): boolean =>
   expiresAt - (clock.now() + (clockOffset() ?? 0)) < REFRESH_BEFORE_MS;
 
-/** The slowest transfer: this many bytes in this time of waiting, ms. */
+/** The slowest transfer allowed: `WINDOW_BYTES` per `WINDOW_MS` of waiting. */
 const WINDOW_MS = 60_000;
 const WINDOW_BYTES = 16 * 1024;
 
 /**
- * Bounds the duration of a transfer: a store that sends a byte now and then must not occupy a device for ever. Only
- * time spent waiting for the other side counts.
+ * Bounds the duration of a transfer, so that a store that sends single bytes cannot occupy a device for ever. Only time
+ * spent waiting for the other side counts.
  */
 class Pace {
   private timer: Timer | undefined;
@@ -158,7 +158,7 @@ class Pace {
     private readonly stop: (error: NetworkError) => void,
   ) {}
 
-  /** Waiting for the other side starts. `extraMs`: added to the limit once. */
+  /** Starts waiting for the other side. `extraMs`: added to the limit of this wait. */
   wait(extraMs = 0): void {
     this.timer?.cancel();
     this.begun = this.clock.now();
@@ -167,7 +167,7 @@ class Pace {
     );
   }
 
-  /** The other side has sent or taken this many bytes. */
+  /** Ends the wait: the other side has sent or accepted this many bytes. */
   got(bytes: number): void {
     this.end();
     this.waited += Math.max(0, this.clock.now() - this.begun);
@@ -201,15 +201,15 @@ export function blobAddress(url: string, baseUrl: string): URL {
   return parsed;
 }
 
-/** Headers that stores need. Others (cookies, framing, another host) could give a request a second meaning. */
+/** Headers that stores need. Others (cookies, framing, another host) could change the meaning of a request. */
 const ALLOWED =
   /^(content-type|content-range|content-md5|content-disposition|cache-control|if-none-match|x-[a-z0-9-]{1,60})$/;
 const VALUE = /^[\x20-\x7e]{0,1024}$/;
 const HEADERS_MAX = 32;
 
 /**
- * The headers of a part as the server wants them, with lower-case names. `content-length` and `host`, which are signed
- * too and which every platform sets itself, are dropped where they are right. Throws `ProtocolError` `bad_url`.
+ * The headers of a part as the server specifies them, with lower-case names. `content-length` and `host`, which are
+ * signed too and which every platform sets itself, are dropped where they are right. Throws `ProtocolError` `bad_url`.
  */
 export function uploadHeaders(
   wanted: JsonObject | null,

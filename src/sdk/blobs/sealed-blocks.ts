@@ -1,6 +1,6 @@
 /**
- * The ciphertext of a source, in any range and as often as it is wanted, always the same bytes: a source that is read
- * again and gives others is refused before they are encrypted (reference, Cryptography, "An upload that goes on").
+ * The ciphertext of a source, in any range and repeatable, always the same bytes: if a repeated read of the source
+ * gives other bytes, they are refused before they are encrypted (reference, Cryptography, "An upload that goes on").
  */
 import { blockHash } from '../../crypto/begun-upload.js';
 import { BLOB_CHUNK_BYTES, SEALED_CHUNK_BYTES, sealedBlobSize } from '../../crypto/blob-stream.js';
@@ -9,7 +9,7 @@ import type { Sodium } from '../../crypto/sodium.js';
 import { ClientError } from '../errors.js';
 import { portionsOf, type BlobSource } from './source.js';
 
-/** Chunks of a block: what is read, hashed and encrypted at a time. */
+/** Chunks per block, the unit that is read, hashed and encrypted at a time. */
 const BLOCK_CHUNKS = 32;
 const BLOCK_BYTES = BLOCK_CHUNKS * BLOB_CHUNK_BYTES;
 const SEALED_BLOCK_BYTES = BLOCK_CHUNKS * SEALED_CHUNK_BYTES;
@@ -17,23 +17,23 @@ const SEALED_BLOCK_BYTES = BLOCK_CHUNKS * SEALED_CHUNK_BYTES;
 interface Blocks {
   readonly draft: BlobDraft;
   readonly source: BlobSource;
-  /** Bytes of plaintext. Not asked of the source again: it may say something else each time. */
+  /** Bytes of plaintext. Not read from the source again, because it may report another size each time. */
   readonly plainSize: number;
-  /** Hashes of the blocks that were encrypted before. */
+  /** Hashes of the blocks that were encrypted earlier. */
   readonly hashes: readonly Uint8Array[];
-  /** Makes the hashes durable. Nothing of a block is given out before. */
+  /** Makes the hashes durable. No ciphertext of a block is returned before. */
   readonly keep: (hashes: readonly Uint8Array[]) => Promise<void>;
 }
 
-/** See above. Ended by `end`. */
+/** The ciphertext of one source. Must be ended by `end`. */
 export class SealedBlocks {
   /** Bytes of the ciphertext. */
   readonly size: number;
   private readonly hashes: Uint8Array[];
-  /** Used again and again: fresh memory of this size would be there several times before it is collected. */
+  /** Reused buffers: new ones of this size would pile up before they are collected. */
   private readonly plain = new Uint8Array(BLOCK_BYTES);
   private readonly out = new Uint8Array(SEALED_BLOCK_BYTES);
-  /** The block of ciphertext that is held, and the range that was given last, of which a part is often sent again. */
+  /** The last encrypted block, and the last returned range, of which a part is often sent again. */
   private block = { number: -1, sealed: new Uint8Array(0) as Uint8Array };
   private given = { from: 0, bytes: new Uint8Array(0), length: 0 };
   private readonly count: number;
@@ -51,14 +51,14 @@ export class SealedBlocks {
     this.hashes = of.hashes.slice(0, this.count);
   }
 
-  /** Bytes of ciphertext, from the first on, that can have been sent. */
+  /** Upper bound of the bytes of ciphertext that can have been sent. */
   get covered(): number {
     return Math.min(this.size, this.hashes.length * SEALED_BLOCK_BYTES);
   }
 
   /**
-   * The ciphertext before `to` from `from` on, valid until the next call. Throws `ClientError` `source_changed`, and what
-   * the source throws.
+   * The ciphertext from `from` (included) to `to` (excluded), valid until the next call. Throws `ClientError`
+   * `source_changed`, and as the source.
    */
   async range(from: number, to: number): Promise<Uint8Array<ArrayBuffer>> {
     const { given } = this;
@@ -69,7 +69,7 @@ export class SealedBlocks {
       length = Math.min(given.from + given.length, to) - from;
       given.bytes.copyWithin(0, from - given.from, from - given.from + length);
     }
-    // While it is filled nothing else may take it for what it was.
+    // Length 0 while the buffer is filled, so that after an error it is not taken for a complete range.
     this.given = { from, bytes: roomIn(given.bytes, to - from, length), length: 0 };
     const { bytes } = this.given;
     while (length < to - from) {
@@ -86,8 +86,8 @@ export class SealedBlocks {
   }
 
   /**
-   * Reads what this object has not read yet, and compares it; all of it where the source may have changed meanwhile. It
-   * would arrive half old and half new otherwise. Throws as `range`.
+   * Reads and compares the blocks that this object has not read yet, or all if the source may have changed since:
+   * otherwise the blob could be a mix of old and new bytes. Throws as `range`.
    */
   async verify(): Promise<void> {
     if ((await this.of.source.isTouched?.()) === true) this.seen = 0;
@@ -95,8 +95,8 @@ export class SealedBlocks {
   }
 
   /**
-   * Erases what is held; the owner of the key erases it only afterwards. What is read at this moment ends without a trace:
-   * a source may never answer, so nothing waits for it.
+   * Erases the plaintext; the owner of the key must erase the key only afterwards. A read in progress is abandoned, not
+   * awaited, because a source may never answer.
    */
   end(): void {
     this.ended = true;
@@ -118,7 +118,7 @@ export class SealedBlocks {
     return this.block.sealed;
   }
 
-  /** Reads up to a block, which is compared with what was encrypted as this block before, as all before it are. */
+  /** Reads the source up to a block; each block read is compared with the bytes encrypted for it earlier. */
   private async read(block: number): Promise<Uint8Array> {
     if (this.reading !== undefined && this.reading.next > block) this.stopReading();
     this.reading ??= { portions: portionsOf(this.of.source), next: 0, rest: new Uint8Array(0) };
@@ -133,7 +133,7 @@ export class SealedBlocks {
     return plain;
   }
 
-  /** After the end the key may be erased: it must not be used, and not be kept, like that. */
+  /** After `end` the key may be erased: it must not be used or stored in that state. Throws `cancelled`. */
   private expectOpen(): void {
     if (this.ended) throw new ClientError('cancelled', 'the transfer was cancelled');
   }
@@ -164,7 +164,7 @@ export class SealedBlocks {
   }
 }
 
-/** A buffer of at least `size` bytes with the first `length` bytes of this one. */
+/** A buffer of at least `size` bytes that starts with the first `length` bytes of `bytes`. */
 function roomIn(bytes: Uint8Array<ArrayBuffer>, size: number, length: number): Uint8Array<ArrayBuffer> {
   if (bytes.length >= size) return bytes;
   const wider = new Uint8Array(size);
@@ -172,14 +172,14 @@ function roomIn(bytes: Uint8Array<ArrayBuffer>, size: number, length: number): U
   return wider;
 }
 
-/** A source that is being read. `rest`: of the portion that was read last. */
+/** A source that is being read. `rest`: unused bytes of the last portion. */
 interface Reading {
   readonly portions: AsyncGenerator<Uint8Array, void, undefined>;
   next: number;
   rest: Uint8Array;
 }
 
-/** True where nothing is left. An empty portion is nothing. */
+/** True at the end of the source. Empty portions are skipped. */
 async function isOver(reading: Reading): Promise<boolean> {
   while (reading.rest.length === 0) {
     const { done, value } = await reading.portions.next();

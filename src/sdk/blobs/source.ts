@@ -1,26 +1,26 @@
 /** Sources of blobs: bytes that are read on demand, so that a file is never in memory as a whole. */
 
-/** Bytes of known size: the server reserves room for exactly that. */
+/** Bytes of known size, for exactly which the server reserves storage. */
 export interface BlobSource {
   /** Bytes. */
   readonly size: number;
-  /** Starts at the first byte at each call: what was sent is read again, and compared, where an upload goes on. */
+  /** Starts at the first byte at each call: to continue an upload, sent bytes are read again and compared. */
   open(): AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>;
-  /** True where its bytes may have changed since it was made: they are then read again, and compared, before its item is written. */
+  /** True where the bytes may have changed: they are then re-read and compared before the item is written. */
   isTouched?(): Promise<boolean>;
-  /** Absent: an upload of it goes on within this program only. */
+  /** Absent: an upload of this source cannot be continued by another run of the program. */
   readonly identity?: SourceIdentity;
 }
 
-/** By what a source is known in another run of the program. Kept, encrypted, until its item is written. */
+/** Identifies a source in another run of the program. Stored, encrypted, until its item is written. */
 export interface SourceIdentity {
-  /** What a person knows it by: a path, or the name of a file; at most 4,096 characters. */
+  /** The name that the user sees: a path, or a file name; at most 4,096 characters. */
   readonly name: string;
-  /** Changes where the bytes do: a time of change, say. Under another state an upload begins anew; at most 256. */
+  /** Changes with the bytes, like a modification time, and then restarts an upload; at most 256 characters. */
   readonly state: string;
 }
 
-/** Progress of a transfer, in bytes of plaintext; `total` null: the server did not say. */
+/** Progress of a transfer, in bytes of plaintext; `total` null: the server did not report a size. */
 export interface BlobProgress {
   readonly done: number;
   readonly total: number | null;
@@ -28,17 +28,17 @@ export interface BlobProgress {
 
 /** Options of a transfer. */
 export interface TransferOptions {
-  /** Ends it with `ClientError` `cancelled`. */
+  /** Ends the transfer with `ClientError` `cancelled`. */
   readonly signal?: AbortSignal;
-  /** Goes back where a store lost what it had, and to 0 where an upload begins anew. */
+  /** Progress decreases where a store lost bytes, and returns to 0 where an upload starts over. */
   readonly onProgress?: (progress: BlobProgress) => void;
 }
 
 /** Options of reading a blob. */
 export interface BlobReadOptions extends TransferOptions {
   /**
-   * Leaves out the plaintext before this byte, by default 0; progress counts it as done. At or beyond the end nothing
-   * is given. Bytes before it are not known to be what was written; the end is.
+   * Skips the plaintext before this byte, by default 0; progress counts it as done. At or beyond the end nothing is
+   * returned. The skipped bytes are not verified; the end of the blob is.
    */
   readonly from?: number;
 }
@@ -52,7 +52,7 @@ export const bytesSource = (bytes: Uint8Array): BlobSource => ({
   },
 });
 
-/** A source of a `Blob` or `File`, as browsers give them. A `File` is known by its name and its time of change. */
+/** A source of a browser's `Blob` or `File`. A `File` is identified by its name and modification time. */
 export const fileSource = (file: globalThis.Blob): BlobSource => ({
   size: file.size,
   open: () => file.stream(),

@@ -1,4 +1,4 @@
-/** Uploads: a source is encrypted and sent in parts, and goes on where the store has it, in a later run too. */
+/** Uploads: a source is encrypted and sent in parts, and resumed where the store has it, also in a later run. */
 import { asError } from '../../protocol/error-code.js';
 import { AEAD_TAG_BYTES, UPLOAD_PART_BYTES } from '../../protocol/limits.js';
 import { SEALED_CHUNK_BYTES, sealedBlobSize } from '../../crypto/blob-stream.js';
@@ -24,48 +24,48 @@ import {
 import { SealedBlocks } from './sealed-blocks.js';
 import type { BlobSource, SourceIdentity, TransferOptions } from './source.js';
 
-/** What an upload uses of its device. */
+/** The dependencies of an upload. */
 export type UploadPorts = ExchangePorts &
   Pick<Core, 'sodium' | 'clockOffset'> & {
     readonly api: Pick<Core['api'], 'beginUpload' | 'continueUpload' | 'endUpload'>;
     readonly begun: BegunUploads;
   };
 
-/** A stored blob that no item names yet. The owner must erase `draft.key` in the end. */
+/** A stored blob that no item names yet. The owner must erase `draft.key` after use. */
 export interface UploadedBlob {
   readonly ref: string;
   readonly draft: BlobDraft;
 }
 
-/** What is uploaded. */
+/** The parameters of an upload. */
 export interface Uploading extends Pick<BlobDraft, 'type' | 'ts'> {
-  /** Of the item to be: under it the upload is kept, and found by a later run. */
+  /** Id of the item that will name the blob, under which a later run finds the upload. */
   readonly id: string;
   readonly source: BlobSource;
-  /** Whether an upload that was begun with this `ts` will do. Absent: none will, it is a new one. */
+  /** True where an upload begun with this `ts` can be continued. Absent: none can. */
   readonly fits?: (ts: number) => boolean;
 }
 
 /** The declared media type of all blobs; the real one is in the encrypted payload. */
 const CONTENT_TYPE = 'application/octet-stream';
-/** Largest part that is sent: it is held. A server asks for 5 MiB, and for more above 50 GB. */
+/** Largest part accepted, because a part is held in memory. A server requests 5 MiB, and more above 50 GB. */
 const PART_MAX = 16 * 1024 * 1024;
 /** Time for the store to make a part durable, ms. */
 const ANSWER_MS = 120_000;
-/** Nothing is heard while a part is sent: ms for each KiB. */
+/** Additional time per KiB of a part, ms, because there is no progress report while a part is sent. */
 const UNHEARD_MS_PER_KIB = 125;
-/** New beginnings, of an upload that the server does not know any more. */
+/** Most restarts of an upload that the server no longer knows. */
 const BEGINNINGS_MAX = 3;
-/** Less than this is no progress: a server that takes a byte a part, or goes back again and again, is given up. */
+/** Less than this does not count as progress, so that a server that accepts single bytes or keeps going back fails. */
 const PROGRESS_MIN = 256 * 1024;
-/** Times that a server may have less than it took. With progress each time it would make a device send for ever. */
+/** How often a server may lose accepted bytes: with progress in between, a device could otherwise send for ever. */
 const LOSSES_MAX = 10;
 
 /**
- * Uploads a source, or goes on with the upload of an earlier run: the same source, type and item, by the same bytes.
+ * Uploads a source, or continues the upload of an earlier run for the same source, type and item, with the same bytes.
  * Throws `ApiError` (`blob_too_large`, `storage_cap_exceeded`, ...), `NetworkError`, `ProtocolError` `bad_url`,
- * `bad_upload`, and `ClientError` `source_changed`, `cancelled`, `closed`. What was sent stays for a later call where
- * the source has an identity, unless it changed.
+ * `bad_upload`, and `ClientError` `source_changed`, `cancelled`, `closed`. After a failure a later call
+ * continues where the source has an identity, unless the source changed.
  */
 export const uploadBlob = (ports: UploadPorts, blob: Uploading, options: TransferOptions = {}): Promise<UploadedBlob> =>
   ports.begun.run(blob.id, (alone) => uploaded(ports, { ...blob, size: blob.source.size, alone }, options));
@@ -78,7 +78,7 @@ interface Alone extends Uploading {
 
 async function uploaded(ports: UploadPorts, blob: Alone, options: TransferOptions): Promise<UploadedBlob> {
   const { identity } = blob.source;
-  // What fits into one part is never continued: nothing is kept of it.
+  // A blob that fits into one part is never continued, so nothing of it is stored.
   const keepable = blob.alone && identity !== undefined && sealedBlobSize(blob.size) > UPLOAD_PART_BYTES;
   const kept = keepable ? await resumable(ports, blob, identity) : undefined;
   let transfer = kept === undefined ? undefined : new Transfer(ports, { begun: kept, blob, keepable }, options);
@@ -88,13 +88,13 @@ async function uploaded(ports: UploadPorts, blob: Alone, options: TransferOption
       return await transfer.run();
     } catch (error) {
       if (!(error instanceof Gone) || beginnings >= BEGINNINGS_MAX) throw error instanceof Gone ? error.told : error;
-      // Under a fresh key: what of the old one was sent is not known any more.
+      // Starts over with a fresh key, because it is unknown which bytes were sent under the old one.
       transfer = undefined;
     }
   }
 }
 
-/** The upload of an earlier run, if it is of this source and item; another one of the item is given up. */
+/** The upload of an earlier run, if it matches source and item; a different upload of the item is abandoned. */
 async function resumable(ports: UploadPorts, blob: Alone, identity: SourceIdentity): Promise<Begun | undefined> {
   const begun = await ports.begun.find(blob.id);
   if (begun === undefined) return undefined;
@@ -106,7 +106,7 @@ async function resumable(ports: UploadPorts, blob: Alone, identity: SourceIdenti
   return undefined;
 }
 
-/** Frees the room of an upload, and forgets it. A server that cannot be reached frees it by itself, in a day. */
+/** Abandons an upload, here and on the server. An unreachable server frees its storage by itself after a day. */
 async function giveUp(
   ports: Pick<UploadPorts, 'api' | 'begun'>,
   { begun, keepable }: Pick<Transferring, 'begun' | 'keepable'>,
@@ -119,14 +119,14 @@ async function giveUp(
 
 const isGone = (error: unknown): error is ApiError => error instanceof ApiError && error.status === 404;
 
-/** Ends an upload with the server, where it has not ended there already. Throws `ApiError`, `NetworkError`. */
+/** Ends an upload on the server; no-op if it has already ended there. Throws `ApiError`, `NetworkError`. */
 export async function endWithServer({ api }: Pick<UploadPorts, 'api'>, ref: string): Promise<void> {
   await api.endUpload(ref).catch((error: unknown) => {
     if (!isGone(error)) throw error;
   });
 }
 
-/** The server does not know the upload any more, or says that it has what was never sent: it begins again. */
+/** The server no longer knows the upload, or claims bytes that were never sent: the upload starts over. */
 class Gone extends Error {
   constructor(readonly told: Error) {
     super(told.message);
@@ -140,21 +140,21 @@ interface Transferring {
   readonly begun: Begun;
   readonly blob: Alone;
   readonly keepable: boolean;
-  /** The reply by which it began. */
+  /** The reply to `beginUpload`, for a new upload. */
   readonly first?: UploadState;
 }
 
-/** One upload on its way. */
+/** One upload in progress. */
 class Transfer {
   private readonly retries: Retries;
   private readonly blocks: SealedBlocks;
   /** Bytes that the server has, and those it had at the last progress. */
   private offset = 0;
   private highest = 0;
-  /** Bytes that a store said to have at best, by its answers to parts. */
+  /** Highest offset that counted as progress by accepted parts. */
   private reached = 0;
   private losses = 0;
-  /** Whether parts were taken since the server was asked, none of them refused or cut. */
+  /** True if parts were accepted, and none failed, since the last query of the state. */
   private taken = false;
 
   constructor(
@@ -175,7 +175,7 @@ class Transfer {
     });
   }
 
-  /** Reserves room for a new upload. */
+  /** Reserves storage for a new upload. */
   static async begin(
     ports: UploadPorts,
     { blob, keepable }: Pick<Transferring, 'blob' | 'keepable'>,
@@ -193,7 +193,7 @@ class Transfer {
     return new Transfer(ports, { begun, blob, keepable, first }, options);
   }
 
-  /** Sends what the server does not have yet. On failure the key is erased, here; the store has its copy. */
+  /** Sends the missing bytes. On failure the key in memory is erased; the device's store has an encrypted copy. */
   async run(): Promise<UploadedBlob> {
     const { begun } = this.of;
     try {
@@ -210,7 +210,7 @@ class Transfer {
       this.blocks.end();
       this.ports.sodium.memzero(begun.draft.key);
       if (error instanceof Gone && this.of.keepable) await this.ports.begun.forget(begun.id);
-      // Nothing of it can be used: another source needs another key.
+      // The upload is useless: other bytes need another key.
       if (error instanceof ClientError && error.code === 'source_changed') await giveUp(this.ports, this.of);
       throw error;
     } finally {
@@ -218,7 +218,7 @@ class Transfer {
     }
   }
 
-  /** Where the upload stands. */
+  /** Queries the state of the upload. Throws `Gone`. */
   private async ask(): Promise<UploadState> {
     for (;;) {
       expectWanted(this.ports, this.options);
@@ -232,7 +232,7 @@ class Transfer {
     }
   }
 
-  /** Throws `ProtocolError` `bad_upload` for an answer that no server gives, and `Gone`. */
+  /** Throws `ProtocolError` `bad_upload` for an invalid answer, and `Gone` for bytes that were never sent. */
   private expectSound({ blobRef, size, offset, parts }: UploadState): void {
     if (blobRef !== this.of.begun.ref || size !== this.blocks.size) throw badUpload('another upload');
     if (offset > size) throw badUpload('more than all bytes');
@@ -247,7 +247,7 @@ class Transfer {
     if (parts.length === 0 && offset < size) throw badUpload('no next part');
   }
 
-  /** A server that took parts and has none of them is one that refused them. */
+  /** Checks for progress. Accepted parts that the server does not have count as a failed attempt. */
   private async expectProgress({ offset }: UploadState): Promise<void> {
     const { taken } = this;
     this.taken = false;
@@ -258,10 +258,10 @@ class Transfer {
     } else if (taken) await this.retries.waitAfter(new NetworkError('network', 'the server lost what was sent'));
   }
 
-  /** Sends the parts, in order. True: the server has all bytes; false: it has to be asked where the upload stands. */
+  /** Sends the parts, in order. True: the server has all bytes; false: the state must be queried again. */
   private async sent({ parts, expiresAt }: UploadState): Promise<boolean> {
     for (const [at, part] of parts.entries()) {
-      // The first one is used in any case: this clock may be wrong.
+      // The first URL is always used, because this clock may be wrong.
       if (at > 0 && isExpiring(this.ports, expiresAt)) break;
       const body = await this.wanted(this.blocks.range(part.from, part.from + part.size));
       try {
@@ -273,7 +273,7 @@ class Transfer {
       }
       this.taken = true;
       this.offset = part.from + part.size;
-      // A failure further on is none of those before; each byte counts as reached once, whatever is lost again.
+      // Progress resets the failures; each byte counts only once, even if it is lost and sent again.
       if (this.offset >= this.reached + PROGRESS_MIN) {
         this.retries.reset();
         this.reached = this.offset;
@@ -307,7 +307,7 @@ class Transfer {
     }
   }
 
-  /** The result, unless the caller or the device ends the transfer first: a source may never answer. */
+  /** The result of `work`, unless the caller or the device ends the transfer: a source may never answer. */
   private wanted<T>(work: Promise<T>): Promise<T> {
     const { ports, options } = this;
     return abortable(work, [options.signal, ports.lifetime], () => expectWanted(ports, options));
@@ -324,7 +324,7 @@ class Transfer {
   }
 }
 
-/** A session that a store has forgotten (404, 410) is one that the server knows more of. */
+/** Errors after which the state is queried again; a store that lost the session answers 404 or 410. */
 const isDoubtful = (error: Error): boolean =>
   isRefusedAddress(error) || (error instanceof ApiError && [404, 410].includes(error.status));
 

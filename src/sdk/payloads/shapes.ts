@@ -13,8 +13,8 @@ import { CryptoRefusal } from '../../crypto/refusal.js';
 type FieldKind = 'text' | 'number';
 
 /**
- * The fields of a type. `main`: the field that a pipe gets, which must not be empty; `file`: the content is a file's
- * bytes.
+ * The fields of a type. `main`: the required fields, which must not be empty; the first is the one that a pipe gets.
+ * `file`: the content is a file's bytes.
  */
 interface Shape {
   readonly fields: Readonly<Record<string, FieldKind>>;
@@ -64,7 +64,7 @@ export class PayloadError extends Error {
   }
 }
 
-/** A field name of the caller may contain anything. */
+/** A field name as shown in a message: the caller's may contain any character and have any length. */
 const shownField = (field: string): string => (/^\w{1,40}$/.test(field) ? field : JSON.stringify(field.slice(0, 40)));
 
 /** The field names of a type. */
@@ -95,7 +95,8 @@ export function expectType(type: unknown): ContentType {
 
 /**
  * Checks a payload against the shape of its type: an object of known fields of the right types, with all main fields.
- * `others`: further fields that are allowed, with any content. Returns the defined fields. Throws `PayloadError`.
+ * `others`: additional allowed fields, with any content. Returns the fields that are not undefined. Throws
+ * `PayloadError`.
  */
 export function checkedPayload(type: ContentType, given: unknown, others: readonly string[] = []): JsonObject {
   if (typeof given !== 'object' || given === null || Array.isArray(given))
@@ -192,13 +193,13 @@ export function wholePayload(payload: PlainPayload): Uint8Array {
 /** Lengths to which texts are truncated, tried in order until the result fits. */
 const CUTS = [1_000, 100, 10] as const;
 
-/** Does not split a surrogate pair. */
+/** The first characters of a text, without splitting a surrogate pair. */
 const start = (text: string, length: number): string =>
   text.length <= length ? text : text.slice(0, length).replace(/[\ud800-\udbff]$/, '');
 
 /**
- * The short form of a large payload: its fields with truncated texts, for lists. Nested fields are dropped, and all
- * fields if even that is too large: it is for display only.
+ * The short form of a large payload, for display only: its fields with truncated texts. Nested fields are dropped, and
+ * all fields if the result is still too large.
  */
 export function cutPayload(payload: PlainPayload): JsonObject {
   const whole = payloadObject(payloadBytes(payload));
@@ -228,7 +229,7 @@ export function textDetected(text: string): Detected {
   return { type: 'text', payload: { text } };
 }
 
-/** Of several matching types the first of these is chosen. */
+/** Of several matching types the first in this order is chosen. */
 const LIKELIEST: readonly ContentType[] = [
   ...(['text', 'link', 'password', 'code', 'contact', 'location', 'file', 'image', 'video', 'audio'] as const),
 ];
@@ -255,7 +256,7 @@ export function payloadDetected(given: JsonObject): Detected {
   return { type, payload: given };
 }
 
-/** The types of the fields decide between content types that share a field name. */
+/** True where the payload is valid for the type: decides between content types that share field names. */
 function isSound(type: ContentType, given: JsonObject): boolean {
   try {
     shapedPayload(type, given);

@@ -11,7 +11,7 @@ const PREFIX = 'service-device-';
 
 /** The store of a browser. */
 export interface OpenedBrowserStore extends OpenedStore {
-  /** False: the browser may evict it when it needs space, unsent changes included. */
+  /** False: the browser may evict the store when it needs space, including unsent changes. */
   readonly persistent: boolean;
 }
 
@@ -20,7 +20,8 @@ export interface OpenedBrowserStore extends OpenedStore {
  * content is read and checked first. Throws `StoreError`; `locked` where another page has it open, `unsupported` where
  * the page is not a secure context (https, or localhost), in which browsers offer no locks.
  *
- * A small database `<name>` says which of `<name>.<number>` is in use, so that a damaged one is replaced in one step.
+ * A small database `<name>` records which of `<name>.<number>` is in use, so that a damaged one is replaced in one
+ * step.
  */
 export async function openBrowserStore(name: string, owner: StoreOwner): Promise<OpenedBrowserStore> {
   try {
@@ -38,7 +39,7 @@ export async function openBrowserStore(name: string, owner: StoreOwner): Promise
   }
 }
 
-/** A worker cannot ask for it, only its page can: it looks whether it was granted. */
+/** Requests persistent storage; a worker, which cannot request it, only checks whether it was granted. */
 async function persisted(): Promise<boolean> {
   const storage = (navigator as Partial<Navigator>).storage as Partial<StorageManager> | undefined;
   return (await (storage?.persist ?? storage?.persisted)?.call(storage)) ?? false;
@@ -79,7 +80,7 @@ class Origin implements StorePlace {
 
   async next(): Promise<Level> {
     const name = this.at((await this.inUse()) + 1);
-    // Left behind by a page that ended during a rebuild.
+    // A remnant of a page that ended during a rebuild.
     await removeIndexed(name);
     return opened(name);
   }
@@ -92,7 +93,7 @@ class Origin implements StorePlace {
     return this.at(old);
   }
 
-  /** IndexedDB does not lose the end of its data as a file may, so no expected state is kept. */
+  /** IndexedDB does not lose its latest writes as a log file may, so no expected count is stored. */
   expected(): Promise<number> {
     return Promise.resolve(0);
   }
@@ -148,7 +149,7 @@ function rangeOf({ gte, lt }: LevelRange, after: string | undefined): IDBKeyRang
   return lt === undefined ? IDBKeyRange.lowerBound(from, open) : IDBKeyRange.bound(from, lt, open, true);
 }
 
-/** A database in IndexedDB, closed at first. Throws errors of IndexedDB, and `StoreError` `closed` and `damaged`. */
+/** A database in IndexedDB, initially closed. Throws errors of IndexedDB, and `StoreError` `closed` and `damaged`. */
 class IndexedLevel implements Level {
   private db: IDBDatabase | undefined;
 
@@ -215,7 +216,7 @@ class IndexedLevel implements Level {
 
   private begin(mode: IDBTransactionMode): IDBTransaction {
     if (this.db === undefined) throw storeError('closed');
-    // Strict: on disk when it is acknowledged.
+    // Strict: on disk before it is acknowledged.
     return this.db.transaction([RECORDS], mode, { durability: 'strict' });
   }
 }

@@ -1,4 +1,4 @@
-/** The errors of durable stores, independent of the library below. */
+/** The errors of durable stores, independent of the database library. */
 import { causesOf, errorCode } from '../../protocol/error-code.js';
 import { CodedError } from '../errors.js';
 
@@ -29,7 +29,7 @@ export class StoreError extends CodedError<StoreFault> {
   constructor(
     code: StoreFault,
     message: string,
-    /** What was found, if more is known than the code. */
+    /** Details in addition to the code, if known. */
     readonly detail: string | null = null,
     options?: ErrorOptions,
   ) {
@@ -81,7 +81,7 @@ export function storeErrorOf(error: unknown): StoreError {
 
 function faultOf({ codes, text }: Described): StoreFault {
   if (codes.includes('LEVEL_LOCKED')) return 'locked';
-  // Before damage: a write without space may be reported as either.
+  // Checked before damage, because a write without space may be reported as either.
   if (FULL.test(text)) return 'full';
   if (READ_ONLY.test(text)) return 'read_only';
   if (codes.includes('LEVEL_CORRUPTION')) return 'damaged';

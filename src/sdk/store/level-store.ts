@@ -2,8 +2,8 @@
  * A durable store over `abstract-level`: LevelDB in Node, IndexedDB in browsers, memory in tests.
  *
  * Invariant: the changes of a batch and the store's state (cursor, sums, tallies) become durable in one write, or not
- * at all. So the state always describes exactly the records beside it, and the scan at opening finds any record that
- * was lost, changed or added by something else. A store uses its database exclusively.
+ * at all. So the state always describes exactly the stored records, and the scan at opening finds any record that was
+ * lost, changed or added otherwise. A store uses its database exclusively.
  */
 import {
   FRESH,
@@ -50,7 +50,7 @@ type Plan = Map<string, Uint8Array | undefined>;
 const operationsOf = (plan: Plan): Operation[] =>
   [...plan].map(([key, value]) => (value === undefined ? { type: 'del', key } : { type: 'put', key, value }));
 
-/** What a database may need beside the common interface. */
+/** Functions that a database may need in addition to the common interface. */
 export interface LevelStoreOptions {
   /**
    * Makes the database usable after a failed write, or throws while that is impossible. LevelDB must be reopened,
@@ -70,7 +70,7 @@ export class LevelStore implements Store {
   /** The inverse of a batch whose write failed: the batch may be in the log when the database is reopened. */
   private failed: { readonly undo: Operation[] } | undefined;
   private readonly seed: number;
-  /** The heads that the check at opening has read, kept up to date until they are asked for: nothing is read twice. */
+  /** The heads read by the check at opening, kept up to date until `heads` returns them: nothing is read twice. */
   private known: Map<string, Head> | undefined;
   private closing: Promise<void> | undefined;
 
@@ -187,7 +187,7 @@ export class LevelStore implements Store {
     return this.closing;
   }
 
-  /** If there is still no space, the failed batch may be found when the store is opened again. */
+  /** Undoes a failed batch. If there is still no space, that batch may take effect when the store is opened again. */
   private async takeBack(): Promise<void> {
     try {
       if (this.failed !== undefined) await this.recover(this.failed.undo);
@@ -239,7 +239,7 @@ export class LevelStore implements Store {
     }
   }
 
-  /** After a failed write: if the batch is in the log all the same, it is undone. The batch count tells. */
+  /** After a failed write: if the batch count shows that the batch is in the log nevertheless, it is undone. */
   private async recover(undo: Operation[]): Promise<void> {
     await this.options.reopen?.();
     const found = await readState(this.level);
@@ -356,7 +356,7 @@ export interface LevelRange {
 
 /** LevelDB syncs to disk before it acknowledges; other databases ignore the option. */
 const DURABLE = { keyEncoding: 'utf8', valueEncoding: 'view', sync: true } as const;
-/** Records per read, and their size where the database counts it: the memory of a scan. */
+/** Records per read, and their size in bytes where the database supports it: bounds the memory of a scan. */
 const SCAN_RECORDS = 256;
 const SCAN = { highWaterMarkBytes: 1024 * 1024 } as const;
 
@@ -370,7 +370,7 @@ export async function* scanned(level: Level, range: LevelRange): AsyncGenerator<
   for await (const records of portions(level, range)) yield* records;
 }
 
-/** The same in portions. The next one is read while one is used: databases read in a process or thread of their own. */
+/** The same in portions. The next is read while one is used, because databases read in their own thread or process. */
 async function* portions(level: Level, range: LevelRange): AsyncGenerator<[string, Uint8Array][]> {
   const iterator = level.iterator({ ...range, ...SCAN });
   let ahead: ReturnType<typeof iterator.nextv> | undefined;

@@ -12,7 +12,7 @@ import type { Level } from './level-store.js';
 import { openStore, SET_ASIDE_MAX, type OpenedStore, type OpenStoreOptions, type StorePlace } from './open.js';
 import { type StoreOwner, crcWith } from './records.js';
 
-/** More than LevelDB writes at opening: with this much space opening does not fail for lack of it. */
+/** More than LevelDB writes at opening: with this much free space, opening does not fail for lack of space. */
 const PROBE_BYTES = 256 * 1024;
 
 /**
@@ -38,7 +38,7 @@ export async function openNodeStore(
   }
 }
 
-/** LevelDB locks its folder; the system releases the lock when the process ends, however it ends. */
+/** LevelDB locks its folder; the operating system releases the lock when the process ends, even after a kill. */
 async function locked(path: string): Promise<ClassicLevel> {
   const lock = new ClassicLevel(path);
   try {
@@ -47,7 +47,7 @@ async function locked(path: string): Promise<ClassicLevel> {
   } catch (error) {
     if (faultOf(error).code !== 'damaged') throw error;
   }
-  // The lock's database has no content.
+  // The lock's database has no content, so it can be recreated.
   await rm(path, { recursive: true, force: true });
   const anew = new ClassicLevel(path);
   await anew.open();
@@ -94,7 +94,7 @@ class Folder implements StorePlace {
     try {
       await ClassicLevel.repair(this.at('current'));
     } catch (error) {
-      // Nothing could be repaired; that the store is unreadable is known.
+      // Nothing could be repaired; the caller already treats the store as damaged.
       if (!['damaged', 'io'].includes(faultOf(error).code)) throw error;
     }
   };
@@ -164,7 +164,7 @@ class Folder implements StorePlace {
   }
 }
 
-/** Names in a folder; empty where it is no folder. */
+/** Names in a folder; empty where it is not a folder. */
 async function namesIn(folder: string): Promise<readonly string[]> {
   try {
     return await readdir(folder);

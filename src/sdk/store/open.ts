@@ -7,7 +7,7 @@ import { createStore, LevelStore, readState, type LevelStoreOptions, scanned, ty
 import { CHANGES, decodeChange, ownerSeed, type StoreOwner } from './records.js';
 import type { Pending } from './store.js';
 
-/** Damaged stores that are kept; older ones are removed. */
+/** Number of damaged stores that are kept; older ones are removed. */
 export const SET_ASIDE_MAX = 3;
 
 /** The rebuild of a damaged store. The next connection replays everything from 0. */
@@ -32,7 +32,7 @@ export interface OpenedStore {
 
 /** The databases of one store. Locking, moving and cleaning up depend on the platform. */
 export interface StorePlace {
-  /** Looks for damage that the database itself would ignore. Throws `StoreError` `damaged`. */
+  /** Checks for damage that the database itself would ignore. Throws `StoreError` `damaged`. */
   readonly inspect?: () => Promise<void>;
   /** Opens the database in use, or creates it. Throws errors of the library. */
   current(): Promise<Level>;
@@ -41,15 +41,15 @@ export interface StorePlace {
   /** Repairs a damaged, closed database as far as possible. Absent where there is no such function. */
   readonly mend?: () => Promise<void>;
   /**
-   * Replaces the database in use by the next one, both closed, and sets the old one aside. After a crash one of them
-   * is in use. Resolves with the place of the old one.
+   * Replaces the database in use by the next one, both closed, and sets the old one aside. After a crash either of them
+   * is in use. Resolves with the location of the old one.
    */
   promote(): Promise<string>;
   /** The lowest batch count that the store in use may have; 0: unknown. */
   expected(): Promise<number>;
   /** Saves that count for the next opening. */
   expect(batches: number): Promise<void>;
-  /** Releases what closing the database does not. */
+  /** Releases resources that closing the database does not, such as the lock. */
   release(): Promise<void>;
   /** See `LevelStoreOptions`. */
   readonly reopen?: (level: Level) => Promise<void>;
@@ -57,7 +57,7 @@ export interface StorePlace {
 
 /** How a store is opened. */
 export interface OpenStoreOptions {
-  /** False: a damaged store stays as it is, for a program that cannot report what a rebuild has cost. Default: true. */
+  /** False: a damaged store is not rebuilt, for a program that cannot report the changes lost by it. Default: true. */
   readonly rebuild?: boolean;
 }
 
@@ -144,8 +144,8 @@ async function rebuilt(
 }
 
 /**
- * A change whose predecessor is unreadable would wait for its version for ever. It is sent as the creation of an item:
- * if the item exists, the server refuses the change, nothing is overwritten, and the user is told.
+ * Gives a base to changes whose unreadable predecessor they would wait for forever. Such a change is sent as the
+ * creation of an item: if the item exists, the server refuses it, nothing is overwritten, and the user is informed.
  */
 function withBases(changes: readonly Pending[]): readonly Pending[] {
   const seen = new Set<string>();
@@ -159,12 +159,12 @@ function withBases(changes: readonly Pending[]): readonly Pending[] {
 interface Salvage {
   /** By rising `seq`. */
   readonly changes: readonly Pending[];
-  /** Number of changes, and of batches, as far as known. */
+  /** Number of changes, null if unknown; and of batches, 0 if unknown. */
   readonly expected: number | null;
   readonly batches: number;
 }
 
-/** The sound changes: of the database as it is, and again after a repair, which may lose some and recover others. */
+/** The readable changes before and after a repair, because a repair may lose some and recover others. */
 async function salvaged(place: StorePlace, owner: StoreOwner): Promise<Salvage> {
   const first = await reading(place, owner);
   if (!first.cutShort || place.mend === undefined) return first;
@@ -189,7 +189,8 @@ async function reading(place: StorePlace, owner: StoreOwner): Promise<Salvage & 
 }
 
 /**
- * Each record has a checksum of its own, seeded with its owner: a record that matches is sound, whatever is around it.
+ * The changes whose records are sound. Each record has its own checksum, seeded with its owner, so a record that
+ * matches is sound independent of the others.
  */
 async function soundChanges(level: Level, owner: StoreOwner): Promise<Salvage & { readonly cutShort: boolean }> {
   const found = await unlessDamaged(async () => ({ state: await readState(level) }));
@@ -211,7 +212,7 @@ async function soundChanges(level: Level, owner: StoreOwner): Promise<Salvage & 
   };
 }
 
-/** The result of `work`; undefined where what it reads is damaged. */
+/** The result of `work`; undefined where it fails with `damaged`. */
 async function unlessDamaged<T>(work: () => T | Promise<T>): Promise<T | undefined> {
   try {
     return await work();

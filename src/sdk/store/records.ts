@@ -1,9 +1,9 @@
 /**
  * The records of a durable store: key, bytes, checksum. Formats 1 and 2. Pure.
  *
- * Keys: `m` the state of the store, `e<id>` an entry, `o<seq, 16 digits>` a pending change, `u<id>` an upload that was
- * begun. A record's checksum is
- * seeded with owner and key: a record that was moved or belongs to another device does not match.
+ * Keys: `m` the state of the store, `e<id>` an entry, `o<seq, 16 digits>` a pending change, `u<id>` an unfinished
+ * upload. A record's checksum is seeded with owner and key: a record that was moved or belongs to another device does
+ * not match.
  */
 import { byteText, text } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, type ContentType, type LiveItem, type SealedKeys } from '../../protocol/item.js';
@@ -20,8 +20,8 @@ import {
 import { storeError } from './error.js';
 
 /**
- * To be raised with every change of the records; older formats must still be read. Format 2 has begun uploads, and is
- * written only while there are some: between two uploads an older program opens the store.
+ * Must be incremented with every change of the records; older formats must stay readable. Format 2 adds unfinished
+ * uploads, and is written only while there are some, so that an older program can open the store otherwise.
  */
 export const FORMAT = 2;
 
@@ -31,7 +31,7 @@ export interface StoreOwner {
   readonly deviceId: string;
 }
 
-/** The state of a store beside its entries and changes; rewritten in each batch. */
+/** The state of a store, in addition to its other records; rewritten in each batch. */
 export interface StoreState extends StoreSums {
   readonly owner: StoreOwner;
   /** Batches applied since the store was created; never decreases. */
@@ -75,7 +75,7 @@ export const STATE_KEY = 'm';
 export const ENTRIES = { gte: 'e', lt: 'f' } as const;
 /** Keys of all pending changes, in order of creation. */
 export const CHANGES = { gte: 'o', lt: 'p' } as const;
-/** Keys of all uploads that were begun. */
+/** Keys of all unfinished uploads. */
 export const UPLOADS = { gte: 'u', lt: 'v' } as const;
 /** Key of an item. */
 export const entryKey = (id: string): string => `e${id}`;
@@ -112,7 +112,7 @@ export function encodeEntry(entry: Entry, generation: number, owner: number): Ui
   return out.sealed(seedOf(entryKey(entry.id), owner));
 }
 
-/** What every entry's record begins with. An entry of an earlier generation has version 0. */
+/** Reads the start of an entry's record. An entry of an earlier generation has version 0. */
 function readEntryHead(read: RecordReader, { generation }: RecordsOf) {
   const flags = read.byte();
   const current = read.int() === generation;
@@ -125,7 +125,7 @@ export function decodeEntry(key: string, record: Uint8Array, at: RecordsOf): Ent
   const read = new RecordReader(record, seedOf(key, at.owner));
   const id = key.slice(1);
   const { flags, state, version } = readEntryHead(read, at);
-  // No other reason is ever written; a newer program with more of them uses another format.
+  // Only known reasons are written; a program with more reasons must use a newer format.
   const reason = state === 'quarantined' ? (read.text() as QuarantineReason) : null;
   const row = flags & HAS_ROW ? readRow(read, id) : null;
   const kept = flags & HAS_KEPT ? readRow(read, id) : null;
@@ -136,7 +136,7 @@ export function decodeEntry(key: string, record: Uint8Array, at: RecordsOf): Ent
   throw storeError('damaged', 'an entry is none of the three kinds');
 }
 
-/** One text for each type, so that not each entry has its own. */
+/** Returns the shared string of a type, so that entries do not hold copies. */
 const contentType = (text: string): ContentType | undefined => CONTENT_TYPES.find((type) => type === text);
 
 const INLINE = 1;
@@ -155,7 +155,7 @@ function readKeys(read: RecordReader): SealedKeys {
   return keys;
 }
 
-/** An id equal to the entry's is left out. */
+/** Writes a row; an id equal to the entry's is stored as an empty text. */
 function writeRow(out: RecordWriter, row: LiveItem, id: string): void {
   const { inline, blob, master, sig } = row;
   out.byte((inline ? INLINE : 0) | (blob ? BLOB : 0) | (master ? MASTER : 0) | (sig ? SIG : 0));
@@ -183,7 +183,7 @@ function skipKeys(read: RecordReader): void {
   for (let left = 2 * read.int(); left > 0; left--) read.skip();
 }
 
-/** Reads over what follows the head of a row, up to its tag. */
+/** Skips the payload that follows the head of a row; returns the tag. */
 function skipPayload(read: RecordReader, flags: number): Uint8Array | null {
   if (flags & INLINE) skipKeys(read.skip().skip());
   if (flags & BLOB) skipKeys(read.skip().skip());
@@ -201,7 +201,7 @@ function readRow(read: RecordReader, ownId: string): LiveItem {
   return { id, binId, type, ts, ...payload, senderDevice, version, deletedAt: null };
 }
 
-/** What a scan reads of an entry: the version that counts (see `countedVersion`), and the head of a live one. */
+/** A scanned entry: the version that it adds to the sum (see `countedVersion`), and its head if it is live. */
 interface ScannedEntry {
   readonly counts: number;
   readonly head: Head | undefined;
@@ -209,7 +209,7 @@ interface ScannedEntry {
 
 /**
  * Reads an entry without its content, in a fraction of the time of `decodeEntry`, and finds the same damage. `shared`:
- * one text for equal ones. Throws `StoreError` `damaged`.
+ * returns one string for equal ones. Throws `StoreError` `damaged`.
  */
 export function scanEntry(
   key: string,
@@ -217,7 +217,7 @@ export function scanEntry(
   at: RecordsOf & { readonly shared: (text: string) => string },
 ): ScannedEntry {
   const first = record[0] ?? 0;
-  // Only live entries are many.
+  // The fast path is for live entries only; all others are few.
   if (STATES[first & 3] !== 'live' || first & HAS_KEPT) {
     const { state, version } = decodeEntry(key, record, at);
     return { counts: state === 'deleted' ? 0 : version, head: undefined };
@@ -318,7 +318,7 @@ export function decodeState(record: Uint8Array): StoreState {
 
 const itself = (text: string): string => text;
 
-/** The version that an entry's record adds to the sum; 0 for none, a deleted one, or one without a version. */
+/** The version that an entry's record adds to the sum; 0 for no record, a deleted entry, or one without a version. */
 function countedVersion(key: string, record: Uint8Array | undefined, at: RecordsOf): number {
   return record === undefined ? 0 : scanEntry(key, record, { ...at, shared: itself }).counts;
 }
@@ -413,7 +413,7 @@ export class RecordWriter {
     this.bytes = wider;
   }
 
-  /** Erases what was written, where it holds a secret. */
+  /** Erases the written bytes, for records that contain a secret. */
   erase(): void {
     this.bytes.fill(0);
     this.at = 0;
@@ -456,7 +456,7 @@ export class RecordReader {
     return this.bytes.subarray(this.at - length, this.at);
   }
 
-  /** Passes over a length and its bytes. */
+  /** Skips a length and its bytes. */
   skip(): this {
     this.past();
     return this;
@@ -465,7 +465,7 @@ export class RecordReader {
   text(): string {
     try {
       const bytes = this.blob();
-      // Ids and names are short and plain: a decoder costs more to call than they cost to read.
+      // Ids and names are short ASCII: calling a decoder would cost more than this loop.
       return isPlain(bytes) ? byteText(bytes) : utf8.decode(bytes);
     } catch (error) {
       throw error instanceof TypeError ? storeError('damaged', 'a text is not UTF-8') : error;
@@ -519,5 +519,5 @@ function seedOf(key: string, owner: number): number {
   return crc32(scratch.subarray(0, key.length), owner);
 }
 
-/** For keys, which are short and plain: an encoder costs more to call. */
+/** Buffer for keys, which are short ASCII: calling an encoder would cost more than the loop. */
 const scratch = new Uint8Array(PLAIN_MAX);

@@ -1,10 +1,10 @@
 /**
- * What a device keeps between two runs: ciphertext rows, its own unsent changes, and its cursor. A port: `MemoryStore`
- * here, `LevelStore` over LevelDB in Node and IndexedDB in browsers.
+ * The persistent data of a device: ciphertext rows, its own unsent changes, and its cursor. A port: `MemoryStore` here,
+ * `LevelStore` over LevelDB in Node and IndexedDB in browsers.
  *
- * There are two layers. Entries are exactly what the ordered stream said up to the cursor, so that they can be
- * compared with the server's count at any `caught_up`. Changes of this device are in the outbox, on top, until the
- * stream confirms them. Plaintext is never stored.
+ * There are two layers. Entries are exactly the state of the ordered stream at the cursor, so that they can be compared
+ * with the server's count at any `caught_up`. Changes of this device are in the outbox, on top, until the stream
+ * confirms them. Plaintext is never stored.
  */
 import type { RefusalReason } from '../../crypto/refusal.js';
 import { byteText } from '../../protocol/bytes.js';
@@ -32,7 +32,7 @@ interface LiveEntry extends Known {
   readonly row: LiveItem;
 }
 
-/** An item that does not verify. It is counted, not shown. `kept`: the last state that verified. */
+/** An item that does not verify. It is counted but not shown. `kept`: the last state that verified. */
 export interface QuarantinedEntry extends Known {
   readonly state: 'quarantined';
   readonly reason: QuarantineReason;
@@ -51,12 +51,12 @@ interface DeletedEntry extends Known {
 export type Entry = LiveEntry | QuarantinedEntry | DeletedEntry;
 
 /**
- * What lists need of an item. It holds none of the item's bytes, so that those of all items fit in memory.
+ * The fields of an item that lists need, without its content, so that the heads of all items fit in memory.
  * `tag`: the item's tag (`byteText`), which covers all content: the same tag means the same content.
  */
 export interface Head extends Pick<LiveItem, 'id' | 'binId' | 'type' | 'ts'> {
   readonly version: number;
-  /** False for an entry; lists put pending changes beside them. */
+  /** True for the head of a pending change, false for that of an entry. */
   readonly pending: boolean;
   readonly tag: string | null;
 }
@@ -88,7 +88,7 @@ interface PendingBase {
   readonly id: string;
   /**
    * The version this change is based on; null: the previous change of the item must be acknowledged first. Fixed once
-   * it was sent, so that a retry is the same write.
+   * it was sent, so that a retry sends the same write.
    */
   readonly base: number | null;
   /** The acknowledged version; null: not acknowledged. */
@@ -109,9 +109,9 @@ export const pendingWrite = (pending: Extract<Pending, { kind: 'write' }>): Item
   return { id, binId, type, ts, inline, blob, master, sig, ifVersion: pending.base };
 };
 
-/** An upload that was begun, as it is kept: `sealed` is encrypted under the master key (`begun-upload`). */
+/** A stored unfinished upload: `sealed` is encrypted under the master key (`begun-upload`). */
 export interface KeptUpload {
-  /** Of the item to be: there is one upload for each. */
+  /** Id of the item that will name the blob: there is one upload per item. */
   readonly id: string;
   readonly sealed: Uint8Array;
 }
@@ -146,29 +146,29 @@ export interface Store {
   cursor(): Promise<Cursor>;
   get(id: string): Promise<Entry | undefined>;
   /**
-   * All entries, deleted ones included, in any order, in bounded memory. An entry that does not change meanwhile comes
-   * once; one that does comes once, in one of its states since the call. Other calls, `apply` too, may be made and
-   * awaited between two of them.
+   * All entries, deleted ones included, each once, in any order, in bounded memory. An entry that changes during the
+   * iteration appears in one of its states since the call. Other calls, including `apply`, may be made and awaited
+   * between two entries.
    */
   entries(): AsyncIterable<Entry>;
   /** All pending changes by rising `seq`. */
   pending(): Promise<readonly Pending[]>;
-  /** All uploads that were begun, in any order. */
+  /** All unfinished uploads, in any order. */
   uploads(): Promise<readonly KeptUpload[]>;
-  /** Of the entries with a version that are not deleted. */
+  /** Counts the entries that have a version and are not deleted. */
   held(): Promise<Held>;
-  /** The heads of all live entries by id, if a store knows them without decoding every entry. The caller owns the map. */
+  /** The heads of all live entries by id, if known without decoding every entry. The caller owns the map. */
   heads?(): Promise<Map<string, Head>>;
-  /** The bins of live entries, if a store knows them without decoding every entry. */
+  /** The bins of live entries, if known without decoding every entry. */
   binIds?(): Promise<ReadonlySet<string>>;
   /**
-   * Durable as a whole when it resolves. If it rejects, nothing took effect; the store continues, and later calls may
-   * succeed (a full disk has space again).
+   * Applies a batch, which is durable as a whole when this resolves. If it rejects, nothing took effect; the store
+   * stays usable, and later calls may succeed (a full disk has space again).
    */
   apply(batch: Batch): Promise<void>;
 }
 
-/** Entries without a version: items that the server's history does not have, once no replay can bring them. */
+/** Ids of entries without a version: items that the server's history lacks after a completed replay. */
 export async function unversioned(store: Store): Promise<readonly string[]> {
   const ids: string[] = [];
   for await (const { id, state, version } of store.entries()) if (state !== 'deleted' && version === 0) ids.push(id);
@@ -218,7 +218,7 @@ export class MemoryStore implements Store {
     if (batch.forgetVersions === true) {
       for (const [id, entry] of this.items) this.items.set(id, { ...entry, version: 0 });
       this.itemCount = 0;
-      // Set, not counted down: a false version may have taken the sum past 2^53, where it is not exact.
+      // Set instead of subtracted: a false version may have raised the sum above 2^53, where it is not exact.
       this.versionSum = 0;
     }
     for (const entry of batch.entries ?? []) this.set(entry);
@@ -248,7 +248,7 @@ export class MemoryStore implements Store {
  *
  * `since` means "everything up to here was applied", so it moves only by the ordered stream: frames, `caught_up`, and
  * pages of `GET /items`. It must never move to a version from the reply to an own write: lower versions of other
- * devices may still be on their way, and would be skipped for ever. Hence no function here takes a reply.
+ * devices may still be in transit, and would be skipped for ever. Hence no function here takes a reply.
  */
 export interface Cursor {
   /** The highest version up to which everything was applied. */
@@ -257,7 +257,7 @@ export interface Cursor {
   readonly epoch: string | null;
 }
 
-/** The cursor of a client that has seen nothing. */
+/** The cursor of a client that has received nothing. */
 export const FRESH: Cursor = { since: 0, epoch: null };
 
 /**
@@ -277,5 +277,5 @@ export function caughtUp(cursor: Cursor, at: { readonly version: number; readonl
   return { since: Math.max(cursor.since, at.version), epoch: at.epoch };
 }
 
-/** The cursor after `reset`: a new history, of which nothing is known yet. */
+/** The cursor after `reset`: the start of a new history. */
 export const restarted = (epoch: string): Cursor => ({ since: 0, epoch });

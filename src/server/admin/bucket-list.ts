@@ -20,7 +20,7 @@ function bucketOf({ storageKind, gcsBucket, s3Bucket, storagePrefix }: Config): 
   return { store: storageKind, bucket, prefix: storagePrefix };
 }
 
-/** The store's listing. A failure is the blob store's in the message, where it would be taken for the database's. */
+/** The store's listing. A failure names the blob store, else it would be taken for one of the database. */
 async function* listingOf(store: ObjectStore, hint: string): AsyncGenerator<readonly StoredObject[]> {
   try {
     yield* store.list();
@@ -33,7 +33,7 @@ async function* listingOf(store: ObjectStore, hint: string): AsyncGenerator<read
   }
 }
 
-/** Runs `work` with the bucket's listing for a backup; undefined where no list is wanted or there is no bucket. */
+/** Runs `work` with the bucket's listing for a backup, or with undefined if no list is wanted or there is no bucket. */
 export async function withBucketList<T>(
   settings: Config,
   wanted: boolean,
@@ -57,8 +57,8 @@ export interface Comparing {
 type Compared = ObjectComparison | { readonly failed: string; readonly exitCode: ExitCode };
 
 /**
- * Compares the list in the archive with the blob store; undefined where the archive has none. The rows are restored by
- * then, so a failure is a part of the result instead of an error.
+ * Compares the list in the archive with the blob store; undefined if the archive has no list. The rows are already
+ * restored at this point, so a failure is part of the result instead of an error.
  */
 export async function compareWithStore(terminal: Terminal, about: Comparing): Promise<Compared | undefined> {
   const { file, manifest, settings, pool } = about;
@@ -75,7 +75,7 @@ export async function compareWithStore(terminal: Terminal, about: Comparing): Pr
     );
   } catch (error) {
     const { message, exitCode } = adminFailureOf(error);
-    // An unexpected error keeps its stack trace.
+    // Rethrown, so that an unexpected error keeps its stack trace.
     if (exitCode === EXIT.failure) throw error;
     return { failed: message, exitCode };
   } finally {
@@ -84,7 +84,7 @@ export async function compareWithStore(terminal: Terminal, about: Comparing): Pr
   }
 }
 
-/** The exit code of a comparison. An object that was added since is no difference. */
+/** The exit code of a comparison. Objects added since the backup do not count as differences. */
 export function exitOf(found: Compared | undefined): ExitCode {
   if (found === undefined) return EXIT.ok;
   if ('failed' in found) return found.exitCode;
@@ -102,7 +102,7 @@ export const aboutList = (list: ObjectList): string =>
 /** The list for `--json`, without its parts. */
 export const listData = (list: ObjectList | undefined): object | undefined => list && { ...list, parts: undefined };
 
-/** A comparison in words. */
+/** Output lines for a comparison. */
 export function comparedLines(
   terminal: Terminal,
   { objects }: Manifest,

@@ -13,7 +13,6 @@ import { SQL_FOLDER } from '../../root.js';
 import type { ProgramCommand } from '../../terminal/program.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 
-/** The name of the program. */
 export const ADMIN_NAME = 'service-admin';
 
 /** A database with this version's schema, and the statements on it. */
@@ -31,14 +30,14 @@ export class AdminContext {
   /** The environment, read as the server reads it. Throws `ConfigError`. */
   readonly config = (): Config => readConfig(this.terminal.env);
 
-  /** `withDatabase`, for a database that exists, of any schema. Throws `CommandError` `not_found`. */
+  /** `withDatabase`, for an existing database of any schema. Throws `CommandError` `no_database`. */
   readonly withAny = async <T>(work: (database: OperatorDatabase) => Promise<T>): Promise<T> => {
     const config = this.config();
     requireDatabase(config);
     return withDatabase(config, work);
   };
 
-  /** The same, with this version's schema. Throws `CommandError` for an older one, `MigrationError` for a newer one. */
+  /** `withAny`, for this version's schema. Throws `CommandError` for an older one, `MigrationError` for a newer one. */
   readonly withReady = <T>(work: (database: ReadyDatabase) => Promise<T>): Promise<T> =>
     this.withAny(async (database) => {
       await requireSchema(database);
@@ -49,7 +48,7 @@ export class AdminContext {
 /** The program, or one of its commands. */
 export type AdminCommand = ProgramCommand<AdminContext>;
 
-/** Without this check a command in the wrong folder would make a new, empty database and work on that. */
+/** Without this check a command in the wrong folder would create an empty database and work on it. */
 function requireDatabase(config: Config): void {
   if (config.databaseUrl !== null || hasCluster(config.dataDir)) return;
   throw new CommandError(
@@ -71,7 +70,7 @@ async function requireSchema({ url }: OperatorDatabase): Promise<void> {
   );
 }
 
-/** The tenant of a name; without one, the tenant of single mode. Throws `CommandError` where there is none. */
+/** Id of the tenant with this name; without one, of the tenant of single mode. Throws `CommandError` if absent. */
 export async function tenantNamed(store: OperatorStore, slug: string | undefined): Promise<string> {
   const id = await store.tenantOf(slug);
   if (id !== undefined) return id;
@@ -85,7 +84,7 @@ export async function tenantNamed(store: OperatorStore, slug: string | undefined
   );
 }
 
-/** Called between two steps where a command may stop. */
+/** Throws `CommandError` after an interruption. Called between steps, where a command may stop. */
 export function throwIfInterrupted({ interrupted }: Terminal): void {
   if (interrupted.aborted) throw new CommandError(EXIT.interrupted, 'interrupted');
 }
@@ -99,8 +98,8 @@ export interface OperatorDatabase {
 }
 
 /**
- * Runs `work` with the database of this configuration. An embedded one that is not running is started for it and stopped
- * afterwards.
+ * Runs `work` with the database of this configuration. An embedded database that is not running is started before and
+ * stopped afterwards.
  */
 export async function withDatabase<T>(config: Config, work: (database: OperatorDatabase) => Promise<T>): Promise<T> {
   const stops: Stop[] = [];

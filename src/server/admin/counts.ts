@@ -21,11 +21,11 @@ export async function schemaOf({ pool }: OperatorDatabase): Promise<number> {
   return rows[0]?.schema ?? 0;
 }
 
-/** `application_name` of the connections that every running server has. A pooler keeps those that go through it. */
+/** `application_name` of the connections of every running server. A pooler keeps those through it open afterwards. */
 const PAST_POOLER = ['service-listen'];
 const SERVERS = ['service', 'service-commit', ...PAST_POOLER];
 
-/** A backend ends a moment after its client: whoever stops a server and restores at once is not refused for that, ms. */
+/** Wait for backends, ms: each ends shortly after its client, so a restore right after a stop is not refused. */
 const ENDING_MS = 2_000;
 const LOOK_EVERY_MS = 100;
 
@@ -54,8 +54,8 @@ export async function requireNoServer(
 }
 
 /**
- * Undefined where the database has no user's data; the unclaimed tenant of a server that was started once does not count.
- * Otherwise the counts of what there is, or without `force` a `CommandError`.
+ * Undefined if the database has no user data; the unclaimed tenant that a server's first start creates does not count.
+ * Otherwise returns the counts, or throws `CommandError` without `force`.
  */
 export async function requireEmpty({ pool }: OperatorDatabase, force: boolean): Promise<Counts | undefined> {
   const { rows } = await pool.query<{ used: boolean }>(
@@ -80,7 +80,6 @@ export interface Counts {
   readonly items: number;
 }
 
-/** Counts what is in the database. */
 export async function countsOf(pool: pg.Pool): Promise<Counts> {
   const { rows } = await pool.query<Counts>(
     `SELECT (SELECT count(*) FROM tenants) AS tenants, (SELECT count(*) FROM devices WHERE revoked_at IS NULL) AS devices,

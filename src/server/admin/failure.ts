@@ -26,7 +26,7 @@ const KNOWN: readonly (readonly [error: ErrorClass, how: Omit<Failure, 'message'
   [DataDirInUseError, { exitCode: EXIT.unavailable, code: 'busy' }],
 ];
 
-/** Any error as a failure. Connection strings, which hold passwords, are in none of these errors. */
+/** Any error as a failure. None of these errors contains a connection string, which would hold a password. */
 export const adminFailureOf = (thrown: unknown): Failure => failureFrom(thrown, ofServer);
 
 function ofServer(error: Error): Failure | undefined {

@@ -6,7 +6,7 @@ import { throwIfInterrupted } from './context.js';
 
 const WIDTH = 30;
 
-/** `progressOf` for work that stops where the user has interrupted it. */
+/** `progressOf`, which throws `CommandError` once the user has interrupted the work. */
 export function stoppable(terminal: Terminal, verb: string): Progress {
   const progress = progressOf(terminal, verb);
   return (done, total) => {

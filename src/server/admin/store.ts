@@ -28,15 +28,15 @@ export interface Discrepancy {
   readonly counted: number;
 }
 
-/** A server process that runs. */
+/** A running server process. */
 export interface InstanceRow {
   readonly id: string;
-  /** The name of its machine. Those of one machine and port share the port. */
+  /** Name of its machine. Instances with the same machine and port share that port. */
   readonly host: string;
   readonly pid: number;
   readonly port: number;
   readonly version: string;
-  /** Open sockets, at its last heartbeat. */
+  /** Open sockets at its last heartbeat. */
   readonly sockets: number;
   readonly draining: boolean;
 }
@@ -44,12 +44,12 @@ export interface InstanceRow {
 /** Result of a change: done, or a name of the error catalogue. */
 type OperatorVerdict = 'ok' | 'tenant_not_found' | 'bootstrap_already_done';
 
-/** Items that one statement deletes. */
+/** Items deleted per statement. */
 const DELETE_BATCH = 2_000;
 
 /** Each statement throws `unavailable` while the database is down. */
 export class OperatorStore extends Store {
-  /** Tenants in order of their names, at most `limit` of them after `after` ('' from the start). */
+  /** Tenants in order of their names, at most `limit`, after the name `after` ('': from the start). */
   tenants(after: string, limit: number): Promise<TenantRow[]> {
     return this.rows<TenantRow>(
       `SELECT t.id, t.slug, t.state, t.email, t.created_at AS "createdAt", t.claimed_at AS "claimedAt",
@@ -61,7 +61,7 @@ export class OperatorStore extends Store {
     );
   }
 
-  /** The tenant of a name; without one the tenant of single mode. Undefined where there is none. */
+  /** The id of the tenant with this name; without a name, of the tenant of single mode. Undefined if there is none. */
   async tenantOf(slug: string | undefined): Promise<string | undefined> {
     const text = 'SELECT id FROM tenants WHERE slug IS NOT DISTINCT FROM $1 ORDER BY created_at, id LIMIT 1';
     const row = await this.first<{ id: string }>(text, [slug ?? null]);
@@ -100,8 +100,8 @@ export class OperatorStore extends Store {
   }
 
   /**
-   * Sets a new epoch: every device replays from the start, as it must after a volume was copied. The connections of all
-   * servers are terminated, since a server reads the epoch when it connects.
+   * Sets a new epoch: every device replays from the start, as required after a volume was copied. Terminates the
+   * connections of all servers, since a server reads the epoch only when it connects.
    */
   async newEpoch(): Promise<string> {
     const epoch = ulid();
@@ -111,7 +111,7 @@ export class OperatorStore extends Store {
     return epoch;
   }
 
-  /** The instances that are up, by machine. */
+  /** The instances that are up, ordered by machine. */
   instances(): Promise<InstanceRow[]> {
     return this.rows<InstanceRow>(
       `SELECT id, host, pid, port, version, sockets, draining FROM instances
@@ -119,7 +119,7 @@ export class OperatorStore extends Store {
     );
   }
 
-  /** Orders instances to send their sockets away over `ms`: they read it with their next heartbeat. */
+  /** Orders instances to drain their sockets over `ms`; each reads the order with its next heartbeat. */
   async drain(ids: readonly string[], ms: number, alone: boolean): Promise<void> {
     await this.rows(
       `UPDATE instances SET drain_asked_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint,

@@ -7,14 +7,14 @@ export interface Refused extends Pick<Reaped, 'refused' | 'fault'> {
   readonly job: string;
 }
 
-/** The nightly jobs for blobs. What they find beside the rows they change goes to the callbacks. */
+/** The nightly jobs for blobs. Findings other than the number of changed rows go to the callbacks. */
 export function blobJobs(
   reaper: Reaper,
   watch: { onRefused: (refused: Refused) => void; onCompared: (found: Comparison) => void },
 ): readonly Job[] {
   const job = (name: string, work: (stopped: AbortSignal) => Promise<Reaped>): Job => ({
     name,
-    // One batch a run: the reaper goes through its own batches, and skips what it has tried.
+    // One batch a run: the reaper runs its own batches, and skips what it has tried.
     full: Infinity,
     batch: async (stopped) => {
       const { done, refused, fault } = await work(stopped);

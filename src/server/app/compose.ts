@@ -77,15 +77,15 @@ export interface Parts {
  */
 const LANES = availableParallelism() < 4 ? 1 : 2;
 
-/** What is set by parts that are constructed later. */
+/** Callbacks that are set by parts constructed later. */
 interface Hooks {
   /** Devices, bins or pairings of the tenant changed, on any instance. */
   onChange: (tenantId: string) => void;
-  /** Another instance notified of the tenant, which may be unknown here. */
+  /** Another instance sent a notification of the tenant, which may be unknown here. */
   onHint: (tenantId: string) => void;
-  /** The operator's order. */
+  /** The operator orders a drain. */
   onDrain: (order: DrainOrder) => void;
-  /** What listens, as soon as it does. */
+  /** The listener, as soon as it listens. */
   front: Pick<InstanceStatus, 'port' | 'sockets' | 'draining'> | undefined;
 }
 
@@ -101,7 +101,7 @@ function statusOf({ front }: Hooks): InstanceStatus {
   return { host: hostname(), pid: process.pid, version: SERVER_VERSION, port, sockets, draining };
 }
 
-/** The actors of an instance, and what they stand on. */
+/** The actors of an instance, and the parts they depend on. */
 export type Tenants = ReturnType<typeof composeTenants>;
 
 /** The tenants' actors, and what they write to and read from. `registry` and `feed` are to be started by the caller. */
@@ -164,16 +164,16 @@ export function composeTenants({ config, clock, database, instanceId, linkFolder
   return { registry, items, lanes, feed, presence, hooks };
 }
 
-/** Settings of the listening connection, to the server that takes writes now. */
+/** Settings of the LISTEN connection, to the server that takes writes now. */
 async function listenConfig({ sessionUrl: url, link }: Database): Promise<ReturnType<typeof clientConfig>> {
-  // Where none takes writes the connection fails, and its retry calls this again.
+  // If no server takes writes, the connection fails, and its retry calls this again.
   await hostsOf(url)
     .choose()
     .catch(() => undefined);
   return clientConfig({ url, name: 'service-listen', link });
 }
 
-/** The services of a tenant beside its items: devices, bins, password, pairing and recovery. */
+/** The services of a tenant other than its items: devices, bins, password, pairing and recovery. */
 export type Services = ReturnType<typeof composeServices>;
 
 /** Constructs the services. A change of a device, bin or pairing notifies the tenant's actor and `hooks.onChange`. */
@@ -250,7 +250,7 @@ export async function composeBlobs(parts: Parts) {
   return { blobs, transfers, jobs, origin };
 }
 
-/** The origin that the web app may reach; undefined where the store cannot tell, as it then cannot sign URLs either. */
+/** The origin that the web app may reach; undefined where the store does not know it, and so cannot sign URLs. */
 async function originOf(store: ObjectStore, log: Logger): Promise<string | undefined> {
   try {
     return await store.origin();
@@ -262,7 +262,7 @@ async function originOf(store: ObjectStore, log: Logger): Promise<string | undef
 
 /** Removes temporary files of uploads whose process died, at start and periodically. */
 function keepSwept({ clock, stops, onFault }: Parts, local: LocalStore): void {
-  // The system's time, which the files carry, and not that of an injected clock.
+  // The system's time, which the files' timestamps have, and not that of an injected clock.
   const sweep = (): Promise<void> => local.sweep(Date.now(), QUIET_MS).then(() => undefined, onFault);
   const first = sweep();
   stops.push(() => first);

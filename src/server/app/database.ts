@@ -24,8 +24,8 @@ interface DatabaseOptions {
 }
 
 /**
- * Time between two checks whether another server took over though no connection broke, ms: behind a pooler the history is
- * compared, and where DATABASE_URL names several servers all of them are queried.
+ * Interval of the checks for a failover that broke no connection, ms: behind a pooler the history is compared, and
+ * where DATABASE_URL names several servers, all of them are queried.
  */
 const LOOK_MS = 5_000;
 
@@ -35,7 +35,7 @@ export interface Database {
   readonly history: EpochGuard;
   /** See `NoticeMac`. */
   readonly noticeKey: Uint8Array;
-  /** Leads past a pooler: for what needs a session of its own. */
+  /** Bypasses a pooler, for connections that need a session of their own. */
   readonly sessionUrl: string;
   /** Whether the pool's connections, and the lanes', go through a transaction pooler. */
   readonly pooled: boolean;
@@ -45,14 +45,14 @@ export interface Database {
   openLane(onLost: (error: Error) => void): Promise<pg.Client>;
 }
 
-/** What the database reports to. The last two lead to the tenants, which need the database: they are set once it is open. */
+/** The callbacks of the database. The last two are set once it is open, since they call the tenants, which need it. */
 export interface DatabaseHooks {
   /** The stops of what was opened are added here. */
   readonly stops: Stop[];
   readonly onFault: (error: unknown) => void;
   /** A connection found another history: the database was restored or failed over. */
   onOtherHistory: () => void;
-  /** It is reachable again after an outage: commits of other instances meanwhile are unknown here. */
+  /** It is reachable again after an outage: what other instances committed in the meantime is unknown here. */
   onBack: () => void;
 }
 
@@ -69,7 +69,7 @@ export async function openDatabase(
   if (report.altered.length > 0) log.warn({ altered: report.altered }, 'migrations differ from the ones applied');
   const history = new EpochGuard((epoch) => {
     log.warn({ epoch }, 'the database has another history: all sockets start anew');
-    // Older connections may lead to a server whose history ended: nothing is read or written there any more.
+    // Older connections may lead to a server whose history ended: nothing may be read or written there any more.
     breaker.cut();
     hooks.onOtherHistory();
   });
@@ -134,7 +134,7 @@ async function compareHistory(pool: pg.Pool, history: EpochGuard): Promise<void>
 }
 
 /**
- * Calls `work`, which must not reject, every `ms` milliseconds, unless the call before is still under way. Returns its
+ * Calls `work`, which must not reject, every `ms` milliseconds, unless the previous call is still running. Returns its
  * stop, which waits for that call.
  */
 export function repeated(clock: Clock, ms: number, work: () => Promise<void>): Stop {

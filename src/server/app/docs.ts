@@ -5,10 +5,10 @@ import { errorCode } from '../../protocol/error-code.js';
 import type { Docs, WebFile } from '../http/ports.js';
 import { readBuilt, TAG_CHARACTERS } from './web.js';
 
-/** The compressed form of another file. */
+/** Whether this is the compressed form of another file. */
 const isForm = (name: string): boolean => /\.(?:html|js|css|json|svg)\.(?:gz|br)$/.test(name);
 
-/** Each is revalidated by its tag. */
+/** Pages are revalidated by their entity tags. */
 const CACHE = 'no-cache';
 
 function fileOf(folder: string, name: string): WebFile {
@@ -17,7 +17,7 @@ function fileOf(folder: string, name: string): WebFile {
   return { ...file, hash: hash.slice(0, TAG_CHARACTERS), cache: CACHE };
 }
 
-/** Looks which pages there are; undefined where nothing was built. A page is read when it is asked for first. */
+/** Lists the pages; undefined where nothing was built. A page is read when it is first requested. */
 export async function openDocs(folder: string): Promise<Docs | undefined> {
   let found: string[];
   try {

@@ -1,7 +1,7 @@
 /**
- * INSTANCES=n: several instances on one port of one machine, usually one for each core. Each is a process that shares the
- * port with the others (SO_REUSEPORT). They communicate through the database, like instances on different machines, and
- * send each other their changes over links beside it (storage/links.ts), in a folder of this process.
+ * INSTANCES=n: several instances on one port of one machine, usually one for each core. Each is a process that shares
+ * the port with the others (SO_REUSEPORT). They communicate through the database, like instances on different machines,
+ * and also send each other their changes over links (storage/links.ts) in a folder of this process.
  * This process owns the embedded database, if there is one, starts the instances, and restarts those that die.
  */
 import { fork, type ChildProcess } from 'node:child_process';
@@ -20,18 +20,18 @@ import { probePort } from './preflight.js';
 import type { DrainOrder } from '../storage/registration.js';
 import type { Server, ServerOptions } from './server.js';
 
-/** Command-line flag of an instance, before the folder of its links: it shares its port, and tells its parent when it listens. */
+/** An instance's flag, before the folder of its links: it shares its port, and notifies its parent when it listens. */
 export const INSTANCE_FLAG = '--instance';
 /** Delays before the restarts of an instance that keeps dying, ms; the last one for all further restarts. */
 const RESTART_AFTER_MS = [100, 1_000, 5_000, 30_000];
-/** An instance that ran this long has no failed start, ms. */
+/** An instance that ends after running this long does not count as a failed start, ms. */
 const WELL_MS = 60_000;
-/** One that is told to stop and has not after this long is killed: more than it gives itself, ms. */
+/** An instance that has not ended this long after SIGTERM is killed, ms; longer than it allows itself. */
 export const KILL_AFTER_MS = 22_000;
 /** Database connections of one instance (pool, lanes, listener, jobs), and spare ones for the operator. */
 const CONNECTIONS_EACH = 20;
 const CONNECTIONS_BESIDES = 20;
-/** The path of a socket has 103 bytes at most; an instance's id and a slash are 27 of them. A longer one would be cut. */
+/** A socket's path has at most 103 bytes, 27 of them an instance's id and a slash. Longer ones would be truncated. */
 const FOLDER_MAX = 76;
 
 /** The message of an instance when it listens. */
@@ -40,7 +40,7 @@ export interface Listening {
   readonly tenantId: string | null;
 }
 
-/** The message of the parent to its instances: all of them are drained. */
+/** Key of the message by which the parent drains its instances, all of them. */
 export const DRAIN_MESSAGE = 'drain';
 
 const isListening = (message: unknown): message is Listening =>
@@ -71,11 +71,11 @@ export class Instance {
     const late = setTimeout(() => child.kill('SIGKILL'), KILL_AFTER_MS);
     const [code, signal] = (await ended) as [number | null, NodeJS.Signals | null];
     clearTimeout(late);
-    // A process that was just started does not handle the signal yet, and dies of it: it has no work to finish.
+    // A process that was just started does not handle the signal yet and is killed by it: it has no work to finish.
     if (code !== 0 && signal !== 'SIGTERM') throw new Error(`an instance ended with ${code ?? signal ?? 'nothing'}`);
   }
 
-  /** Drains it; its parent drains all, so the port stays open. Nothing where it does not run. */
+  /** Drains it. The parent drains all instances, so the port stays open. Does nothing while it does not run. */
   drain({ ms }: Pick<DrainOrder, 'ms'>): void {
     if (this.child?.connected === true) this.child.send({ [DRAIN_MESSAGE]: ms });
   }
@@ -122,18 +122,18 @@ export class Instance {
   private again(): void {
     const wait = RESTART_AFTER_MS[Math.min(Math.max(0, this.failures - 1), RESTART_AFTER_MS.length - 1)];
     this.timer = setTimeout(() => {
-      // Its exit event leads here again.
+      // If it fails, its exit event leads here again.
       this.begin().catch(() => undefined);
     }, wait);
   }
 }
 
-/** The folder of the links, removed by its stop; empty where there can be none. */
+/** Makes the folder of the links, and adds its removal to `stops`. Resolves with '' where it cannot be made. */
 async function makeLinkFolder(log: Logger, stops: Stop[]): Promise<string> {
   const folder = join(tmpdir(), `service-${randomBytes(6).toString('hex')}`);
   try {
     if (Buffer.byteLength(folder) > FOLDER_MAX) throw new Error(`${folder} is too long for the path of a socket`);
-    // Only its user may enter it: that is all that protects what the instances send each other.
+    // Only its user may enter it: nothing else protects what the instances send each other.
     await mkdir(folder, { mode: 0o700 });
   } catch (error) {
     log.warn({ cause: String(error) }, 'there is no folder for links: all changes go through the database');
@@ -204,7 +204,7 @@ export async function startInstances(
 const metricsOf = ({ metricsPort }: Config, n: number): Record<string, string> =>
   metricsPort === 0 ? {} : { METRICS_PORT: String(metricsPort + n) };
 
-/** Asks an instance that listens on `host`; on all addresses, by one of this machine's own. */
+/** Queries an instance that listens on `host`, over loopback if that is all addresses. */
 async function claimedAt(host: string, port: number): Promise<boolean> {
   const address = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : isIPv6(host) ? `[${host}]` : host;
   const status: unknown = await (await fetch(`http://${address}:${port}/api/service/status`)).json();

@@ -57,8 +57,8 @@ async function checkPort(address: Address): Promise<void> {
 }
 
 /**
- * Listens for a moment, exclusively: fails also beside a server that shares its port. Resolves with the port, which is a
- * free one for port 0.
+ * Binds the port briefly and exclusively, so it also fails next to a server that shares its port. Resolves with the
+ * port; for port 0, with a free one.
  */
 export async function probePort({ host, port }: Pick<Address, 'host' | 'port'>): Promise<number> {
   const probe = createServer().listen({ host, port, exclusive: true });
@@ -110,8 +110,8 @@ async function checkDataDir(config: Config): Promise<void> {
 }
 
 /**
- * Connects once, and checks the migrations without applying any; then the way through the pooler, where there is one.
- * Resolves with warnings.
+ * Connects once, and checks the migrations without applying any; then checks the connection through the pooler, if
+ * there is one. Resolves with warnings.
  */
 async function checkDatabase({ databaseUrl, listenDatabaseUrl }: Config): Promise<string[]> {
   if (databaseUrl === null) return [];
@@ -128,7 +128,7 @@ const AWAITS =
   'the database waits for a synchronous standby (synchronous_standby_names), and none is connected: no write is ' +
   'acknowledged until one is.';
 
-/** Several servers have to be one cluster, of which one takes writes. Resolves with warnings. */
+/** Checks that several servers are one cluster, of which one takes writes. Resolves with warnings. */
 async function checkServers(name: string, hosts: DatabaseHosts): Promise<string[]> {
   if (hosts.servers.length === 1) return [];
   const answers = await hosts.answers();
@@ -167,7 +167,7 @@ async function withConnection<T>(
   }
 }
 
-/** The pooler has to lead to the same database, and its sessions to have the settings that it does not let us send. */
+/** Checks that the pooler leads to the same database, and its sessions have the settings that clients cannot send. */
 async function checkPooler(url: string, directUrl: string): Promise<void> {
   const identity = await withConnection({ url: directUrl, pooled: false }, databaseIdentity);
   const [pooled, lacking] = await orStartError('DATABASE_URL', url, () =>
@@ -185,7 +185,7 @@ async function checkPooler(url: string, directUrl: string): Promise<void> {
   );
 }
 
-/** The message for an error of the database. Without the URL, which has the password. */
+/** The message for an error of the database. It omits the URL, which has the password. */
 function databaseText(error: unknown, { host, username, pathname }: URL): string {
   const code = errorCode(error);
   const where = host === '' ? 'the local socket' : host;

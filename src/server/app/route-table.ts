@@ -59,7 +59,7 @@ const rowOf = ([method, path, auth, limit, state, body, run, more]: Columns): Ro
 /**
  * The route table. Paths are under /api; `body` is the largest body in bytes, 0 for none. `limit` write is for items
  * only: every other request with a token counts as a read, also where it changes bins, devices or the password
- * (reference, HTTP, Rates). Whether a change works in a state of the tenant is the column beside it.
+ * (reference, HTTP, Rates). Column `state` decides in which states of the tenant a change works.
  */
 // prettier-ignore
 const ROUTES: readonly Columns[] = [
@@ -119,7 +119,6 @@ const LONG_REPLIES: ReadonlyMap<Handler<App>, number> = new Map<Handler<App>, nu
 
 const TENANTLESS = { tenantless: true } as const;
 const APEX = { apex: true } as const;
-const APEX_FORM = { apex: true, form: true } as const;
 
 // prettier-ignore
 const TRANSFERS: readonly Columns[] = [
@@ -138,7 +137,7 @@ const PROCESS: readonly Columns[] = [
   ['GET', '/docs/:id',   'none', 'none', 'any', 0, docsPage, TENANTLESS],
 ];
 
-/** The web app's files beside `/`. A share that no service worker takes is refused unread: `/web/share` is no file. */
+/** The web app's files except `/`. A share without a service worker is refused unread: `/web/share` is no file. */
 // prettier-ignore
 const WEB: readonly Columns[] = [
   ['GET', '/web/:id',              'none', 'none', 'any', 0, webFile, TENANTLESS],
@@ -149,12 +148,12 @@ const WEB: readonly Columns[] = [
 // prettier-ignore
 const HOSTED: readonly Columns[] = [
   ['POST', '/api/signup',    'none', 'signup', 'any', BODY_MAX_UNAUTHENTICATED, hosting.signUp,       APEX],
-  ['POST', '/signup',        'none', 'signup', 'any', BODY_MAX_UNAUTHENTICATED, hosting.signUpByForm, APEX_FORM],
+  ['POST', '/signup',        'none', 'signup', 'any', BODY_MAX_UNAUTHENTICATED, hosting.signUpByForm, { apex: true, form: hosting.signUpRefused }],
   ['GET',  '/api/tls-check', 'none', 'none',   'any', 0,                 hosting.tlsCheck,     TENANTLESS],
   ['GET',  '/',              'none', 'none',   'any', 0,                 hosting.welcome,      TENANTLESS],
 ];
 
-/** For load tests (reference, Load tests). At any host: whoever runs one may not be able to dial the apex by its name. */
+/** For load tests (reference, Load tests). At any host: the client may not be able to reach the apex by its name. */
 // prettier-ignore
 const TEST_TENANTS: readonly Columns[] = [
   ['POST',   '/api/admin/test-tenants',     'admin', 'none', 'any', BODY_MAX, hosting.makeTestTenant,   TENANTLESS],
@@ -167,7 +166,7 @@ const BILLED: readonly Columns[] = [
   ['POST', '/api/billing/webhook', 'none',   'none',    'any', BODY_MAX_WEBHOOK,  billing.webhook, { tenantless: true, raw: true }],
   ['GET',  '/api/billing/portal',  'device', 'read',    'any', 0,                 billing.portal],
   ['GET',  '/signup/done',         'none',   'return',  'any', 0,                 billing.returned, APEX],
-  ['POST', '/signup/pay',          'none',   'payment', 'any', BODY_MAX_UNAUTHENTICATED, billing.resume,   APEX_FORM],
+  ['POST', '/signup/pay',          'none',   'payment', 'any', BODY_MAX_UNAUTHENTICATED, billing.resume,   { apex: true, form: billing.payRefused }],
 ];
 
 /** Blobs of the local store, by signed URLs; with another store clients reach it directly (reference, Blobs). */

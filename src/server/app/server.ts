@@ -34,9 +34,9 @@ export interface ServerOptions {
   readonly config: Config;
   readonly log: Logger;
   readonly clock?: Clock;
-  /** Other instances of this machine listen on the same port; they are linked in this folder, if not empty (storage/links.ts). */
+  /** Set where other instances of this machine share the port: the folder of their links, or '' (storage/links.ts). */
   readonly siblings?: string | undefined;
-  /** The tenant of a host name. Left out: the one tenant of single mode, whatever the host. */
+  /** The tenant of a host name. Default: the one tenant of single mode, or in multi mode the tenant by that name. */
   readonly resolveTenant?: (host: string) => string | undefined;
 }
 
@@ -49,18 +49,18 @@ export interface Server {
   claimed(): Promise<boolean>;
   /** For the operator, once, at start. */
   readonly warnings: readonly string[];
-  /** Sends the sockets away over `ms` and takes no new ones; requests are answered as ever. */
+  /** Closes the sockets spread over `ms` and admits no new ones; requests are still answered. */
   drain(order: DrainOrder): void;
   /**
-   * Stops taking work, finishes what was taken, closes sockets with 1012 over `graceMs`, stops the database last.
-   * Rejects with the first failure, after all parts were stopped. A second call waits for the first.
+   * Accepts no new work, finishes accepted work, closes sockets with 1012 over half of `graceMs`, stops the database
+   * last. Rejects with the first failure, after all parts were stopped. A second call waits for the first.
    */
   close(graceMs: number): Promise<void>;
 }
 
 /**
- * Starts all parts. On failure the parts that were started are stopped again; errors of that are logged, and the error
- * of the start is thrown.
+ * Starts all parts. On failure the parts that were started are stopped again; errors of these stops are logged, and the
+ * error of the start is thrown.
  */
 export async function startServer(options: ServerOptions): Promise<Server> {
   const stops: Stop[] = [];
@@ -75,8 +75,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
 }
 
 /**
- * Runs the stops, last first, all of them: where one fails, the database, which is the last, must still be stopped.
- * Throws the first failure; `onFault` gets the others, which may follow from it.
+ * Runs all stops, last first, even if one fails: the database, which is the last, must still be stopped. Throws the
+ * first failure; `onFault` gets the others, which may follow from it.
  */
 async function runStops(stops: Stop[], onFault: (error: unknown) => void): Promise<void> {
   const failures: unknown[] = [];
@@ -135,7 +135,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   let graceMs = 0;
   stops.push(async () => {
     await front.close(graceMs);
-    // Handlers of connections that were closed run on until their statements have ended.
+    // Handlers of closed connections continue until their statements have ended.
     await front.settled();
   });
   await serveMetrics(parts, tenants, front);

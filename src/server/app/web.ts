@@ -21,10 +21,10 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 /** Characters of a hash in an entity tag. */
 export const TAG_CHARACTERS = 27;
-/** A name under `/web/` has the file's hash in it. */
+/** For names under `/web/`, which contain the file's hash. */
 const FOR_EVER = 'public, max-age=31536000, immutable';
 
-/** What has no compressed forms beside it. */
+/** Content types that the build does not compress. */
 const UNPACKED: ReadonlySet<string> = new Set(['image/png', 'application/gzip']);
 
 /** Reads a file that the build has written, with its compressed forms. Throws where one of them is missing. */

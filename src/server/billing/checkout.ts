@@ -14,12 +14,14 @@ import { sha256 } from '../http/tokens.js';
 import type { Account, BillingStore } from './store.js';
 import type { CheckoutOrder, StripePayments } from './stripe.js';
 
-/** The page after checkout is valid for so long after signup. */
+/** The page after checkout is valid for this long after signup, ms. */
 const RETURN_MS = 7 * 86_400_000;
 const HOUR_MS = 3_600_000;
-/** A checkout ends before its unpaid tenant does, or a payment could be for nothing; its event has an hour to arrive. */
+/**
+ * A checkout ends an hour before its unpaid tenant is freed: a payment whose event arrives later would be for nothing.
+ */
 const PAYABLE_MS = UNCLAIMED_MS - HOUR_MS;
-/** The provider makes no checkout that ends sooner; it includes a minute for its clock. */
+/** The provider's minimum until a checkout ends, ms, with a minute for the difference of clocks. */
 const CHECKOUT_MIN_MS = 31 * 60_000;
 /** 32 bytes in base64url. */
 const TOKEN = /^[A-Za-z0-9_-]{43}$/;
@@ -81,8 +83,8 @@ export class Checkout {
   }
 
   /**
-   * Where an abandoned checkout is continued: the same one while it is open, else a new one. Throws `not_found` where
-   * there is nothing to pay for.
+   * The URL where an abandoned checkout is continued: the same one while it is open, else a new one. Throws `not_found`
+   * where there is nothing to pay for.
    */
   async resume(returnToken: string): Promise<string> {
     const account = await this.returning(returnToken);
@@ -91,7 +93,7 @@ export class Checkout {
   }
 
   /**
-   * Where the subscription is managed; without one, where one is bought. Throws `tenant_not_found`,
+   * The URL where the subscription is managed, or, without one, where it is bought. Throws `tenant_not_found`,
    * `unavailable`.
    */
   async portal(tenantId: string): Promise<Portal> {
@@ -130,14 +132,14 @@ export class Checkout {
     if (expiresAt !== null && expiresAt - clock.now() < CHECKOUT_MIN_MS) {
       throw new ServiceError('not_found', 'it is too late to pay: the name is about to be free again');
     }
-    // Concurrent calls share the key, and so the checkout. The hour is part of it because the provider repeats the answer
-    // of a key, also where it was a failure.
+    // Concurrent calls share the key, and so the checkout. The hour is part of it because the provider repeats the
+    // answer of a key, even if it was a failure.
     const hour = Math.floor(clock.now() / HOUR_MS);
     const key = `checkout-${tenantId}-${checkoutId ?? 'first'}-${hour}`;
     return this.make({ tenantId, customerId, email, ...pages, expiresAt, key });
   }
 
-  /** Makes a checkout, stores it as the tenant's last one, and returns where it is paid. */
+  /** Makes a checkout, stores it as the tenant's last one, and returns the URL where it is paid. */
   private async make(order: CheckoutOrder): Promise<string> {
     const { id, url } = await this.options.payments.checkout(order);
     await this.options.store.noteCheckout(order.tenantId, id);

@@ -3,6 +3,8 @@ import { invalid, ServiceError } from '../../protocol/errors.js';
 import * as pages from '../hosting/signup-page.js';
 import type { AddressLimits } from '../http/address-limits.js';
 import type { WebParts } from '../http/pages.js';
+import type { Text } from '../http/reply.js';
+import type { RequestContext } from '../http/request.js';
 import type { Handler } from '../http/route.js';
 import type { Checkout } from './checkout.js';
 import type { Webhooks } from './webhooks.js';
@@ -26,9 +28,9 @@ function billingOf({ billing }: BillingParts): Billing {
 }
 
 /**
- * `POST /api/billing/webhook`, from the payment provider. 200 once the event is durable, or does not concern this service.
- * Forged ones are counted and refused by address; a valid one is never refused for them, since behind a proxy that hides
- * addresses the provider would share one with the forger.
+ * `POST /api/billing/webhook`, from the payment provider. 200 once the event is durable, or does not concern this
+ * service. Events with an invalid signature are limited by address. A valid event is never refused by that limit, since
+ * behind a proxy that hides addresses the provider would share its address with the forger.
  */
 export const webhook: Handler<BillingParts> = async (call, app) => {
   try {
@@ -40,14 +42,16 @@ export const webhook: Handler<BillingParts> = async (call, app) => {
   }
 };
 
-/** `GET /api/billing/portal` -> {url}. Each calls the provider, so it is limited by device. */
+/** `GET /api/billing/portal` -> {url}. Each request calls the provider, so it is limited by device. */
 export const portal: Handler<BillingParts> = async (call, app) => {
   const { checkout } = billingOf(app);
   await app.addressLimits.take('payment', `${call.tenantId}/${call.deviceId}`);
   return checkout.portal(call.tenantId);
 };
 
-/** `GET /signup/done?return=`, the page that checkout returns to, paid or not. Without a token it says thank you. */
+/**
+ * `GET /signup/done?return=`, the page that checkout returns to, paid or not. Without a token it is a thank-you page.
+ */
 export const returned: Handler<BillingParts> = async (call, app) => {
   const { checkout } = billingOf(app);
   const style = app.web?.style;
@@ -68,6 +72,10 @@ export const returned: Handler<BillingParts> = async (call, app) => {
       return pages.unknownPage(style);
   }
 };
+
+/** A browser's page for a form of payment that was refused. */
+export const payRefused = (refusal: ServiceError, _: RequestContext, { web }: WebParts): Text =>
+  pages.refusedPage(pages.sentenceOf(refusal), web?.style);
 
 /** `POST /signup/pay`, the form of that page: back to the checkout. */
 export const resume: Handler<BillingParts> = async (call, app) => {

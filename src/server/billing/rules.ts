@@ -1,10 +1,10 @@
 /**
- * From an event of the payment provider to what it says of a subscription. Pure. Fields are read where the provider's API
+ * Reads what an event of the payment provider reports on a subscription. Pure. Fields are read where the provider's API
  * has them today and where older versions had them: the version of events is set at the provider, not here.
  */
 import { ServiceError } from '../../protocol/errors.js';
 
-/** What an event says of a subscription: paid, not paid, over, or only which tenant it belongs to. */
+/** What an event reports on a subscription: paid, not paid, over, or only which tenant it belongs to. */
 type FactKind = 'good' | 'failed' | 'ended' | 'seen';
 
 /** One event of the payment provider, as far as it concerns this service. Times are milliseconds since 1970. */
@@ -17,7 +17,7 @@ export interface Fact {
   readonly kind: FactKind;
   /** When it happened, by the provider's clock. */
   readonly at: number;
-  /** Until when this payment pays; null: unknown, or the event is no payment. */
+  /** End of the period that this payment covers; null: unknown, or the event is no payment. */
   readonly paidUntil: number | null;
 }
 
@@ -25,7 +25,7 @@ export interface Fact {
 export const TENANT_KEY = 'tenant_id';
 /** Ids of the provider are far shorter; nothing longer is stored. */
 const ID_MAX = 255;
-/** Visible ASCII: the database takes no NUL, and the provider has no other ids. */
+/** Visible ASCII: the database accepts no NUL, and all ids of the provider have this form. */
 const ID = /^[!-~]*$/;
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -35,7 +35,7 @@ const NONE: Fields = {};
 const fieldsOf = (value: unknown): Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Fields) : NONE;
 
-/** An id, or the id of the object that was expanded in its place. Throws `webhook_invalid` for what no id can be. */
+/** An id, or the id of the object that was expanded in its place. Throws `webhook_invalid` for an invalid text. */
 function idOf(value: unknown): string | null {
   const id = typeof value === 'string' ? value : fieldsOf(value)['id'];
   if (typeof id === 'string' && !ID.test(id)) throw new ServiceError('webhook_invalid');
@@ -57,7 +57,7 @@ const KIND_OF_STATUS: Readonly<Record<string, FactKind>> = {
   incomplete_expired: 'ended',
 };
 
-/** The fields of a fact that each type of event has elsewhere; ids are unchecked. */
+/** The fields of a fact whose place depends on the type of the event; ids are unchecked. */
 interface Unchecked {
   readonly kind: FactKind;
   readonly subscription: unknown;

@@ -3,11 +3,11 @@ import Stripe from 'stripe';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
 import { TENANT_KEY } from './rules.js';
 
-/** A webhook's signature is valid for so long before and after the time that it names, s. */
+/** A webhook's signature is valid for this long before and after the time that it names, s. */
 const TOLERANCE_S = 300;
-/** A call that takes longer is given up, ms: a client waits for its answer. */
+/** A call that takes longer is aborted, ms: a client waits for its answer. */
 const TIMEOUT_MS = 10_000;
-/** The library repeats a call that was lost on the way, under its idempotency key. */
+/** How often the library repeats a call that was lost in transit, under its idempotency key. */
 const RETRIES = 1;
 const COME_BACK_S = 5;
 
@@ -17,7 +17,7 @@ interface StripeOptions {
   readonly priceId: string;
   /** Another server than Stripe's, for tests; null: Stripe. */
   readonly apiBase: string | null;
-  /** Left out: ten seconds. */
+  /** Default: ten seconds. */
   readonly timeoutMs?: number;
 }
 
@@ -29,7 +29,7 @@ export interface CheckoutOrder {
   readonly email: string | null;
   readonly successUrl: string;
   readonly cancelUrl: string;
-  /** When it can be paid no more, ms; null: when the provider ends it, which is after a day. */
+  /** Until when it can be paid, ms; null: until the provider ends it, which is after a day. */
   readonly expiresAt: number | null;
   /** Idempotency key: the same order under the same key makes one checkout, however often it is sent. */
   readonly key: string;
@@ -106,7 +106,7 @@ export class StripePayments {
     return calling(async () => (await this.stripe.billingPortal.sessions.create(params)).url);
   }
 
-  /** The event in a webhook's body, once its signature holds at `now`. Throws `webhook_invalid`. */
+  /** The event in a webhook's body, if its signature is valid at `now`. Throws `webhook_invalid`. */
   event(body: Uint8Array, signature: string, now: number): unknown {
     // The library refuses old signatures only; one dated in the future would stay valid until then.
     if (signedAt(signature) > now / 1_000 + TOLERANCE_S) throw new ServiceError('webhook_invalid');
@@ -139,7 +139,7 @@ const isTemporary = (error: unknown): boolean =>
   error instanceof Stripe.errors.StripeRateLimitError ||
   (error instanceof Stripe.errors.StripeError && (error.statusCode === 409 || (error.statusCode ?? 0) >= 500));
 
-/** Runs a call, with its failure as a refusal. */
+/** Runs a call. Throws its failure as a refusal. */
 async function calling<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();

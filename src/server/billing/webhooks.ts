@@ -47,9 +47,9 @@ export class Webhooks {
   }
 
   /**
-   * One webhook: its body as it came, and its `Stripe-Signature`. Resolves once the event is durable, or does not concern
-   * this service: only then may it be acknowledged, or the provider would not send it again. Throws `webhook_invalid`,
-   * `unavailable`.
+   * Takes one webhook: its unparsed body, and its `Stripe-Signature`. Resolves once the event is durable, or does not
+   * concern this service: only then may it be acknowledged, or the provider would not send it again. Throws
+   * `webhook_invalid`, `unavailable`.
    */
   async take(body: Uint8Array, signature: string): Promise<Received> {
     const { store, payments, clock, graceMs, onUnknown } = this.options;

@@ -8,13 +8,13 @@ import type { BinCreateBody, BinDeleteBody, BinPatchBody } from '../../protocol/
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import { binOf, type BinOutcome, type BinStore } from './store.js';
 
-/** What the service is made of. */
+/** The service's dependencies. */
 export interface BinsOptions extends ChangeNotifier {
   readonly store: BinStore;
   readonly clock: Clock;
 }
 
-/** A deletion: the bin, the device whose change it is (null: nobody's), and whether to go on with the next batch. */
+/** A deletion: the bin, the device whose change it is (null: no device's), and whether to go on with the next batch. */
 interface Deletion {
   readonly tenantId: string;
   readonly id: string;
@@ -24,13 +24,13 @@ interface Deletion {
 
 /** Items deleted under one hold of the tenant's lock: about 20 ms, in which other changes of the tenant wait. */
 const DELETE_BATCH = 500;
-/** Tenants whose interrupted deletions are resumed at once; those of others are resumed by a later list. */
+/** Most tenants whose interrupted deletions are resumed at the same time; a later list resumes those of others. */
 const RESUMED_MAX = 16;
 const SLUG_MAX = 63;
 
 /**
- * The slug of a bin that was given none: its id in lower case. An id may hold `_`, which a slug may not, and begin
- * with `-`: `_` becomes `-`, leading ones go, the 64th character is cut off, and an id of nothing else is `bin`.
+ * The slug of a bin made without one: its id in lower case, with `_` replaced by `-`, leading `-` removed and the 64th
+ * character cut off, since a slug may have none of these; `bin` if nothing is left.
  */
 export function defaultSlug(id: string): string {
   const slug = id.toLowerCase().replaceAll('_', '-').replace(/^-+/, '').slice(0, SLUG_MAX);
@@ -63,7 +63,7 @@ export class Bins {
 
   /**
    * Makes a bin; `by` is the calling device. A deleted bin's id is free again.
-   * Throws `conflict` for an id in use or a bin too many, `slug_taken`, `validation`, `device_revoked`.
+   * Throws `conflict` for an id in use or for too many bins, `slug_taken`, `validation`, `device_revoked`.
    */
   async create(tenantId: string, body: BinCreateBody, by: string): Promise<BinReply<Uint8Array>> {
     const { id } = body;
@@ -77,7 +77,7 @@ export class Bins {
   }
 
   /**
-   * Changes slug or meta; what is absent stays. `by` is the calling device.
+   * Changes slug or meta; absent fields stay unchanged. `by` is the calling device.
    * Throws `bin_not_found`, `slug_taken`, `validation`, `device_revoked`.
    */
   async patch(tenantId: string, id: string, body: BinPatchBody, by: string): Promise<BinReply<Uint8Array>> {
@@ -87,10 +87,10 @@ export class Bins {
   }
 
   /**
-   * Deletes a bin; one with live items only by `force`. It closes first, so that nothing more is written to it, then its
-   * items are deleted in batches, then the bin. For a bin that is closed already the same call finishes the deletion,
-   * with or without `force`: that was decided when it closed. `by` is the calling device: the items' deletes are its
-   * changes, so its own sockets get no push of them.
+   * Deletes a bin; one with live items only with `force`. It is closed first, so that nothing more is written to it,
+   * then its items are deleted in batches, then the bin. For a bin that is closed already, the same call finishes the
+   * deletion, with or without `force`, which was decided when it was closed. `by` is the calling device: the deletions
+   * of the items are its changes, so its own sockets get no push of them.
    * Throws `bin_not_found`, `device_revoked`, `conflict` for `inbox` and for a bin with items.
    */
   async remove(tenantId: string, id: string, body: BinDeleteBody, by: string): Promise<Ok> {
@@ -120,7 +120,7 @@ export class Bins {
     return { bin: binOf(outcome) };
   }
 
-  /** Finishes interrupted deletions. They are no device's change then, so every socket gets the push. */
+  /** Finishes interrupted deletions. They are then no device's changes, so every socket gets the push. */
   private resume(tenantId: string, closed: readonly string[]): void {
     if (closed.length === 0 || this.closing || this.deleting.has(tenantId) || this.resumed.size >= RESUMED_MAX) return;
     const emptyAll = async (): Promise<void> => {

@@ -14,14 +14,14 @@ interface BinCall {
   readonly now: number;
 }
 
-/** Row of a function that changes a bin: its columns are set with `ok`, else the verdict says why it refused. */
+/** Row of a function that changes a bin: its columns are set with `ok`, else the verdict is the reason. */
 export type BinOutcome = (BinRecord & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
 
 /** Columns of a bin out of `from`: an alias, or a value of the row's type in parentheses. */
 const columns = (from: string): string =>
   `${from}.id, ${from}.slug, ${from}.meta, ${from}.created_at AS "createdAt", ${from}.updated_at AS "updatedAt"`;
 
-/** Just the fields of the bin, whatever else the row holds. */
+/** Only the fields of the bin, without other columns of the row. */
 export const binOf = ({ id, slug, meta, createdAt, updatedAt, itemCount }: BinRecord): BinRecord => ({
   id,
   slug,

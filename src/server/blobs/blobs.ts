@@ -1,4 +1,4 @@
-/** What devices request of blobs: upload and download URLs, and whether an upload has arrived. */
+/** Requests of devices for blobs: upload and download URLs, and whether an upload has arrived. */
 import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
@@ -37,11 +37,11 @@ export interface UploadRequest extends UploadStart {
   readonly origin: string;
 }
 
-/** Reservations that a tenant may have open at once: bounds the rows, which cost the server something too. */
+/** Reservations that a tenant may have open at once. Bounds the rows, which have a cost even without bytes. */
 const OPEN_MAX = 1_000;
-/** Expired reservations that are settled at once when a tenant has no room left; the nightly job settles all. */
+/** Expired reservations settled per attempt when a tenant has no room left; the nightly job settles all. */
 const RELEASED_AT_ONCE = 100;
-/** Retry-After where too many uploads are open: some may have expired by then, seconds. */
+/** Retry-After if too many uploads are open, seconds: some may have expired by then. */
 const OPEN_RETRY_S = 60;
 
 /** The blobs of all tenants. */
@@ -55,9 +55,9 @@ export class Blobs {
   }
 
   /**
-   * Reserves room and signs an upload URL, good for 15 minutes and one PUT of exactly this size and type.
-   * Throws `blob_too_large`, `storage_cap_exceeded`, `rate_limited` (too many uploads open), `device_revoked`,
-   * `storage_unavailable` where nothing can be signed, or expired uploads cannot be looked up; `unavailable`.
+   * Reserves room and signs an upload URL, valid for 15 minutes and one PUT of exactly this size and type. Throws
+   * `blob_too_large`, `storage_cap_exceeded`, `rate_limited` (too many uploads open), `device_revoked`,
+   * `storage_unavailable` if nothing can be signed or expired uploads cannot be looked up, and `unavailable`.
    */
   async uploadUrl(tenantId: string, request: UploadRequest): Promise<BlobUpload> {
     const { store, clock } = this.options;
@@ -77,8 +77,8 @@ export class Blobs {
   }
 
   /**
-   * Reserves room and begins an upload that may be continued for a day, and a day after each time it was. What fits in one
-   * part is one PUT. Throws as `uploadUrl`; after a failure nothing is reserved.
+   * Reserves room and begins an upload that may be continued within a day, and within a day of each continuation. An
+   * upload that fits into one part is one PUT. Throws like `uploadUrl`; after a failure nothing stays reserved.
    */
   async begin(tenantId: string, request: UploadRequest): Promise<OpenUploadReply> {
     const { store, rows, clock } = this.options;
@@ -96,7 +96,7 @@ export class Blobs {
       }
       return await this.replyTo(upload, 0, origin);
     } catch (error) {
-      // Nobody knows of it yet. Where this fails as well the nightly job frees the room.
+      // No client knows of the upload yet. If this fails as well, the nightly job frees the room.
       if (await rows.giveUp(name)) {
         if (upload.session !== null) await store.abort(upload);
         await rows.free([name]);
@@ -106,8 +106,8 @@ export class Blobs {
   }
 
   /**
-   * Where an upload stands, with the URLs of its next parts. It may be continued for another day, but not longer than
-   * seven after it began. Throws `no_blob` where it is not open (any more), `storage_unavailable`, `unavailable`.
+   * The offset of an upload, with the URLs of its next parts. It may be continued for another day, up to seven days
+   * after it began. Throws `no_blob` if it is not open (any more), `storage_unavailable`, `unavailable`.
    */
   async continue(tenantId: string, ref: string, origin: string): Promise<OpenUploadReply> {
     const { rows, clock } = this.options;
@@ -116,20 +116,20 @@ export class Blobs {
     if (row?.state !== 'reserved' || row.expiresAt <= clock.now()) throw new ServiceError('no_blob');
     const offset = await this.heads.turn(tenantId, () => this.offsetOf(row));
     if (offset === undefined) {
-      // The store has forgotten it: nothing of it can be continued.
+      // The store has forgotten the upload, so it cannot be continued.
       await this.discard(row);
       throw new ServiceError('no_blob');
     }
     if (offset === row.size) await this.markReady(row);
-    // Another request may have been first: then the client hears of it when it sends a part.
+    // The result is ignored: if another request was first, the client is refused when it sends a part.
     else await rows.keep(row, { from: row.kept, to: offset, now: clock.now() });
     return this.replyTo(row, offset, origin);
   }
 
   /**
-   * Gives an upload up: its room is free when this resolves. A blob that is ready stays; where no item names it, it is
-   * removed after a day. Throws `no_blob` where there is none (any more); `storage_unavailable`, `unavailable`: the nightly
-   * job removes it then.
+   * Gives up an upload; its room is free when this resolves. A blob that is ready stays; if no item names it, it is
+   * removed after a day. Throws `no_blob` if there is none (any more); `storage_unavailable` or `unavailable`, after
+   * which the nightly job removes it.
    */
   async giveUp(tenantId: string, ref: string): Promise<void> {
     const row = await this.find(tenantId, ref);
@@ -137,7 +137,7 @@ export class Blobs {
     if (row.state === 'reserved' || row.state === 'dying') await this.discard(row);
   }
 
-  /** Signs a download URL, good for 5 minutes at most. Throws `no_blob`, and as `settle` where the upload is not settled yet. */
+  /** Signs a download URL, valid for 5 minutes at most. Throws `no_blob`, and like `settle` for an unsettled upload. */
   async downloadUrl(tenantId: string, ref: string, origin: string): Promise<BlobDownload> {
     const { store, clock } = this.options;
     const row = await this.find(tenantId, ref);
@@ -149,9 +149,9 @@ export class Blobs {
   }
 
   /**
-   * Looks up a blob in the store, which may have been uploaded without passing this server. True: it is there with its
-   * declared size, and an item may name it now. False: it is not, or it was not reserved. Throws `storage_unavailable`,
-   * and `unavailable` where the tenant has too many lookups under way.
+   * Looks up a blob in the store, which may have been uploaded without passing through this server. True: it exists
+   * with its declared size, and an item may name it now. False: it does not, or it was not reserved. Throws
+   * `storage_unavailable`, and `unavailable` if the tenant has too many lookups under way.
    */
   async settle(tenantId: string, ref: string): Promise<boolean> {
     const row = await this.find(tenantId, ref);
@@ -200,7 +200,7 @@ export class Blobs {
     return store.signUpload(upload, { ...part, contentType: upload.contentType }, origin);
   }
 
-  /** Gives up a reservation: of a row that is dying already the object may still be there. */
+  /** Gives up a reservation. Also for a row that is already dying, whose object may still exist. */
   private async discard(upload: OpenUpload): Promise<void> {
     const { store, rows } = this.options;
     if (!(await rows.giveUp(upload)) && (await rows.find(upload))?.state !== 'dying') return;
@@ -208,7 +208,7 @@ export class Blobs {
     await rows.free([upload]);
   }
 
-  /** Gives back the room of one tenant's uploads that never arrived. */
+  /** Releases the room of one tenant's uploads that never arrived. */
   private releaseExpired(tenantId: string): Promise<Released> {
     const now = this.options.clock.now();
     // `since` is later than any try: reservations that an earlier run could not settle come last, but are not left out.
@@ -221,7 +221,7 @@ export class Blobs {
     throw new ServiceError('blob_too_large', `A blob has at most ${maxBytes} bytes.`, { maxBytes });
   }
 
-  /** Reserves room. Where there is none, uploads that have expired are settled first. */
+  /** Reserves room; if there is none, settles expired uploads and tries again. */
   private async reserve(
     name: ObjectName,
     { size, contentType, by }: UploadRequest,
@@ -233,14 +233,14 @@ export class Blobs {
     if (isFull(verdict)) {
       const { freed, fault } = await this.releasing.join(name.tenantId);
       if (freed > 0) verdict = await rows.reserve(wanted);
-      // The store did not answer for some uploads: whether there is room is not known.
+      // The store did not answer for some uploads, so it is unknown whether there is room.
       if (isFull(verdict) && fault !== undefined) throw fault;
     }
     if (verdict !== 'ok') throw refusalOf(verdict);
   }
 }
 
-/** The next parts of an upload. Each ends where a part of the store's does: at a multiple of their size. */
+/** The next parts of an upload. Each ends at a multiple of the store's part size, or at the end of the upload. */
 function partsFrom({ size, session }: OpenUpload, offset: number): { readonly from: number; readonly size: number }[] {
   const most = session === null ? size : partSizeOf(size);
   const parts: { readonly from: number; readonly size: number }[] = [];
@@ -252,7 +252,7 @@ function partsFrom({ size, session }: OpenUpload, offset: number): { readonly fr
   return parts;
 }
 
-/** Removes what the store has of an upload, or of a blob: first its parts, of which no object can be made then. */
+/** Removes an upload or a blob from the store: its parts first, so that no object can be made of them afterwards. */
 export async function discard(store: ObjectStore, upload: OpenUpload): Promise<void> {
   if (upload.session !== null) await store.abort(upload);
   await store.remove(upload);
@@ -273,15 +273,15 @@ function refusalOf(verdict: Exclude<ReserveVerdict, 'ok'>): ServiceError {
   }
 }
 
-/** The slowest upload to a bucket whose reservation is kept, bytes a second: 1 Mbit/s. */
+/** The slowest upload to a bucket for which the reservation is kept, bytes per second: 1 Mbit/s. */
 const UNSEEN_BYTES_PER_S = 128 * 1024;
 const UNSEEN_MIN_MS = 15 * 60_000;
 const UNSEEN_MAX_MS = 24 * 3_600_000;
 
 /**
- * How long after the expiry of its URL an upload to a bucket counts as under way, milliseconds. A bucket checks the expiry
- * when an upload begins, and shows nothing of it before its end. So its room is kept for a quarter of an hour and the time
- * that its bytes take, a day at most. Uploads to the local store report their progress in the row.
+ * How long after the expiry of its URL an upload to a bucket counts as under way, ms. A bucket checks the expiry only
+ * when an upload begins, and shows nothing of it before its end. So its room is kept for a quarter of an hour plus the
+ * time that its bytes take, a day at most. Uploads to the local store report their progress in the row.
  */
 export const unseenMs = (size: number): number =>
   Math.min(UNSEEN_MAX_MS, UNSEEN_MIN_MS + Math.ceil((size / UNSEEN_BYTES_PER_S) * 1_000));
@@ -290,20 +290,20 @@ export const unseenMs = (size: number): number =>
 export interface Released {
   /** Rows that were taken. */
   readonly seen: number;
-  /** Those that are settled: uploaded, or released. */
+  /** Rows that were settled: uploaded, or released. */
   readonly done: number;
-  /** Those of them that were released. */
+  /** Of `done`, those that were released. */
   readonly freed: number;
-  /** Those that the store did not answer for, or did not remove. */
+  /** Rows whose object the store did not answer for, or did not remove. */
   readonly refused: number;
   /** The first of these refusals. */
   readonly fault: ServiceError | undefined;
 }
 
 /**
- * Settles expired reservations of a tenant, or of all (null): an object of the declared size is an upload, anything else is
- * removed and its room given back. Where the store does not answer for one, its room is kept. Throws `storage_unavailable`
- * where the store does not answer at all, and `unavailable`.
+ * Settles expired reservations of a tenant, or of all (null): a blob whose object has the declared size is ready; any
+ * other is removed and its room released. If the store does not answer for one, its room is kept. Throws
+ * `storage_unavailable` if the store does not answer at all, and `unavailable`.
  */
 export async function releaseExpired(
   { store, rows }: Pick<BlobsOptions, 'store' | 'rows'>,

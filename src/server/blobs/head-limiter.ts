@@ -40,9 +40,9 @@ export class HeadLimiter {
   ) {}
 
   /**
-   * Runs `look` when the tenant has a free slot. A caller who comes while a lookup of the same blob is queued shares its
-   * result. Of a lookup that has begun only a positive result is shared: it may have run before the upload ended.
-   * Throws what `look` throws, and `unavailable` where the queue is full or the wait was too long.
+   * Runs `look` when the tenant has a free slot. A call made while a lookup of the same blob is queued shares its
+   * result. Of a lookup that has begun only a positive result is shared, since it may have run before the upload ended.
+   * Throws what `look` throws, and `unavailable` if the queue is full or the wait was too long.
    */
   run(name: ObjectName, look: () => Promise<boolean>): Promise<boolean> {
     const key = `${name.tenantId}/${name.ref}`;
@@ -66,7 +66,7 @@ export class HeadLimiter {
     return lookup.result;
   }
 
-  /** Runs a call about one blob when the tenant has a free slot. Throws as `run`. */
+  /** Runs a call about one blob when the tenant has a free slot. Throws like `run`. */
   async turn<T>(tenantId: string, look: () => Promise<T>): Promise<T> {
     const queue = this.queues.get(tenantId) ?? { underWay: 0, waiting: new Set() };
     this.queues.set(tenantId, queue);

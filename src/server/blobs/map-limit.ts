@@ -13,8 +13,8 @@ interface Mapped<N> {
 }
 
 /**
- * Calls `work` for every name, in batches of a few at once. A refusal of one name (`storage_unavailable`) does not end the
- * others; where the store does not answer at all this throws that fault. Any other error ends it after its batch.
+ * Calls `work` for every name, in concurrent batches. A refusal of one name (`storage_unavailable`) does not end the
+ * others; if the store does not answer at all, throws the refusal. Throws any other error after its batch.
  */
 export async function mapLimit<N extends ObjectName>(
   store: Pick<ObjectStore, 'head'>,
@@ -38,7 +38,7 @@ export async function mapLimit<N extends ObjectName>(
   return { done, faults };
 }
 
-/** Throws `fault` where the store does not even answer for a name that does not exist. */
+/** Throws `fault` if the store does not even answer for a name that does not exist. */
 async function expectStore(store: Pick<ObjectStore, 'head'>, fault: ServiceError): Promise<void> {
   const id = ulid();
   await store.head({ tenantId: id, ref: `${id}.bin` }).catch(() => {

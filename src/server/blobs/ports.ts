@@ -14,7 +14,7 @@ export interface SignedRequest {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** A signed download. It may have been signed before, and then expires earlier than asked for. */
+/** A signed download. It may have been signed before, and then expires earlier than requested. */
 export interface SignedDownload extends SignedRequest {
   /** Milliseconds since 1970. */
   readonly expiresAt: number;
@@ -36,21 +36,21 @@ export interface UploadGrant extends DownloadGrant {
 export interface OpenUpload extends ObjectName {
   readonly size: number;
   readonly contentType: string;
-  /** What the store knows an upload in parts by; at Google a right by itself. Null: it goes in one PUT. */
+  /** The store's identifier of an upload in parts; at Google a URL that itself grants access. Null: a single PUT. */
   readonly session: string | null;
-  /** Bytes from the beginning that the store keeps durably, as far as the row says. */
+  /** Bytes from the beginning that the store keeps durably, according to the row. */
   readonly kept: number;
 }
 
-/** What an upload in parts is begun with. */
+/** Parameters of a new upload in parts. */
 export interface UploadStart {
   readonly size: number;
   readonly contentType: string;
-  /** The `Origin` of the page that will send the parts; undefined: it is none. */
+  /** The `Origin` of the page that will send the parts; undefined: the client is no page. */
   readonly page?: string | undefined;
 }
 
-/** A part of an upload; only the last one may end elsewhere than at a multiple of `partSizeOf`. */
+/** A part of an upload. Each but the last ends at a multiple of `partSizeOf`. */
 export interface PartGrant extends DownloadGrant {
   readonly from: number;
   readonly size: number;
@@ -58,7 +58,7 @@ export interface PartGrant extends DownloadGrant {
 
 const MIB = 1024 * 1024;
 
-/** Bytes of the parts of an upload of this size: 5 MiB, or so many MiB that there are at most 10,000. */
+/** Part size of an upload of this size, bytes: 5 MiB, or as many MiB as limit the parts to 10,000. */
 export const partSizeOf = (size: number): number =>
   Math.max(UPLOAD_PART_BYTES, Math.ceil(size / UPLOAD_PARTS_MAX / MIB) * MIB);
 
@@ -68,41 +68,41 @@ export interface StoredObject extends ObjectName {
   /** Milliseconds since 1970, by the store's clock. */
   readonly modifiedAt: number;
   /**
-   * The store's own checksums of the bytes, by their names there: `etag` (S3; MD5 in hex of an object that was uploaded in
-   * one PUT without a key of KMS), `crc32c` and `md5` (Google; base64). Left out where the store reports none.
+   * The store's own checksums of the bytes, by the store's names: `etag` (S3; MD5 in hex for an object uploaded in one
+   * PUT without a KMS key), `crc32c` and `md5` (Google; base64). Left out if the store reports none.
    */
   readonly checksum?: Readonly<Record<string, string>>;
 }
 
 /**
- * A store of objects. Any failure of a call is `storage_unavailable`, with its cause in the log, without signatures.
- * Signing makes no network call where the server has a key.
+ * A store of objects. Any failed call throws `storage_unavailable`; its cause is logged, without signatures. Signing
+ * makes no network call if the server has a key.
  */
 export interface ObjectStore {
   readonly kind: 'local' | 'gcs' | 's3';
-  /** `origin`: scheme and host that the client reached this server by; only the local store's URLs have it. */
+  /** `origin`: scheme and host at which the client reached this server; used only in the local store's URLs. */
   signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest>;
   signDownload(name: ObjectName, grant: DownloadGrant, origin: string): Promise<SignedDownload>;
-  /** Begins an upload in parts. Undefined: it goes in one PUT (`signUpload`), because it fits into one part. */
+  /** Begins an upload in parts; returns its session. Undefined: one PUT (`signUpload`), since it fits into one part. */
   begin(name: ObjectName, start: UploadStart): Promise<string | undefined>;
   /** One PUT of an upload in parts. */
   signPart(upload: OpenUpload, part: PartGrant, origin: string): Promise<SignedRequest>;
   /**
-   * Bytes from the beginning of an upload in parts that are kept durably; where they are all, it is ended: the object is
-   * there under its name. Undefined: the store does not know the upload (any more).
+   * Bytes from the beginning of an upload in parts that are kept durably; if these are all, the upload is complete, and
+   * the object exists under its name. Undefined: the store does not know the upload (any more).
    */
   offsetOf(upload: OpenUpload): Promise<number | undefined>;
-  /** Removes the parts of an upload, after which none is taken. Resolves also where there are none. */
+  /** Removes the parts of an upload; the store accepts no more of them. Also resolves if there are none. */
   abort(upload: OpenUpload): Promise<void>;
   /** Undefined: there is no such object, or its upload has not ended. */
   head(name: ObjectName): Promise<StoredObject | undefined>;
-  /** Resolves also where there is no such object. */
+  /** Also resolves if there is no such object. */
   remove(name: ObjectName): Promise<void>;
   /** Every object under the prefix, in pages, in the store's order. Keys that are no names of blobs are left out. */
   list(): AsyncIterable<readonly StoredObject[]>;
-  /** Rejects with `blob_not_found` where there is none. */
+  /** Rejects with `blob_not_found` if there is none. */
   read(name: ObjectName): Promise<Readable>;
-  /** The origin of its URLs, found without a call; undefined: they are this server's. Rejects where it cannot be told. */
+  /** The origin of its URLs, found without a call; undefined: this server's. Rejects if it cannot be determined. */
   origin(): Promise<string | undefined>;
   /** Closes its connections. Calls under way may fail. */
   close(): Promise<void>;

@@ -13,14 +13,14 @@ import { BlobAudit, BlobStore, type Missing, type Stray, type Turn, type Unremov
 /** Result of a run of the reaper. What was refused is unchanged, and tried last in the next run. */
 export type Reaped = Pick<Released, 'done' | 'refused' | 'fault'>;
 
-/** What a comparison found; as a run, what it removed of the strays, and what the store refused to remove. */
+/** Result of a comparison. Inherited fields: the strays that it removed, and those that the store refused to remove. */
 export interface Comparison extends Reaped {
   /** Objects in the store. */
   readonly objects: number;
   /** Objects that no row names. */
   readonly strays: number;
   readonly strayBytes: number;
-  /** Of the strays, those of tenants that this database has never had. */
+  /** Strays of tenants that this database has never had. */
   readonly foreign: number;
   /** How many blobs are missing or have another size, and the first of them. */
   readonly missing: number;
@@ -36,20 +36,20 @@ type Found = { -readonly [K in keyof Omit<Comparison, 'whole' | 'examples'>]: Co
   readonly examples: Missing[];
 };
 
-/** Rows of a batch. */
+/** Rows per batch. */
 const BATCH = 100;
-/** Batches of a run; the rest waits for the next run. */
+/** Batches per run; the rest waits for the next run. */
 const BATCHES_MAX = 10_000;
 /** Refusals that end a run: each may have taken the store ten seconds. */
 const REFUSED_MAX = 1_000;
-/** A ready blob that no item has taken for so long, and an object that no row has named for so long, is removed. */
+/** A ready blob that no item took, or an object that no row names, is removed at this age. */
 const UNATTACHED_MS = 24 * 3_600_000;
 const PAGE = 500;
 const EXAMPLES = 20;
 
 /**
- * A refusal of the store for one blob (permissions, a lock on the object) delays no other blob, within a run and from one
- * run to the next. Every part throws `storage_unavailable` where the store does not answer at all, and `unavailable`.
+ * A refusal of the store for one blob (permissions, a lock on the object) delays no other, within a run or from one to
+ * the next. Every method throws `storage_unavailable` if the store does not answer at all, and `unavailable`.
  */
 export class Reaper {
   private readonly rows: BlobStore;
@@ -62,7 +62,7 @@ export class Reaper {
     this.rows = new BlobStore(pool);
   }
 
-  /** Gives back the room of uploads that never arrived. */
+  /** Releases the room of uploads that never arrived. */
   releaseExpired(stopped: AbortSignal): Promise<Reaped> {
     return this.inBatches(stopped, (turn) => releaseExpired({ store: this.store, rows: this.rows }, null, turn));
   }
@@ -100,8 +100,8 @@ export class Reaper {
   }
 
   /**
-   * Compares the store's listing with the rows. `remove`: strays that are older than 24 hours and not foreign are removed,
-   * until too many were refused; otherwise they are only reported. A missing blob is looked up by name before it is reported.
+   * Compares the store's listing with the rows. `remove`: strays older than 24 hours and not foreign are removed until
+   * too many are refused; else strays are only reported. A missing blob is looked up by name before it is reported.
    */
   async compare(remove: boolean, stopped: AbortSignal): Promise<Comparison> {
     const before = this.clock.now();
@@ -142,14 +142,14 @@ export class Reaper {
     found.fault ??= faults[0];
   }
 
-  /** Counts blobs whose object is not there. False: stopped before the end. */
+  /** Counts blobs whose object is missing. False: stopped before the end. */
   private async findMissing(audit: BlobAudit, before: number, found: Found, stopped: AbortSignal): Promise<boolean> {
     let after: ObjectName = { tenantId: '', ref: '' };
     for (;;) {
       const page = await audit.missing(before, after, PAGE);
       for (const blob of page) {
         if (stopped.aborted) return false;
-        // The listing is out of date by now: a blob that came or went since is not missing.
+        // The listing may be outdated: a blob that was uploaded or removed since is not missing.
         const object = await this.store.head(blob);
         if (object?.size === blob.size || (await this.rows.find(blob))?.state !== 'ready') continue;
         found.missing++;

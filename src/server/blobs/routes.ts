@@ -28,9 +28,9 @@ const PAGE = /^https?:\/\/[A-Za-z0-9.:[\]_-]{1,255}$/;
 const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
 
 /**
- * Scheme and host that the client reached this server by, without a trailing slash (reference, HTTP, Tokens):
+ * Scheme and host at which the client reached this server, without a trailing slash (reference, HTTP, Tokens):
  * PUBLIC_URL, else the domain with https, else the request's own host with the scheme that a trusted proxy names. In
- * multi mode the request's host, which is the tenant's, replaces the one that PUBLIC_URL or DOMAIN names.
+ * multi mode the request's host, which is the tenant's, replaces the one in PUBLIC_URL or DOMAIN.
  */
 function originOf(call: RequestContext, { tenantMode, publicUrl, domain, trustedProxies }: HttpConfig): string {
   const tenantHost = tenantMode === 'multi' ? hostName(call.host) : undefined;
@@ -47,7 +47,7 @@ function originOf(call: RequestContext, { tenantMode, publicUrl, domain, trusted
   return `${secure ? 'https' : 'http'}://${call.host}`;
 }
 
-/** What a device wants to upload. Throws `validation`. */
+/** The upload that a device requests. Throws `validation`. */
 function wishOf(call: RequestContext, config: HttpConfig): UploadRequest {
   const body = fields(call);
   const b = call.shape === 'b' ? validateUploadBodyB(body) : undefined;
@@ -61,19 +61,19 @@ function wishOf(call: RequestContext, config: HttpConfig): UploadRequest {
   };
 }
 
-/** `POST /blobs/upload-url`. Throws `validation`, and as `Blobs.uploadUrl`. */
+/** `POST /blobs/upload-url`. Throws `validation`, and like `Blobs.uploadUrl`. */
 export const uploadUrl: Handler<BlobParts, BlobUpload> = (call, { blobs, config }) =>
   blobs.uploadUrl(call.tenantId, wishOf(call, config));
 
-/** `POST /uploads`. Throws `validation`, and as `Blobs.begin`. */
+/** `POST /uploads`. Throws `validation`, and like `Blobs.begin`. */
 export const beginUpload: Handler<BlobParts, OpenUploadReply> = (call, { blobs, config }) =>
   blobs.begin(call.tenantId, wishOf(call, config));
 
-/** `POST /uploads/:ref`. Throws as `Blobs.continue`. */
+/** `POST /uploads/:ref`. Throws like `Blobs.continue`. */
 export const continueUpload: Handler<BlobParts, OpenUploadReply> = (call, { blobs, config }) =>
   blobs.continue(call.tenantId, call.id, originOf(call, config));
 
-/** `DELETE /uploads/:ref`. Throws as `Blobs.giveUp`. */
+/** `DELETE /uploads/:ref`. Throws like `Blobs.giveUp`. */
 export const giveUpUpload: Handler<BlobParts, Ok> = async (call, { blobs }) => {
   await blobs.giveUp(call.tenantId, call.id);
   return { ok: true };
@@ -83,7 +83,7 @@ export const giveUpUpload: Handler<BlobParts, Ok> = async (call, { blobs }) => {
 export const downloadUrl: Handler<BlobParts, BlobDownload> = (call, { blobs, config }) =>
   blobs.downloadUrl(call.tenantId, call.id, originOf(call, config));
 
-/** The route table has signed URLs with the local store only. */
+/** The route table contains signed URLs only with the local store. */
 function served(transfers: LocalTransfers | undefined): LocalTransfers {
   if (transfers === undefined) throw new Error('a signed URL without a local store');
   return transfers;
@@ -94,7 +94,7 @@ const nameOf = (call: RequestContext): { tenantId: string; ref: string } => {
   return { tenantId, ref };
 };
 
-/** `PUT /blobs/:tenant/:ref`; its signature held. Throws `url_invalid`, `storage_unavailable`, `rate_limited`. */
+/** `PUT /blobs/:tenant/:ref`, already verified. Throws `url_invalid`, `storage_unavailable`, `rate_limited`. */
 export const upload: Handler<BlobParts, Ok> = async (call, { transfers }) => {
   const { upload } = call;
   if (upload === undefined) throw new Error('an upload without its body');
@@ -104,7 +104,7 @@ export const upload: Handler<BlobParts, Ok> = async (call, { transfers }) => {
   return { ok: true };
 };
 
-/** `GET` and `HEAD /blobs/:tenant/:ref`; its signature held. Throws `no_blob`, `storage_unavailable`, `rate_limited`. */
+/** `GET` and `HEAD /blobs/:tenant/:ref`, already verified. Throws `no_blob`, `storage_unavailable`, `rate_limited`. */
 export const download: Handler<BlobParts, Download> = async (call, app) => {
   const name = nameOf(call);
   const transfers = served(app.transfers);

@@ -25,12 +25,12 @@ const POSITION = /^(0|[1-9]\d{0,15})$/;
 
 function macOf(secret: string, { method, tenantId, ref, expiresAt, size, contentType, from }: Signed): Buffer {
   const whole = [CONTEXT, method, tenantId, ref, expiresAt, size ?? null, contentType ?? null];
-  // As JSON no two different lists have the same text.
+  // As JSON, so that no two different lists have the same text.
   const text = JSON.stringify(from === undefined ? whole : [...whole, from]);
   return createHmac('sha256', secret).update(text).digest();
 }
 
-/** The path and query of a request that is signed so, below the server's origin. */
+/** The path and query of a signed request, relative to the server's origin. */
 export function signedPath(secret: string, signed: Signed): string {
   const sig = macOf(secret, signed).toString('base64url');
   const part = signed.from === undefined ? '' : `from=${signed.from}&`;

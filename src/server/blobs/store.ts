@@ -8,7 +8,7 @@ import type { ObjectName, OpenUpload, StoredObject } from './ports.js';
 /** A blob's row. README.md has its states and their transitions. Size and type are those declared for the upload. */
 export interface BlobRow extends OpenUpload {
   readonly state: 'reserved' | 'ready' | 'orphan' | 'dying';
-  /** When its upload URL expires, or the upload in parts may not be continued any more. */
+  /** When its upload URL expires, or from when on an upload in parts may no longer be continued. */
   readonly expiresAt: number;
 }
 
@@ -27,7 +27,7 @@ export interface Reservation extends ObjectName {
   readonly openMax: number;
   readonly now: number;
   readonly expiresAt: number;
-  /** Until then the upload counts as under way without a report; 0: this server carries the upload and reports it. */
+  /** Until then the upload counts as under way without reports; 0: it passes through this server, which reports it. */
   readonly uploadingUntil: number;
 }
 
@@ -35,8 +35,8 @@ export interface Reservation extends ObjectName {
 export type ReserveVerdict = 'ok' | 'cap' | 'too_many' | 'device_revoked' | 'tenant_not_found';
 
 /**
- * Which rows are taken next: at most `limit`, the least recently tried first, none that was tried after `since`; `now` is
- * recorded as the time of the try. So a blob that the store refuses delays no other one, in this run and in the next.
+ * Which rows are taken next: at most `limit`, the least recently tried first, none tried since `since`; `now` is
+ * recorded as the time of the attempt. So a blob that the store refuses delays no other, in this run or the next.
  */
 export interface Turn {
   readonly since: number;
@@ -51,8 +51,8 @@ export interface Unremoved {
 }
 
 /**
- * The blobs of all tenants. Every call throws `unavailable` while the database is down. What changes the accounting is one
- * call of one function, under the tenant's lock.
+ * The blobs of all tenants. Every call throws `unavailable` while the database is down. Each change of the accounting
+ * is one call of one SQL function, under the tenant's lock.
  */
 export class BlobStore extends Store {
   /** Adds the row, and its size to the tenant's storage, under the tenant's lock. */
@@ -69,12 +69,12 @@ export class BlobStore extends Store {
     return this.first<BlobRow>(text, [tenantId, ref], { readOnly: true });
   }
 
-  // A blob that no item names changes its state without the tenant's lock: each of these statements requires the state it
-  // comes from, so that of two concurrent ones only one takes effect, and none changes what a commit counts.
+  // A blob that no item names changes its state without the tenant's lock: each of these statements requires the
+  // previous state, so that of two concurrent ones only one takes effect, and none changes what a commit counts.
 
   /**
-   * Records that the object is there with this size. False: the row is not reserved (any more), or has another size.
-   * `now`: it has just been uploaded, and an item has a day from now on to take it; null: it was found.
+   * Records that the object exists with this size. False: the row is not reserved (any more), or has another size.
+   * `now`: just uploaded, an item has a day from now on to take it; null: found later, the day is not extended.
    */
   async markReady({ tenantId, ref }: ObjectName, size: number, now: number | null): Promise<boolean> {
     const text = `UPDATE blobs SET state = 'ready', session = NULL, created_at = greatest(created_at, $4)
@@ -82,15 +82,15 @@ export class BlobStore extends Store {
     return this.changed(text, [tenantId, ref, size, now]);
   }
 
-  /** Records what the store knows an upload in parts by. False: it is not reserved (any more). */
+  /** Records the store's identifier of an upload in parts. False: it is not reserved (any more). */
   async setSession({ tenantId, ref }: ObjectName, session: string): Promise<boolean> {
     const text = `UPDATE blobs SET session = $3 WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved'`;
     return this.changed(text, [tenantId, ref, session]);
   }
 
   /**
-   * Records that a part from `from` on is on its way, until `until`; returns the size of the upload. Undefined: it is not
-   * open at `now`, is not in parts, or stands elsewhere.
+   * Records that a part beginning at `from` is being received, until `until`; returns the size of the upload.
+   * Undefined: it is not open at `now`, is not in parts, or has another offset.
    */
   async receiving(
     { tenantId, ref }: ObjectName,
@@ -104,8 +104,8 @@ export class BlobStore extends Store {
   }
 
   /**
-   * Records that the store keeps the bytes up to `to`, and that the upload goes on. False: it is not reserved (any more),
-   * or does not stand at `from`: another request was first.
+   * Records that the store keeps the bytes up to `to`, and extends the upload. False: it is not reserved (any more), or
+   * its offset is not `from`: another request was first.
    */
   async keep(
     { tenantId, ref }: ObjectName,
@@ -146,7 +146,7 @@ export class BlobStore extends Store {
     );
   }
 
-  /** Marks a reservation as dying, where `now` is given only an expired one. False: it is none any more. */
+  /** Marks a reservation as dying; with `now`, only an expired one. False: it is not reserved, or not expired. */
   async giveUp({ tenantId, ref }: ObjectName, now?: number): Promise<boolean> {
     return this.changed(
       `UPDATE blobs SET state = 'dying' WHERE tenant_id = $1 AND ref = $2 AND state = 'reserved'
@@ -155,21 +155,20 @@ export class BlobStore extends Store {
     );
   }
 
-  /** Marks orphans, and blobs that no item took before `before`, as dying; returns them and those dying already. */
+  /** Marks orphans, and blobs without an item from before `before`, as dying; returns them and those already dying. */
   takeUnused(before: number, { since, now, limit }: Turn): Promise<OpenUpload[]> {
     const text = `SELECT ${UPLOAD} FROM take_unused_blobs($1, $2, $3, $4) t
       CROSS JOIN LATERAL (SELECT * FROM blobs b WHERE b.tenant_id = t.tenant_id AND b.ref = t.ref) b`;
     return this.rows(text, [before, since, now, limit]);
   }
 
-  /** See `Unremoved`. */
   unremoved(): Promise<Unremoved> {
     const text = `SELECT count(*)::integer AS count, coalesce(sum(size), 0)::bigint AS bytes
       FROM blobs WHERE state = 'dying' AND tried_at > 0`;
     return this.one(text);
   }
 
-  /** Deletes rows that are dying, and their sizes from the tenants' storage. Returns their number. */
+  /** Deletes dying rows, and subtracts their sizes from the tenants' storage. Returns the number of rows. */
   async free(names: readonly ObjectName[]): Promise<number> {
     if (names.length === 0) return 0;
     const values = [names.map(({ tenantId }) => tenantId), names.map(({ ref }) => ref)];
@@ -195,9 +194,9 @@ export interface Missing extends ObjectName {
   readonly itemId: string | null;
 }
 
-/** A listing of the object store in a temporary table, beside the rows: it may be larger than the memory. */
+/** A listing of the object store, in a temporary table of the rows' database because it may exceed the memory. */
 export class BlobAudit extends TemporaryTable {
-  /** Takes a connection of the pool until it is closed. Throws `unavailable`. */
+  /** Holds a connection of the pool until closed. Throws `unavailable`. */
   static async open(pool: pg.Pool): Promise<BlobAudit> {
     return new BlobAudit(await TemporaryTable.make(pool, 'listed', 'size bigint, modified_at bigint'));
   }
@@ -232,7 +231,7 @@ export class BlobAudit extends TemporaryTable {
     );
   }
 
-  /** Ready blobs created before `before` that were not listed with their size, in order of names, from `after` on. */
+  /** Ready blobs created before `before` that were not listed with their size, by name, beginning after `after`. */
   missing(before: number, after: ObjectName, limit: number): Promise<Missing[]> {
     return this.ask<Missing>(
       `SELECT b.tenant_id AS "tenantId", b.ref, b.size, i.id AS "itemId" FROM blobs b

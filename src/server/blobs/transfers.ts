@@ -1,6 +1,6 @@
 /**
- * Uploads and downloads of the local store, which pass through this server. Each request shows a signed URL; nothing in it
- * is used before the signature was verified.
+ * Uploads and downloads of the local store, which pass through this server. Each request has a signed URL; nothing in
+ * it is used before the signature is verified.
  */
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
@@ -34,9 +34,9 @@ export interface PartFile {
 /** Files of the local store (src/server/blobs/objects/local.ts). Every call throws `storage_unavailable`. */
 export interface BlobFiles {
   create(name: ObjectName): Promise<BlobFileDraft>;
-  /** The file of an upload in parts, made where there is none. Undefined: it has fewer than `from` bytes. */
+  /** The file of an upload in parts, created if absent. Undefined: it has fewer than `from` bytes. */
   openPart(name: ObjectName, from: number): Promise<PartFile | undefined>;
-  /** Gives the file of an upload in parts, which has `size` bytes, its name, or finds that it has it. False: it is gone. */
+  /** Gives the file of an upload in parts, of `size` bytes, the blob's name, unless it has it. False: it is gone. */
   finish(name: ObjectName, size: number): Promise<boolean>;
   /** Undefined: there is none. */
   open(name: ObjectName): Promise<BlobFile | undefined>;
@@ -65,9 +65,9 @@ const BOUNDS = { all: 256, perTenant: 16 };
 const PACE_MIN = 1024;
 /** The slowest pace while others are refused for want of a slot: 128 kbit/s. */
 const PACE_MIN_CROWDED = 16 * 1024;
-/** For so long after a refusal the client may still want to try again, ms. */
+/** How long after a refusal the client is assumed to still want a slot, ms. */
 const RETRY_MS = 60_000;
-/** An upload renews its lease this often; while the lease lasts no other run releases its reservation. */
+/** Interval at which an upload renews its lease, ms; while the lease lasts, no run releases its reservation. */
 const RENEW_MS = 30_000;
 const LEASE_MS = 4 * RENEW_MS;
 
@@ -81,7 +81,7 @@ interface Receiving {
   readonly done: Promise<void>;
 }
 
-/** What a PUT brings. */
+/** The name and extent of a PUT. */
 export interface Upload extends ObjectName {
   /** Bytes of the body. */
   readonly size: number;
@@ -103,7 +103,7 @@ export class Transfers {
     this.bounds = options.bounds ?? BOUNDS;
   }
 
-  /** The blob that a request may reach. Throws `url_invalid` where its URL was altered, expired, or not used as signed. */
+  /** The blob that a request may access. Throws `url_invalid` if the URL was altered, expired or not used as signed. */
   check(call: SignedCall): ObjectName {
     const name = verifySigned(this.options.secret, call, this.options.clock.now());
     if (name === undefined) throw new ServiceError('url_invalid');
@@ -111,10 +111,10 @@ export class Transfers {
   }
 
   /**
-   * Takes an upload, or a part of one: when this resolves it is durable, and an item may name the blob that is whole. A
-   * second PUT for the same blob ends one that is under way here, whose connection may be dead without a close; of two
-   * whole uploads the first wins. Throws `url_invalid` for a URL that was used or whose reservation was released,
-   * `upload_offset`, `rate_limited`, `unavailable`, `storage_unavailable`.
+   * Receives an upload, or a part of one: when this resolves it is durable, and an item may name a blob that is
+   * complete. A second PUT for the same blob ends one that is under way here, whose connection may be dead without
+   * having been closed; of two complete uploads the first wins. Throws `url_invalid` for a URL that was used or whose
+   * reservation was released, `upload_offset`, `rate_limited`, `unavailable`, `storage_unavailable`.
    */
   async upload({ tenantId, ref, size, from }: Upload, source: UploadBody): Promise<void> {
     const leave = this.enter(tenantId);
@@ -124,7 +124,7 @@ export class Transfers {
     before?.source.cut();
     const receive = async (): Promise<void> => {
       if (from === undefined) return this.receive(name, size, source);
-      // Of one file one request writes at a time.
+      // Only one request at a time writes to a file.
       await before?.done.catch(() => undefined);
       await this.receivePart(name, from, source);
     };
@@ -170,9 +170,9 @@ export class Transfers {
   }
 
   /**
-   * Whether a transfer of this tenant must end at this pace, bytes a second; without it a slow client would hold a slot
-   * for ever. Always below 1 KiB; below 16 KiB where all slots are taken and a transfer was refused. For each refusal
-   * one transfer is ended.
+   * Whether a transfer of this tenant must end at this pace, bytes per second; else a slow client would hold a slot
+   * forever. True below 1 KiB; below 16 KiB only if all slots are taken and a transfer was refused recently. Each
+   * refusal ends one transfer at most.
    */
   tooSlow(tenantId: string, bytesPerS: number): boolean {
     if (bytesPerS < PACE_MIN) return true;
@@ -188,7 +188,7 @@ export class Transfers {
     return true;
   }
 
-  /** Takes a slot. The function returned gives it back; called again it does nothing. */
+  /** Takes a slot; the returned function releases it once. Throws `rate_limited`, `unavailable`. */
   private enter(tenantId: string): () => void {
     const { bounds, all } = this;
     const { perTenant } = bounds;
@@ -239,8 +239,8 @@ export class Transfers {
   }
 
   /**
-   * Bytes count when they are durable, and the row says how many are. Of a part that was cut off what arrived counts,
-   * unless a newer request for the same blob has ended it: the client of that one was told an earlier position.
+   * Bytes count once they are durable; the row has their number. Of a part that was cut off, the bytes that arrived
+   * count, unless a newer request for the same blob has ended it: that request begins at an earlier offset.
    */
   private async receivePart(name: ObjectName, from: number, source: UploadBody): Promise<void> {
     const { files, rows, clock } = this.options;
@@ -248,7 +248,7 @@ export class Transfers {
     const whole = await rows.receiving(name, from, { now, until: now + LEASE_MS });
     if (whole === undefined) throw await this.refusalOf(name);
     const file = await files.openPart(name, from);
-    // It was not restored with its row. Bytes written here would leave a hole before them.
+    // The file was not restored with its row, and bytes written here would leave a hole before them.
     if (file === undefined) throw new ServiceError('upload_offset');
     let to = from;
     const write = async (bytes: Uint8Array): Promise<void> => {

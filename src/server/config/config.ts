@@ -61,13 +61,13 @@ const VARIABLES = {
   port: wholeNumber('PORT', [8080, 0, PORT_MAX], '0 takes a free port'),
   /** Processes that share the port; see src/server/app/instances.ts. */
   instances: wholeNumber('INSTANCES', [1, 1, 256], 'processes on one port'),
-  /** What SIGUSR2 and `service-admin drain` spread the leaving of sockets over, unless told otherwise; in minutes. */
+  /** Default time over which SIGUSR2 and `service-admin drain` spread the closing of sockets; in minutes. */
   drainMinutes: wholeNumber('DRAIN_MINUTES', [5, 0, 120], 'minutes'),
   /** Address to listen on. */
   host: variable('HOST', 'an IP address or a host name', { fallback: '0.0.0.0', parse: address }),
   /** One tenant, whatever the host, or one for each name under `baseDomain`. */
   tenantMode: oneOf('TENANT_MODE', ['single', 'multi'], 'single'),
-  /** Multi mode: tenants are `<slug>.<base domain>`, lower case. Unset, DOMAIN is taken; read it through `apexOf`. */
+  /** Multi mode: tenants are `<slug>.<base domain>`, lower case. Falls back to DOMAIN; read it through `apexOf`. */
   baseDomain: optional('BASE_DOMAIN', 'a host name without scheme, port and path', hostName),
   /** PostgreSQL 14 or newer; null: the embedded PostgreSQL under `dataDir`. */
   databaseUrl: {
@@ -78,7 +78,7 @@ const VARIABLES = {
     ),
     secret: true,
   },
-  /** Where sessions last, for LISTEN and locks, when `databaseUrl` goes through a transaction pooler; null: it does not. */
+  /** A direct URL, for LISTEN and locks, when `databaseUrl` leads through a transaction pooler; null: it does not. */
   listenDatabaseUrl: {
     ...optional('LISTEN_DATABASE_URL', 'postgres://user:password@host:port/database, past the pooler', databaseUrl),
     secret: true,
@@ -95,7 +95,7 @@ const VARIABLES = {
     fallback: 30 * DAY_MS,
     parse: days,
   }),
-  /** Opens the admin endpoints; null: they answer `forbidden`. Never generated. */
+  /** Grants access to the admin endpoints; null: they answer `forbidden`. Never generated. */
   adminToken: secret('ADMIN_TOKEN', 8, SECRET_MAX),
   /** When set, bootstrap in single mode requires it as `claimToken`, whose length is bounded. */
   bootstrapToken: secret('BOOTSTRAP_TOKEN', 8, CLAIM_TOKEN_MAX),
@@ -103,7 +103,7 @@ const VARIABLES = {
   publicUrl: optional('PUBLIC_URL', 'an http or https URL without user, query and fragment', publicUrl),
   /** Host name of the deployment, lower case; read it through `publicHosts`. */
   domain: optional('DOMAIN', 'a host name without scheme, port and path', hostName),
-  /** Origins whose browsers may call (`*`: any); empty: none. */
+  /** Origins from which browsers may call (`*`: any); empty: none. */
   corsOrigins: variable<readonly string[]>(
     'CORS_ORIGINS',
     'origins such as https://app.example.com separated by commas, or *',
@@ -248,7 +248,7 @@ function conflicts(config: Config): ConfigProblem[] {
   if (config.tenantMode === 'multi' && apexOf(config) === '') {
     found.push(missing('BASE_DOMAIN', 'the domain whose subdomains are the tenants: TENANT_MODE is multi'));
   }
-  // What goes past a pooler needs the address of the pooler.
+  // LISTEN_DATABASE_URL bypasses a pooler, whose own address is DATABASE_URL.
   if (config.listenDatabaseUrl !== null && config.databaseUrl === null) {
     found.push(missing('DATABASE_URL', 'the pooler: LISTEN_DATABASE_URL is set'));
   }
@@ -285,7 +285,7 @@ function billingConflicts(config: Config): ConfigProblem[] {
   return [{ name: 'PAYMENT_BILLING_ENABLED', got: 'true', takes }, ...absent];
 }
 
-/** Where a connection is a session of its own; null: the embedded PostgreSQL. */
+/** The URL of connections that need a session of their own; null: the embedded PostgreSQL. */
 export const sessionDatabaseUrl = ({
   databaseUrl,
   listenDatabaseUrl,

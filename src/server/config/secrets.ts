@@ -35,7 +35,7 @@ async function readSecret(path: string): Promise<string | undefined> {
   return text;
 }
 
-/** Generates the secret, unless another process was first: then both read the other's. */
+/** Generates the secret, unless another process was first: the caller then reads that one's. */
 async function createSecret(path: string): Promise<void> {
   try {
     await writeWhole(path, Buffer.from(`${randomBytes(32).toString('hex')}\n`), 'keep');

@@ -1,11 +1,11 @@
-/** Parsers of environment variables: numbers, words, secrets, addresses (config.ts). */
+/** Parsers of environment variables: numbers, choices, secrets, addresses (config.ts). */
 import { isIP } from 'node:net';
 import { databaseAddress } from '../../protocol/database-url.js';
 
 /** One environment variable. `parse` returns undefined for an invalid value. */
 export interface Variable<T> {
   readonly name: string;
-  /** The valid values in words, with their unit, for the error message. */
+  /** Describes the valid values, with their unit, in the error message. */
   readonly takes: string;
   /** The value when the variable is unset or empty. */
   readonly fallback: T;
@@ -40,7 +40,7 @@ export const variable = <T>(
 export const optional = <T>(name: string, takes: string, parse: Variable<T>['parse']): Variable<T | null> =>
   variable<T | null>(name, takes, { fallback: null, parse });
 
-/** A whole number within bounds; `unit` tells in words what it counts. */
+/** A whole number within bounds; `unit` names what it counts. */
 export function wholeNumber(
   name: string,
   [fallback, min, max]: readonly [fallback: number, min: number, max: number],
@@ -53,7 +53,7 @@ export function wholeNumber(
   return variable(name, `a whole number from ${min} to ${max}${unit ? ` (${unit})` : ''}`, { fallback, parse });
 }
 
-/** One of a few words. */
+/** One of a few fixed values. */
 export function oneOf<const T extends string>(name: string, values: readonly T[], fallback: T): Variable<T> {
   const parse = (text: string): T | undefined => values.find((value) => value === text);
   return variable(name, `one of ${values.join(', ')}`, { fallback, parse });
@@ -75,7 +75,7 @@ export const DAY_MS = 86_400_000;
 /** The maximum of all variables in days: ten years. */
 export const TTL_DAYS_MAX = 3_650;
 
-/** Days, also a fraction of one, as milliseconds. */
+/** Days, which may have a fraction, as milliseconds. */
 export function days(text: string): number | undefined {
   const value = /^\d{1,4}(\.\d{1,9})?$/.test(text) ? Math.round(Number(text) * DAY_MS) : 0;
   return value >= 1 && value <= TTL_DAYS_MAX * DAY_MS ? value : undefined;

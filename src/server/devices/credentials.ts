@@ -1,4 +1,4 @@
-/** Credentials of a device beside its token: one-use tickets, the account password, and re-authentication by key. */
+/** Credentials of a device other than its token: one-use tickets, the account password, re-authentication by key. */
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { ulid } from 'ulid';
 import { makeReauthChallenge } from '../../crypto/reauth.js';
@@ -18,11 +18,11 @@ import type { AccountStore, DeviceRecord, StoredPassword } from './store.js';
 
 /** The device whose socket a ticket opens, and its token's epoch. */
 interface SocketRight extends Pick<TokenClaims, 'tenantId' | 'deviceId' | 'epoch'> {
-  /** When the token ends that the ticket was issued for, ms: the socket ends with it, as if opened by it. */
+  /** Expiry of the token that the ticket was issued for, ms: the socket ends then, as if opened by that token. */
   readonly tokenExpiresAt: number;
 }
 
-/** A ticket whose MAC and tenant hold and that has not expired; `fields` are those of its kind. */
+/** A ticket whose MAC and tenant are valid and that has not expired; `fields` are those of its kind. */
 interface OpenTicket {
   readonly id: string;
   readonly expiresAt: number;
@@ -53,7 +53,7 @@ export class Tickets {
     return this.seal(body.text(deviceId).number(epoch).number(tokenExpiresAt), expiresAt);
   }
 
-  /** What a ticket says of the device whose socket may open, once it is spent, on any instance; else undefined. */
+  /** The device that may open a socket once the ticket is spent, on any instance; undefined for an invalid ticket. */
   readSocket(
     ticket: string,
     tenantId: string,
@@ -66,8 +66,8 @@ export class Tickets {
   }
 
   /**
-   * A ticket that the password was shown: 10 minutes, one use, bound to `pubkey` unless that is null. `setAt`: when
-   * that password was set.
+   * A ticket which proves that the password was given: 10 minutes, one use, bound to `pubkey` unless that is null.
+   * `setAt`: when that password was set.
    */
   issuePassword(scope: {
     readonly tenantId: string;
@@ -79,7 +79,7 @@ export class Tickets {
     return this.seal(body.bytes(scope.pubkey === null ? NO_KEY : sha256(scope.pubkey)).number(scope.setAt), expiresAt);
   }
 
-  /** What a ticket proves to this tenant for this key; undefined where none was sent, or it is altered, late or another's. */
+  /** The proof in a ticket for this tenant and key; undefined if it is absent, altered, expired or another's. */
   passwordProof(
     ticket: string | null | undefined,
     scope: { tenantId: string; pubkey: Uint8Array },
@@ -112,7 +112,7 @@ export class Tickets {
 
 /** Hashes computed at once. Each takes a core for a tenth of a second and 64 MiB. */
 const HASHES_MAX = 2;
-/** Callers of all tenants, and of one, that may wait for one or have it; the next is refused. */
+/** Most callers of all tenants, and of one, that wait for a hash or have one computed; the next is refused. */
 const HASHES_WAITING_MAX = 64;
 const HASHES_OF_TENANT_MAX = 16;
 const RETRY_AFTER_S = 5;
@@ -173,7 +173,7 @@ export class Passwords {
   async set(tenantId: string, body: requests.PasswordSetBody, by: string): Promise<replies.Ok> {
     const { store, hasher } = this.options;
     const stored = await store.password(tenantId);
-    // Both in one turn: the second must not be refused for want of room.
+    // Both in one turn, so that the second is not refused because the queue is full.
     const hash = await this.queue.run(tenantId, async () => {
       if (stored !== undefined) await this.expect(stored, body.currentPassword ?? '');
       return hasher.hash(body.password);
@@ -220,11 +220,11 @@ export class Passwords {
   }
 }
 
-/** One refusal for a challenge that is unknown, late, used or wrongly answered: the caller does not learn which. */
+/** One refusal for a challenge that is unknown, expired, used or wrongly answered: the caller does not learn which. */
 const refused = (): ServiceError =>
   new ServiceError('forbidden', 'The challenge is unknown, expired, used or wrongly answered.');
 
-/** New tokens for devices whose token has expired or was never received, and that prove that they hold their key. */
+/** New tokens for devices whose token has expired or was never received, and which prove that they hold their key. */
 export class Reauthentication {
   constructor(
     private readonly options: {

@@ -9,7 +9,7 @@ import { SingleFlight } from '../../protocol/single-flight.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { AccountStore, DeviceRecord, Sighting } from './store.js';
 
-/** What the service is made of. `onFault` also gets failures to store when devices were last seen. */
+/** The service's dependencies. `onFault` also gets failures to store when devices were last seen. */
 export interface DevicesOptions extends ChangeNotifier {
   readonly store: Pick<AccountStore, 'devices' | 'patchDevice' | 'revokeDevice' | 'touch'>;
   readonly clock: Clock;
@@ -17,19 +17,20 @@ export interface DevicesOptions extends ChangeNotifier {
   readonly online: (tenantId: string) => Promise<ReadonlySet<string>>;
 }
 
-/** A device is noted as seen at most this often, to the second, while its tenant's devices are not read anew. */
+/** A device is noted as seen at most this often, s, until its tenant's devices are read again. */
 const SEEN_EVERY_S = 60;
 /**
- * Sightings are written together after this time: so many, or this part of those that wait where it is more. Those of a
- * reconnect storm are written in the minutes after it, since the rows would cost the database half of its time in it (bench S6).
+ * Sightings are written together at this interval, SEEN_AT_ONCE of them, or 1/SEEN_PARTS of those that wait if that is
+ * more. So those of a reconnect storm are written in the minutes after it: during it, they would take half of the
+ * database's time (bench S6).
  */
 const SEEN_FLUSH_MS = 3_000;
 const SEEN_AT_ONCE = 500;
 const SEEN_PARTS = 20;
 const SEEN_PER_WRITE = 4_000;
 /**
- * Sightings that wait, in a reconnect storm or while the database does not answer: more than a process has sockets. Beyond it
- * the oldest are dropped, and those devices keep an older `lastSeenAt` until they are seen again.
+ * Most sightings that wait, in a reconnect storm or while the database does not answer: more than a process has
+ * sockets. Beyond that the oldest are dropped, and those devices keep an older `lastSeenAt` until they are seen again.
  */
 const SEEN_WAITING_MAX = 250_000;
 
@@ -40,7 +41,7 @@ const known = (device: DeviceRecord): KnownDevice<Uint8Array> => ({
   lastSeenAt: device.lastSeenAt,
 });
 
-/** Sightings that wait, by columns: as objects they would take three times the memory (bench S5). */
+/** Sightings that wait, stored by column: as objects they would take three times the memory (bench S5). */
 class WaitingSightings {
   private readonly tenants: string[] = [];
   private readonly devices: string[] = [];
@@ -56,7 +57,9 @@ class WaitingSightings {
     this.times.push(at);
   }
 
-  /** Removes the oldest; of each device the last one of them, since in one statement either could be stored. */
+  /**
+   * Removes the `count` oldest and returns the last of each device: of two in one statement, either could be stored.
+   */
   take(count: number): Sighting[] {
     const [tenants, devices] = [this.tenants.splice(0, count), this.devices.splice(0, count)];
     const found = new Map<string, Sighting>();
@@ -71,7 +74,7 @@ class WaitingSightings {
 /** The devices of all tenants. */
 export class Devices {
   private readonly pending = new WaitingSightings();
-  /** How many of them the next write takes; Infinity: all. */
+  /** How many of `pending` the next write takes; Infinity: all. */
   private due = 0;
   private closed = false;
   private timer: Timer | undefined;
@@ -92,7 +95,7 @@ export class Devices {
   }
 
   /**
-   * Changes name, glyph or certificate; what is absent stays. `by` is the calling device.
+   * Changes name, glyph or certificate; absent fields stay unchanged. `by` is the calling device.
    * Throws `device_not_found`, `validation`, `device_revoked` (the caller's own).
    */
   async patch(tenantId: string, id: string, body: DevicePatchBody, by: string): Promise<KnownDeviceReply<Uint8Array>> {
@@ -104,8 +107,8 @@ export class Devices {
 
   /**
    * Revokes a device. `by` is the calling device: one that was itself revoked a moment ago is refused.
-   * When it resolves the device's tokens are dead and its sockets here closed; within 5 s where the tenant could not be
-   * read anew. Revoking a revoked device changes nothing and succeeds.
+   * When it resolves, the device's tokens are invalid and its sockets here closed; within 5 s if the tenant could not
+   * be read again. Revoking a revoked device changes nothing and succeeds.
    * Throws `device_not_found`, `last_device`, `device_revoked` (the caller's own).
    */
   async revoke(tenantId: string, id: string, by: string): Promise<KnownDeviceReply<Uint8Array>> {
@@ -115,12 +118,12 @@ export class Devices {
 
   /**
    * Notes that the device was just seen: at most once a minute for each `device`, written in the background with
-   * others. `device` is the object that represents it until its tenant's devices are read anew; the time of the last
+   * others. `device` is the object that represents it until its tenant's devices are read again; the time of the last
    * note is kept on it, so nothing has to be cleaned up when the tenant is dropped.
    */
   touch(tenantId: string, device: { readonly id: string; notedAt?: number }): void {
     const now = this.options.clock.now();
-    // Whole seconds fit a small integer, which takes no heap object: a million devices are held.
+    // Whole seconds fit a small integer, which takes no heap object: a million devices may be in memory.
     const second = Math.floor(now / 1_000);
     const { notedAt = 0 } = device;
     if (second - notedAt < SEEN_EVERY_S && second >= notedAt) return;
@@ -139,13 +142,13 @@ export class Devices {
     });
   }
 
-  /** Writes what waits; when it resolves no write is under way, and none follows. */
+  /** Writes the waiting sightings; when it resolves, no write is under way, and none follows. */
   close(): Promise<void> {
     this.closed = true;
     return this.flush();
   }
 
-  /** Writes what waits. Failures go to `onFault`. */
+  /** Writes the waiting sightings. Failures go to `onFault`. */
   flush(): Promise<void> {
     this.timer?.cancel();
     this.timer = undefined;

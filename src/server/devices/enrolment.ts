@@ -1,4 +1,4 @@
-/** Ways for a device to join a tenant without another device: the claim of an empty tenant, and recovery by phrase. */
+/** How a device joins a tenant without another device: the claim of an empty tenant, and recovery by phrase. */
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { ulid } from 'ulid';
 import { verifyRecovery } from '../../crypto/recovery.js';
@@ -28,7 +28,7 @@ interface EnrolmentOptions extends ChangeNotifier {
   readonly maxDevices: number;
 }
 
-/** What bootstrap is made of. */
+/** The dependencies of `Bootstrap`. */
 export interface BootstrapOptions extends EnrolmentOptions {
   /** BOOTSTRAP_TOKEN; null: none is required. Ignored in multi mode. */
   readonly bootstrapToken: string | null;
@@ -89,8 +89,8 @@ export class Bootstrap {
   }
 
   /**
-   * Makes the tenant unclaimed again: devices, pairings, password and recovery key go, items stay.
-   * Old tokens stay dead, also where a later device has an old id. Throws `tenant_not_found`.
+   * Makes the tenant unclaimed again: deletes devices, pairings, password and recovery key, keeps items. Old tokens
+   * stay invalid, even if a later device has an old id. Throws `tenant_not_found`.
    */
   async restart(tenantId: string): Promise<replies.Ok> {
     if (!(await this.options.store.restart(tenantId))) throw new ServiceError('tenant_not_found');
@@ -121,13 +121,13 @@ export interface ForeignHost {
   readonly cameTo: string;
 }
 
-/** The longest host name there is. */
+/** The maximum length of a host name. */
 const HOST_MAX = 253;
 
-/** For the log: characters that a host name cannot have become question marks. */
+/** For the log: characters that a host name cannot have are replaced by question marks. */
 const shown = (host: string): string => host.slice(0, HOST_MAX).replace(/[^!-~]/gu, '?');
 
-/** One refusal for every failed check, so that nobody learns whether a recovery key is registered. */
+/** One refusal for every failed check, so that callers do not learn whether a recovery key is registered. */
 const refused = (): ServiceError =>
   new ServiceError('forbidden', 'Recovery was refused: the challenge or signature does not hold.');
 
@@ -136,7 +136,7 @@ export class Recovery {
   /**
    * @param options.publicHosts host names, lower case and without port, that clients dial. Behind a proxy that rewrites
    * `Host` the request's own host is not the one that the client dialled and signed.
-   * @param options.onForeignHost is called for a recovery that was signed for one host and came to another.
+   * @param options.onForeignHost is called for a recovery that was signed for one host and arrived at another.
    */
   constructor(
     private readonly options: EnrolmentOptions & {
@@ -157,8 +157,8 @@ export class Recovery {
   }
 
   /**
-   * Adds the signed device. `dialled`: the host name that the request came to. A signature made for a host that is
-   * neither this nor one of `publicHosts` is refused, so that another server cannot pass it on.
+   * Adds the signed device. `dialled`: the host name that the request was sent to. A signature made for a host that is
+   * neither this nor one of `publicHosts` is refused, so that another server cannot relay it.
    * Throws `password_required` (which leaves the challenge unused), `forbidden`, `device_exists`, `device_limit`.
    */
   async recover(tenantId: string, body: RecoverBody, dialled: string): Promise<replies.Recovered<Uint8Array>> {

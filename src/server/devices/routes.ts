@@ -21,7 +21,7 @@ export interface DeviceParts {
   readonly version: string;
   readonly config: Pick<HttpConfig, 'tenantMode' | 'region' | 'storageCapBytes'>;
   readonly log: Log;
-  /** The epoch of the database as it is known now. */
+  /** The current epoch of the database. */
   readonly epoch: () => string;
   /** Which devices hold a socket, on any instance. */
   readonly presence: { online(tenantId: string): Promise<ReadonlySet<string>> };
@@ -35,7 +35,7 @@ export interface DeviceParts {
   readonly addressLimits: Pick<AddressLimits, 'take'>;
 }
 
-/** `GET /service/status`. While the database is down it is a refusal that still says what is known. */
+/** `GET /service/status`. While the database is down, it is a refusal that still reports what is known. */
 export const serviceStatus: Handler<DeviceParts, StatusUp | StatusDown> = async (
   call,
   { bootstrap, config, version, epoch, log },
@@ -65,7 +65,7 @@ export const me: Handler<DeviceParts, Me> = async (call, { identities, presence,
   const figures = { itemCount, deviceCount, devicesOnline: online.size };
   const history = { headVersion, versionSum, epoch: epoch(), tenantId };
   const server = { version, region, storageUsedBytes, storageCapBytes, ...figures, ...history };
-  // Clients look for the history at either level.
+  // Clients read the history at either level.
   return { device: { id, name, glyph, pairedAt }, server, ...history };
 };
 
@@ -80,7 +80,7 @@ export const patchDevice: Handler<DeviceParts> = (call, { devices }) =>
 export const revokeDevice: Handler<DeviceParts> = (call, { devices }) =>
   devices.revoke(call.tenantId, ulidOf(call), call.deviceId);
 
-/** `POST /devices/bootstrap`: exactly one call wins. */
+/** `POST /devices/bootstrap`: exactly one call succeeds. */
 export const claim: Handler<DeviceParts> = (call, { bootstrap }) =>
   bootstrap.claim(call.tenantId, validators.validateBootstrapBody(fields(call)));
 
@@ -102,7 +102,7 @@ export const challengeRecovery: Handler<DeviceParts> = (call, { recovery }) => r
 export const recover: Handler<DeviceParts> = (call, { recovery }) =>
   recovery.recover(call.tenantId, validators.validateRecoverBody(fields(call)), hostName(call.host));
 
-/** `POST /ws-ticket`: a right of one minute and one use, so that no token has to stand in a URL. */
+/** `POST /ws-ticket`: a ticket for one minute and one use, so that no token has to be put into a URL. */
 export const issueTicket: Handler<DeviceParts> = ({ tenantId, deviceId, claims }, { tickets }) =>
   tickets.issueSocket({ tenantId, deviceId, epoch: claims.epoch, tokenExpiresAt: claims.expiresAt });
 

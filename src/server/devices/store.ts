@@ -13,7 +13,7 @@ export interface DeviceRecord extends KnownDevice<Uint8Array> {
   readonly tokenEpoch: number;
 }
 
-/** Row of a function that changes something: the columns are set with `ok`, else the verdict says why it refused. */
+/** Row of a function that changes something: the columns are set with `ok`, else the verdict is the reason. */
 type Outcome<Columns> = (Columns & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
 
 /** A device that is to be added, and its tenant. */
@@ -28,7 +28,7 @@ interface Join {
 /** The outcome of adding a device: with `ok` its token epoch. */
 type Joined = Outcome<{ readonly epoch: number }>;
 
-/** A device and the device that calls: a caller that has been revoked in the meantime is refused. */
+/** A device and the calling device, which is refused if it has been revoked in the meantime. */
 interface DeviceCall {
   readonly tenantId: string;
   readonly id: string;
@@ -79,10 +79,12 @@ const columns = (from: string): string => `${from}.id, ${from}.name, ${from}.gly
   ${from}.token_epoch AS "tokenEpoch", ${from}.paired_at AS "pairedAt", ${from}.revoked_at AS "revokedAt",
   ${from}.last_seen_at AS "lastSeenAt"`;
 
-/** The parameters by which the functions that add a device take it. */
+/** The parameters for a device of the functions that add one. */
 const valuesOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [id, name, glyph, pubkey, cert];
 
-/** The tenant of single mode; made with its `inbox` on the first call. Instances that start at once agree on one. */
+/**
+ * The tenant of single mode; made with its `inbox` on the first call. Instances that start together get the same one.
+ */
 export async function ensureSingleTenant(pool: pg.Pool, now: number): Promise<string> {
   const statement = { text: 'SELECT single_tenant($1, $2) AS id', values: [ulid(now), now] };
   return (await queryOne<{ id: string }>(pool, statement)).id;
@@ -145,7 +147,7 @@ export class AccountStore extends Store {
     return this.one<Outcome<DeviceRecord>>(text, [tenantId, id, by, now]);
   }
 
-  /** Notes when devices were last seen; may leave some out. */
+  /** Notes when devices were last seen; skips devices whose row is locked. */
   async touch(seen: readonly Sighting[]): Promise<void> {
     await this.rows('SELECT touch_devices($1, $2, $3)', [
       arrayOf(seen.map(({ tenantId }) => tenantId)),
@@ -180,8 +182,8 @@ export class AccountStore extends Store {
   }
 
   /**
-   * What a recovery of the tenant has to meet; undefined: no such tenant. `passwordShown`: no password is set, or the
-   * proof is for this very password and its ticket is unspent.
+   * The requirements of a recovery of the tenant; undefined: no such tenant. `passwordShown`: no password is set, or
+   * the proof is for this very password and its ticket is unspent.
    */
   recoveryState(
     tenantId: string,

@@ -50,7 +50,7 @@ export function refusalOf(subdomain: string): string | undefined {
   if (!SUBDOMAIN.test(subdomain)) {
     return 'must be 3 to 63 of the characters a-z, 0-9 and -, with a letter or digit at both ends';
   }
-  // Internationalized names begin so (RFC 5890): they can look like any other.
+  // Internationalized names have these (RFC 5890), and can look like any other name.
   if (subdomain.slice(2, 4) === '--') return 'must not have hyphens in third and fourth place';
   return RESERVED.has(subdomain) ? 'is reserved' : undefined;
 }
@@ -164,12 +164,13 @@ export class TenantHosts {
     try {
       this.added.clear();
       const { changes, position } = await this.options.store.since(this.position);
-      // Only the last change of a name counts. Changes are read again while an older transaction is open: replaying one
-      // by one those of a name that was freed and signed up again would each time report its new tenant as freed.
+      // Only the last change of a name is applied. Changes are read repeatedly while an older transaction is open:
+      // applying all those of a name that was freed and signed up again would repeatedly report its new tenant as
+      // freed.
       const last = new Map(changes.map((change) => [change.slug, change] as const));
       let stale = false;
       for (const change of last.values()) {
-        // The statement began before a signup here. The position stays, so the next read has the later change too.
+        // The statement began before a signup here. The position stays, so the next read includes the later change too.
         if (change.tenantId === null && this.added.has(change.slug)) stale = true;
         else this.apply(change);
       }
@@ -213,7 +214,7 @@ export class Certificates {
     },
   ) {}
 
-  /** Whether the proxy may get a certificate for this name: at once for one that is known or not served, else as `take` does. */
+  /** Whether the proxy may get a certificate for this name. A promise for a new one, which rejects as `take` does. */
   check(name: string): boolean | Promise<boolean> {
     const { hosts } = this.options;
     const host = plainHost(name);

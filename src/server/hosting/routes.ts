@@ -5,10 +5,12 @@ import { signupNetworkOf } from '../http/address-limits.js';
 import { fields } from '../http/fields.js';
 import { welcome as tenantWelcome, type WebParts } from '../http/pages.js';
 import { hostName } from '../http/query.js';
+import type { Text } from '../http/reply.js';
+import type { RequestContext } from '../http/request.js';
 import type { Handler } from '../http/route.js';
 import { validateSignupBody, validateTestTenantBody } from '../http/validators.js';
 import type { Certificates } from './hosts.js';
-import { payPage, signedUpPage, signupPage } from './signup-page.js';
+import { payPage, sentenceOf, signedUpPage, signupPage } from './signup-page.js';
 import type { Signup } from './signup.js';
 import type { TestTenants } from './test-tenants.js';
 
@@ -36,7 +38,11 @@ function hostingOf({ hosting }: HostingParts): Hosting {
 export const signUp: Handler<HostingParts> = (call, app) =>
   hostingOf(app).signup.signUp(validateSignupBody(fields(call)), signupNetworkOf(call.address));
 
-/** `POST /signup`, the form of the page. A refusal is shown beside the form, with its own status. */
+/** The signup page again, for a form that was refused. */
+export const signUpRefused = (refusal: ServiceError, { body: typed }: RequestContext, { web }: WebParts): Text =>
+  signupPage(web?.style, { sentence: sentenceOf(refusal), typed });
+
+/** `POST /signup`, the form of the page. A browser gets `signUpRefused` in place of a refusal. */
 export const signUpByForm: Handler<HostingParts> = async (call, app) => {
   const body = validateSignupBody(call.body);
   const signedUp = await hostingOf(app).signup.signUp(body, signupNetworkOf(call.address));
@@ -69,7 +75,7 @@ export const makeTestTenant: Handler<HostingParts> = (call, app) =>
 /** `GET /api/admin/test-tenants`. */
 export const listTestTenants: Handler<HostingParts> = (_, app) => hostingOf(app).testTenants.list();
 
-/** `DELETE /api/admin/test-tenants/:id`: the name of one. */
+/** `DELETE /api/admin/test-tenants/:id`, by the tenant's name. */
 export const removeTestTenant: Handler<HostingParts> = (call, app) => hostingOf(app).testTenants.remove(call.id);
 
 /** `GET /`: the signup page at the apex, the web app at any other host. */

@@ -2,14 +2,18 @@
  * The apex's plain pages: no script, no cookie, no foreign resource; the style sheet is the web app's. Values from outside
  * are escaped.
  */
+import { statusOf, type ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { SignedUp } from '../../protocol/replies.js';
 import { escapeHtml } from '../../protocol/sanitize.js';
-import { Text } from '../http/reply.js';
+import { HTML, Text } from '../http/reply.js';
 import { claimLinkOf } from './signup.js';
 
 /** Path of the web app's style sheet; undefined where the web app is off. */
 type Style = string | undefined;
+
+/** More than any valid value of a form has, characters. */
+const TYPED_MAX = 320;
 
 interface PageParts {
   readonly title: string;
@@ -35,27 +39,62 @@ ${body}
 </main>
 </html>
 `,
-    'text/html; charset=utf-8',
+    HTML,
   );
 
-/** The form that makes a tenant. */
-export const signupPage = (style: Style): Text =>
-  page({
+/** A form that was refused: a sentence for its user, and what was typed. */
+export interface RefusedForm {
+  readonly sentence: string;
+  readonly typed: Readonly<Record<string, unknown>>;
+}
+
+const refusalOf = (sentence: string): string => `<p class="danger-text" role="alert">${escapeHtml(sentence)}</p>\n`;
+
+/** The form that makes a tenant; again with what was typed, where it was refused. */
+export function signupPage(style: Style, refused?: RefusedForm): Text {
+  const typed = (field: string): string => {
+    const text = refused?.typed[field];
+    return typeof text === 'string' ? escapeHtml(text.slice(0, TYPED_MAX)) : '';
+  };
+  return page({
     title: 'sign up',
     style,
     body: `<h1>${escapeHtml(SERVICE_NAME)}</h1>
 <p>Encrypted sync between your devices. The server holds ciphertext only.</p>
-<form method="post" action="/signup">
+${refused === undefined ? '' : refusalOf(refused.sentence)}<form method="post" action="/signup">
 <div class="stack">
 <div class="field"><label for="email">Your mail address</label>
-<div class="input"><input id="email" name="email" type="email" required maxlength="254" autocomplete="email"></div></div>
+<div class="input"><input id="email" name="email" type="email" required maxlength="254" autocomplete="email" value="${typed('email')}"></div></div>
 <div class="field"><label for="subdomain">The name of your service</label>
 <div class="input"><input id="subdomain" name="subdomain" required minlength="3" maxlength="63"
- pattern="[a-z0-9][a-z0-9\\-]{1,61}[a-z0-9]" title="3 to 63 of a-z, 0-9 and -" autocapitalize="none"></div></div>
+ pattern="[a-z0-9][a-z0-9\\-]{1,61}[a-z0-9]" title="3 to 63 of a-z, 0-9 and -" autocapitalize="none" value="${typed('subdomain')}"></div></div>
 <p><button class="button primary wide">Sign up</button></p>
 </div>
 </form>`,
   });
+}
+
+/** A form without fields that was refused: the way back is the browser's. */
+export const refusedPage = (sentence: string, style: Style): Text =>
+  page({ title: 'refused', style, body: `<h1>That did not work</h1>\n${refusalOf(sentence)}` });
+
+const LABELS: Readonly<Record<string, string>> = { email: 'The mail address', subdomain: 'The name' };
+
+/** A refusal as a sentence for the user of a form, who knows neither codes nor field names. */
+export function sentenceOf({ error, details, message, retryAfter = 0 }: ServiceError): string {
+  const label = LABELS[String(details?.['path'])];
+  const rule = details?.['rule'];
+  if (error === 'slug_taken') return 'This name is taken. Choose another one.';
+  if (error === 'validation' && label !== undefined && typeof rule === 'string') return `${label} ${rule}.`;
+  if (error === 'rate_limited')
+    return `There were too many tries from your network. Try again in ${waitOf(retryAfter)}.`;
+  return statusOf(error, 'a') >= 500 ? 'This does not work just now. Try again in a few minutes.' : message;
+}
+
+const waitOf = (seconds: number): string => {
+  const minutes = Math.max(1, Math.ceil(seconds / 60));
+  return minutes === 1 ? 'a minute' : `${minutes} minutes`;
+};
 
 /** Shows the new owner the claim link; where the web app is on, also as a button. */
 export const signedUpPage = (tenant: Pick<SignedUp, 'url' | 'claimToken'>, style: Style): Text => {

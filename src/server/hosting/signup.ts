@@ -10,14 +10,14 @@ import { sha256 } from '../http/tokens.js';
 import { refusalOf, type TenantHosts } from './hosts.js';
 import type { HostingStore } from './store.js';
 
-/** Unclaimed tenants at most: anybody may sign up, and an unclaimed name is freed only after a day. */
+/** Most unclaimed tenants: anybody may sign up, and an unclaimed name is freed only after a day. */
 const UNCLAIMED_MAX = 1_000;
 /**
- * Unclaimed tenants from one network: a /32 of IPv6 holds 65,536 networks of the size that the hourly limit counts by,
+ * Most unclaimed tenants from one network: an IPv6 /32 has 65,536 networks of the size that the hourly limit counts by,
  * so that limit alone would let one holder take all names.
  */
 const NETWORK_MAX = UNCLAIMED_MAX / 20;
-/** Stored hashed, so that a copy of the database claims nothing. */
+/** Tokens are stored hashed, so that a copy of the database cannot be used to claim a tenant. */
 const TOKEN_BYTES = 32;
 /** Unclaimed tenants are freed continually, so a refused signup may succeed in an hour. */
 const COME_BACK_S = 3_600;
@@ -62,9 +62,9 @@ export class Signup {
 
   /**
    * `network` is the caller's, an IPv4 /16 or an IPv6 /32. Throws `validation` for a bad address or name, `slug_taken`,
-   * `rate_limited` while too many tenants from that network are unclaimed, and `unavailable` while too many are in all, or
-   * the payment provider is out of reach: the name is free again then, and the same signup may be sent again.
-   * A name that waits for its payment is taken, also for a caller who gives the same mail address, which proves nothing.
+   * `rate_limited` while too many tenants from that network are unclaimed, and `unavailable` while too many are in
+   * total, or the payment provider is out of reach: the name is then free again, and the same signup may be sent again.
+   * A name that waits for its payment is taken, even for a caller with the same mail address, which proves nothing.
    */
   async signUp(body: SignupBody, network: string): Promise<SignedUp> {
     const { store, hosts, clock, urlOf, announce, checkout } = this.options;
@@ -107,13 +107,15 @@ export class Signup {
     } catch (error) {
       // If that fails too, the name is free after a day, like any that is not paid for.
       await store.undoSignUp(order.tenantId, clock.now()).catch((fault: unknown) => onFault(fault, order.tenantId));
-      // The table may have been read in between.
+      // The table of names may have been read in between.
       await hosts.readOn();
       throw error;
     }
   }
 }
 
-/** The page on which a tenant is claimed. The token stands after `#`, which clients send to no server and no log. */
+/**
+ * The page on which a tenant is claimed. The token is in the fragment, which clients do not send: no server logs it.
+ */
 export const claimLinkOf = ({ url, claimToken }: Pick<SignedUp, 'url' | 'claimToken'>): string =>
   `${url}/#claim=${claimToken}`;

@@ -3,7 +3,7 @@ import type { NewDevice } from '../../protocol/device-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
 import { Store } from '../storage/query.js';
 
-/** In the place of a mail address: what signup takes has an `@`, so no tenant that was signed up has this. */
+/** Stored as the mail address. Signup accepts only addresses with an `@`, so no tenant that was signed up has this. */
 export const TEST_TENANT = 'test-tenant';
 
 /** A change of a host name: the tenant it belongs to from now on, or null where it is free again. */
@@ -36,7 +36,7 @@ interface NewTenant {
   /** SHA-256 of the token in the address that the checkout returns to; null: there is no checkout. */
   readonly returnHash: Uint8Array | null;
   readonly state: 'active' | 'pending';
-  /** Where it was signed up from: an IPv4 /16 or an IPv6 /32. Null: the operator made it, and no network is charged. */
+  /** Where it was signed up from: an IPv4 /16 or an IPv6 /32. Null: the operator made it, and no network counts it. */
   readonly network: string | null;
   /** The most unclaimed tenants in all, and from this network. */
   readonly unclaimedMax: number;
@@ -51,14 +51,14 @@ interface Row {
   readonly changes: readonly HostChange[] | null;
 }
 
-/** Positions are the xmin of the snapshot that read: every transaction below it is over, and was seen. */
+/** A position is the xmin of the read's snapshot: every transaction below it has ended, and its changes were read. */
 const POSITION = 'pg_snapshot_xmin(pg_current_snapshot())::text AS position';
 
 const changesOf = ({ position, changes }: Row): HostChanges => ({ position, changes: changes ?? [] });
 
 /** Names of tenants. Every call is one statement; each throws `unavailable` while the database is down. */
 export class HostingStore extends Store {
-  /** Every name there is. */
+  /** All names. */
   async all(): Promise<HostChanges> {
     const text = `SELECT ${POSITION}, (SELECT json_agg(json_build_object('slug', t.slug, 'tenantId', t.id))
       FROM tenants t WHERE t.slug IS NOT NULL) AS changes`;

@@ -1,6 +1,6 @@
 /**
- * Tenants for load tests (reference, Load tests): made and removed by the operator's token, without the limits of signup
- * and pairing. Only what was made here can be removed here: a tenant that was signed up is out of reach.
+ * Tenants for load tests (reference, Load tests): made and removed with the operator's token, without the limits of
+ * signup and pairing. Only a tenant that was made here can be removed here, never one that was signed up.
  */
 import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
@@ -15,11 +15,11 @@ import { refusalOf, type TenantHosts } from './hosts.js';
 import { newClaim } from './signup.js';
 import { TEST_TENANT, type HostingStore } from './store.js';
 
-/** Test tenants at once. */
+/** Most test tenants at the same time. */
 const TEST_TENANTS_MAX = 10_000;
-/** Bounds of signup that the operator's own tenants do not meet. */
+/** Replaces the bounds of signup, which do not apply to the operator's own tenants. */
 const UNCLAIMED_MAX = 1_000_000;
-/** Items that one statement removes, and statements of one request. */
+/** Most items that one statement removes, and most statements of one request. */
 const REMOVED_AT_ONCE = 2_000;
 const STATEMENTS_MAX = 10;
 
@@ -52,7 +52,7 @@ export class TestTenants {
       throw new ServiceError('conflict', `there are ${TEST_TENANTS_MAX} test tenants already`);
     const now = clock.now();
     const id = ulid(now);
-    // Whoever finds the name before it is claimed has no token that fits.
+    // The claim token is discarded, so a client that finds the name before it is claimed cannot claim it.
     const { claimHash } = newClaim();
     const verdict = await store.signUp({
       ...{ id, slug, claimHash, now, email: TEST_TENANT, returnHash: null, state: 'active', network: null },
@@ -86,7 +86,7 @@ export class TestTenants {
     if (id === undefined) throw new ServiceError('tenant_not_found');
     for (let statement = 0; statement < STATEMENTS_MAX; statement++) {
       if ((await store.removeSome(id, REMOVED_AT_ONCE, clock.now())) === 'more') continue;
-      // The name leads nowhere from here on; other instances read the change within seconds.
+      // From here on the name has no tenant; other instances read the change within seconds.
       await hosts.readOn();
       return { removed: true };
     }

@@ -1,6 +1,6 @@
 /**
- * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages (reference,
- * Limits). The window slides: at the border of two fixed ones twice as many uses would be admitted.
+ * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages
+ * (reference, Limits). The window slides, because fixed windows would admit twice as many uses around their boundary.
  */
 import { createHash } from 'node:crypto';
 import { isIPv4 } from 'node:net';
@@ -21,16 +21,16 @@ type RatePurpose =
   /** Names that get their first certificate. */
   | 'certificate';
 
-/** What this instance knows of an address and purpose. */
+/** This instance's counts for one address and purpose. */
 interface Known {
   /** Uses that were admitted or are being counted, oldest first. */
   used: number[];
-  /** All uses are refused until then. */
+  /** All uses are refused until this time, ms since 1970. */
   until: number;
 }
 
 const MINUTE_MS = 60_000;
-/** Uses in a window's list at most; a higher rate becomes the same rate in a shorter window. */
+/** Most uses in a window's list; a higher rate is applied as the same rate over a shorter window. */
 const LISTED_MAX = 500;
 const REMEMBERED_MAX = 20_000;
 
@@ -47,7 +47,7 @@ const SIGNUPS: readonly Window[] = [
   { limit: 5, ms: HOUR_MS },
   { limit: 10, ms: DAY_MS },
 ];
-/** For a whole network, whose owner has any number of addresses. */
+/** For a whole network, since its owner can use any number of addresses. */
 const NETWORK_SIGNUPS: readonly Window[] = [
   { limit: 20, ms: HOUR_MS },
   { limit: 50, ms: DAY_MS },
@@ -56,7 +56,7 @@ const NETWORK_SIGNUPS: readonly Window[] = [
 const CERTIFICATES: readonly Window[] = [{ limit: 60, ms: HOUR_MS }];
 const RETURNS: readonly Window[] = [{ limit: 30, ms: MINUTE_MS }];
 
-/** The network of a key of limits per address: so many bytes of an IPv4 address, or of an IPv6 /64. Other keys stay. */
+/** The network of a `limitKey`: its first `ofIPv4` or `ofIPv6` bytes. Other keys are returned unchanged. */
 function networkOfBytes(address: string, ofIPv4: number, ofIPv6: number): string {
   if (isIPv4(address)) {
     const bytes = address.split('.').map((byte, n) => (n < ofIPv4 ? byte : '0'));
@@ -65,16 +65,16 @@ function networkOfBytes(address: string, ofIPv4: number, ofIPv6: number): string
   return /^[0-9a-f]{16}\/64$/.test(address) ? `${address.slice(0, 2 * ofIPv6)}/${8 * ofIPv6}` : address;
 }
 
-/** The IPv4 /24 or IPv6 /48 of a key of limits per address. */
+/** The IPv4 /24 or IPv6 /48 of a `limitKey`. */
 export const networkOf = (address: string): string => networkOfBytes(address, 3, 6);
 
-/** The IPv4 /16 or IPv6 /32, which one provider has, of a key of limits per address. */
+/** The IPv4 /16 or IPv6 /32, which belongs to one provider, of a `limitKey`. */
 export const signupNetworkOf = (address: string): string => networkOfBytes(address, 2, 4);
 
 const refusal = (waitMs: number): ServiceError =>
   new ServiceError('rate_limited', undefined, undefined, Math.max(1, Math.ceil(waitMs / 1_000)));
 
-/** Limits by client address: checked by this instance's counts first, then by those of all instances. */
+/** Limits by client address: checked against this instance's counts first, then against those of all instances. */
 export class AddressLimits {
   private readonly known = new Map<string, Known>();
   private readonly perMinute: Window;
@@ -121,11 +121,11 @@ export class AddressLimits {
     if (window.limit <= 0) return;
     const now = this.options.clock.now();
     const known = this.recall(name, now - window.ms, now);
-    // Later than the store ever says, which counts uses up to one window ahead: the clock was set back since.
+    // The store counts uses up to one window ahead, so it never returns a wait this long: the clock was set back since.
     if (known.until > now + 2 * window.ms) known.until = 0;
     if (known.until > now) throw refusal(known.until - now);
     if (known.used.length >= window.limit) throw refusal((known.used[0] ?? now) + window.ms - now);
-    // Counted before the statement has run: else concurrent uses would all execute one.
+    // Counted before the statement runs: else each of several concurrent uses would execute one.
     known.used.push(now);
     const key = createHash('sha256').update(name).digest();
     let waitMs: number;

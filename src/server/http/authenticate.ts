@@ -46,19 +46,20 @@ export interface Caller {
 }
 
 /**
- * Whether a tenant that is not loaded is read at once, since a device waits for its answer, or together with others, in a
- * moment: for sockets, of which many come at once, and for clients without a token, who could ask for any number of tenants.
+ * When a tenant that is not loaded is read: at once, since a device waits for its answer, or together with others after
+ * a short delay: for sockets, many of which connect at the same time, and for unauthenticated clients, who could
+ * request any number of tenants.
  */
 type Urgency = 'at once' | 'together';
 
-/** `Bearer`, a blank and a token. */
+/** Length of `Bearer`, a space and the longest token. */
 const HEADER_MAX = 7 + TOKEN_TEXT_MAX;
-/** Cached callers of a tenant, a few hundred bytes each. */
+/** Most cached callers of a tenant, a few hundred bytes each. */
 const KNOWN_MAX = 256;
 
 /** Resolves hosts to tenants, and tokens to devices and actors. */
 export class Authenticator {
-  /** Refreshes that have not begun: requests that come before they begin share them. */
+  /** Refreshes that have not begun: requests that arrive before they begin share them. */
   private readonly refreshes = new Map<string, Promise<void>>();
   private readonly resting = new Set<string>();
   /** Callers by Authorization header, for as long as their tenant's actor is loaded. */
@@ -96,7 +97,7 @@ export class Authenticator {
 
   /** Caches a caller whose token was verified; forged tokens neither fill the cache nor evict from it. */
   remember(authorization: string, caller: Caller): void {
-    // Not under a longer header: padding with blanks makes any number of headers from one token, which would evict others.
+    // Not for a longer header: padding one token with spaces gives any number of headers, which would evict others.
     if (authorization.length > HEADER_MAX) return;
     let known = this.known.get(caller.actor);
     if (known === undefined) this.known.set(caller.actor, (known = new Map<string, Caller>()));
@@ -104,7 +105,7 @@ export class Authenticator {
     known.set(authorization, caller);
   }
 
-  /** What a token says, if it is this tenant's and alive. Throws `no_token`, `bad_token`, `expired_token`. */
+  /** The claims of a token that is valid for this tenant. Throws `no_token`, `bad_token`, `expired_token`. */
   claimsOf(token: string | undefined, tenantId: string): TokenClaims {
     if (token === undefined || token === '') throw new ServiceError('no_token');
     const verdict = this.options.tokens.verify(token, this.options.clock.now());
@@ -146,7 +147,7 @@ export class Authenticator {
     return this.judge(actor, claims) ?? this.refreshed(claims, urgency);
   }
 
-  /** Undefined when the token is newer than what the actor knows: another instance may be ahead of it. */
+  /** Undefined when the token is newer than the actor's data: another instance may already have newer data. */
   private judge(actor: TenantActor, claims: TokenClaims): Caller | undefined {
     const device = actor.device(claims.deviceId);
     if (device === undefined || claims.epoch > device.tokenEpoch) return undefined;

@@ -27,7 +27,7 @@ const groupsOf = (text: string): number[] =>
         return [a * 256 + b, c * 256 + d];
       });
 
-/** An address from its text, or undefined when it is none. A zone (`%eth0`) is dropped. */
+/** Parses an address; undefined for any other text. A zone (`%eth0`) is dropped. */
 export function parseAddress(text: string): Address | undefined {
   const version = isIP(text);
   if (version === 4) return mapped(text.split('.').map(Number));
@@ -107,7 +107,7 @@ export class TrustedProxies {
   }
 }
 
-/** The key of limits per address: an IPv4 address, or an IPv6 /64. */
+/** The key of rate limits and budgets per client address: an IPv4 address, or an IPv6 /64. */
 export function limitKey(address: Address): string {
   if (isMapped(address)) return address.subarray(12).join('.');
   return `${Buffer.from(address.subarray(0, 8)).toString('hex')}/64`;

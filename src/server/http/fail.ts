@@ -39,7 +39,7 @@ export function retryAfterSeconds(refusal: ServiceError, status: number): number
   return Math.max(1, Math.ceil(refusal.retryAfter ?? 1));
 }
 
-/** The loggable fields of an error. No others: those of database errors have rows and parameters, maybe codes or keys. */
+/** The loggable fields of an error. Those that database errors add have rows and parameters, maybe codes or keys. */
 export function describe(error: unknown, depth = 0): object {
   if (!(error instanceof Error)) return { type: typeof error };
   const code = 'code' in error && typeof error.code === 'string' ? { code: error.code } : {};

@@ -1,10 +1,10 @@
 /**
- * Fair budgets and rates. A budget bounds what the process holds of one resource (bytes, requests under way). A tenant
- * holds at most a quarter of it and a device or address a sixteenth, so no client can exhaust it for the others
+ * Fair budgets and rates. A budget bounds how much of one resource (bytes, requests under way) the process holds. A
+ * tenant holds at most a quarter of it and a device or address a sixteenth, so no client can exhaust it for the others
  * (FAIR-01, FAIR-02). Where many clients together reach the bound, the largest holders are evicted first (FAIR-03).
  *
- * Requests under way, bodies and replies each have a budget, one for devices and one for unauthenticated clients.
- * Beside them stand the rates of a device: requests, and bytes of bodies and replies, per second.
+ * Requests under way, bodies and replies each have a budget, one for devices and one for unauthenticated clients. In
+ * addition, each device has rates: requests, and bytes of bodies and replies, per second.
  */
 import type { HttpResponse } from 'uWebSockets.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
@@ -16,7 +16,7 @@ const GROUP_PARTS = 4;
 const OWNER_PARTS = 16;
 /** A holding without progress for this long may be evicted for a new one of the same owner, ms. */
 export const STILL_MS = 5_000;
-/** An eviction frees this part of the bound beyond what is needed: sorting the holders for each byte is expensive. */
+/** An eviction frees a further 1/64 of the bound, because sorting the holders for every few bytes is expensive. */
 const SLACK_PARTS = 64;
 /** A reservation waits at most this long, ms. */
 export const RESERVE_MS = 5_000;
@@ -56,7 +56,7 @@ export class Holding {
   /**
    * @param group the tenant's id, or the address of an unauthenticated client
    * @param owner the device, qualified by its tenant, or the address
-   * @param giveWay evicts it: frees the resource at once. It is out of the budget already. Undefined: not evictable, yet
+   * @param giveWay called on eviction, after its amount was released: frees the resource. Undefined: not evictable
    */
   constructor(
     readonly group: string,
@@ -79,16 +79,16 @@ export function refusalOf(verdict: 'share' | 'bound', what: string): ServiceErro
   return new ServiceError('rate_limited', `your share of the server is in use: ${what}`, undefined, 1);
 }
 
-/** So many entries have to go before the table is made anew, and at least as many as are left. */
+/** The map is replaced once as many entries were deleted as are left, and at least this many. */
 const RENEW_MIN = 64;
 
 /**
- * A map whose entries come and go with the requests. A table that V8 has replaced goes on referring to the next one: once
- * one of them is old, each later one survives minor collections, with the requests it had, until the next major one
- * (bench S3). So the whole Map is replaced before that chain is long.
+ * A map whose entries are added and removed with the requests. When V8 rehashes a Map, the old table keeps a reference
+ * to the new one: once a table is in the old generation, each later one survives minor collections, with the requests
+ * it held, until the next major one (bench S3). So the whole Map is replaced before that chain is long.
  */
 class TransientMap<V> {
-  /** Not to be kept, nor deleted from: `delete` replaces it. */
+  /** Callers must not keep it, nor delete from it directly: `delete` replaces it. */
   map = new Map<string, V>();
   private gone = 0;
 
@@ -133,9 +133,9 @@ export class FairBudget {
   }
 
   /**
-   * Sets the amount of a holding. Less is always possible. For more, other holdings may be evicted; where that frees too
-   * little the holding is unchanged, and the caller has to drop what it wanted to hold. Evictions, also of older
-   * holdings of the same owner, happen before this returns; the holding itself is never evicted by it.
+   * Sets the amount of a holding. A reduction always succeeds. For an increase, other holdings may be evicted; if that
+   * frees too little, the holding is unchanged, and the caller has to drop what it wanted to hold. Evictions, also of
+   * older holdings of the same owner, happen before this returns; the holding itself is never evicted by it.
    */
   set(holding: Holding, amount: number): BudgetVerdict {
     const more = amount - holding.amount;
@@ -269,9 +269,9 @@ export class FairBudget {
   }
 
   /**
-   * Makes room in the bound, from tenants and addresses that hold at least as much as this one would, the largest first:
-   * evicts holdings without progress, then, where that is not enough, any. Each group loses at most half of what it
-   * holds before the next one's turn.
+   * Makes room under the bound by evicting from tenants and addresses that hold at least as much as this one would, the
+   * largest first: holdings without progress, then, if that is not enough, any. Each group loses at most half of what
+   * it holds before the next one is evicted from.
    */
   private makeRoom(holding: Holding, more: number): void {
     const enough = (): boolean => this.held + more <= this.bound - Math.floor(this.bound / SLACK_PARTS);
@@ -296,10 +296,10 @@ export class FairBudget {
     return found.sort((one, other) => other.held - one.held);
   }
 
-  /** Evicts from the holding without progress for longest on. */
+  /** Evicts the holdings for which `goes` is true, starting with the one without progress for longest. */
   private cutWhile({ first }: Holder, goes: (old: Holding) => boolean): void {
     let next = first;
-    // An eviction may release other holdings too: one that is in no list any more ends the walk.
+    // An eviction may release other holdings too: the walk ends at one that is no longer in a list.
     while (next?.holder !== undefined) {
       const old = next;
       next = old.after;
@@ -397,7 +397,7 @@ export interface ChargedRequest {
   readonly tenantId: string;
   /** The device whose share it uses, qualified by its tenant; '' for an unauthenticated client. */
   readonly owner: string;
-  /** The key of limits per address; '' until `RequestBudgets.addressOf` was called. */
+  /** The client's `limitKey`; '' until `RequestBudgets.addressOf` was called. */
   address: string;
   /** Its slot among the requests under way. */
   place: Holding | undefined;
@@ -424,7 +424,7 @@ export class RequestBudgets {
     this.unauthenticated = budgets(bounds.unauthenticated);
   }
 
-  /** What is held of each budget, by the name that metrics show. */
+  /** The amount held of each budget, by its name in the metrics. */
   held(): Record<string, number> {
     const held: Record<string, number> = {};
     for (const [whose, budgets] of Object.entries({ device: this.devices, stranger: this.unauthenticated })) {
@@ -433,19 +433,19 @@ export class RequestBudgets {
     return held;
   }
 
-  /** The budgets of the request's kind: without a verified token it is an unauthenticated client's. */
+  /** The budgets of the request's kind: those of unauthenticated clients until its `owner` is set. */
   of(ctx: ChargedRequest): BudgetSet {
     return ctx.owner === '' ? this.unauthenticated : this.devices;
   }
 
-  /** A new holding of the request's owner, with amount 0. The response must still be valid: it has the peer's address. */
+  /** A new holding of the request's owner, with amount 0. The response, which has the peer's address, is still valid. */
   holding(ctx: ChargedRequest, giveWay?: () => void): Holding {
     if (ctx.owner !== '') return new Holding(ctx.tenantId, ctx.owner, giveWay);
     const address = this.addressOf(ctx);
     return new Holding(address, address, giveWay);
   }
 
-  /** The client's key for limits per address. The response of an aborted request has no peer any more. */
+  /** The client's `limitKey`; `unknown` for an aborted request, whose response no longer has a peer. */
   addressOf(ctx: ChargedRequest): string {
     if (ctx.address !== '') return ctx.address;
     const peer = ctx.aborted ? undefined : addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress()));
@@ -479,7 +479,7 @@ export class RequestBudgets {
   }
 }
 
-/** The token bucket of a device. Integers, which lie in the object itself: with fractions it would take twice the memory. */
+/** The token bucket of a device. V8 stores integers in the object itself; fractions would take twice the memory. */
 export interface Bucket {
   /** Thousandths of a request. */
   reads: number;
@@ -487,26 +487,26 @@ export interface Bucket {
   /** Bytes. Below 0 after a body whose length was not declared. */
   bodies: number;
   replies: number;
-  /** When it was last filled, ms, as 32 bits. */
+  /** When it was last filled, ms, truncated to 32 bits. */
   at: number;
 }
 
 /** Of a request. */
 const PARTS = 1_000;
 
-/** A count after so much was filled in, up to its bound; 32 bits without a fraction, so that no debt turns into credit. */
+/** A count after refilling by `more`, up to its bound; a 32-bit integer, clamped so that no debt turns into credit. */
 const filled = (count: number, more: number, bound: number): number =>
   Math.max(-(2 ** 31), Math.min(bound, count + more)) | 0;
 
 /** A bucket without a debt is full again after this long without use: it holds one second of requests and two of bytes. */
 const FULL_MS = 3_000;
-/** The timer that drops generations fires later than requests do, so that it has no work under load. */
+/** Delay of the timer that drops generations where no request does, ms. */
 const FORGET_MS = 2 * FULL_MS;
 
 /**
  * Token buckets per device, in two generations of a map: a bucket that was not used for FULL_MS is full, and a full
- * bucket is the same as none, so the older generation can be dropped, but for those in debt. Requests turn the
- * generations; a timer does after the last of them, so that a reconnect storm does not leave its buckets in memory.
+ * bucket is the same as none, so the older generation can be dropped, except for those in debt. Requests rotate the
+ * generations; a timer does so after the last of them, so that a reconnect storm does not leave its buckets in memory.
  */
 export class DeviceRates {
   private current = new Map<string, Bucket>();
@@ -524,7 +524,8 @@ export class DeviceRates {
 
   /**
    * Takes one read or write, and a body's declared length. Throws `rate_limited` with the seconds to wait. Returns the
-   * bucket that undeclared lengths are charged to later; undefined where the rate is off, and with it the count of bytes.
+   * bucket that undeclared lengths are charged to later; undefined where the rate is off, which also turns off the
+   * count of bytes.
    */
   take(device: string, kind: 'read' | 'write', bodyBytes = 0): Bucket | undefined {
     const rate = this.rates[kind];
@@ -558,7 +559,7 @@ export class DeviceRates {
     this.previous = this.current;
     this.current = new Map();
     this.turnedAt = now;
-    // Bytes that were asked for at once may be worth many seconds: who rests is not forgiven them.
+    // Bytes requested at once may take many seconds to refill: a bucket that still lacks some is kept.
     for (const [device, bucket] of dropped) {
       if (this.previous.has(device)) continue;
       const { bodies, replies } = this.refilled(bucket, now);

@@ -4,6 +4,7 @@ import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { Health, Ready } from '../../protocol/replies.js';
 import type { Docs, WebApp } from './ports.js';
 import { Page, Text, WebPage } from './reply.js';
+import { acceptsHtml } from './query.js';
 import type { Handler } from './route.js';
 
 /** `GET /docs` and `GET /docs/:name`. `index`, the file name in the repository, is the start page. Throws `not_found`. */
@@ -13,7 +14,7 @@ export const docsPage: Handler<{ readonly docs?: Docs }, Page> = (ctx, { docs })
   return new Page(page);
 };
 
-/** A part that servers with `WEB_APP=off` have not. */
+/** Absent where `WEB_APP` is off. */
 export interface WebParts {
   readonly web?: WebApp | undefined;
 }
@@ -22,10 +23,10 @@ interface About extends WebParts {
   readonly version: string;
 }
 
-/** `GET /`: the web app for clients that ask for HTML, else a few lines of text (reference, HTTP, The web app). */
+/** `GET /`: the web app for clients that accept HTML, else a few lines of text (reference, HTTP, The web app). */
 export const welcome: Handler<About, Text | WebPage> = ({ accept }, { version, web }) => {
   const page = web?.file('/');
-  if (web !== undefined && page !== undefined && accept.toLowerCase().includes('text/html'))
+  if (web !== undefined && page !== undefined && acceptsHtml(accept))
     return new WebPage(page, web.blobOrigin, 'accept');
   return new Text(
     `${SERVICE_NAME} ${version}: encrypted multi-device sync. This server holds ciphertext only.\n` +
@@ -44,7 +45,7 @@ export const webFile: Handler<WebParts, WebPage> = ({ path }, { web }) => {
   return new WebPage(file, web.blobOrigin);
 };
 
-/** What runs here. */
+/** Version and commit of the running build. */
 export type HealthParts = Omit<Health, 'ok'>;
 
 /** Whether balancers may send new sockets here. */
@@ -52,7 +53,7 @@ export interface ReadyParts {
   readonly ready: () => boolean;
 }
 
-/** `GET /ready`: 503 while the instance is being drained. The database is not looked at: all would fail together. */
+/** `GET /ready`: 503 while the instance is being drained. The database is not checked: all would fail together. */
 export const ready: Handler<ReadyParts, Ready> = (ctx, parts) => {
   const isReady = parts.ready();
   if (!isReady) ctx.status = 503;

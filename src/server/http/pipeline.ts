@@ -21,6 +21,7 @@ import {
 import { TrustedProxies } from './client-address.js';
 import { UploadStream } from './streams.js';
 import type { HttpParts } from './ports.js';
+import { acceptsHtml } from './query.js';
 import { ResponseWriter, type Answer } from './reply.js';
 import { LATER, type FastPath, type Row } from './route.js';
 
@@ -42,7 +43,7 @@ const PATH_MAX = 512;
 /** `:id`, or `:tenant/:ref`: parameters are adjacent. */
 const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
 
-/** Finds routes: exact paths by a map, those with parameters one after the other. */
+/** Finds routes: exact paths by a map, those with parameters in sequence. */
 class Router<P> {
   private readonly exact = new Map<string, Found<P>>();
   private readonly patterns: { readonly route: Route<P>; readonly pattern: RegExp }[] = [];
@@ -74,9 +75,9 @@ class Router<P> {
 }
 
 /**
- * Requests, in no order. No Set: where entries come and go, a Set makes a new table every few of them, and each table that it
- * gave up refers to the next one. Once the first is in the old generation, no minor collection frees any of them, nor
- * the requests that were in them (bench S3).
+ * Requests, in no order. Not a Set: as entries are added and removed, a Set allocates a new table every few of them,
+ * and each abandoned table refers to the next one. Once the first is in the old generation, no minor collection frees
+ * any of them, nor the requests that they held (bench S3).
  */
 class WaitingRequests {
   private readonly contexts: RequestContext[] = [];
@@ -103,7 +104,7 @@ class WaitingRequests {
     ctx.waitingAt = -1;
   }
 
-  /** A copy: an answer takes its request out. */
+  /** A copy, since answering a request removes it. */
   all(): readonly RequestContext[] {
     return [...this.contexts];
   }
@@ -113,12 +114,12 @@ class WaitingRequests {
 const isOfAddress = (limit: Row['limit']): limit is Exclude<Row['limit'], 'read' | 'write' | 'none'> =>
   limit !== 'read' && limit !== 'write' && limit !== 'none';
 
-/** That a device was seen is noted at most this often, ms. */
+/** A device is noted as seen at most this often, ms. */
 const SEEN_EVERY_MS = 60_000;
 
 /**
- * Takes requests through all steps, and knows which of them are under way. A request is counted from its admission
- * until it is answered and the work it waits for has ended, also where its client has disconnected.
+ * Takes requests through all steps, and tracks those under way. A request is counted from its admission until it is
+ * answered and the work it waits for has ended, even if its client has disconnected.
  */
 export class Pipeline<P extends HttpParts> implements RequestHooks {
   readonly wireShape: Shape;
@@ -158,7 +159,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   }
 
   /**
-   * Copies a request, gives it its id and registers for its end. Every request begins here, upgrades too. A request with
+   * Copies a request, assigns its id and registers for its end. Every request begins here, upgrades too. A request with
    * a fault in its framing is refused here, and must not be processed further.
    */
   begin(res: HttpResponse, req: HttpRequest): RequestContext {
@@ -207,6 +208,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   private admitAndRun(ctx: RequestContext, row: Row<P>): void {
     if (row.stream === true) return this.admitStream(ctx, row);
+    const { form } = row;
+    if (form !== undefined && acceptsHtml(ctx.accept)) ctx.refusalPage = (refusal) => form(refusal, ctx, this.app).text;
     const admitted = this.admit(ctx, row);
     if (admitted !== undefined) this.runLater(ctx, row, admitted);
     else if (row.body === 0) this.run(ctx, row, NO_BYTES);
@@ -216,7 +219,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     }
   }
 
-  /** The body is not read before the signature was verified: without one a client cannot make the server buffer anything. */
+  /** The body is not read before the signature is verified: else any client could make the server buffer data. */
   private admitStream(ctx: RequestContext, row: Row<P>): void {
     // A signed URL is for one length, which a chunked body does not declare.
     if (ctx.chunked || !ctx.lengthDeclared) throw invalid('content-length', 'required');
@@ -227,7 +230,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     else this.hold(ctx, admitted, () => this.run(ctx, row, NO_BYTES));
   }
 
-  /** The body arrives while the request waits for its admission: it is read from the start, and kept until then. */
+  /** The body may arrive while the request waits for its admission: it is read from the start, and kept until then. */
   private runLater(ctx: RequestContext, row: Row<P>, admitted: Promise<void>): void {
     const kept = new KeptBody(ctx, this.budgets);
     let isAdmitted = false;
@@ -301,7 +304,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     const { transfers } = this.app;
     if (transfers === undefined) throw new ServiceError('not_found', 'no such route');
     const put = row.method === 'PUT';
-    // A download does not close the connection behind itself, which has to happen where the end of a request is unknown.
+    // The end of a chunked request is unknown, so its connection would have to be closed, which a download does not do.
     if (!put && ctx.chunked) throw invalid('transfer-encoding', 'a download has no body');
     const { tenantId } = transfers.check({
       method: put ? 'PUT' : 'GET',
@@ -343,10 +346,10 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       if (ctx.chunked && ctx.bucket !== undefined) ctx.bucket.bodies -= bytes.length;
       // A copy: the library reuses its memory.
       if (row.raw === true) ctx.bytes = Uint8Array.from(bytes);
-      else if (row.form === true) takeForm(ctx, bytes);
+      else if (row.form !== undefined) takeForm(ctx, bytes);
       else if (row.fastPath !== undefined && this.runFastPath(ctx, row.fastPath, bytes)) return;
       else if (row.body > 0) takeBody(ctx, bytes);
-      // Only now: the body may decide the shape of this refusal.
+      // Not earlier, since the body may decide the shape of this refusal.
       if (ctx.fault !== undefined) throw ctx.fault;
       if (row.reply === undefined) this.runFor(ctx, row);
       else this.runWithRoom(ctx, row, row.reply);
@@ -405,7 +408,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   /** The handler calls `answer` or `refuse` of the context, or has done so already. */
   private awaitAnswer(ctx: RequestContext): void {
-    // A refusal may have been given and not be written yet: that of a chunked request is written in the next turn.
+    // A refusal may have been given but not written yet: that of a chunked request is written in the next turn.
     if (!ctx.over && !ctx.settled) this.waiting.add(ctx);
   }
 
@@ -422,8 +425,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   }
 
   /**
-   * Continues with the result of `wait`. Its rejection, and what `go` throws, is the request's refusal. Until then the
-   * request is under way.
+   * Continues with the result of `wait`. Its rejection, or an error thrown by `go`, becomes the request's refusal. The
+   * request counts as under way until then.
    */
   hold<T>(ctx: RequestContext, wait: Promise<T>, go: (value: T) => void): void {
     this.waiting.add(ctx);
@@ -477,7 +480,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   /**
    * From now on each answer closes its connection, and long polls are answered. Called while the sockets are being
-   * closed: a connection that is kept until the end of the stop would be cut off with its next request on it.
+   * closed: a connection that is kept until the end of the stop would be cut off while it carries its next request.
    */
   beginEnd(): void {
     this.writer.closing = true;

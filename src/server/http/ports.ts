@@ -1,4 +1,4 @@
-/** What HTTP and sockets need of the tenants, the configuration and the log. Tests put stand-ins in their place. */
+/** The parts of the tenants, the configuration and the log that HTTP and sockets need. Tests replace them. */
 import type { Clock } from '../../protocol/clock.js';
 import type { RequireSig } from '../../protocol/item-codec.js';
 import type { Meter } from '../../protocol/meter.js';
@@ -18,11 +18,11 @@ export type TenantActor = Pick<
 
 /** Tenants loaded on this instance (src/server/tenant/registry.ts). */
 export interface Tenants {
-  /** Actors in memory. What one of them knows may be used only while it `isCurrent`. */
+  /** Actors in memory. The state of one may be used only while it `isCurrent`. */
   readonly actors: ReadonlyMap<string, TenantActor>;
   /** Loads the actor, or compares it with the database; undefined for an unknown tenant. Throws `unavailable`. */
   get(tenantId: string): Promise<TenantActor | undefined>;
-  /** The tenants that are being loaded do not wait for more of them. */
+  /** Loads the waiting tenants now, without the pause that collects more of them. */
   hurry(): void;
   /** Reads the tenant's devices from the database again. */
   changed(tenantId: string): Promise<void>;
@@ -88,7 +88,7 @@ export interface HttpConfig {
 
 /** What every request needs; the handlers of a route table may need more (see `Handler`). */
 export interface HttpParts {
-  /** Left out: the bounds of src/server/http/limits.ts. */
+  /** Default: the bounds of src/server/http/limits.ts. */
   readonly bounds?: LoadBounds;
   readonly config: HttpConfig;
   readonly clock: Clock;
@@ -97,15 +97,15 @@ export interface HttpParts {
   readonly meter?: Meter;
   /** The tenant of a host name (lower case, no port); a string: the one tenant of single mode, whatever the host. */
   readonly resolveTenant: string | ((host: string) => string | undefined);
-  /** In multi mode only: tells the service's own host name from those of tenants. */
+  /** In multi mode only: distinguishes the service's own host name from those of tenants. */
   readonly hosting?: { isApex(host: string): boolean };
   readonly tenants: Tenants;
   readonly tokens: Pick<TokenVerifier, 'verify'>;
   /** Notes that a device was seen; cheap, since it writes rarely. */
   readonly devices: { touch(tenantId: string, device: DeviceState): void };
   /**
-   * Uploads and downloads by signed URL through this server (src/server/blobs/transfers.ts). Left out: clients reach the
-   * blob store directly.
+   * Uploads and downloads by signed URL through this server (src/server/blobs/transfers.ts). Absent where clients reach
+   * the blob store directly.
    */
   readonly transfers?:
     | {

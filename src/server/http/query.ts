@@ -19,7 +19,7 @@ export const QUERY_MAX = 4_096;
 /** The query of a request without one. */
 export const EMPTY_QUERY: ParsedQuery = { values: new Map(), malformed: false };
 
-/** Parses a query. A malformed parameter leaves the others readable: the refusal has the shape that they name. */
+/** Parses a query. A malformed parameter leaves the others readable, since the refusal has the shape that they name. */
 export function parseQuery(text: string): ParsedQuery {
   if (text === '') return EMPTY_QUERY;
   const values = new Map<string, string | null>();
@@ -42,9 +42,14 @@ export function parseQuery(text: string): ParsedQuery {
 /** A name, or an address in brackets, with an optional port, which may be empty (RFC 9110, 7.2; RFC 3986, 3.2.3). */
 const HOST = /^(\[[0-9a-f:.]*\]|[^:[\]]*)(?::\d{0,5})?$/i;
 
-/** A name as most clients send it: nothing is to be taken from it. */
+/** Whether an Accept header names HTML, as that of a browser that opens a page does. */
+export const acceptsHtml = (accept: string): boolean => accept.toLowerCase().includes('text/html');
+
+/** A name as most clients send it, which needs no parsing. */
 const BARE_HOST = /^[a-z0-9.-]+$/;
 
-/** The host name of a Host header: lower case, without port. Empty for any other form, which a proxy may read otherwise. */
+/**
+ * The host name of a Host header, lower case, without port. Empty for other forms, which proxies may parse differently.
+ */
 export const hostName = (header: string): string =>
   BARE_HOST.test(header) ? header : (HOST.exec(header)?.[1] ?? '').toLowerCase();

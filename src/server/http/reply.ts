@@ -35,7 +35,7 @@ export class WebPage {
     readonly file: WebFile,
     /** Origin of the blob store that the web app reaches. */
     readonly blobOrigin: string | undefined,
-    /** Request headers beside `Accept-Encoding` that the reply depends on. */
+    /** Request headers other than `Accept-Encoding` that the reply depends on. */
     readonly vary = '',
   ) {}
 }
@@ -55,7 +55,7 @@ export type Answer = object | Text | Page | WebPage | Download;
 
 /** Replies above this many characters are encoded once, and not by the library at each attempt to write. */
 const LONG_REPLY = 64 * 1024;
-/** Memory of an unread reply beside its bytes: the request, the connection and their buffers. */
+/** Memory of an unread reply in addition to its bytes: the request, the connection and their buffers. */
 const REPLY_COST = 4 * 1024;
 /** Bytes a second at which a client has to read a reply, measured over PACE_WINDOW_MS. */
 const READ_PACE_MIN = 16 * 1024;
@@ -67,7 +67,7 @@ const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'D
 type Headers = readonly (readonly [name: string, value: string])[];
 const NO_HEADERS: Headers = [];
 
-/** Codings that are read of `Accept-Encoding`. */
+/** Most codings that are read from `Accept-Encoding`. */
 const CODINGS_MAX = 16;
 
 const BYTES = 'application/octet-stream';
@@ -77,6 +77,7 @@ const EXPOSED_HEADERS = 'x-request-id, retry-after, etag, content-range, accept-
 /** A page may load style sheet, script and pictures of its own host: nothing inline, no request, no frame. */
 const PAGE_POLICY =
   "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+export const HTML = 'text/html; charset=utf-8';
 /** Headers of texts and HTML of handlers: forms may be sent to this host only, and no page may be framed. */
 const TEXT_HEADERS: Headers = [
   [
@@ -86,7 +87,7 @@ const TEXT_HEADERS: Headers = [
   ['x-content-type-options', 'nosniff'],
   ['referrer-policy', 'no-referrer'],
 ];
-/** What the web app uses of the browser; whatever else a browser offers is off. */
+/** Browser features that the web app uses; all others are turned off. */
 const USED = ['camera', 'clipboard-write', 'fullscreen', 'publickey-credentials-create', 'publickey-credentials-get'];
 const UNUSED = [
   ...['accelerometer', 'autoplay', 'browsing-topics', 'clipboard-read', 'compute-pressure', 'digital-credentials-get'],
@@ -95,7 +96,7 @@ const UNUSED = [
   ...['payment', 'picture-in-picture', 'private-state-token-issuance', 'private-state-token-redemption'],
   ...['screen-wake-lock', 'serial', 'storage-access', 'sync-xhr', 'usb', 'window-management', 'xr-spatial-tracking'],
 ];
-/** Headers of the web app's files beside their policy. */
+/** Headers of the web app's files in addition to their policy. */
 const WEB_HEADERS: Headers = [
   ['cross-origin-opener-policy', 'same-origin'],
   ['cross-origin-resource-policy', 'same-origin'],
@@ -103,7 +104,7 @@ const WEB_HEADERS: Headers = [
   ['referrer-policy', 'no-referrer'],
   ['permissions-policy', [...USED.map((name) => `${name}=(self)`), ...UNUSED.map((name) => `${name}=()`)].join(', ')],
 ];
-/** A host that may stand in a policy: nothing that would begin another directive. */
+/** A host that may be put into a policy: it cannot begin another directive. */
 const POLICY_HOST = /^[a-z0-9.-]{1,253}(:\d{1,5})?$/i;
 /** Headers of a blob: it is ciphertext, and no browser shall interpret it. */
 const BLOB_HEADERS: Headers = [
@@ -116,8 +117,8 @@ const BLOB_HEADERS: Headers = [
 const RETRY_LATER: Headers = [['retry-after', String(COME_BACK_S)]];
 
 /**
- * Whether the connection has to be closed behind the reply. The library does not read trailers, so the end of a chunked
- * request is unknown, and what exceeds SWALLOW_MAX of a body would be parsed as the next request. Such a reply has a
+ * Whether the connection has to be closed after the reply. The library does not read trailers, so the end of a chunked
+ * request is unknown, and the part of a body beyond SWALLOW_MAX would be parsed as the next request. Such a reply has a
  * body, even where the same request would otherwise get 204 or 304 (HTTP-16).
  */
 const cuts = (ctx: RequestContext): boolean =>
@@ -130,13 +131,13 @@ interface Outgoing {
   /** The body, where it exists as bytes already. */
   readonly bytes?: Buffer;
   readonly headers: Headers;
-  /** `Cache-Control`; left out: no-store. */
+  /** `Cache-Control`; default: no-store. */
   readonly cache?: string;
   /** `Content-Length` of an answer to HEAD, where it is not the text's. */
   readonly length?: number;
 }
 
-/** The best coding that a client takes (RFC 9110, 12.5.3); '': none. */
+/** The best coding that a client accepts (RFC 9110, 12.5.3); '': none. */
 function codingOf(header: string): 'br' | 'gzip' | '' {
   const takes = new Map<string, boolean>();
   for (const entry of header.toLowerCase().split(',', CODINGS_MAX)) {
@@ -150,13 +151,14 @@ function codingOf(header: string): 'br' | 'gzip' | '' {
 /** How a file, or a part of it, is sent. */
 type Sent = Pick<DownloadOptions, 'part' | 'tooSlow'> & Pick<Outgoing, 'status' | 'headers'>;
 
-/** A line with its cause takes as long as many of the requests that it is about. */
+/** Writing a log line with its cause takes as long as many of the requests that are refused. */
 const REFUSAL_LINES_PER_S = 50;
 
 /**
- * Requests of all connections that are answered within the turn of the event loop in which they came. The library parses
- * half a megabyte of one connection in a turn, ten thousand requests that are answered at once. While an answer is pending
- * it drops further ones and closes the connection: so an answer beyond this many waits for the next turn.
+ * Most requests, of all connections, that are answered within the turn of the event loop in which they arrived. The
+ * library parses half a megabyte of one connection in a turn, ten thousand requests if each is answered at once. While
+ * an answer is pending, it drops further requests and closes the connection: so answers beyond this many wait for the
+ * next turn.
  */
 const AT_ONCE_MAX = 64;
 
@@ -165,13 +167,13 @@ export class ResponseWriter {
   /** Ids are unique across processes by their random prefix, and within one by a counter. */
   private readonly idStart = `${randomBytes(6).toString('base64url').replaceAll('_', '-')}.`;
   private nextId = 1;
-  /** The turn of the event loop, and how many requests were answered in the one in which they came. */
+  /** The turn of the event loop, and how many requests were answered in the turn in which they arrived. */
   private readonly turn = { number: 0, answered: 0, ends: false };
   private readonly anyOrigin: boolean;
   private readonly debug: boolean;
   /** While the server stops, each reply closes its connection. */
   closing = false;
-  /** Lines on refusals in the second that begins at `since`, ms, and those that were left out since the last line. */
+  /** Log lines of refusals in the second that begins at `since`, ms, and how many were left out since the last line. */
   private readonly lines = { since: -Infinity, written: 0, left: 0 };
 
   constructor(
@@ -189,7 +191,7 @@ export class ResponseWriter {
     this.debug = options.log.isLevelEnabled('debug');
   }
 
-  /** Notes in which turn a request comes. Assigns its id: that of a trusted proxy where it sent one. */
+  /** Records the turn in which a request arrived, and assigns its id: the one that a trusted proxy sent, if any. */
   identify(ctx: RequestContext): void {
     ctx.turn = this.turn.number;
     if (!this.turn.ends) {
@@ -213,7 +215,7 @@ export class ResponseWriter {
     else if (answer instanceof WebPage) this.sendWebPage(ctx, answer);
     else if (answer instanceof Download) this.sendFile(ctx, answer);
     else if (answer instanceof Text) {
-      // Not for JSON, which no browser renders: these bytes would come with every item.
+      // Not for JSON, which no browser renders: every item's reply would carry these bytes.
       const texts = answer.type.startsWith('text/') ? [...headers, ...TEXT_HEADERS] : headers;
       const varied: Headers = answer.vary === '' ? texts : [...texts, ['vary', answer.vary]];
       this.send(ctx, { status: ctx.status, type: answer.type, text: answer.text, headers: varied });
@@ -234,7 +236,7 @@ export class ResponseWriter {
   }
 
   private sendWebPage(ctx: RequestContext, { file, blobOrigin, vary }: WebPage): void {
-    // Not every browser takes 'self' for the sockets of the same host too.
+    // Not every browser lets 'self' include WebSockets of the same host.
     const sockets = POLICY_HOST.test(ctx.host) ? [`ws://${ctx.host}`, `wss://${ctx.host}`] : [];
     const reached = blobOrigin === undefined ? sockets : [...sockets, blobOrigin];
     const headers: Headers = [
@@ -323,12 +325,12 @@ export class ResponseWriter {
     const status = statusOf(refusal.error, ctx.shape);
     this.options.meter?.refused(codeOf(refusal.error, 'a'));
     const seconds = retryAfterSeconds(refusal, status);
-    this.send(ctx, {
-      status,
-      type: 'application/json',
-      text: JSON.stringify({ error: errorFields(refusal, ctx.shape) }),
-      headers: seconds === undefined ? headers : [...headers, ['retry-after', String(seconds)]],
-    });
+    const sent: Headers = seconds === undefined ? headers : [...headers, ['retry-after', String(seconds)]];
+    const page = ctx.refusalPage?.(refusal);
+    if (page !== undefined)
+      return this.send(ctx, { status, type: HTML, text: page, headers: [...sent, ...TEXT_HEADERS] });
+    const text = JSON.stringify({ error: errorFields(refusal, ctx.shape) });
+    this.send(ctx, { status, type: 'application/json', text, headers: sent });
   }
 
   private report(ctx: RequestContext, error: unknown, status: number): void {
@@ -342,7 +344,7 @@ export class ResponseWriter {
     } else this.lines.left++;
   }
 
-  /** False once a second has its lines: while the database is away, every device's requests are refused. */
+  /** False once this second's lines are written: during a database outage, every device's requests are refused. */
   private hasLine(): boolean {
     const { lines } = this;
     const now = this.options.clock.now();
@@ -373,8 +375,8 @@ export class ResponseWriter {
     if (cuts(ctx)) ctx.closing = 'cut';
     const atOnce = ctx.turn === this.turn.number;
     if (ctx.closing !== 'cut' && !(atOnce && ++this.turn.answered > AT_ONCE_MAX)) this.deliver(ctx, out);
-    // Not in the turn that parses what came with it. While an answer is pending the library drops further requests of
-    // the connection, so bytes behind a doubtful framing are never run as a request.
+    // Not in the turn that parses the bytes that arrived with it. While an answer is pending, the library drops further
+    // requests of the connection, so bytes after a doubtful framing are never run as a request.
     else setImmediate(() => this.deliver(ctx, out));
   }
 
@@ -403,8 +405,8 @@ export class ResponseWriter {
     const { res } = ctx;
     const { status, text } = out;
     this.writeHead(ctx, out);
-    // The library can close the connection only with a length, which 204 and 304 must not have: their client is asked to
-    // close. Where closing is required no such reply is sent (`cuts`).
+    // The library can close the connection only after a reply with a length, which 204 and 304 must not have: those ask
+    // the client to close. Where closing is required, no such reply is sent (`cuts`).
     const empty = status === 204 || status === 304;
     const cut = !empty && (this.closing || ctx.closing === 'cut');
     if (!cut && (this.closing || ctx.closing === 'ask')) res.writeHeader('connection', 'close');
@@ -419,7 +421,7 @@ export class ResponseWriter {
     return undefined;
   }
 
-  /** Not `end`: with it the library buffers what the client does not read, for any number of requests. */
+  /** Not by `end`, with which the library buffers unread replies of any number of requests. */
   private offer(res: HttpResponse, text: string, kept?: Buffer): Buffer | undefined {
     const bytes = kept ?? (text.length > LONG_REPLY ? Buffer.from(text) : undefined);
     const [, responded] = res.tryEnd(bytes ?? text, bytes?.length ?? Buffer.byteLength(text));

@@ -22,7 +22,7 @@ import type { TenantActor } from './ports.js';
 import { isAscii, isUtf8 } from 'node:buffer';
 import { EMPTY_QUERY, parseQuery, QUERY_MAX, type Query } from './query.js';
 
-/** The connection after the reply: kept, closed by the client as `Connection: close` says, or closed by the server. */
+/** The connection after the reply: kept, closed by the client (`Connection: close`), or closed by the server. */
 type Closing = 'keep' | 'ask' | 'cut';
 
 /** A body without bytes. */
@@ -31,9 +31,9 @@ const WHOLE_NUMBER = /^\d{1,15}$/;
 /** The body of a request that has none, or whose body the handler has taken. */
 export const NO_FIELDS: Readonly<Record<string, unknown>> = Object.freeze({});
 
-/** What a request notifies its pipeline of (src/server/http/pipeline.ts). */
+/** The callbacks of a request to its pipeline (src/server/http/pipeline.ts). */
 export interface RequestHooks {
-  /** The shape of requests that name and show none. */
+  /** The shape of requests that neither name one nor show one in the body. */
   readonly wireShape: Shape;
   /** The answer of a handler that returned `LATER`. */
   answerLater(ctx: RequestContext, answer: object): void;
@@ -76,7 +76,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   namedShape: Shape | undefined;
   shape: Shape;
   requestId = '';
-  /** The turn of the event loop in which it came (`ResponseWriter.identify`). */
+  /** The turn of the event loop in which it arrived (`ResponseWriter.identify`). */
   turn = 0;
   /** The path of the route table, with its parameters; '' for an unknown path. */
   route = '';
@@ -99,6 +99,8 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   upload: UploadStream | undefined;
   /** Status of a success. */
   status = 200;
+  /** The HTML that is sent in place of a refusal; undefined: a refusal is JSON. */
+  refusalPage: ((refusal: ServiceError) => string) | undefined;
   /** Of a long poll: the answer when it has to end early, because the server stops or needs the slot. */
   giveUp: object | undefined;
 
@@ -125,7 +127,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
     const method = req.getCaseSensitiveMethod();
     this.method = method === 'POST' || method === 'GET' ? method : method.toUpperCase();
     this.path = req.getUrl();
-    // Undefined without a question mark, whatever the library's types say.
+    // Undefined without a question mark, contrary to the library's types.
     const query = req.getQuery() ?? '';
     const { values, malformed } = query === '' || query.length > QUERY_MAX ? EMPTY_QUERY : parseQuery(query);
     this.query = values;
@@ -292,22 +294,22 @@ export class RequestContext implements ChargedRequest, UploadRequest {
 
 /** A body that takes longer than this is refused, ms. uWebSockets.js closes a silent connection after 10 s already. */
 const BODY_MS = 30_000;
-/** Bytes that come slowly keep their connection this often, less than the library's ten seconds. */
+/** A body that arrives slowly resets the library's time-out of ten seconds this often, ms. */
 const STAY_OPEN_MS = 2_000;
 /**
  * A client reads the refusal of a body that it is still sending only if the connection stays open until it has sent all
- * of it. Up to this many bytes are read and dropped for that; at more the connection is closed.
+ * of it. Up to this many bytes are therefore read and dropped; beyond that the connection is closed.
  */
 export const SWALLOW_MAX = 4 * 1024 * 1024;
 
-/** What bodies are read with. */
+/** The parameters of reading bodies. */
 export interface BodyOptions {
   /** Charged for bodies that arrive in several pieces. */
   readonly budgets: RequestBudgets;
   readonly now: () => number;
 }
 
-/** Takes a body, or what is wrong with it. The bytes are valid during the call only. */
+/** Receives a body, or the reason for its refusal. The bytes are valid during the call only. */
 type TakeBody = (bytes: Buffer, fault: ServiceError | undefined) => void;
 
 const tooLarge = (cap: number): ServiceError =>
@@ -318,7 +320,7 @@ const noRoom = (verdict: 'share' | 'bound'): ServiceError => refusalOf(verdict, 
 /** Reads one body. */
 class BodyReader {
   private size = 0;
-  /** Both set once the body has come in more than one piece. */
+  /** Both set once the body has arrived in more than one piece. */
   private pieces: Buffer[] | undefined;
   private held: Holding | undefined;
   private finished = false;
@@ -348,7 +350,7 @@ class BodyReader {
     else this.finish(NO_BYTES, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
   }
 
-  /** The library ends a connection that brings less than 16 KiB a second, unless it was paused and goes on. */
+  /** The library closes a connection that delivers less than 16 KiB a second, unless it is paused and resumed. */
   private stayOpen(): void {
     const now = this.options.now();
     if (Math.abs(now - this.openedAt) < STAY_OPEN_MS) return;
@@ -517,9 +519,9 @@ export function takeForm(ctx: RequestContext, bytes: Buffer): void {
   ctx.body = Object.fromEntries(values);
 }
 
-/** Nested objects and lists at most. */
+/** Maximum depth of nested objects and lists. */
 export const JSON_DEPTH_MAX = 32;
-/** Names and values at most. The largest legitimate batch, 1 MiB for 100 devices, has about 16,000. */
+/** Maximum number of names and values. The largest legitimate batch, 1 MiB for 100 devices, has about 16,000. */
 export const JSON_COUNT_MAX = 32_768;
 
 /** The bound that a text exceeds. */
@@ -538,7 +540,7 @@ for (const byte of [0x5b, 0x7b]) KINDS[byte] = OPENS;
 for (const byte of [0x5d, 0x7d]) KINDS[byte] = CLOSES;
 KINDS[QUOTE] = 4;
 
-/** The end of the string whose first byte is at `start`: behind its closing quote, or the end of the bytes. */
+/** The end of the string whose first byte is at `start`: after its closing quote, or the end of the bytes. */
 function endOfString(bytes: Buffer, start: number): number {
   const { length } = bytes;
   let at = bytes.indexOf(QUOTE, start);
@@ -546,7 +548,7 @@ function endOfString(bytes: Buffer, start: number): number {
   let escapes = 0;
   while (at - escapes > start && bytes[at - escapes - 1] === BACKSLASH) escapes++;
   if (escapes % 2 === 0) return at + 1;
-  // After an escaped quote byte by byte: a string of many of them would cost a search for each.
+  // After an escaped quote the scan is byte by byte: in a string of many of them each would cost a search.
   for (at++; at < length; at++) {
     const byte = bytes[at];
     if (byte === QUOTE) return at + 1;

@@ -1,11 +1,12 @@
 /** A row of the route table: what an endpoint requires, and its handler. */
 import type { Needs } from './authenticate.js';
-import type { Answer } from './reply.js';
+import type { ServiceError } from '../../protocol/errors.js';
+import type { Answer, Text } from './reply.js';
 import type { RequestContext } from './request.js';
 
 /**
  * Returned by a handler that answers later, by `answer` or `refuse` of the context: exactly one of the two, exactly
- * once. For the hottest requests, which are answered in batches: a promise each would be most of their latency.
+ * once. For the hottest requests, which are answered in batches: a promise for each would be most of their latency.
  */
 export const LATER = Symbol('later');
 
@@ -16,8 +17,8 @@ export const LATER = Symbol('later');
 export type Handler<P, A extends Answer = Answer> = (ctx: RequestContext, parts: P) => A | Promise<A> | typeof LATER;
 
 /**
- * Handles requests in their usual form by the bytes of the body, which are valid until it returns; undefined for any other
- * form, and for anything invalid: then the body is parsed, and the row's handler is called.
+ * Handles requests in their usual form from the bytes of the body, which are valid until it returns. Returns undefined
+ * for any other form and for invalid input: the body is then parsed, and the row's handler is called.
  */
 export type FastPath<P> = (ctx: RequestContext, body: Buffer, parts: P) => typeof LATER | undefined;
 
@@ -37,14 +38,14 @@ export interface Row<P = never> {
   readonly state: Needs;
   /** Largest body in bytes; 0: a body is ignored. */
   readonly body: number;
-  /** The largest reply: room for it is reserved before the handler runs. Left out: it is small. */
+  /** The largest reply: room for it is reserved before the handler runs. Omitted for small ones. */
   readonly reply?: number | undefined;
   /** Answers for the process: for any host, and also under load, unless it has `auth` or is `raw`. */
   readonly tenantless?: true;
   /** Exists at the apex of a hosted service only, and belongs to no tenant. */
   readonly apex?: true;
-  /** The body is an HTML form, not JSON. */
-  readonly form?: true;
+  /** The body is an HTML form, not JSON. The function returns the page that a browser gets in place of a refusal. */
+  readonly form?: (refusal: ServiceError, ctx: RequestContext, parts: P) => Text;
   /** The body is not parsed: its signature covers the bytes. Such a request is refused under load, like others. */
   readonly raw?: true;
   /** The body is not buffered: the handler reads it from the context's `upload`. */

@@ -35,12 +35,12 @@ export class FieldWriter {
     this.parts = [Buffer.of(kind)];
   }
 
-  /** Text of at most 255 UTF-8 bytes, after its length. */
+  /** Text of at most 255 UTF-8 bytes, preceded by its length. */
   text(value: string): this {
     return this.bytes(Buffer.from(value, 'utf8'));
   }
 
-  /** At most 255 bytes, after their number. */
+  /** At most 255 bytes, preceded by their number. */
   bytes(value: Uint8Array): this {
     if (value.length > 255) throw new RangeError(`field of ${value.length} bytes`);
     this.parts.push(Buffer.of(value.length), Buffer.from(value));

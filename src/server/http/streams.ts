@@ -13,14 +13,14 @@ interface PaceOptions {
   readonly clock: Clock;
   /** Bytes that were transferred so far. */
   readonly moved: () => number;
-  /** False while this side is what the transfer waits for: the peer is not judged then. */
+  /** False while the transfer waits for this side and not for the peer: the pace is not checked then. */
   readonly waiting: () => boolean;
   readonly tooSlow: TooSlow;
   /** Called once, when the pace was too slow. */
   readonly cut: () => void;
 }
 
-/** Watches the pace of one body until `end`. Without it a peer that transfers next to nothing keeps its slot for ever. */
+/** Watches the pace of one body until `end`: else a peer that transfers almost nothing would keep its slot for ever. */
 export class Pace {
   private timer: Timer | undefined;
 
@@ -45,10 +45,10 @@ export class Pace {
 
 /** The largest piece that uWebSockets.js reads from a socket at once, bytes (LIBUS_RECV_BUFFER_LENGTH). */
 const UPLOAD_BUFFER_MAX = 512 * 1024;
-/** `pause` does not stop what the library has read already; that is never more than this. */
+/** Data that the library read before `pause` still arrives; it is never more than this, bytes. */
 const SPILL_MAX = 2 * UPLOAD_BUFFER_MAX;
 
-/** The fields of a request that its upload is read by. */
+/** The fields of a request that reading its upload requires. */
 export interface UploadRequest {
   readonly res: HttpResponse;
   /** Declared length of the body in bytes; 0 where none is declared. */
@@ -81,7 +81,7 @@ export class UploadStream {
   private wake: (() => void) | undefined;
   private readonly pace: Pace;
 
-  /** Has to be constructed in the turn in which the request came: the library drops what arrives before `onData`. */
+  /** Must be constructed in the turn in which the request arrived: the library drops data that precedes `onData`. */
   constructor(
     private readonly request: UploadRequest,
     clock: Clock,
@@ -94,7 +94,7 @@ export class UploadStream {
       clock,
       tooSlow,
       moved: () => this.received,
-      // A paused socket waits for the disk: the client is not what is slow.
+      // While the socket is paused, the transfer waits for the disk, not for the client.
       waiting: () => !this.paused && !this.complete,
       cut: () => this.cut(),
     });
@@ -169,7 +169,7 @@ export class UploadStream {
   private stop(): void {
     this.pace.end();
     this.fault ??= invalid('body', 'ended before it was whole');
-    // The reply swallows or cuts off what is still on its way; on a paused socket it would wait for ever.
+    // The reply drops or cuts off the rest of the body; on a paused socket it would wait for ever.
     if (this.paused && !this.request.aborted) this.request.res.resume();
     this.paused = false;
     this.wakeReader();
@@ -234,11 +234,11 @@ const DOWNLOAD_BUFFER_MAX = 256 * 1024;
 /**
  * The library closes a connection on which it could write nothing for ten seconds, and it tries only when the kernel
  * reports the socket writable, which is when a third of a buffer of possibly megabytes is free. A slow reader takes
- * longer than that, so the write is retried at this interval; how slow a reader may be is for the pace to decide.
+ * longer than that, so the write is retried at this interval, ms; `Pace` decides how slow a reader may be.
  */
 const RETRY_MS = 4_000;
 
-/** What a download is sent with. */
+/** The parameters of a download. */
 export interface DownloadOptions {
   readonly res: HttpResponse;
   readonly file: BlobFile;
@@ -249,7 +249,7 @@ export interface DownloadOptions {
   readonly done: (error?: unknown) => void;
 }
 
-/** Sends one file, read ahead by one buffer, as the client takes it. The status and headers are written before. */
+/** Sends one file at the client's pace, read ahead by one buffer. The caller writes status and headers before. */
 export class DownloadStream {
   private readonly buffer: Buffer;
   private readonly total: number;
@@ -267,7 +267,7 @@ export class DownloadStream {
     this.buffer = Buffer.allocUnsafeSlow(Math.min(this.total, DOWNLOAD_BUFFER_MAX));
   }
 
-  /** Begins with bytes that were read already: headers and the first bytes go out together. */
+  /** Begins with `held` bytes that `fill` has read: headers and the first bytes are sent together. */
   begin(held: number): void {
     this.held = held;
     this.options.res.onWritable((offset) => this.resume(offset));
@@ -335,7 +335,7 @@ export class DownloadStream {
     } catch (error) {
       if (this.over) return;
       this.end(error);
-      // The length is out already: only a closed connection says that the body is incomplete.
+      // The length is already sent: only a closed connection shows that the body is incomplete.
       this.options.res.close();
     }
   }

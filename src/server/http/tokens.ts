@@ -3,7 +3,9 @@ import { createHash } from 'node:crypto';
 import type { Clock } from '../../protocol/clock.js';
 import { FieldReader, FieldWriter, KIND, openText, sealText } from './signed.js';
 
-/** The SHA-256 of bytes, or of a text's UTF-8: by it secrets are stored, and compared in a time that tells nothing of them. */
+/**
+ * The SHA-256 of bytes, or of a text's UTF-8. Secrets are stored and compared by it, so timing does not reveal them.
+ */
 export const sha256 = (value: string | Uint8Array): Buffer => createHash('sha256').update(value).digest();
 
 /** The claims of a token. The tenant decides whether the epoch is still valid. */

@@ -10,10 +10,10 @@ import { BATCH_WRITES_MAX, TS_MIN } from '../../protocol/limits.js';
 import { toSnake } from '../../protocol/shape.js';
 import type * as bodies from '../../protocol/requests.js';
 
-/** The build replaces its calls. It is not imported, since the library would then be loaded at every start. */
+/** The build replaces calls to it. It is not imported, since the library would then be loaded at every start. */
 declare const typia: typeof typiaLibrary;
 
-/** Characters of a path that are shown: keys of maps are chosen by the client. */
+/** Most characters of a path in a message: clients choose the keys of maps. */
 const PATH_MAX = 200;
 const ROOT = '$input';
 
@@ -81,7 +81,7 @@ const refusalB = ({ path, expected, value }: Fault): Error =>
 export const validateItemBodyA = typia.createAssert<bodies.ItemBodyA>(refusal);
 /** A shape B item write, keys camelCase; its errors name the keys as shape B spells them. */
 export const validateItemBodyB = typia.createAssert<bodies.ItemBodyB>(refusalB);
-/** What is left to check of a shape A item write that was read from its bytes (src/server/tenant/change.ts). */
+/** The remaining checks of a shape A item write that was read from its bytes (src/server/tenant/change.ts). */
 export const isWriteMetadata = typia.createIs<Pick<bodies.ItemBodyA, 'id' | 'binId' | 'type' | 'ts' | 'ifVersion'>>();
 const validateBatch = typia.createAssert<bodies.BatchBody>(refusal);
 

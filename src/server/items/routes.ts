@@ -138,7 +138,7 @@ export const writeItemFromBytes: FastPath<ItemParts> = (ctx, bytes, { config }) 
   if (ctx.contentType !== 'application/json' || ctx.namedShape === 'b') return undefined;
   const { shape } = ctx;
   const { arena } = ctx.actor;
-  // Before: where there is no room the refusal is in this shape too.
+  // Set before the read, since a refusal for lack of room has to be in this shape too.
   ctx.shape = 'a';
   const change = readWriteA(arena, bytes, config.requireSig);
   if (change !== undefined && isWriteMetadata(change)) return submitAndReply(ctx, change);
@@ -150,7 +150,7 @@ export const writeItemFromBytes: FastPath<ItemParts> = (ctx, bytes, { config }) 
 /** `POST /items`. */
 export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {
   const { body } = ctx;
-  // Decoded in this turn. Until the commit, every garbage collection would copy what the request still references.
+  // Released, since it is decoded now: else every garbage collection until the commit would copy what it references.
   ctx.body = NO_FIELDS;
   if (ctx.shape === 'b' || typeof body['blobRef'] === 'string') {
     return store(ctx, body, app).then((change) => changedText(ctx, change));
@@ -193,7 +193,7 @@ function shapeOfItems(items: readonly unknown[]): Shape | undefined {
 const idOf = (item: unknown): string | null =>
   isObject(item) && typeof item['id'] === 'string' && item['id'].length <= 64 ? item['id'] : null;
 
-/** Does not call the blob store again after a failure: a batch waits for one time-out of it, not for a hundred. */
+/** Does not call the blob store again after a failure: so a batch waits for one time-out, not for a hundred. */
 function failFast(blobs: BlobSettler): BlobSettler {
   let down: Error | undefined;
   return {

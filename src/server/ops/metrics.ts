@@ -67,7 +67,7 @@ export class Metrics implements Meter {
     'why',
   );
 
-  /** @param options.onFault is called for a failure of the port later on; scraping fails then, the service goes on. */
+  /** @param options.onFault is called if the port fails after `listen`: scraping then fails, the service continues. */
   constructor(
     private readonly options: {
       readonly host: string;
@@ -149,7 +149,7 @@ export class Metrics implements Meter {
     server.maxConnections = 32;
     server.listen(this.options.port, this.options.host);
     await once(server, 'listening');
-    // Without a listener the error would end the process; a system out of file descriptors, for one, reports it here.
+    // Without a listener an error would end the process, for example when the system is out of file descriptors.
     server.on('error', this.options.onFault);
     const address = server.address();
     return {

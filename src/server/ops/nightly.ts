@@ -7,11 +7,11 @@ import { SingleFlight } from '../../protocol/single-flight.js';
 import type { Job, PostgresJobTurn } from './store.js';
 
 const DAY_MS = 86_400_000;
-/** A missed run waits so long after the start, which is busy enough without it. */
+/** A missed run begins this long after the server's start, which is busy enough without it. */
 const MAKE_UP_AFTER_MS = 5 * 60_000;
 /** Instances' clocks differ a little: within this time after a run, another instance does not run the jobs again. */
 const JUST_RUN_MS = 60 * 60_000;
-/** Batches of one job in a run; the rest waits for the next run. */
+/** Most batches of one job in a run; the rest waits for the next run. */
 const BATCHES_MAX = 10_000;
 
 /** What a job did in one run. */
@@ -34,7 +34,7 @@ interface NightlyOptions {
   readonly onFault: (error: unknown) => void;
 }
 
-/** The next time after `now` (ms since 1970) at which the local time is so many minutes after midnight. */
+/** The next time after `now` (ms since 1970) at which the local time is `minutes` after midnight. */
 export function nextAt(now: number, minutes: number): number {
   const day = new Date(now);
   // By calendar, not by adding 24 hours: days of 23 and 25 hours occur with daylight saving time.
@@ -80,7 +80,7 @@ export class Nightly {
 
   constructor(private readonly options: NightlyOptions) {}
 
-  /** Schedules the next run, or soon after now one that was missed. Rejects while the database is down. */
+  /** Schedules the next run, or, if one was missed, a run soon after now. Rejects while the database is down. */
   async start(): Promise<void> {
     const { turn, clock } = this.options;
     const last = await turn.lastRun();
@@ -95,7 +95,7 @@ export class Nightly {
     await this.running.idle();
   }
 
-  /** `until`: ms since 1970; left out: the next PURGE_AT. */
+  /** `until`: ms since 1970; default: the next PURGE_AT. */
   private wait(until?: number): void {
     const { clock, at } = this.options;
     const now = clock.now();

@@ -28,9 +28,11 @@ const FREE_UNCLAIMED = `WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(
   SELECT free_unclaimed($1, $2, $3) AS n FROM turn`;
 /** Rows of a batch: a few milliseconds of a lock. */
 const FULL = 500;
-/** Pairings and challenges are kept this long after they expire, so that a late answer gets another error than a wrong one. */
+/**
+ * Pairings and challenges are kept this long after they expire: a late answer gets a different error than a wrong one.
+ */
 const EXPIRED_MS = 86_400_000;
-/** No provider repeats an event after so long; its signature would have expired too. */
+/** No provider repeats an event after this time; its signature would have expired too. */
 const WEBHOOK_MS = 30 * 86_400_000;
 const KEY_BATCH = 500;
 /** The row of `job_runs` that stands for all jobs together. */
@@ -57,8 +59,8 @@ export function nightlyJobs(options: { pool: pg.Pool; now: () => number; softDel
 }
 
 /**
- * Purges all keys of one device, in statements of a bounded size, until `stopped` is aborted: the next run begins with the
- * same device then. Returns how many devices are done.
+ * Purges all keys of one device, in statements of a bounded size, until `stopped` is aborted: the next run then begins
+ * with the same device. Returns how many devices are done.
  */
 async function purgeKeys(pool: pg.Pool, stopped: AbortSignal): Promise<number> {
   const text = 'SELECT tenant_id AS tenant, device_id AS device FROM devices_to_purge(1)';

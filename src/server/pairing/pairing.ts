@@ -1,7 +1,7 @@
 /**
  * Pairing of a new device N by an existing device E, by a code of six words. Sessions live in the database, so any
  * instance serves any step. A session grants nothing until E has approved it: the device is created together with E's
- * wrap, and gets its token when it fetches that.
+ * wrap, and gets its token when it fetches that wrap.
  */
 import { ulid } from 'ulid';
 import { normalizeWords } from '../../crypto/words.js';
@@ -39,7 +39,7 @@ interface PairingOptions extends ChangeNotifier {
   readonly maxDevices: number;
 }
 
-/** A call that is held until its session is answered, or until then (ms). */
+/** A call that is held until its session is answered, at most until `until` (ms since 1970). */
 interface Held {
   readonly tenantId: string;
   readonly lookupId: string;
@@ -50,7 +50,7 @@ interface Held {
 
 /** A held call reads its session again this often, in case a notification was lost. */
 const LOOK_AGAIN_MS = 2_000;
-/** Six words as BIP39's English list has them. Their checksum is for the clients to check. */
+/** Six words in the form of BIP39's English list. Clients verify their checksum. */
 const CODE = /^[a-z]{3,8}(?: [a-z]{3,8}){5}$/;
 /** A host name on the wire is printable ASCII, since others are written in punycode. */
 const HOST = /^[!-~]+$/;
@@ -88,8 +88,9 @@ function wrapOf({ wrappedMasterKey: wrapped = null, ...body }: requests.PairWrap
 
 /**
  * The release of a session for its new device, or null while the existing device has not answered.
- * Throws `pair_invalid` for a session that was rejected, ended or revoked, `pair_expired` for a late one. A session that
- * was answered in time never expires: its device exists by then, and could get its wrapped key nowhere else.
+ * Throws `pair_invalid` for a session that was rejected, ended or revoked, `pair_expired` for one that expired
+ * unanswered. A session that was answered in time never expires: its device exists by then, and could get its wrapped
+ * key nowhere else.
  */
 function releaseOf(status: PairStatus | undefined, now: number): PairRelease | null {
   if (status === undefined || status.state === 'rejected') throw new ServiceError('pair_invalid');
@@ -132,8 +133,8 @@ export class Pairing {
 
   /**
    * Step 3, by N: requests to join and waits for E until 25 s have passed since the call. The same call again, by the
-   * same key, continues the wait, and gets the result again until the session is cleared away. `gone` aborts when the
-   * caller has left.
+   * same key, continues the wait, and gets the result again until the session is deleted. `gone` aborts when the caller
+   * disconnects.
    * Throws `pair_invalid`, `pair_expired`, `password_required`, `device_exists`, `device_limit`; only the first
    * successful request binds the session.
    */
@@ -170,7 +171,7 @@ export class Pairing {
     return release === 'pending' ? 'pending' : this.paired(tenantId, release);
   }
 
-  /** The requests that wait for this device's approval. The same as the frames `pair_request`. */
+  /** The requests that wait for this device's approval. The same content as the frames `pair_request`. */
   async requests(tenantId: string, deviceId: string): Promise<replies.PairRequestList<Uint8Array>> {
     return { requests: await this.options.store.requests(tenantId, deviceId, this.options.clock.now()) };
   }
@@ -179,7 +180,7 @@ export class Pairing {
    * Step 4, by E: hands over the wrapped master key, or rejects, which ends the session. Repeating the same answer, as
    * after a lost reply, succeeds. Throws `pair_invalid` (also for another device's session, or before any device has
    * requested to join), `pair_expired`, `conflict` (answered differently before), `password_required` (a password was
-   * set meanwhile; N has to show it), `device_exists`, `device_limit`, `device_revoked`.
+   * set meanwhile; N has to prove it), `device_exists`, `device_limit`, `device_revoked`.
    */
   async wrap(tenantId: string, deviceId: string, body: requests.PairWrapBody): Promise<replies.Ok> {
     const { store, clock, maxDevices } = this.options;
@@ -224,7 +225,7 @@ export class Pairing {
     if (gone.aborted) leave();
     try {
       for (;;) {
-        // A notification that comes during this read is kept, so no answer is missed between reading and waiting.
+        // A notification that arrives during this read is kept, so no answer is missed between reading and waiting.
         const release = releaseOf(await store.status(tenantId, lookupId), clock.now());
         if (release !== null) return release;
         const left = until - clock.now();

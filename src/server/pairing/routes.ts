@@ -25,7 +25,7 @@ export const fetchEpk: Handler<PairingParts> = (call, { pairing }) =>
 
 /**
  * `POST /devices/pair-fetch-npk`, step 3, by the new device. Held up to 25 s; the signal ends the wait when the client
- * goes away or the server stops.
+ * disconnects or the server stops.
  */
 export const fetchNpk: Handler<PairingParts, Paired<Uint8Array> | PairPending> = async (call, { pairing }) => {
   const body = validators.validatePairFetchNpkBody(fields(call));

@@ -75,7 +75,7 @@ export class PairingStore extends Store {
     return this.first<OpenPair>(text, [tenantId, code, now]);
   }
 
-  /** Binds the session to N's key on the first successful request; the same key may ask again. */
+  /** Binds the session to N's key on the first successful request; the same key may repeat it. */
   join(join: JoinRequest): Promise<JoinOutcome> {
     const { tenantId, code, deviceId, host, npk, name, glyph, attestation, maxDevices, now } = join;
     const newDevice = [deviceId, host, npk, name, glyph, attestation];

@@ -13,11 +13,11 @@ export class Waiter {
   constructor(
     readonly tenantId: string,
     readonly lookupId: string,
-    /** Its place in the order in which calls came in. */
+    /** Its position in the order in which calls arrived. */
     readonly arrival: number,
   ) {}
 
-  /** Something of the tenant changed. One that comes while the call reads its session ends the next wait at once. */
+  /** Something of the tenant changed. If the call is reading its session meanwhile, its next wait ends at once. */
   notify(): void {
     this.woken = true;
     this.wake?.('look');
@@ -53,7 +53,7 @@ export class Waiters {
   private readonly tenants = new Map<string, Map<string, Waiter>>();
   private arrivals = 0;
 
-  /** Numbers a call as it comes in: its first statements may take longer than those of a later call. */
+  /** Numbers a call on arrival, since its first statements may take longer than those of a later call. */
   arrive(): number {
     return ++this.arrivals;
   }
@@ -63,8 +63,8 @@ export class Waiters {
   }
 
   /**
-   * A held call for the session. Of two for the same session, which are the same device's, the one that came in later
-   * is held and the other ends.
+   * Adds a held call for the session. Two calls for one session are from the same device: the one that arrived later is
+   * held, and the other ends.
    */
   add(tenantId: string, lookupId: string, arrival: number): Waiter {
     const waiter = new Waiter(tenantId, lookupId, arrival);

@@ -1,10 +1,10 @@
 /**
- * Lets sockets in that need the database first (a ticket is spent, a tenant loaded) as fast as it answers: a window of
- * them may be under way, and each answer lets the next one in. Their reads share statements (storage/tenant-loader.ts). The
- * window grows while answers are quick and others wait, and is halved when they are not (additive increase,
- * multiplicative decrease, as TCP's). As many may wait as are answered in five seconds, a quarter of them of one tenant;
- * the others are told when to come back, each at another time. Sockets of tenants that are known here need no
- * statement, and do not come here.
+ * Admits sockets that need the database first (to spend a ticket or load a tenant) as fast as it answers: a window of
+ * them may be under way, and each answer admits the next one. Their reads share statements (storage/tenant-loader.ts).
+ * The window grows while answers are quick and others wait, and is halved when they are slow (additive increase,
+ * multiplicative decrease, like TCP's). As many may wait as are answered in five seconds, a quarter of them of one
+ * tenant; the others are turned away, each with a different time to come back. Sockets of tenants that are loaded here
+ * need no statement and no admission.
  */
 import type { Clock } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
@@ -12,32 +12,32 @@ import { ServiceError } from '../../protocol/errors.js';
 import { SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
 import { RETRY_AFTER_MAX_S } from '../../protocol/retry-after.js';
 
-/** Sockets in the window. */
+/** Sockets in the window: initially, at least and at most. */
 const WINDOW_FIRST = 64;
 const WINDOW_MIN = 16;
 const WINDOW_MAX = 2_048;
-/** By so many it grows with each window of quick answers. */
+/** Growth of the window with each window of quick answers. */
 const WINDOW_MORE = 32;
-/** Answers that take longer are those of a database at its limit, ms. */
+/** An answer that takes longer indicates a database at its limit, ms. */
 const SLOW_MS = 500;
-/** Sockets a second that are expected of a database that was not measured yet. */
+/** Sockets per second that a database is assumed to admit until measured, and the minimum of the rate. */
 const RATE_FIRST = 1_000;
 const RATE_MIN = 10;
-/** The part of a new measurement in the rate. */
+/** Weight of a new measurement in the rate. */
 const RATE_PART = 0.2;
-/** So long a socket may have to wait: well below the time that a client takes for opening one, s. */
+/** Maximum wait of a socket: well below a client's time limit for opening one, s. */
 const WAIT_MAX_S = 5;
-/** And so many at most: each holds one of the calls that may be under way, of which requests need the others. */
+/** Maximum of waiting sockets: each occupies one of the concurrent calls, of which requests need the rest. */
 const WAITING_MAX = 5_000;
-/** The part of those that wait which one tenant may be, and how many it may be in any case. */
+/** One tenant may be this fraction of the waiting sockets, and this many in any case. */
 const TENANT_PARTS = 4;
 const TENANT_MIN = 16;
-/** Devices whose time to come back is remembered; of the others one that comes too early gets a new one. */
+/** Devices whose time to come back is remembered; any other that comes back too early gets a new time. */
 const PROMISES_MAX = 65_536;
-/** Clocks of both sides differ in pace; who comes so little too early is on time, ms. */
+/** Tolerance for coming back too early, ms, since the clocks of both sides differ in speed. */
 const EARLY_MS = 500;
 
-/** A socket that is not let in, and what it is told. */
+/** The result for a socket that is not admitted. */
 export class TurnedAway {
   constructor(
     readonly code: typeof CLOSE.restart | typeof CLOSE.overloaded,
@@ -46,7 +46,7 @@ export class TurnedAway {
   ) {}
 }
 
-/** Who wants to be let in. */
+/** A socket that requests admission. */
 interface Arrival {
   readonly tenantId: string;
   /** The device, qualified by its tenant. */
@@ -55,33 +55,34 @@ interface Arrival {
 
 interface Waiter {
   readonly owner: string;
-  /** Begins its work. Never throws; resolves with whether the database answered. */
+  /** Starts its work. Never throws; resolves with whether the database answered. */
   readonly go: () => Promise<boolean>;
   readonly away: () => void;
 }
 
-/** The window of one process. */
 export class Admission {
   /** By tenant; tenants are served in turn. */
   private readonly queue = new Map<string, Waiter[]>();
   private window = WINDOW_FIRST;
   private perSecond = RATE_FIRST;
   private underWay = 0;
-  /** When the last answer came, or the first of those under way was let in, ms. */
+  /** When the last answer arrived, or the first of those under way was admitted, ms. */
   private answeredAt = 0;
-  /** How often the window was halved: what was let in before the last time says nothing of what it is now. */
+  /**
+   * How often the window was halved: answers to sockets admitted before the last time say nothing of the current one.
+   */
   private halvings = 0;
-  /** The answers of one window, while others wait; see `learn`. */
+  /** The answers counted for one window, while others wait; see `learn`. */
   private measured = { since: 0, answers: 0, of: WINDOW_FIRST, halved: false };
-  /** The end of the time that was promised to those who were turned away, ms. */
+  /** The latest time promised to a socket that was turned away, ms. */
   private horizon = 0;
   /** When a device may come back, ms; the earliest promise first. */
   private readonly promises = new Map<string, number>();
-  /** Tenants of which more than TENANT_MIN wait: where the queue is full their last ones give way. */
+  /** Tenants with more than TENANT_MIN waiting: when the queue is full their last ones are turned away. */
   private readonly yielding = new Set<string>();
-  /** How many of each device wait. */
+  /** Number of waiting sockets by device. */
   private readonly owners = new Map<string, number>();
-  /** Sockets that wait to be let in. */
+  /** Number of sockets that wait for admission. */
   waiting = 0;
 
   constructor(
@@ -92,20 +93,20 @@ export class Admission {
     },
   ) {}
 
-  /** Sockets a second that the database is thought to take. */
+  /** Sockets per second that the database is estimated to admit. */
   get rate(): number {
     return this.perSecond;
   }
 
-  /** Those that wait and those that were let in and are not answered. */
+  /** Sockets that wait, and those that were admitted and are not answered. */
   get pending(): number {
     return this.waiting + this.underWay;
   }
 
-  /** The result of `work`, once it is let in, which rejects as it does; or that there is no room. */
+  /** Resolves or rejects with the result of `work`, once admitted; resolves with `TurnedAway` if there is no room. */
   take<T>({ tenantId, owner }: Arrival, work: () => Promise<T>): Promise<T | TurnedAway> {
     const early = (this.promises.get(owner) ?? 0) - this.options.clock.now();
-    // Later than any moment that is promised: the clock was set back since.
+    // Later than any time that is promised: the clock was set back since.
     const isStale = early > RETRY_AFTER_MAX_S * 1_000;
     if (early > EARLY_MS && !isStale) return Promise.resolve(new TurnedAway(CLOSE.overloaded, early / 1_000));
     this.promises.delete(owner);
@@ -122,18 +123,18 @@ export class Admission {
     });
   }
 
-  /** Turns away all that wait. */
+  /** Turns away all waiting sockets. */
   close(): void {
     for (const tenantId of [...this.queue.keys()])
       while (this.queue.has(tenantId)) this.leave(tenantId, 'last')?.away();
   }
 
-  /** As many as may wait. */
+  /** Maximum of waiting sockets at the current rate. */
   private get capacity(): number {
     return Math.min(WAITING_MAX, Math.ceil(this.perSecond * WAIT_MAX_S));
   }
 
-  /** Where the queue is full, a socket of a tenant of which few wait takes the place of the last one of another. */
+  /** If the queue is full, a socket of a tenant with few waiting takes the place of the last one of another tenant. */
   private hasRoom({ tenantId, owner }: Arrival): boolean {
     if (this.underWay > 0 && this.options.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
     if ((this.owners.get(owner) ?? 0) >= SOCKETS_PER_DEVICE) return false;
@@ -169,7 +170,7 @@ export class Admission {
     return waiter;
   }
 
-  /** As many as there is room for. */
+  /** Admits as many as the window has room for. */
   private letIn(): void {
     while (this.underWay < this.window) {
       const waiter = this.next();
@@ -192,12 +193,12 @@ export class Admission {
     if (first === undefined) return undefined;
     const [tenantId, waiters] = first;
     const waiter = this.leave(tenantId, 'first');
-    // To the end, if others of it wait.
+    // To the end, if it has more waiting.
     if (this.queue.delete(tenantId)) this.queue.set(tenantId, waiters);
     return waiter;
   }
 
-  /** What an answer says of the window and the rate. `halve`: that it is too large. */
+  /** Updates window and rate after an answer. `halve`: the window is too large. */
   private learn(halve: boolean): void {
     const now = this.options.clock.now();
     const { measured } = this;
@@ -207,7 +208,7 @@ export class Admission {
       measured.halved = true;
     }
     this.answeredAt = now;
-    // Where nobody waits it begins anew: a window that had room says nothing of what the database could take.
+    // If none wait, the count restarts: a window with free places says nothing about the database's capacity.
     if (this.waiting > 0) {
       if (++measured.answers < measured.of) return;
       const ms = now - measured.since;
@@ -223,13 +224,13 @@ export class Admission {
     this.measured = { since: now, answers: 0, of: this.window, halved: false };
   }
 
-  /** Each gets the next free moment after those that wait and those that were promised one. */
+  /** Each gets the next free time after those waiting and those that were promised one. */
   private turnedAway(owner: string): TurnedAway {
     const now = this.options.clock.now();
     const most = now + RETRY_AFTER_MAX_S * 1_000;
     const after = Math.max(this.horizon, now + (this.waiting * 1_000) / this.perSecond) + 1_000 / this.perSecond;
     this.horizon = Math.min(after, most);
-    // Where all moments up to the longest time are promised they are spread over it once more.
+    // If all times up to the maximum are promised, they are spread over it once more.
     const at = after > most ? now + this.options.random() * (most - now) : after;
     const seconds = Math.max(1, Math.ceil((at - now) / 1_000));
     this.remember(owner, now + seconds * 1_000, now);

@@ -1,19 +1,19 @@
 /**
- * Sends the sockets of a process away, spread over a time and in random order, each with a time to come back (reference,
- * Sockets, Close codes). A server that stops does it within seconds, one that is drained within minutes.
+ * Closes the sockets of a process, spread over a time and in random order, each with a time to come back (reference,
+ * Sockets, Close codes). A stopping server does this within seconds, a draining one within minutes.
  */
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { retryAfterReason, TAKEN_PER_S } from '../../protocol/retry-after.js';
 import type { DeviceSocket } from './device-socket.js';
 
-/** Least time between two steps, ms. */
+/** Minimum time between two steps, ms. */
 const STEP_MS = 50;
-/** Sockets that one step closes: a close is a system call, and pushes to the others go on in between. */
+/** Sockets that one step closes at most: a close is a system call, and pushes to the others continue in between. */
 const STEP_MAX = 1_000;
 
 interface Departure {
-  /** What has to go. From `at` on in random order; what lies before has gone. */
+  /** The sockets to be closed, in random order from `at` on; those before it are closed. */
   readonly sockets: DeviceSocket[];
   at: number;
   readonly begunAt: number;
@@ -21,7 +21,7 @@ interface Departure {
   readonly done: () => void;
 }
 
-/** One departure at a time; a second one replaces the first, with the sockets that are left. */
+/** One departure at a time; a second one replaces the first, and continues with the sockets that are left. */
 export class Departures {
   private current: Departure | undefined;
   private timer: Timer | undefined;
@@ -36,7 +36,9 @@ export class Departures {
     },
   ) {}
 
-  /** Closes all sockets that are open now with 1012 over `ms`. Resolves when the last was closed, or this was replaced. */
+  /**
+   * Closes all sockets that are open now with 1012 over `ms`. Resolves when the last was closed, or this was replaced.
+   */
   over(ms: number): Promise<void> {
     this.end();
     return new Promise((done) => {
@@ -57,7 +59,7 @@ export class Departures {
   private step(departure: Departure): void {
     const { clock, random } = this.options;
     const { sockets, begunAt, ms } = departure;
-    // A clock that was set back would stop it.
+    // If the clock was set back, the elapsed time would be negative, and nothing would be due.
     const elapsed = Math.max(0, clock.now() - begunAt);
     const last = elapsed >= ms;
     const due = last ? sockets.length : (sockets.length * elapsed) / ms;
@@ -65,7 +67,7 @@ export class Departures {
       const socket = sockets[departure.at];
       if (socket === undefined) break;
       if (!last && replays(socket)) {
-        // A later one takes its place, and it gets that one's.
+        // It is swapped with a later socket.
         const later = departure.at + Math.floor(random() * (sockets.length - departure.at));
         [sockets[departure.at], sockets[later]] = [sockets[later] ?? socket, socket];
         continue;
@@ -79,10 +81,10 @@ export class Departures {
   }
 }
 
-/** In the middle of a replay it would have to begin the page again. */
+/** Closed in the middle of a replay, it would have to repeat the page. */
 const replays = ({ wire, session }: DeviceSocket): boolean => wire !== undefined && session?.phase.kind === 'replaying';
 
-/** Fisher and Yates, in place. */
+/** Fisher-Yates shuffle, in place. */
 function shuffle(list: DeviceSocket[], random: () => number): void {
   for (let at = list.length - 1; at > 0; at--) {
     const other = Math.floor(random() * (at + 1));

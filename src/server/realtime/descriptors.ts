@@ -1,13 +1,14 @@
-/** How many sockets the process has descriptors for. */
+/** The number of sockets that the process has file descriptors for. */
 import { readFileSync } from 'node:fs';
 
-/** Kept for what sockets depend on: connections of the database, requests, files of blobs. A share of all, and at least. */
+/** Reserved for database connections, requests and blob files: a share of all descriptors, and a minimum. */
 const KEPT_SHARE = 1 / 20;
 const KEPT_MIN = 128;
 
 /**
- * Sockets that leave enough descriptors for all else. Without this bound a reconnect storm takes them all, and the server
- * can no longer connect to its database. Infinity where the system does not tell its limit (Linux does).
+ * Number of sockets that leaves enough descriptors for everything else. Without this bound a reconnect storm takes them
+ * all, and the server can no longer connect to its database. Infinity if the system does not report its limit (Linux
+ * does).
  */
 export function socketsThatFit(): number {
   let limits: string;

@@ -12,12 +12,12 @@ import { NO_SLOT, type TimerEntry } from './wheel.js';
 
 /** A peer that sends pings but does not read gets no more answers beyond this backlog, bytes. */
 const ANSWERS_MAX = 16 * 1024;
-/** A closing socket whose peer does not read what was sent before is cut off after this time. */
+/** A closing socket whose peer does not read the unsent bytes is cut off after this time, ms. */
 const CLOSE_GRACE_MS = 5_000;
 
 /** The user data of a socket in uWebSockets.js. */
 export interface SocketData {
-  /** Undefined: it was upgraded only to be told when to come back. */
+  /** Undefined: it was upgraded only to be closed with a time to come back. */
   socket: DeviceSocket | undefined;
 }
 
@@ -29,7 +29,7 @@ let corkWire: Wire | undefined;
 let corkFrames: readonly FrameBytes[] = [];
 let corkDropped = false;
 
-/** Results of the library's `send`: all bytes are with the kernel; the frame was dropped, as too many bytes wait. */
+/** Results of the library's `send`: all bytes are with the kernel; the frame was dropped, since too many bytes wait. */
 const SENT = 1;
 const DROPPED = 2;
 
@@ -37,7 +37,7 @@ function sendCorked(): void {
   for (const frame of corkFrames) if (corkWire?.send(frame) === DROPPED) corkDropped = true;
 }
 
-/** What the library buffers for one socket; exists only while that is not empty. */
+/** The bytes that the library buffers for one socket; exists only while there are any. */
 class Unsent extends Holding {
   /** The close frame that follows once the peer has read what is buffered; undefined: the socket stays open. */
   closing: { readonly code: number; readonly reason: string; readonly timer: Timer } | undefined;
@@ -55,18 +55,17 @@ export class SocketRoom {
   }
 }
 
-/** What a socket is opened with. */
 interface SocketOrigin {
   readonly actor: TenantActor;
   readonly deviceId: string;
   readonly tokenEpoch: number;
   readonly shape: Shape;
-  /** When the token it was opened with expires, ms. */
+  /** When the token used to open it expires, ms. */
   readonly expiresAt: number;
   readonly room: SocketRoom;
 }
 
-/** One socket. A million of them may be open: it has few fields and no closures, and the wheel keeps its timers. */
+/** One socket. A million may be open, so it has few fields and no closures, and the wheel keeps its timers. */
 export class DeviceSocket implements SocketPort, TimerEntry {
   readonly deviceId: string;
   readonly tokenEpoch: number;
@@ -74,9 +73,9 @@ export class DeviceSocket implements SocketPort, TimerEntry {
   readonly actor: TenantActor;
   /** When the token expires, s, rounded down. Milliseconds would be too large for a small integer: a heap object. */
   private readonly expiry: number;
-  /** Deadline of the `hello`, ms; undefined after it, for the same reason. */
+  /** Deadline of the `hello`, ms; undefined after it, again to avoid a heap object. */
   helloBy: number | undefined;
-  /** Time of the last frame, ms since `Sockets` was made: a small integer for weeks, and so no heap object. */
+  /** Time of the last frame, ms since `Sockets` was created: a small integer for weeks, and so no heap object. */
   lastSeen = 0;
   /** The state of its rates (see `charge`). */
   said = 0;
@@ -99,12 +98,12 @@ export class DeviceSocket implements SocketPort, TimerEntry {
     this.room = origin.room;
   }
 
-  /** When the token that it was opened with expires, ms. */
+  /** When the token used to open it expires, ms. */
   get expiresAt(): number {
     return this.expiry * 1_000;
   }
 
-  /** It neither reads nor sends any more. */
+  /** It is closing: it neither reads nor sends any more. */
   get closing(): boolean {
     return this.unsent?.closing !== undefined;
   }
@@ -127,13 +126,13 @@ export class DeviceSocket implements SocketPort, TimerEntry {
       dropped = corkDropped;
     }
     if (!dropped) return this.account();
-    // A dropped frame is a gap that the client cannot detect: it has to reconnect with its cursor.
+    // A dropped frame is a gap that the client cannot detect: it must reconnect with its cursor.
     this.close(CLOSE.overloaded, 'overloaded');
     return 0;
   }
 
   /**
-   * Charges the bytes that the library buffers to the budget, and returns them. Where the budget refuses, the socket is
+   * Charges the bytes that the library buffers to the budget, and returns them. If the budget refuses, the socket is
    * cut off: nothing else frees the library's buffer.
    */
   account(): number {
@@ -155,7 +154,7 @@ export class DeviceSocket implements SocketPort, TimerEntry {
     return new Unsent(tenantId, `${tenantId}/${this.deviceId}`, () => this.cut());
   }
 
-  /** The peer has read some of it. Returns what is left, bytes. */
+  /** The peer has read part of the buffer. Returns the bytes left. */
   drained(): number {
     const left = this.account();
     const { unsent, wire } = this;
@@ -166,9 +165,9 @@ export class DeviceSocket implements SocketPort, TimerEntry {
   }
 
   /**
-   * Closes it once its peer has read what was sent before. After `end` the library would keep unsent bytes for as long
-   * as the peer reads a few of them now and then, outside of the budget: so `end` is called when nothing is unsent, and
-   * a socket for which that takes long is cut off.
+   * Closes it once its peer has read the unsent bytes. After `end` the library would keep them, outside of the budget,
+   * as long as the peer reads a few now and then: so `end` is called when nothing is unsent, and a socket for which
+   * that takes long is cut off.
    */
   close(code: number, reason: string): void {
     const { wire, room } = this;
@@ -181,7 +180,7 @@ export class DeviceSocket implements SocketPort, TimerEntry {
     unsent.closing = { code, reason, timer: room.clock.setTimer(CLOSE_GRACE_MS, () => this.cut()) };
   }
 
-  /** Closes the connection at once, and drops what is unsent. */
+  /** Closes the connection at once, and drops unsent bytes. */
   private cut(): void {
     this.wire?.close();
   }

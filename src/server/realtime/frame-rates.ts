@@ -1,6 +1,6 @@
 /**
- * Rates of sockets. Frames and bytes are counted per socket (FAIR-20). Frames larger than any that our clients send are
- * also counted per device, tenant and process, since parsing them blocks the event loop (FAIR-23).
+ * Rate limits of sockets. Frames and bytes are counted per socket (FAIR-20). Frames larger than any that our clients
+ * send are also counted per device, tenant and process, since parsing them blocks the event loop (FAIR-23).
  */
 import type { Clock } from '../../protocol/clock.js';
 import {
@@ -39,10 +39,10 @@ interface Level {
   at: number;
 }
 
-/** A bucket holds one second's worth: after this long without use it is empty, the same as none. */
+/** A bucket holds one second's worth: after this time without use, ms, it is empty, the same as none. */
 const EMPTY_MS = 1_000;
 
-/** Leaky buckets by name, in two generations: by the time one is dropped its buckets are empty. */
+/** Leaky buckets by name, in two generations: by the time a generation is dropped, its buckets are empty. */
 class Levels {
   private current = new Map<string, Level>();
   private previous = new Map<string, Level>();
@@ -89,7 +89,7 @@ export class LargeFrames {
     const tenant = this.tenants.at(tenantId, now);
     const all = this.process.at('', now);
     if (device.bytes + bytes > this.devices.perS || tenant.bytes + bytes > this.tenants.perS) return false;
-    // At the rate of the process, only tenants that have used more than an equal part of it are refused.
+    // When the process is at its rate, only tenants that used more than an equal share of it are refused.
     if (all.bytes + bytes > this.process.perS && tenant.bytes > this.process.perS / this.tenants.size) return false;
     for (const level of [device, tenant, all]) level.bytes += bytes;
     return true;

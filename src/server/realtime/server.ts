@@ -12,28 +12,28 @@ import type { HttpConfig } from '../http/ports.js';
 import { noteOpening, SOCKET_PATH, Upgrader, type SocketParts } from './upgrade.js';
 
 /**
- * The largest frame that is read, bytes. Above FRAME_MAX we close with 1009 (reference, Sockets). Above this the library
- * closes the connection as soon as it has read the frame's header, always without a close frame: a client sees 1006. The
- * library does not report partial frames, so no budget counts them, and this bound has to be small.
+ * The largest frame that is read, bytes. Above FRAME_MAX the server closes with 1009 (reference, Sockets). Above this
+ * the library closes the connection as soon as it has read the frame's header, always without a close frame: a client
+ * sees 1006. The library does not report partial frames, so no budget counts them, and this bound must be small.
  */
 const FRAME_READ_MAX = 4 * FRAME_MAX;
 /** More than a socket may leave unsent: the library drops frames beyond it. */
 const BACKPRESSURE_MAX = 2 * SOCKET_UNSENT_MAX;
-/** The longest idle time-out that the library accepts, s; 0 is none. */
+/** The longest idle time-out that the library accepts, s; 0 disables it. */
 const IDLE_MAX_S = 960;
 /** The library's time-out fires this much later than the wheel's, s. */
 const IDLE_MARGIN_S = 30;
 
 /**
- * The library's idle time-out, s. It is for sockets that we have ended and whose peer does not close: without it their
- * descriptors would stay open for ever where the close frame could not be sent. Open sockets are closed by the wheel.
+ * The library's idle time-out, s. For sockets that the server has ended and whose peer does not close: without it their
+ * descriptors would stay open for ever if the close frame could not be sent. Open sockets are closed by the wheel.
  */
 function idleSeconds(pongGraceMs: number): number {
   const seconds = Math.ceil(pongGraceMs / 1_000) + IDLE_MARGIN_S;
   return seconds > IDLE_MAX_S ? 0 : seconds;
 }
 
-/** LIBUS_LISTEN_EXCLUSIVE_PORT; an argument after the port, which the library's types lack where a host is given. */
+/** LIBUS_LISTEN_EXCLUSIVE_PORT; an argument after the port, which the library's types lack if a host is given. */
 const EXCLUSIVE_PORT = 1;
 /** LIBUS_LISTEN_DEFAULT: with SO_REUSEPORT, so that the kernel distributes connections over all listening processes. */
 const SHARED_PORT = 0;
@@ -45,15 +45,16 @@ export interface Listener {
   readonly sockets: number;
   /** Requests that wait for their admission or their answer. */
   readonly calls: number;
-  /** Sockets that wait to be let in, and how many of them a second the database is thought to take. */
+  /** Sockets that wait for admission, and how many per second the database is estimated to admit. */
   readonly admission: { readonly waiting: number; readonly rate: number };
-  /** It sends its sockets away and takes no new ones, since `drain`. */
+  /** `drain` was called: it closes its sockets and admits no new ones. */
   readonly draining: boolean;
-  /** What is held of each budget (reference, Limits), by its name. */
+  /** The amount held of each budget (reference, Limits), by name. */
   held(): Readonly<Record<string, number>>;
   /**
-   * Sends the sockets away over `ms`, and takes no new ones; requests are answered as ever. `alone`: the other processes
-   * on its port go on, so it takes no new connection. Called again, the sockets that are left go over the new time.
+   * Closes the sockets over `ms`, and admits no new ones; requests are still answered. `alone`: the other processes on
+   * its port continue, so it accepts no new connections. If called again, the remaining sockets close over the new
+   * time.
    */
   drain(order: { readonly ms: number; readonly alone: boolean }): void;
   /**
@@ -71,14 +72,14 @@ function listen(app: TemplatedApp, { host, port }: HttpConfig, shared: boolean):
       if (socket === false) reject(new Error(`cannot listen on ${host} port ${port}: in use, or not allowed`));
       else resolve(socket);
     };
-    // By default the library shares the port with any other process that listens on it: two servers would each get half
-    // of the other's connections, without an error.
+    // By default the library shares the port with any other process that listens on it: of two servers each would get
+    // half of the other's connections, without an error.
     const exclusive = app as unknown as { listen(...args: unknown[]): TemplatedApp };
     exclusive.listen(host, port, shared ? SHARED_PORT : EXCLUSIVE_PORT, done);
   });
 }
 
-/** The library's server with our handlers of requests and socket events. */
+/** The library's server with the handlers of requests and socket events. */
 function appOf(sockets: Sockets, upgrader: Upgrader, pongGraceMs: number): TemplatedApp {
   return uWS.App().ws<SocketData>(SOCKET_PATH, {
     compression: uWS.DISABLED,
@@ -96,7 +97,7 @@ function appOf(sockets: Sockets, upgrader: Upgrader, pongGraceMs: number): Templ
   });
 }
 
-/** What a stop and a drain end. */
+/** The parts that a stop or a drain ends. */
 interface Ending {
   readonly clock: Clock;
   readonly pipeline: Pick<Pipeline<never>, 'beginEnd' | 'drained' | 'writer'>;
@@ -106,7 +107,7 @@ interface Ending {
   readonly stopListening: () => void;
 }
 
-/** Takes nothing new, closes the sockets over half of `graceMs`, and waits up to `graceMs` for requests under way. */
+/** Admits nothing new, closes the sockets over half of `graceMs`, and waits up to `graceMs` for requests under way. */
 async function endWork(ending: Ending, graceMs: number): Promise<void> {
   const { clock, pipeline, upgrader, admission, departures } = ending;
   ending.stopListening();
@@ -127,15 +128,15 @@ function beginDrain(ending: Ending, { ms, closes }: { readonly ms: number; reado
   const { pipeline, upgrader, admission, departures } = ending;
   upgrader.draining = true;
   admission.close();
-  // A client's next request comes on another connection, which a proxy opens to another instance.
+  // A client's next request uses a new connection, which a proxy opens to another instance.
   pipeline.writer.closing = true;
   if (closes) ending.stopListening();
   void departures.over(ms);
 }
 
 /**
- * Starts the server with these rows. `sharePort`: other processes of this service listen on the same port. `socketsMax`:
- * how many device sockets it admits (see `socketsThatFit`). Rejects when it cannot listen.
+ * Starts the server with these rows. `sharePort`: other processes of this service listen on the same port.
+ * `socketsMax`: maximum of device sockets (see `socketsThatFit`). Rejects if it cannot listen.
  */
 export async function startListening<P extends SocketParts>(
   rows: readonly Row<P>[],
@@ -192,7 +193,7 @@ export async function startListening<P extends SocketParts>(
       sockets_unsent: room.budget.held,
     }),
     drain: ({ ms, alone }) => {
-      // A stop is the shorter way.
+      // A stop closes the sockets sooner, so a drain has no effect during it.
       if (stopping === undefined) beginDrain(ending, { ms, closes: alone && sharePort });
     },
     close: (graceMs) => (stopping ??= stop(graceMs)),

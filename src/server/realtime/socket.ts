@@ -14,10 +14,10 @@ import { TimerWheel } from './wheel.js';
 
 const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies PingFrame)];
 const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
-/** A client's heartbeat in its usual spelling: it is compared, since parsing would be most of the cost of an idle socket. */
+/** A client's heartbeat in its usual form, compared as bytes: parsing would be most of the cost of an idle socket. */
 const PONG_BYTES = Buffer.from(PONG);
 
-/** What sockets need; times in ms. */
+/** Times in ms. */
 export interface SocketsOptions {
   readonly clock: Clock;
   readonly log: Log;
@@ -25,11 +25,11 @@ export interface SocketsOptions {
   readonly presence: { touched(tenantId: string, deviceId: string): void };
   readonly pingIntervalMs: number;
   readonly pongGraceMs: number;
-  /** Most sockets of the process. */
+  /** Maximum number of sockets of the process. */
   readonly most: number;
 }
 
-/** A client's frame. Throws `validation` where it is malformed. */
+/** Parses a client's frame. Throws `validation` if it is malformed. */
 function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
   if (isBinary) throw invalid('frame', 'must be text');
   const frame = parseJson(Buffer.from(message), 'frame');
@@ -43,12 +43,12 @@ function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
 /** All sockets of the process. */
 export class Sockets {
   private readonly wheel: TimerWheel<DeviceSocket>;
-  /** The end of the last stall: silence before it does not count. */
+  /** The end of the last stall: silence before it is not counted. */
   private stalledAt = 0;
-  /** The origin of the sockets' `lastSeen`, ms. */
+  /** The time that `lastSeen` counts from, ms. */
   private readonly since: number;
   private readonly large: LargeFrames;
-  /** Devices that exceeded a rate, and until when they must not open a socket, the earliest first. */
+  /** Devices that exceeded a rate, with the time until which they must not open a socket, earliest first. */
   private readonly penalties = new Map<string, number>();
 
   constructor(private readonly options: SocketsOptions) {
@@ -68,12 +68,12 @@ export class Sockets {
     return this.wheel.size;
   }
 
-  /** The process has its maximum, with so many that are being opened. */
+  /** Whether the process has its maximum, including `opening` sockets that are being opened. */
   isFull(opening: number): boolean {
     return this.size + opening >= this.options.most;
   }
 
-  /** A time, ms, as `lastSeen`: a difference of times is a heap object, whatever its value, until it is truncated. */
+  /** A time, ms, in the form of `lastSeen`: a difference of times is a heap object until it is truncated. */
   private seen(now: number): number {
     return Math.trunc(now - this.since);
   }
@@ -106,7 +106,7 @@ export class Sockets {
   }
 
   private register(socket: DeviceSocket): void {
-    // Checks the device again in the step that registers the socket: else a concurrent revocation would miss it.
+    // Checks the device again in the step that registers the socket; otherwise a concurrent revocation would miss it.
     const session = socket.actor.open(socket);
     if (typeof session === 'string') {
       if (session === 'unavailable') socket.close(CLOSE.restart, 'restart');
@@ -141,7 +141,7 @@ export class Sockets {
     if (socket.account() > SOCKET_UNSENT_MAX) socket.close(CLOSE.overloaded, 'overloaded');
   }
 
-  /** Counts a frame before anything else is done with it. False: a rate was exceeded, and the socket is closed. */
+  /** Counts a frame before it is processed. False: a rate was exceeded, and the socket is closed. */
   private counted(socket: DeviceSocket, bytes: number): boolean {
     const now = this.options.clock.now();
     const seen = this.seen(now);
@@ -160,9 +160,7 @@ export class Sockets {
     return false;
   }
 
-  /**
-   * Throws `rate_limited` when the device has its maximum of sockets, or exceeded a rate on one a short time ago.
-   */
+  /** Throws `rate_limited` if the device has its maximum of sockets, or recently exceeded a rate on one. */
   admit(actor: TenantActor, deviceId: string): void {
     if (this.penalties.size > 0) this.checkPenalty(`${actor.tenantId}/${deviceId}`);
     if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
@@ -171,7 +169,7 @@ export class Sockets {
 
   private checkPenalty(device: string): void {
     const now = this.options.clock.now();
-    // One that ends later than any may was noted before the clock was set back; a little is no reason to let it end.
+    // A penalty that ends later than possible was set before the clock was set back; small excesses are tolerated.
     const holds = (until: number): boolean => until > now && until <= now + 2 * FRAMES_PENALTY_MS;
     for (const [each, until] of this.penalties) {
       if (holds(until)) break;
@@ -190,7 +188,10 @@ export class Sockets {
     socket.actor.hello(socket.session, { since: frame.since, epoch: frame.epoch ?? null, acks: frame.acks ?? false });
   }
 
-  /** Refuses a malformed frame: B ignores it, A answers, and closes the socket before its `hello` (reference, Sockets). */
+  /**
+   * Refuses a malformed frame: B ignores it; A answers it, and closes the socket if before `hello` (reference,
+   * Sockets).
+   */
   private refuse(socket: DeviceSocket, error: unknown): void {
     const { log } = this.options;
     if (!(error instanceof ServiceError))
@@ -203,8 +204,8 @@ export class Sockets {
   }
 
   /**
-   * The library calls this whenever its buffer has shrunk. The actor is notified only when it is empty: it sends the next
-   * page of a replay then, which for a slow reader would add to what is still unsent.
+   * The library calls this whenever its buffer has shrunk. The actor is notified only when it is empty, since it then
+   * sends the next page of a replay, which for a slow reader would add to the unsent bytes.
    */
   drained(wire: Wire): void {
     const { socket } = wire.getUserData();

@@ -1,4 +1,4 @@
-/** Opening a socket: every check of a request, then the upgrade (reference, Sockets, Opening). */
+/** Opens a socket: every check of a request, then the upgrade (reference, Sockets, Opening). */
 import type { HttpRequest, HttpResponse, us_socket_context_t } from 'uWebSockets.js';
 import type { TokenClaims } from '../http/tokens.js';
 import { CLOSE } from '../../protocol/close-codes.js';
@@ -13,7 +13,7 @@ import type { HttpParts } from '../http/ports.js';
 import type { RequestContext } from '../http/request.js';
 import type { Sockets, SocketsOptions } from './socket.js';
 
-/** What the library needs for the upgrade; copied, since the request object becomes invalid. */
+/** The headers that the library needs for the upgrade; copied, since the request object becomes invalid. */
 interface Handshake {
   readonly key: string;
   readonly protocol: string;
@@ -25,33 +25,33 @@ interface Handshake {
 /** The one path that is upgraded. */
 export const SOCKET_PATH = '/ws';
 
-/** `?token=` or `?ticket=`; undefined where absent. Throws `bad_token` when it is given twice (reference, HTTP, Tokens). */
+/** `?token=` or `?ticket=`; undefined if absent. Throws `bad_token` if it is given twice (reference, HTTP, Tokens). */
 function credential(ctx: RequestContext, name: 'token' | 'ticket'): string | undefined {
   const value = ctx.query.get(name);
   if (value === null) throw new ServiceError('bad_token', `${name}: given more than once`);
   return value;
 }
 
-/** The socket that is being opened, from the library's `open` to `Upgrader.open`. */
+/** The socket that is being opened, from the library's `open` until `Upgrader.open` takes it. */
 const opening: Wire[] = [];
 
 /**
- * The library's handler for `open`: a built-in function. A function of ours may be compiled, or its types collected, at
- * that moment, which allocates in memory that the library has freed and still reads (reference, Dependencies).
+ * The library's handler for `open`: a built-in function. A JavaScript function may be compiled, or its types collected,
+ * at that moment, which allocates in memory that the library has freed and still reads (reference, Dependencies).
  */
 export const noteOpening = opening.push.bind(opening) as (wire: Wire) => void;
 
-/** What sockets need in addition to what requests do. */
+/** The parts that sockets need in addition to those of requests. */
 export interface SocketParts extends HttpParts {
   /** Tickets that open one socket each (reference, HTTP, Tokens). */
   readonly tickets: {
-    /** What a ticket says, which costs no statement; undefined for one that is altered, late or another tenant's. */
+    /** Reads a ticket, without a statement; undefined if it is altered, expired or another tenant's. */
     readSocket(ticket: string, tenantId: string): SocketTicket | undefined;
   };
   readonly presence: SocketsOptions['presence'];
 }
 
-/** A socket ticket whose MAC holds. */
+/** A socket ticket with a valid MAC. */
 interface SocketTicket {
   readonly deviceId: string;
   readonly epoch: number;
@@ -60,10 +60,10 @@ interface SocketTicket {
   spend(): Promise<boolean>;
 }
 
-/** A device that comes to a drained or a full server is told to come back within so many seconds, at random. */
+/** A device that connects to a drained or full server must come back within this many seconds, at random. */
 const ELSEWHERE_S = 10;
 
-/** The steps of a request that an upgrade takes too. */
+/** The steps of a request that an upgrade also takes. */
 type Steps = Pick<Pipeline<HttpParts>, 'begin' | 'hold' | 'writer' | 'authenticator' | 'budgets' | 'claim' | 'rates'>;
 
 /** Opens sockets: checks the upgrade like a request, then passes the connection to `Sockets`. */
@@ -85,7 +85,7 @@ export class Upgrader {
     },
   ) {}
 
-  /** The connection was closed, maybe while it was being opened. */
+  /** The connection was closed, possibly while it was being opened. */
   closed(wire: Wire, code: number): void {
     if (opening.pop() === undefined) this.parts.sockets.closed(wire, code);
   }
@@ -150,7 +150,7 @@ export class Upgrader {
     });
   }
 
-  /** The database has to be asked, once the admission lets it in. A server that is drained does not ask it any more. */
+  /** Queries the database once admitted. A draining server no longer queries it. */
   private byClaims(
     ctx: RequestContext,
     claims: TokenClaims,
@@ -158,15 +158,15 @@ export class Upgrader {
   ): TurnedAway | Promise<Caller | TurnedAway> {
     const { pipeline, admission } = this.parts;
     pipeline.claim(ctx, claims);
-    // Connections that wait to be let in hold descriptors as sockets do.
+    // Connections that wait for admission hold descriptors as sockets do.
     const refused = this.refused(admission.pending);
     if (refused !== undefined) return refused;
-    // A client that has gone meanwhile is asked nothing for; what stands for its caller is not looked at.
+    // For a client that has disconnected meanwhile nothing is queried; the value returned instead is not used.
     const work = async (): Promise<Caller | TurnedAway> => (ctx.over ? this.elsewhere(CLOSE.restart) : find());
     return admission.take({ tenantId: ctx.tenantId, owner: ownerOf(claims) }, work);
   }
 
-  /** Neither a drained server nor one with all the sockets that it can hold opens another; undefined: it may. */
+  /** Neither a draining server nor one with its maximum of sockets opens another; undefined: it may. */
   private refused(opening = 0): TurnedAway | undefined {
     if (this.draining) return this.elsewhere(CLOSE.restart);
     return this.parts.sockets.isFull(opening) ? this.elsewhere(CLOSE.overloaded) : undefined;
@@ -214,20 +214,22 @@ export class Upgrader {
     sockets.opened(socket);
   }
 
-  /** Opens it only to say when to come back: a browser's script reads no refusal of an upgrade. */
+  /**
+   * Opens it only to close it with a time to come back: a script in a browser cannot read the refusal of an upgrade.
+   */
   private turnAway(ctx: RequestContext, handshake: Handshake, { code, seconds }: TurnedAway): void {
-    // The rate holds for a device that does not keep to the time.
+    // The rate limit applies to devices that do not wait until that time.
     this.parts.pipeline.rates.take(ctx.owner, 'read');
     this.app.meter?.turnedAway(code === CLOSE.restart ? 'drain' : 'admission');
     upgraded(ctx, handshake)?.end(code, retryAfterReason(seconds));
   }
 }
 
-/** Upgrades the connection; undefined where it is closed already. */
+/** Upgrades the connection; undefined if it is already closed. */
 function upgraded(ctx: RequestContext, { key, protocol, extensions, context }: Handshake): Wire | undefined {
   ctx.end();
   // After the callback the library reads the response once more, though the upgrade has freed the end of it. Memory
-  // that was allocated there meanwhile may contain a bit that means "close". So nothing of ours runs in between: no
+  // allocated there meanwhile may contain a bit that means "close". So no JavaScript function runs in between: no
   // callback, no `open`, and no property is set (reference, Dependencies).
   const { res } = ctx;
   res.cork(res.upgrade.bind(res, {}, key, protocol, extensions, context));

@@ -1,15 +1,15 @@
 /**
- * A timer wheel: deadlines of very many sockets with one timer. The interval is divided into slots. A socket is in one of
- * them and is visited once per interval, which spreads the heartbeats (reference, Sockets). A deadline between two
- * visits is checked in the tick in which it falls.
+ * A timer wheel: deadlines of very many sockets with one timer. The interval is divided into slots. A socket is in one
+ * of them and is visited once per interval, which spreads the heartbeats (reference, Sockets). A deadline between two
+ * visits is checked in its tick.
  */
 import type { Clock, Timer } from '../../protocol/clock.js';
 
-/** An entry of a wheel. The wheel owns these fields. An entry that was removed must not be added again. */
+/** An entry of a wheel. The wheel owns these fields. A removed entry must not be added again. */
 export interface TimerEntry {
   slot: number;
   index: number;
-  /** It is in `dues` of some slot. At most once: otherwise the lists would grow without bound. */
+  /** It is in `dues` of some slot; at most once, otherwise the lists would grow without bound. */
   noted: boolean;
 }
 
@@ -17,12 +17,12 @@ export interface TimerEntry {
 export const NO_SLOT = -1;
 
 const SLOTS_MAX = 300;
-/** Visits of one interval come at this many times: a process or a machine that is woken for a few costs as much as for many. */
+/** Visits of one interval are grouped into this many ticks: waking a process for a few costs as much as for many. */
 const VISITS_MAX = 30;
 const TICK_MIN_MS = 10;
-/** A wake this late, ms, is a stall: answers of peers may have arrived and not been read. */
+/** A wake this late, ms, is a stall: answers of peers may have arrived without being read. */
 const STALL_MS = 1_000;
-/** It sleeps no longer, ms: a stall within its sleep would not be seen. */
+/** Longest sleep, ms: a stall during a longer one would not be detected. */
 const SLEEP_MAX_MS = 500;
 
 const lists = <T>(count: number): T[][] => Array.from({ length: count }, () => []);
@@ -30,16 +30,16 @@ const lists = <T>(count: number): T[][] => Array.from({ length: count }, () => [
 /** Entries may be added and removed at any time; each is visited once per interval. */
 export class TimerWheel<T extends TimerEntry> {
   private readonly slots: T[][];
-  /** Entries to check again in the tick of the slot: each is in one list at most; removed ones stay until then. */
+  /** Entries to check again in the tick of the slot: each is in at most one list; removed ones stay until then. */
   private readonly dues: T[][];
   private readonly tickMs: number;
-  /** Between two slots with entries. */
+  /** Distance between two slots with entries. */
   private readonly stride: number;
   private at = 0;
   private nextSlot = 0;
   /** The time of the slot after `at`. */
   private nextAt = 0;
-  /** Slots after `at` without an entry, which it sleeps through; and when it wakes, for the one after them. */
+  /** Number of slots after `at` without an entry, which are skipped; and (`wakeAt`) the time of the wake after them. */
   private asleep = 0;
   private wakeAt = 0;
   private timer: Timer | undefined;
@@ -57,7 +57,7 @@ export class TimerWheel<T extends TimerEntry> {
       readonly due: (item: T, now: number) => void;
       /** The regular visit. */
       readonly beat: (item: T) => void;
-      /** The process did not run for a while: what peers sent meanwhile has not been read yet. */
+      /** The process did not run for a while: data that peers sent meanwhile has not been read yet. */
       readonly stalled: (now: number) => void;
     },
   ) {
@@ -68,7 +68,7 @@ export class TimerWheel<T extends TimerEntry> {
     this.stride = Math.max(1, Math.floor(slots / VISITS_MAX));
   }
 
-  /** Adds an entry; its first visit comes within one interval. */
+  /** Adds an entry; its first visit is within one interval. */
   add(item: T): void {
     const now = this.options.clock.now();
     const slots = this.slots.length;
@@ -110,7 +110,7 @@ export class TimerWheel<T extends TimerEntry> {
     this.timer = undefined;
   }
 
-  /** Sleeps through slots without an entry: waking for nothing would be a twentieth of what idle sockets cost. */
+  /** Skips slots without an entry: waking for nothing would be a twentieth of the cost of idle sockets. */
   private arm(now: number): void {
     const { slots, dues } = this;
     const isEmpty = (slot: number): boolean => slots[slot]?.length === 0 && dues[slot]?.length === 0;
@@ -118,7 +118,7 @@ export class TimerWheel<T extends TimerEntry> {
     let empty = 0;
     while (empty < most && isEmpty((this.at + 1 + empty) % slots.length)) empty++;
     this.asleep = empty;
-    // Bounded, since the clock may have been set back since `nextAt` was reckoned.
+    // Bounded, since the clock may have been set back after `nextAt` was computed.
     const wait = Math.min((empty + 1) * this.tickMs, Math.max(0, this.nextAt + empty * this.tickMs - now));
     this.wakeAt = now + wait;
     this.timer?.cancel();
@@ -130,12 +130,12 @@ export class TimerWheel<T extends TimerEntry> {
     this.at = (this.at + 1) % this.slots.length;
   }
 
-  /** Goes past the slots that it has slept through until now. */
+  /** Advances past the empty slots whose time has passed. */
   private skip(now: number): void {
     for (; this.timer !== undefined && this.asleep > 0 && this.nextAt <= now; this.asleep--) this.step();
   }
 
-  /** Something is to be done in so many ticks: it does not sleep longer. */
+  /** An entry is due in this many ticks: the timer must not sleep longer. */
   private wakeIn(ticks: number, now: number): void {
     if (this.timer !== undefined && ticks <= this.asleep) this.arm(now);
   }
@@ -144,7 +144,7 @@ export class TimerWheel<T extends TimerEntry> {
     this.timer = undefined;
     const now = this.options.clock.now();
     if (now - this.wakeAt > STALL_MS) this.options.stalled(now);
-    // By the timer, whatever the clock says; after a stall the missed slots are visited too, each once.
+    // Counts by the timer, whatever the clock says; after a stall the missed slots are visited too, each once.
     for (let turn = 0; turn < this.slots.length && (turn <= this.asleep || this.nextAt <= now); turn++) {
       this.step();
       this.visit(now);
@@ -161,14 +161,14 @@ export class TimerWheel<T extends TimerEntry> {
       if (item.slot !== NO_SLOT) this.check(item, now);
     }
     const slot = this.slots[this.at] ?? [];
-    // Backwards: an entry that is removed is replaced by the last one, which was visited already.
+    // Backwards: a removed entry is replaced by the last one, which was already visited.
     for (let index = slot.length - 1; index >= 0; index--) {
       const item = slot[index];
       if (item !== undefined && this.check(item, now)) this.options.beat(item);
     }
   }
 
-  /** Calls `due` past the deadline, or notes the tick in which to check again. False when the entry was removed. */
+  /** Calls `due` after the deadline, or notes the tick in which to check again. False if the entry was removed. */
   private check(item: T, now: number): boolean {
     const wait = this.options.dueAt(item) - now;
     if (wait <= 0) {
@@ -176,7 +176,7 @@ export class TimerWheel<T extends TimerEntry> {
       return item.slot !== NO_SLOT;
     }
     const slots = this.slots.length;
-    // Beyond one interval the regular visit comes first. An entry that is noted already is noted early enough.
+    // Beyond one interval the regular visit comes first. An entry already noted is noted early enough.
     if (wait <= this.options.intervalMs && !item.noted) {
       const ticks = Math.min(slots, Math.max(1, Math.ceil(wait / this.tickMs)));
       this.dues[(this.at + ticks) % slots]?.push(item);

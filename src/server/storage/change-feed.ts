@@ -1,23 +1,24 @@
 /**
- * Tells the other instances of changes: by LISTEN/NOTIFY, and those of this machine over links (links.ts). A notification
- * of a head is only a hint. It is sent outside the write's transaction, since NOTIFY holds a database-wide lock until after
- * the commit; coalesced over a few milliseconds; and not at all while no other instance is up. Generations are notified by
- * the database itself, in the transaction that raises them (sql/0016_generation_notices.sql).
+ * Notifies the other instances of changes: over LISTEN/NOTIFY, and on the same machine over links (links.ts). A
+ * notification of a head is only a hint. It is sent outside the write's transaction, since NOTIFY holds a database-wide
+ * lock until after the commit; coalesced over a few milliseconds; and not at all while no other instance is up.
+ * Generations are notified by the database itself, in the transaction that raises them
+ * (sql/0016_generation_notices.sql).
  *
- * PostgreSQL delivers notifications in the order of commits. So an instance that receives its own heartbeat has received
- * whatever was notified before it (`heard`), and nothing of that has to be compared with the database. What may be missing
- * in spite of it is told by its sender with its next heartbeat (`untold`), or was not announced by one that died: `onGap`
- * is called then, as after every break of the listening connection or of a link, and heads have to be compared.
+ * PostgreSQL delivers notifications in commit order. So an instance that receives its own heartbeat has received every
+ * notification sent before it (`heard`) and need not compare those tenants with the database. Notifications can still
+ * be missing: their sender reports that with its next heartbeat (`untold`), or died before sending them. In both cases,
+ * and after every break of the listening connection or of a link, `onGap` is called, and heads have to be compared.
  *
- * Each instance subscribes to the tenants that have a socket there, and what is written of a tenant goes to its
- * subscribers alone: the change itself over a link to an instance of this machine (links.ts), else on the subscriber's own
- * channel where it fits into a notification, else its head. A subscription arrives a little after the socket was opened.
- * So an instance that receives one sends the heads that it has published of these tenants in the last seconds (`recent`).
- * Where it may have missed some itself, it tells its recent heads to everybody, and goes on doing so until it has heard
- * its heartbeat again.
+ * Each instance subscribes to the tenants that have a socket there, and changes of a tenant are sent only to its
+ * subscribers: over a link to an instance on this machine (links.ts), else on the subscriber's own channel. Where a
+ * change does not fit into a notification, only the head is sent. A subscription arrives a little after the socket was
+ * opened, so an instance that receives one sends the heads that it published for these tenants in the last seconds
+ * (`recent`). An instance that may have missed subscriptions itself announces its recent heads to all instances, and
+ * continues to do so until it has received its own heartbeat again.
  *
- * Any client of the database can send a notification in any name. What no instance has signed is a hint that
- * leads to a read, or nothing.
+ * Any client of the database can send a notification on any channel. A notification without an instance's signature is
+ * treated as a hint that at most leads to a read.
  */
 import type pg from 'pg';
 import type { Clock, Timer } from '../../protocol/clock.js';
@@ -39,42 +40,49 @@ import { RecentHeads } from './recent-heads.js';
 import { REGISTER, SEEN_MS, type DrainOrder, type Registered, type InstanceStatus } from './registration.js';
 import { Subscriptions } from './subscriptions.js';
 
-/** The channel of all instances; each has another one with its id behind this prefix. */
+/** The channel of all instances; in addition each has its own, with its id appended. */
 const CHANNEL = 'service';
-/** Notified by a trigger: a tenant's id and generation. */
+/** Notified by a trigger with a tenant's id and generation. */
 const GENERATIONS = 'service_generations';
 const channelOf = (instanceId: string): string => `${CHANNEL}_${instanceId}`;
 /**
- * Between two NOTIFY statements, ms: COALESCE_TIMES as long as the last one took, but at least and at most so long. The first
- * one is sent at once. A database at its limit gets fewer of them, which carry more.
+ * Interval between two NOTIFY statements, ms: COALESCE_TIMES the duration of the last one, within COALESCE_MS and
+ * COALESCE_MAX_MS. The first is sent at once. A database at its limit gets fewer statements, which carry more.
  */
 const COALESCE_MS = 5;
 const COALESCE_TIMES = 2;
 const COALESCE_MAX_MS = 12;
 /**
- * Delay of a subscription after the tenant's first socket, ms, so that those of many are sent together. Where many come, the
- * interval between two grows with the number of instances: each of them receives what any of them sends.
+ * Delay of a subscription after the tenant's first socket, ms, so that many are sent together. Under many subscriptions
+ * the interval grows with the number of instances, since each receives what any of them sends.
  */
 const SUBSCRIBE_MS = 50;
 const SUBSCRIBE_MAX_MS = 3_000;
-/** Where so many tenants were added with the last one, the interval is so many times as long: it is a reconnect storm. */
+/**
+ * If the last subscription added at least this many tenants (a reconnect storm), the interval is SUBSCRIBE_TIMES as
+ * long.
+ */
 const SUBSCRIBE_MANY = 100;
 const SUBSCRIBE_TIMES = 6;
-/** Subscriptions are made anew and sent this often, ms: sockets go. */
+/** Subscriptions are rebuilt and sent this often, ms, to drop tenants without a socket. */
 const RENEW_MS = 60_000;
-/** A statement that took longer, ms, may have told of subscriptions too late for what others keep of their changes. */
+/**
+ * After a NOTIFY that took longer, ms, subscriptions may have arrived too late for the recent heads that others keep.
+ */
 const SLOW_MS = HEAD_COMPARE_MS;
-/** Between two heartbeats, ms; and how long after its statement one may come until notifications count as lost. */
+/**
+ * Interval between heartbeats, ms; and how long after its statement one may arrive until notifications count as lost.
+ */
 const BEAT_MS = HEAD_COMPARE_MS - 1_000;
 const BACK_MS = 750;
-/** Where heartbeats come late, so many times as late as the last one; and the longest that is waited for one, ms. */
+/** A heartbeat may arrive this many times later than the last one did; and the upper limit of that wait, ms. */
 const BACK_TIMES = 4;
 const BACK_MAX_MS = 8_000;
-/** Own heartbeats that are recognized when they come back. */
+/** Maximum of own heartbeats remembered, to recognize them when they come back. */
 const AWAITED_MAX = 8;
-/** Own heartbeats that may be missed before this instance makes a new subscriber. */
+/** Own heartbeats that may be missed before the listening connection is replaced. */
 const UNHEARD_MAX = 3;
-/** Heads that are told to everybody; where there are more, heads are compared. */
+/** Heads announced to all instances at once; if there are more, the others compare heads instead. */
 const RECENT_TOLD_MAX = 1_000;
 
 /** An own heartbeat. */
@@ -87,18 +95,17 @@ interface Beat {
   missed?: true;
 }
 
-/** What the feed is made of. */
 export interface ChangeFeedOptions {
   readonly instanceId: string;
   /** For statements: heartbeats and notifications. */
   readonly pool: pg.Pool;
   /** See `NoticeMac`. */
   readonly noticeKey: Uint8Array;
-  /** Where the instances of this machine are linked; undefined: they are not. */
+  /** Folder of the links between instances on this machine; undefined: there are none. */
   readonly linkFolder?: string | undefined;
-  /** The epoch of the database as it is known now. */
+  /** The epoch of the database as currently known. */
   readonly epoch: () => string;
-  /** Settings of the listening connection, asked again when it could not be opened for some seconds. */
+  /** Settings of the listening connection, requested again when it could not be opened for some seconds. */
   readonly connection: () => Promise<pg.ClientConfig>;
   readonly clock: Clock;
   /** Another instance changed a tenant. */
@@ -109,11 +116,10 @@ export interface ChangeFeedOptions {
   readonly tenants: () => readonly string[];
   /** Notifications may be missing: heads have to be compared. */
   readonly onGap: () => void;
-  /** The first other instance appeared, or this one's registration was lost: everything has to be announced again. */
+  /** The first other instance appeared, or this one's registration was lost: everything must be announced again. */
   readonly onOthers: () => void;
-  /** This instance, as it is now. */
   readonly status: () => InstanceStatus;
-  /** The operator has ordered it, by `service-admin drain`. */
+  /** The operator ordered a drain, by `service-admin drain`. */
   readonly onDrain: (order: DrainOrder) => void;
   readonly onFault: (error: unknown) => void;
   readonly meter?: Meter;
@@ -131,37 +137,37 @@ export class ChangeFeed implements ChangeAnnouncer {
   private flushedAt = 0;
   /** How long the last NOTIFY took, ms. */
   private flushMs = 0;
-  /** When the subscriptions were sent last, and made anew, ms. */
+  /** When the subscriptions were last sent, ms. */
   private subscriptionsSentAt = 0;
-  /** Tenants that were added with them. */
+  /** Number of tenants added by that sending. */
   private added = 0;
   private renewedAt = -Infinity;
   private subscribeTimer: Timer | undefined;
-  /** True where an unreadable notification was reported since the last heartbeat. */
+  /** True once an unreadable notification was reported since the last heartbeat. */
   private reported = false;
   private flushTimer: Timer | undefined;
   private beatTimer: Timer | undefined;
   private backTimer: Timer | undefined;
-  /** The heartbeat for which that timer waits. */
+  /** The heartbeat that `backTimer` waits for. */
   private backOf: Beat | undefined;
   private readonly flushing = new SingleFlight(() => this.flush());
   private readonly beating = new SingleFlight(() => this.beat());
   private unheard = 0;
-  /** Heartbeats so far. */
+  /** Number of heartbeats so far. */
   private beats = 0;
-  /** The last ones, as far as they did not come back. */
+  /** The latest heartbeats that have not come back. */
   private readonly awaited: Beat[] = [];
-  /** How long after its statement the last one came that came back, ms. */
+  /** How long after its statement the last heartbeat to come back arrived, ms. */
   private returnMs = 0;
   private heardBetween: Heard = { since: Infinity, until: -Infinity };
   /** True while the last heartbeat is overdue: subscriptions may not arrive here. */
   private overdue = false;
-  /** True where an announcement was dropped or may have failed since the last heartbeat. */
+  /** True if an announcement was dropped or may have failed since the last heartbeat. */
   private untold = false;
   private others = 0;
-  /** No other instance has been up of late. */
+  /** No other instance was up recently. */
   private alone = true;
-  /** As the database told of it last; see `Registered`. */
+  /** As the database last reported it; see `Registered`. */
   private silent: number | null = null;
   /** When the last order to drain was given, by the database's clock. */
   private drainAskedAt: number | null = null;
@@ -200,7 +206,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     return this.others > 0;
   }
 
-  /** What is notified between these times is here; see `Heard`. */
+  /** Everything notified between these times has been received; see `Heard`. */
   get heard(): Heard {
     return this.heardBetween;
   }
@@ -213,20 +219,20 @@ export class ChangeFeed implements ChangeAnnouncer {
     await this.beating.join();
   }
 
-  /** Says anew how this instance stands, before its next heartbeat. */
+  /** Registers the current status of this instance, before its next heartbeat. */
   async register(): Promise<void> {
     await this.beating.fresh();
   }
 
   /**
-   * Queues a notification of the tenant's head and generation, to be sent within a few milliseconds with others. Where
+   * Queues a notification of the tenant's head and generation, to be sent within a few milliseconds with others. If
    * that fails, the other instances compare heads after the next heartbeat.
    */
   announce(tenantId: string, head: number, generation: number): void {
     if (!this.alone) this.hint(CHANNEL, [tenantId, head, generation]);
   }
 
-  /** Tells the subscribers of the tenant, with the rows themselves where there are any and they fit. */
+  /** Notifies the tenant's subscribers, with the rows themselves if there are any and they fit. */
   publish(tenantId: string, rows: readonly ItemRow[], position: Position): void {
     if (this.alone || this.closed) return;
     const { version } = position.summary;
@@ -243,7 +249,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       const channel = channelOf(id);
       if (!whole || !this.queue.carry(channel, tenantId, rows, position)) this.hint(channel, hint);
     }
-    // There are more instances than are known here, or this one does not know what they subscribe to.
+    // More instances exist than are known here, or this one does not know their subscriptions.
     if (this.overdue || this.others > this.peers.size) this.hint(CHANNEL, hint);
     if (linked > 0) this.options.meter?.notified('sent', linked);
     if (linked < subscribers.length) this.flushSoon();
@@ -255,7 +261,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.flushSoon();
   }
 
-  /** Changes may not have been told to all who subscribe: their heads are told to everybody. */
+  /** Some subscribers may not have been notified of changes: announces the recent heads to all instances. */
   private hintRecent(): void {
     if (this.alone) return;
     const now = this.options.clock.now();
@@ -267,7 +273,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** Subscribes to what other instances write of a tenant from `since` on, ms. */
   subscribe(tenantId: string, since: number): void {
     if (!this.subscriptions.add(tenantId) || this.closed) return;
-    // Also where no other is known: one that has stood still knows this one, and does not ask.
+    // Even if no other instance is known: one that was suspended knows this one, and does not request subscriptions.
     this.subscriptions.tell(tenantId, since);
     if (this.others === 0) return;
     const { clock } = this.options;
@@ -303,13 +309,14 @@ export class ChangeFeed implements ChangeAnnouncer {
     await this.flushing.fresh();
     await this.links?.close();
     const { instanceId, pool, onFault } = this.options;
-    // Its silence makes the others compare heads.
+    // If the row remains, its silence makes the others compare heads.
     if (!this.untold) await pool.query('DELETE FROM instances WHERE id = $1', [instanceId]).catch(onFault);
     await this.listener.close();
   }
 
   private async flush(): Promise<void> {
-    // No subscriptions of one that ends: received after the deregistration, they would make it count as up again.
+    // An instance that stops sends no subscriptions: received after its deregistration, they would count it as up
+    // again.
     const subscribing =
       this.others > 0 && !this.closed && this.subscriptions.waiting && this.subscribeTimer === undefined;
     if (subscribing) {
@@ -358,23 +365,23 @@ export class ChangeFeed implements ChangeAnnouncer {
     const notice = noticeOf(payload);
     if (notice === undefined) this.reportForeign();
     else if (this.mac.verify(channel, String(payload))) this.onNotice(notice);
-    // Of anybody: its heads lead to a read at most.
+    // Unsigned, possibly from any client: its heads lead to a read at most.
     else
       for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
   }
 
-  /** A block that an instance has sent. */
   private onChanges(block: Buffer): void {
     const told = readChanges(block);
     if (told === undefined) {
-      // An instance of another version. What it says is in the database too.
+      // From an instance of another version. Its changes are in the database too.
       this.report(new Error('changes came in an unknown format'));
       this.options.onGap();
       return;
     }
     this.meetOther(told.from);
-    // What was published before a fail-over may come after it: a commit of the former primary must not pass for a version of
-    // this history. One of this history may be among it, where the other instance learns of it later.
+    // A block published before a fail-over may arrive after it: a commit of the former primary must not pass for a
+    // version of this history. But if the sender learns of the fail-over later, the block may contain changes of this
+    // history.
     if (told.epoch !== this.options.epoch()) return this.options.onGap();
     this.options.meter?.notified('received', told.changes.length);
     for (const { tenantId, head, generation, carried } of told.changes) {
@@ -427,12 +434,12 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.alone = false;
     if (!this.peers.seen(id, this.options.clock.now())) return;
     this.others = Math.max(this.others, this.peers.size);
-    // Announcements that were made before this instance knew of it.
+    // It missed the announcements made before this instance knew of it.
     this.queue.notice(channelOf(id), { untold: true, asks: true });
     this.flushSoon();
   }
 
-  /** What this instance published after the sockets were opened, and before this arrived, did not go there. */
+  /** Sends the heads that this instance published after the sockets were opened and before the subscription arrived. */
   private noteSubscriptions({ from, parts, set, added, late }: Notice): void {
     if (parts === undefined && added === undefined) return;
     const missed = [...this.recent.all(this.options.clock.now())].filter(
@@ -445,7 +452,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.tellUntold(from);
   }
 
-  /** The instance has to compare heads. */
+  /** Makes the instance compare heads. */
   private tellUntold(id: string): void {
     this.queue.notice(channelOf(id), { untold: true });
     this.flushSoon();
@@ -455,7 +462,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.report(new Error('a notification came that is none of ours'));
   }
 
-  /** Once between two heartbeats, and without the text: contents do not belong into a log, encrypted or not. */
+  /** Once between two heartbeats, and without the payload: contents do not belong in a log, encrypted or not. */
   private report(error: unknown): void {
     if (!this.reported) this.options.onFault(error);
     this.reported = true;
@@ -465,7 +472,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.closed) return;
     this.beatTimer = this.options.clock.setTimer(BEAT_MS, () => {
       this.setBeatTimer();
-      // One at a time, and at most one more after it: while the database is slow they must not pile up.
+      // One at a time, and at most one queued behind it: while the database is slow they must not pile up.
       void this.beating.fresh();
     });
   }
@@ -480,7 +487,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       beat.answeredAt = this.options.clock.now();
       this.expectBack();
       this.renewSubscriptions();
-      // Not awaited: it may take until the network is back, and heartbeats have to continue.
+      // Not awaited: it may take until the network is back, and heartbeats must continue.
       if (++this.unheard <= UNHEARD_MAX || this.closed) return;
       this.unheard = 0;
       this.listener.anew();
@@ -490,9 +497,9 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /**
-   * A heartbeat that does not come back: until the next one what is known is compared with the database. That its
-   * statement takes long says nothing of that, nor that it comes late where the one before did: a database or a machine
-   * that is busy would get still more to do.
+   * If a heartbeat does not come back in time, heads are compared with the database until the next one. A slow
+   * statement does not count as that, nor does a heartbeat as late as the one before: comparing would only add load to
+   * a database or a machine that is already busy.
    */
   private expectBack(): void {
     const { clock, onGap } = this.options;
@@ -501,7 +508,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.backTimer !== undefined && this.backOf === next) return;
     this.backTimer?.cancel();
     const patience = Math.min(BACK_MAX_MS, Math.max(BACK_MS, BACK_TIMES * this.returnMs));
-    // Not longer, also where the clock was set back.
+    // Never longer, even if the clock was set back.
     const left = Math.min(patience, next.answeredAt + patience - clock.now());
     this.backTimer = clock.setTimer(left, () => {
       this.backTimer = undefined;
@@ -516,13 +523,13 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.backOf = next;
   }
 
-  /** By the database's clock: instances' clocks may differ. */
+  /** Uses the database's clock, since instances' clocks may differ. */
   private async registerNow(): Promise<void> {
     const { host, pid, port, version, sockets, draining } = this.options.status();
     const { untold } = this;
     this.untold = false;
     const { instanceId } = this.options;
-    // The others read of it in the table, unless they have to know at once.
+    // The others read the heartbeat in the table, unless they have to be notified at once.
     const channel = untold || this.beats === 1 ? CHANNEL : channelOf(instanceId);
     const beat = { from: instanceId, beat: this.beats, ...(untold ? { untold } : {}) } satisfies Notice;
     const { rows } = await this.options.pool
@@ -538,7 +545,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (found === undefined) return;
     const others = found.others.length;
     const appeared = this.others === 0 && others > 0;
-    // One that was not heard of: since the last heartbeat nothing may have been announced to it.
+    // An instance appeared that was not known: nothing may have been announced to it since the last heartbeat.
     if (others > this.others && this.beats > 1) this.untold = true;
     this.others = others;
     for (const id of found.others) this.noteOther(id);
@@ -547,15 +554,15 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.silent = found.silent;
     if (appeared || (found.fresh && others > 0)) this.options.onOthers();
     const { asked_at: askedAt, ms, alone } = found;
-    // A row that was lost with the database tells of no order: the one that was followed stands.
+    // A row that was lost with the database contains no order: the one already followed stands.
     if (askedAt === null || askedAt === this.drainAskedAt) return;
     this.drainAskedAt = askedAt;
     this.options.onDrain({ ms, alone });
-    // The operator waits for the word that it follows.
+    // The operator waits for the confirmation that the order is followed.
     void this.beating.fresh();
   }
 
-  /** Now and then the subscriptions are rebuilt without tenants whose sockets are gone, and sent. */
+  /** Every RENEW_MS the subscriptions are rebuilt without tenants whose sockets are gone, and sent. */
   private renewSubscriptions(): void {
     const now = this.options.clock.now();
     this.peers.forget(now - SEEN_MS);
@@ -564,7 +571,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.renewedAt = now;
       this.subscriptions.renew(this.options.tenants());
     }
-    // Also what a statement that failed has left over.
+    // Includes those left over by a failed statement.
     if (this.subscriptions.waiting) this.flushSoon();
   }
 }

@@ -1,14 +1,14 @@
 /**
- * A circuit breaker for the database. A database that hangs, or lies behind a connection that is open and carries
- * nothing, neither refuses nor answers: each statement would wait for its own time limit, and those queued behind it
- * for longer. So a health check (`SELECT 1` on its own connection) is sent each second in which no connection received
- * anything. Where it gets no answer, nor does a second one on a fresh connection, the circuit opens: every connection
- * is cut, so that all callers fail at once, and no new one is tried until a health check succeeds. Time is the
- * machine's, as it is for the driver's own limits.
+ * A circuit breaker for the database. A database that hangs, or lies behind an open connection that carries nothing,
+ * neither refuses nor answers: each statement would wait for its own time limit, and those queued behind it for longer.
+ * So a health check (`SELECT 1` on its own connection) is sent in each second in which no connection received anything.
+ * If neither it nor a second one on a fresh connection is answered, the circuit opens: every connection is cut, so that
+ * all callers fail at once, and no new one is tried until a health check succeeds. Time is the machine's, as for the
+ * driver's own limits.
  *
- * Slow is not silent. On a machine that is busy a fresh connection may take seconds, and to cut those that work and make
- * others would keep it busy. So a health check has failed when nothing has come for some time, on any connection; what
- * comes slowly is waited for.
+ * Slow is not silent. On a busy machine a fresh connection may take seconds, and replacing working connections would
+ * keep it busy. So a health check fails only if nothing was received for some time on any connection; slow answers are
+ * waited for.
  */
 import { Socket } from 'node:net';
 import pg from 'pg';
@@ -20,12 +20,14 @@ import { hostsOf } from './database-hosts.js';
 const CHECK_MS = 1_000;
 /** Between two health checks while the circuit is open, ms. */
 const RETRY_MS = 500;
-/** A health check for which nothing came in this time, ms, has failed; on a fresh connection the server starts a process. */
+/**
+ * A health check fails if nothing was received for this time, ms; for a fresh connection the server starts a process.
+ */
 const ANSWER_MS = 2_000;
 const OPEN_MS = 4_000;
-/** How long it may take where something comes, ms; a fresh connection takes half a dozen round trips. */
+/** How long a health check may take while data arrives, ms; a fresh connection takes half a dozen round trips. */
 const SLOW_MS = 15_000;
-/** The last part of it, ms: for the way back of a statement that the server itself has cancelled. */
+/** The last part of SLOW_MS, ms: for the error of a statement that the server itself has cancelled to arrive. */
 const GRACE_MS = 500;
 
 /** A socket whose connection attempt fails at once. */
@@ -35,10 +37,9 @@ class RefusedSocket extends Socket {
   }
 }
 
-/** What the circuit breaker works on. */
 export interface CircuitBreakerOptions {
   readonly url: string;
-  /** See `ConnectionSettings`: then what a connection receives says nothing about the database. */
+  /** See `ConnectionSettings`; if true, what a connection receives says nothing about the database. */
   readonly pooled?: boolean;
   /** Called with false and the cause when the circuit opens, with true when the database answers again. */
   readonly onChange: (reachable: boolean, cause?: unknown) => void;
@@ -53,9 +54,9 @@ type Answer = { readonly kind: 'answered' | 'refused' } | { readonly kind: 'sile
 /** One in each process. Pass `link` to every connection that must fail at once while the database is away. */
 export class CircuitBreaker {
   private readonly links = new Set<Socket>();
-  /** That of the health check. */
+  /** The health check's socket. */
   private pulse: Socket | undefined;
-  /** What was received by the last check. */
+  /** Bytes received up to the last check. */
   private received: Received = new Map();
   private readonly clock: Clock;
   private client: pg.Client | undefined;
@@ -72,7 +73,7 @@ export class CircuitBreaker {
     this.endMoves = hostsOf(options.url).onMoved(() => this.cut());
   }
 
-  /** False from the moment it is known to be away until it answers again. */
+  /** False from the moment the database is known to be away until it answers again. */
   get reachable(): boolean {
     return !this.away;
   }
@@ -87,20 +88,22 @@ export class CircuitBreaker {
   };
 
   /**
-   * Ends every connection, the health check's too: they lead to a server that takes no more writes, or tell of a history
-   * that is no more. Statements under way fail, and their callers begin anew.
+   * Ends every connection, including the health check's: after a fail-over they lead to a server that takes no more
+   * writes, or serve a history that no longer exists. Statements under way fail, and their callers start over.
    */
   cut(): void {
     for (const link of this.links) link.destroy();
     this.pulse?.destroy();
   }
 
-  /** Begins with the health checks. */
+  /** Starts the health checks. */
   start(): void {
     this.checkIn(CHECK_MS);
   }
 
-  /** Stops. Resolves when the health check under way is over; a server that stops does not wait for a silent database. */
+  /**
+   * Resolves when the health check under way is over; it is cut off, so stopping does not wait for a silent database.
+   */
   async close(): Promise<void> {
     this.closed = true;
     this.endMoves();
@@ -121,7 +124,7 @@ export class CircuitBreaker {
 
   private async check(): Promise<void> {
     const { pooled } = this.options;
-    // A pooler answers connections of its own accord while the database behind it is away.
+    // A pooler answers connections by itself while the database behind it is away.
     const before = this.received;
     this.received = receivedOn(this.links);
     if (pooled !== true && !this.away && hasMore(this.received, before)) return;
@@ -141,8 +144,8 @@ export class CircuitBreaker {
   }
 
   /**
-   * A refusal is the answer of a server that is starting or full: reachable, but not yet back. That of a pooler is
-   * silence: it refuses new connections, and what came before on others waits there.
+   * A refusal is the answer of a server that is starting or full: reachable, but not yet back. A refusal by a pooler
+   * counts as silence: it refuses new connections, while earlier statements on others wait there.
    */
   private async ask(): Promise<Answer> {
     let client = this.client;
@@ -155,7 +158,7 @@ export class CircuitBreaker {
       return { kind: 'answered' };
     } catch (cause) {
       this.client = undefined;
-      // Broken or silent: nobody waits for the confirmation of its end.
+      // Broken or silent: do not wait for the confirmation of its end.
       void client?.end().catch(() => undefined);
       const refused = cause instanceof pg.DatabaseError && this.options.pooled !== true;
       return refused ? { kind: 'refused' } : { kind: 'silence', cause };
@@ -165,7 +168,7 @@ export class CircuitBreaker {
     }
   }
 
-  /** Ends the link of the health check when nothing has come for `ms`. Returns the end of the watch. */
+  /** Ends the health check's link when nothing was received for `ms`. Returns a function that ends the watch. */
   private watch(ms: number): () => void {
     const now = (): Received =>
       receivedOn([
@@ -179,11 +182,11 @@ export class CircuitBreaker {
       const after = now();
       if (!hasMore(after, before)) this.pulse?.destroy(new Error(`the database sent nothing for ${ms} ms`));
       before = after;
-      // Also then: of several servers one may still be looked for, and the link be opened only afterwards.
+      // Also after that: with several servers the search may still be running, and open the link only afterwards.
       timer = this.clock.setTimer(ms, soon);
     };
-    // Where this process was suspended, or got no processor for long, the answer lies unread: a whole turn of the event
-    // loop reads it first.
+    // If this process was suspended, or got no CPU for long, the answer may be unread: a whole turn of the event loop
+    // reads it first.
     const soon = (): void => void setImmediate(() => setImmediate(look));
     let timer = this.clock.setTimer(ms, soon);
     return () => {
@@ -201,7 +204,7 @@ export class CircuitBreaker {
       statementTimeoutMs: SLOW_MS - GRACE_MS,
       graceMs: GRACE_MS,
       link: () => (this.pulse = new Socket()),
-      // The next check finds out whether only this link failed.
+      // The next check determines whether only this link failed.
       onLost: () => {
         if (this.client === client) this.client = undefined;
       },
@@ -212,6 +215,6 @@ export class CircuitBreaker {
 
 const receivedOn = (links: Iterable<Socket>): Received => new Map([...links].map((link) => [link, link.bytesRead]));
 
-/** Whether something came on a link since `before`. */
+/** Whether any link received something since `before`. */
 const hasMore = (now: Received, before: Received): boolean =>
   [...now].some(([link, bytes]) => bytes > (before.get(link) ?? 0));

@@ -1,13 +1,13 @@
 /**
- * Rows whose bytes come as they are. The driver hands out every value as text, where `bytea` is hex: twice as long, and
- * copied three times on its way. What COPY sends it hands out untouched (PostgreSQL manual, COPY, binary format).
+ * Reads rows in binary. The driver returns every value as text, where `bytea` is hex: twice as long, and copied three
+ * times. Data sent by COPY it passes on unchanged (PostgreSQL manual, COPY, binary format).
  */
 import pg from 'pg';
 import { asError } from '../../protocol/error-code.js';
 import { int8At } from '../tenant/codec.js';
 import { withRetries } from './query.js';
 
-/** Takes each row while it is in hand: the driver takes its memory back. */
+/** Takes each row synchronously: the driver reuses its memory afterwards. */
 export interface RowTaker {
   take(row: CopiedRow): void;
 }
@@ -16,13 +16,13 @@ const SIGNATURE = Buffer.from('PGCOPY\n\u00ff\r\n\0', 'latin1');
 const NO_MORE_ROWS = -1;
 const NO_BYTES = Buffer.alloc(0);
 
-/** A row whose columns are read one after the other, as their types' `send` functions wrote them. */
+/** A row whose columns are read one after the other, in the format of their types' `send` functions. */
 export class CopiedRow {
   bytes: Buffer = NO_BYTES;
-  /** Where the next column stands; after `value`, where its bytes begin. */
+  /** Offset of the next column; after `value`, of its bytes. */
   at = 0;
 
-  /** Steps to the bytes of the next column: its length, -1 for NULL. The caller steps past them. */
+  /** Advances to the bytes of the next column; returns its length, -1 for NULL. The caller advances past the bytes. */
   value(): number {
     const length = this.bytes.readInt32BE(this.at);
     this.at += 4;
@@ -37,7 +37,7 @@ export class CopiedRow {
     return int8At(this.bytes, this.at - 8);
   }
 
-  /** Leaves the columns that are left unread. */
+  /** Skips the remaining columns. */
   skip(): void {
     this.at = this.bytes.length;
   }
@@ -52,13 +52,13 @@ export class CopiedRow {
 }
 
 /**
- * The driver's own query, but for the messages of COPY, which that one drops. Each brings a row (manual, COPY
- * Operations).
+ * The driver's own query, except that it handles the CopyData messages, which the driver drops. Each contains one row
+ * (manual, COPY Operations).
  */
 class CopyQuery extends pg.Query {
   private readonly row = new CopiedRow();
   private begun = false;
-  /** Thrown into the driver it would end the process. */
+  /** An error of the taker or of the format; thrown into the driver it would end the process. */
   fault: unknown;
 
   constructor(
@@ -69,7 +69,6 @@ class CopyQuery extends pg.Query {
     super(`COPY (${sql}) TO STDOUT (FORMAT binary)`, done as never);
   }
 
-  /** Called by the driver for each message. */
   handleCopyData({ chunk }: { readonly chunk: Buffer }): void {
     if (this.fault !== undefined) return;
     try {
@@ -79,7 +78,7 @@ class CopyQuery extends pg.Query {
     }
   }
 
-  /** Throws for anything but what COPY writes: it is our own database that sent it. */
+  /** Throws for anything but COPY's binary format: the sender is our own database. */
   private read(chunk: Buffer): void {
     const { row } = this;
     row.bytes = chunk;
@@ -101,8 +100,8 @@ function afterHeader(bytes: Buffer): number {
 }
 
 /**
- * Has the rows of a query that only reads taken, by a new taker for each time that it is asked. Fails as `ask` does.
- * COPY takes no parameters: whatever stands in `sql` is `pg.escapeLiteral`'s or a number.
+ * Passes the rows of a read-only query to a taker; each attempt begins with a new taker. Fails as `ask` does.
+ * COPY takes no parameters: every value in `sql` comes from `pg.escapeLiteral` or is a number.
  */
 export async function copyRows<T extends RowTaker>(pool: pg.Pool, sql: string, begin: () => T): Promise<T> {
   return withRetries(
@@ -123,7 +122,7 @@ export async function copyRows<T extends RowTaker>(pool: pg.Pool, sql: string, b
         failed = false;
         return taker;
       } finally {
-        // As `pool.query` does it: a connection on which anything failed is not handed on.
+        // As in `pool.query`: a connection on which anything failed is not reused.
         client.release(failed);
       }
     },

@@ -1,33 +1,34 @@
 /**
- * Which of the servers that a DATABASE_URL names takes writes. The driver knows one address, so that each new connection
- * is given the one that was found last; where that fails all are asked again, at once. Of several that take writes the
- * one with the newest timeline is meant: the others are former primaries.
+ * Finds which of the servers named by a DATABASE_URL takes writes. The driver takes a single address, so each new
+ * connection gets the one found last; if that fails, all servers are queried again, at once. If several take writes,
+ * the one with the newest timeline is chosen: the others are former primaries.
  */
 import pg from 'pg';
 import { databaseAddress } from '../../protocol/database-url.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 
-/** A server answers within this time, ms, or is away: less than opening a connection may take (`CONNECT_TIMEOUT_MS`). */
+/**
+ * A server answers within this time, ms, or is away: less than opening a connection may take (`CONNECT_TIMEOUT_MS`).
+ */
 const ANSWER_MS = 2_000;
-/** How long after the first that takes writes the answers of others are waited for, ms: a newer one may be among them. */
+/** How long to wait for other answers after the first server that takes writes, ms: one may have a newer timeline. */
 const OTHERS_MS = 250;
 
-/** What a server answered. */
 export interface HostAnswer {
   /** `host:port`. */
   readonly name: string;
   readonly url: string;
   readonly state: 'writable' | 'standby' | 'away';
-  /** Of one that takes writes; else 0. */
+  /** 0 unless the server takes writes. */
   readonly timeline: number;
-  /** Which cluster it is; empty where it is away. */
+  /** The cluster's system identifier; empty if the server is away. */
   readonly cluster: string;
   /** Why it is away. */
   readonly cause?: unknown;
 }
 
-/** 57P03, cannot_connect_now: another server may take it, or this one later. */
+/** 57P03, cannot_connect_now: another server, or this one later, may accept the connection. */
 const refusal = (message: string): Error => Object.assign(new Error(message), { code: '57P03' });
 
 /** The error of a connection to a server that takes no writes. */
@@ -38,7 +39,7 @@ const nameOf = (url: string): string => {
   return `${hostname === '' ? (searchParams.get('host') ?? '') : hostname}:${port === '' ? '5432' : port}`;
 };
 
-/** Asks one server, on a connection of its own. */
+/** Queries one server, on its own connection. */
 async function ask(url: string): Promise<HostAnswer> {
   const name = nameOf(url);
   const client = new pg.Client({
@@ -47,7 +48,7 @@ async function ask(url: string): Promise<HostAnswer> {
     connectionTimeoutMillis: ANSWER_MS,
     query_timeout: ANSWER_MS,
   });
-  client.on('error', () => undefined); // the statement's rejection tells
+  client.on('error', () => undefined); // the statement's rejection reports it
   try {
     await client.connect();
     const { rows } = await client.query<{ standby: boolean; timeline: string; cluster: string }>(
@@ -68,7 +69,7 @@ async function ask(url: string): Promise<HostAnswer> {
   } catch (cause) {
     return { name, url, state: 'away', timeline: 0, cluster: '', cause };
   } finally {
-    void client.end().catch(() => undefined); // nobody waits for a server that hangs
+    void client.end().catch(() => undefined); // a server that hangs is not waited for
   }
 }
 
@@ -81,12 +82,11 @@ const stateText = ({ name, state, cause }: HostAnswer): string => {
 /** The answers in one sentence, without credentials. */
 export const describeHosts = (answers: readonly HostAnswer[]): string => answers.map(stateText).join(', ');
 
-/** The servers of one URL. */
 export class DatabaseHosts {
-  /** The one that took writes last, for as long as no connection to it failed. */
+  /** The server that took writes last, as long as no connection to it failed. */
   private chosen: string | undefined;
   private last: string;
-  /** The newest timeline that was seen of `cluster`. A server that tells an older one is a former primary. */
+  /** The newest timeline seen of `cluster`. A server that reports an older one is a former primary. */
   private newest = { cluster: '', timeline: 0 };
   private readonly asking = new SingleFlight(() => this.askAll());
   private readonly movedHooks = new Set<() => void>();
@@ -99,18 +99,18 @@ export class DatabaseHosts {
     this.last = servers[0] ?? '';
   }
 
-  /** The address that was chosen last, without asking. */
+  /** The address chosen last, without a query. */
   get current(): string {
     return this.last;
   }
 
-  /** Resolves with the URL of the server that takes writes. Rejects (57P03) where none does. */
+  /** Resolves with the URL of the server that takes writes. Rejects (57P03) if none does. */
   async choose(): Promise<string> {
     if (this.servers.length === 1) return this.last;
     return this.chosen ?? this.asking.join();
   }
 
-  /** Asks all servers, whether one was chosen or not: the one that was may have been replaced, and not know it. */
+  /** Queries all servers, even if one is chosen: it may have been replaced without knowing it. */
   async look(): Promise<void> {
     if (this.servers.length > 1) await this.asking.fresh();
   }
@@ -120,13 +120,12 @@ export class DatabaseHosts {
     if (this.chosen === url) this.chosen = undefined;
   }
 
-  /** `hook` is called when another server than before takes the writes. Returns what ends that. */
+  /** `hook` is called when a different server takes the writes. Returns a function that unsubscribes. */
   onMoved(hook: () => void): () => void {
     this.movedHooks.add(hook);
     return () => this.movedHooks.delete(hook);
   }
 
-  /** What each server answers. */
   answers(): Promise<readonly HostAnswer[]> {
     return Promise.all(this.servers.map(ask));
   }
@@ -145,7 +144,7 @@ export class DatabaseHosts {
     return found.url;
   }
 
-  /** All answers, or those that came a moment after the first server that takes writes: the others may hang. */
+  /** All answers, or those received up to OTHERS_MS after the first server that takes writes: the others may hang. */
   private soonest(): Promise<readonly HostAnswer[]> {
     const answers: HostAnswer[] = [];
     return new Promise((resolve) => {
@@ -158,7 +157,7 @@ export class DatabaseHosts {
     });
   }
 
-  /** The one before is kept where another one is no newer. */
+  /** Keeps the previous server unless another has a newer timeline. */
   private newestOf(answers: readonly HostAnswer[]): HostAnswer | undefined {
     const former = ({ cluster, timeline }: HostAnswer): boolean =>
       cluster === this.newest.cluster && timeline < this.newest.timeline;
@@ -169,16 +168,16 @@ export class DatabaseHosts {
   }
 }
 
-/** One for each URL in a process, so that all its connections agree. */
+/** One per URL in a process, so that all its connections agree. */
 const known = new Map<string, DatabaseHosts>();
 
-/** The servers that a URL names. Throws a TypeError where it is none. */
+/** The servers that a URL names. A URL that cannot be parsed is kept as that of one server. */
 export function hostsOf(url: string): DatabaseHosts {
   const before = known.get(url);
   if (before !== undefined) return before;
   const address = databaseAddress(url) ?? { servers: [url], writable: false };
   const made = new DatabaseHosts(address.servers, address.writable);
-  // One server has nothing to agree about; tests and commands name many.
+  // A single server needs no agreement; tests and commands use many such URLs.
   if (made.servers.length > 1) known.set(url, made);
   return made;
 }

@@ -1,5 +1,5 @@
 /**
- * Connections to PostgreSQL: the pool, single clients with the same settings, and what an error means.
+ * Connections to PostgreSQL: the pool, single clients with the same settings, and the classification of errors.
  * This folder is the only importer of `pg`.
  */
 import type { Duplex } from 'node:stream';
@@ -13,7 +13,7 @@ const INT8 = 20;
 const INT8_ARRAY: number = 1016;
 
 /**
- * Versions, byte counts and times are int8. A Number holds them exactly up to 2^53-1; beyond that, loud beats wrong.
+ * Versions, byte counts and times are int8. A Number holds them exactly up to 2^53-1; above that, throws a RangeError.
  */
 export function parseInt8(text: string): number {
   const value = Number(text);
@@ -21,7 +21,7 @@ export function parseInt8(text: string): number {
   return value;
 }
 
-/** `{1,NULL,3}`: of numbers nothing is quoted or nested, and pg's own reader goes through it character by character. */
+/** `{1,NULL,3}`: numbers are never quoted or nested, and pg's own parser reads the text character by character. */
 const parseInt8Array = (text: string): (number | null)[] =>
   text === '{}'
     ? []
@@ -51,34 +51,36 @@ export interface ConnectionSettings {
   readonly statementTimeoutMs?: number;
   /** How long a connection may take to open. Default 5 s. */
   readonly connectTimeoutMs?: number;
-  /** How long after the server's limit our own ends a statement. Default 5 s. */
+  /** How long after the server's limit the client ends a statement itself. Default 5 s. */
   readonly graceMs?: number;
-  /** Makes the socket of each connection (see `CircuitBreaker`). Left out: pg does. */
+  /** Creates the socket of each connection (see `CircuitBreaker`). Default: pg's own. */
   readonly link?: () => Duplex;
   /**
-   * Reached through a pooler that gives each transaction another session, as PgBouncer does in transaction mode: nothing
-   * stays set or prepared, and the settings below are the role's (`unfitSettings`).
+   * Reached through a pooler that gives each transaction another session, like PgBouncer in transaction mode: nothing
+   * stays set or prepared, and the settings below must be set for the role (`unfitSettings`).
    */
   readonly pooled?: boolean;
 }
 
 const STATEMENT_TIMEOUT_MS = 15_000;
 const CONNECT_TIMEOUT_MS = 5_000;
-/** A half-open link never answers: our own clock must end the wait, later than the server's, which says why. */
+/**
+ * A half-open link never answers: the client's timer must end the wait, later than the server's, which gives a reason.
+ */
 const QUERY_GRACE_MS = 5_000;
 const KEEP_ALIVE_MS = 10_000;
 
 /**
- * Every statement of ours reads few rows through an index. Compiling one takes longer than running it, and a bitmap
- * scan for a page reads the tenant's whole history to sort it: measured on a table without statistics, 800 ms against
- * 2.
+ * Every statement here reads few rows through an index. Compiling one takes longer than running it, and a bitmap scan
+ * for a page reads the tenant's whole history to sort it: 800 ms instead of 2 ms, measured on a table without
+ * statistics.
  */
 const PLANNING = { jit: 'off', enable_bitmapscan: 'off' };
 
 /**
- * What a database or role may have set otherwise, and our answers rely on: what is acknowledged is durable,
- * also where a statement on the pool gave versions, and a statement after the one that locks sees what the lock's
- * holder before committed.
+ * Settings that a database or role may override, and that answers rely on: an acknowledged write is durable, even if a
+ * statement on the pool assigned its versions; and a statement after the locking one sees what the previous holder of
+ * the lock committed.
  */
 const PROMISES = { synchronous_commit: 'on', default_transaction_isolation: 'read committed' };
 
@@ -86,7 +88,7 @@ const OPTIONS = Object.entries({ ...PLANNING, ...PROMISES })
   .map(([name, value]) => `-c ${name}=${value.replace(' ', '\\ ')}`)
   .join(' ');
 
-/** What our own connections ask for, and a role has to have where a pooler takes no settings: milliseconds. */
+/** Settings that connections request themselves, and that a role needs if a pooler passes none on; times in ms. */
 const ROLE_SETTINGS: Readonly<Record<string, string>> = {
   ...PLANNING,
   ...PROMISES,
@@ -94,10 +96,10 @@ const ROLE_SETTINGS: Readonly<Record<string, string>> = {
   idle_in_transaction_session_timeout: String(2 * STATEMENT_TIMEOUT_MS),
 };
 
-/** A connection, as far as it asks. */
+/** A connection that can only run queries. */
 export type Client = Pick<pg.ClientBase, 'query'>;
 
-/** Which database of which cluster this is, however it is reached. */
+/** Identifies the database and its cluster, independent of the address. */
 export async function databaseIdentity(client: Client): Promise<string> {
   const { rows } = await client.query<{ id: string }>(
     `SELECT concat_ws('/', c.system_identifier, d.oid) AS id
@@ -106,7 +108,7 @@ export async function databaseIdentity(client: Client): Promise<string> {
   return rows[0]?.id ?? '';
 }
 
-/** Whether there is a table of this name: an older schema, or a database that is not set up yet, has none. */
+/** Whether a table of this name exists: an older schema, or a database that is not set up yet, may lack it. */
 export async function hasTable(client: Client, name: string): Promise<boolean> {
   const { rows } = await client.query<{ there: boolean }>('SELECT to_regclass($1) IS NOT NULL AS there', [name]);
   return rows[0]?.there === true;
@@ -120,7 +122,7 @@ export async function awaitsStandby(client: Client): Promise<boolean> {
   return rows[0]?.waits === true;
 }
 
-/** The statements that give the role of a pooled connection the settings that it lacks; none where all is well. */
+/** The statements that give the role of a pooled connection the settings it lacks; empty if it has them all. */
 export async function unfitSettings(client: Client): Promise<readonly string[]> {
   const { rows } = await client.query<{ name: string; setting: string; role: string; database: string }>(
     `SELECT name, setting, quote_ident(current_user) AS role, quote_ident(current_database()) AS database
@@ -134,7 +136,7 @@ export async function unfitSettings(client: Client): Promise<readonly string[]> 
     });
 }
 
-/** pg's settings for a connection, at present; also for `pg-listen`, which opens its own. */
+/** pg's current settings for a connection; also for `pg-listen`, which opens its own. */
 export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
   const statementTimeout = settings.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS;
   const ofSession = {
@@ -143,7 +145,7 @@ export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
     options: OPTIONS,
   };
   return {
-    // Of several the one that took writes last; `ServiceClient` looks again when it connects.
+    // Of several servers, the one that took writes last; `ServiceClient` searches again when it connects.
     connectionString: hostsOf(settings.url).current,
     application_name: settings.name,
     connectionTimeoutMillis: settings.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
@@ -156,20 +158,19 @@ export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
   };
 }
 
-/** A pool's settings, beyond those of each connection. */
 export interface PoolSettings extends ConnectionSettings {
-  /** Connections at most. Default 10; the embedded server admits 60 in all. */
+  /** Maximum number of connections. Default 10; the embedded server admits 60 in total. */
   readonly size?: number;
-  /** Told of every connection that dies: for the log; the pool opens another by itself. */
+  /** Called for every connection that dies, for the log; the pool opens another by itself. */
   readonly onIdleError: (error: Error) => void;
-  /** Done with each new connection before anything else uses it; a connection for which it fails is not used. */
+  /** Runs on each new connection before its first use; a connection for which it fails is not used. */
   readonly onConnect?: (client: pg.ClientBase) => Promise<void>;
 }
 
 const POOL_SIZE = 10;
 const IDLE_MS = 60_000;
 
-/** What a `ServiceClient` is made from: pg hands on what it does not know. */
+/** Configuration of a `ServiceClient`: pg passes on properties that it does not know. */
 interface ServiceClientConfig extends pg.ClientConfig {
   readonly hosts: DatabaseHosts;
 }
@@ -177,7 +178,7 @@ interface ServiceClientConfig extends pg.ClientConfig {
 /** SQLSTATE transaction_resolution_unknown. */
 const UNRESOLVED = '08007';
 
-/** Every connection of ours, but for that of `pg-listen`, which changes nothing. */
+/** Used for every connection except that of `pg-listen`, which changes nothing. */
 class ServiceClient extends pg.Client {
   private readonly hosts: DatabaseHosts;
   private url: string;
@@ -188,7 +189,7 @@ class ServiceClient extends pg.Client {
     this.url = config.hosts.current;
     this.on('error', () => this.hosts.failed(this.url));
     this.on('notice', ({ routine }) => {
-      // The routine's name is not translated, other than the text.
+      // Unlike the text, the routine's name is not translated.
       if (routine === 'SyncRepWaitForLSN') this.unresolved();
     });
   }
@@ -205,13 +206,13 @@ class ServiceClient extends pg.Client {
     return undefined;
   }
 
-  /** Connects to the server that takes writes, where it is one of several. */
+  /** Connects to the server that takes writes, if the URL names several. */
   private async reach(): Promise<pg.Client> {
     const { hosts } = this;
     if (!hosts.writable) return super.connect();
     this.url = await hosts.choose();
     const { hostname, port } = new URL(this.url);
-    // All servers of a list differ in these alone.
+    // The servers of a list differ only in host and port.
     const place = { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: port === '' ? 5432 : Number(port) };
     if (hosts.servers.length > 1) Object.assign(this, place);
     try {
@@ -227,18 +228,18 @@ class ServiceClient extends pg.Client {
   }
 
   /**
-   * PostgreSQL gave up waiting for the synchronous standby: the transaction is committed here, and a warning, followed
-   * by success, is all that tells. It is lost when the standby is promoted, so the statement must not succeed.
+   * PostgreSQL gave up waiting for the synchronous standby: the transaction is committed here, and the only sign is a
+   * warning, followed by success. The commit is lost if the standby is promoted, so the statement must not succeed.
    */
   private unresolved(): void {
     const error = new Error('the database committed without its synchronous standby');
-    // At once: success stands behind the warning, perhaps in the same packet.
+    // At once: the success message follows the warning, perhaps in the same packet.
     (this.connection as unknown as NodeJS.EventEmitter).emit('error', Object.assign(error, { code: UNRESOLVED }));
     void this.end().catch(() => undefined);
   }
 }
 
-/** Prepares nothing: the next transaction finds another session. */
+/** Prepares nothing, since the next transaction gets another session. */
 class PooledClient extends ServiceClient {
   constructor(config: ServiceClientConfig) {
     super(config);
@@ -247,7 +248,7 @@ class PooledClient extends ServiceClient {
   }
 }
 
-/** A statement without its name; a query of our own as it is. */
+/** A statement without its name; a query object of our own is returned unchanged. */
 function unnamed(statement: unknown): unknown {
   if (typeof statement !== 'object' || statement === null || 'submit' in statement) return statement;
   return { ...statement, name: undefined };
@@ -261,7 +262,7 @@ function unnamed(statement: unknown): unknown {
 export function createPool(settings: PoolSettings): pg.Pool {
   const pool = new pg.Pool({
     ...clientConfig(settings),
-    // The pool makes its clients from its own settings.
+    // The pool passes its own settings on to its clients.
     ...{ hosts: hostsOf(settings.url) },
     Client: (settings.pooled === true ? PooledClient : ServiceClient) as unknown as typeof pg.Client,
     max: settings.size ?? POOL_SIZE,
@@ -269,10 +270,10 @@ export function createPool(settings: PoolSettings): pg.Pool {
     // The pool waits for the promise; its type does not say so.
     onConnect: settings.onConnect as pg.PoolConfig['onConnect'],
   });
-  // The pool listens to idle connections only. One that dies while it is taken emits 'error' all the same, besides
-  // rejecting its statement, and without a listener of its own that would end the process.
+  // The pool listens only to idle connections. A connection that dies while checked out also emits 'error', in addition
+  // to rejecting its statement; without a listener of its own that would end the process.
   pool.on('connect', (client) => client.on('error', settings.onIdleError));
-  // Errors of idle connections again, already reported above; without a listener they would end the process.
+  // Errors of idle connections again, already reported by the listener above; without one they would end the process.
   pool.on('error', () => undefined);
   return pool;
 }
@@ -281,8 +282,8 @@ export function createPool(settings: PoolSettings): pg.Pool {
 const CLOSED_WITHIN_MS = 3_000;
 
 /**
- * Ends a pool. Resolves when its connections are closed, which the pool's own `end` does not wait for: a database that
- * is stopped next would end them itself, and each would be reported as a loss.
+ * Ends a pool. Resolves when its connections are closed; the pool's own `end` does not wait for that, and a database
+ * stopped next would end them itself, so that each would be reported as a loss.
  */
 export async function endPool(pool: pg.Pool): Promise<void> {
   let open = pool.totalCount;
@@ -293,13 +294,13 @@ export async function endPool(pool: pg.Pool): Promise<void> {
     });
   });
   await pool.end();
-  // One that hangs closes nothing either, and is not awaited.
+  // A connection that hangs never closes, and is not waited for.
   await Promise.race([closed, sleep(CLOSED_WITHIN_MS, undefined, { ref: false })]);
 }
 
 /**
- * One connection of its own (a commit lane, a lock). `onLost` is called at most once, when it dies unasked;
- * statements under way are rejected besides.
+ * A single connection outside the pool (a commit lane, a lock). `onLost` is called at most once, when it ends
+ * unexpectedly; statements under way are also rejected.
  */
 export async function openClient(
   settings: ConnectionSettings & { readonly onLost: (error: Error) => void },
@@ -308,14 +309,14 @@ export async function openClient(
   let opened = false;
   // pg emits 'error' for an unexpected end, whatever was under way, and sometimes more than once.
   client.on('error', (error) => {
-    if (!opened) return; // the rejection of `connect` tells
+    if (!opened) return; // the rejection of `connect` reports it
     opened = false;
     settings.onLost(error);
   });
   try {
     await client.connect();
   } catch (error) {
-    // Half-open: end it, so that its socket does not keep the process. Its failure is the one thrown here.
+    // Half-open: end it, so that its socket does not keep the process alive. The connection failure is the one thrown.
     await client.end().catch(() => undefined);
     throw error;
   }
@@ -323,9 +324,7 @@ export async function openClient(
   return client;
 }
 
-/**
- * Gives `work` a connection without a time limit for statements, and ends it after. A loss rejects what is under way.
- */
+/** Gives `work` a connection without a statement time limit, and ends it after. A loss rejects statements under way. */
 export async function withClient<T>(url: string, name: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = await openClient({ url, name, statementTimeoutMs: 0, onLost: () => undefined });
   try {
@@ -335,14 +334,14 @@ export async function withClient<T>(url: string, name: string, work: (client: pg
   }
 }
 
-/** Runs `work` in a transaction, which is undone where it fails. */
+/** Runs `work` in a transaction, which is rolled back if it fails. */
 export async function inTransaction(client: pg.ClientBase, work: () => Promise<void>): Promise<void> {
   await client.query('BEGIN');
   try {
     await work();
     await client.query('COMMIT');
   } catch (error) {
-    // When this fails too the connection is gone, and the transaction with it; the first error is the one to tell.
+    // If this fails too, the connection is gone and the transaction with it; the first error is the one to report.
     await client.query('ROLLBACK').catch(() => undefined);
     throw error;
   }
@@ -362,10 +361,11 @@ const SOCKET_ERRORS = new Set([
 /** Ended by the administrator, by a crash, still starting, or by an idle limit. */
 const ENDED_STATES = new Set(['57P01', '57P02', '57P03', '57P05', '25P03']);
 /**
- * No connection is let in: unknown role, wrong password, no such database, or one that takes no connections at present.
+ * No connection is accepted: unknown role, wrong password, no such database, or one that currently takes no
+ * connections.
  */
 const REFUSED_STATES = new Set(['28000', '28P01', '3D000', '55000']);
-/** This process or machine has no descriptor, port or memory left for a connection. */
+/** This process or machine has no file descriptor, port or memory left for a connection. */
 const EXHAUSTED_ERRORS = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'EADDRNOTAVAIL']);
 /** pg's own errors carry no code; these are their texts in pg 8 and pg-pool 3. */
 const LOSS_TEXTS = [
@@ -378,7 +378,7 @@ const LOSS_TEXTS = [
 ];
 
 /**
- * Did the connection, rather than the statement, fail? Then the outcome of a commit under way is unknown,
+ * Whether the connection failed, rather than the statement: then the outcome of a commit under way is unknown,
  * and another connection may succeed.
  */
 export function isConnectionLoss(error: unknown): boolean {
@@ -389,9 +389,9 @@ export function isConnectionLoss(error: unknown): boolean {
 }
 
 /**
- * Can the database not do its work at present: connection lost or refused, out of resources (class 53, or here), a system
- * error (58), cancelled or locked out past a time limit, or a read-only stand-in? The caller answers 503 `unavailable`, not
- * 500.
+ * Whether the database is currently unable to work: connection lost or refused, out of resources (class 53, or
+ * locally), a system error (58), cancelled or locked out past a time limit, or read-only. The caller answers 503
+ * `unavailable`, not 500.
  */
 export function isUnavailable(error: unknown): boolean {
   if (isConnectionLoss(error)) return true;
@@ -406,20 +406,22 @@ export function isRetryable(error: unknown): boolean {
   return code === '40P01' || code === '40001';
 }
 
-/** How `withRetry` goes about it. */
 export interface RetryOptions {
-  /** Which errors are worth another call. Default `isRetryable`; add `isConnectionLoss` only for idempotent work. */
+  /** Which errors justify another call. Default `isRetryable`; add `isConnectionLoss` only for idempotent work. */
   readonly worthwhile?: (error: unknown) => boolean;
   /** Waits before the next call; replaced in tests. */
   readonly wait?: (ms: number) => Promise<void>;
 }
 
-/** Calls in all. */
+/** Maximum number of calls. */
 const RETRY_CALLS = 5;
 const RETRY_BASE_MS = 5;
 const RETRY_MAX_MS = 500;
 
-/** Calls `work` until it succeeds, waiting 5, 10, 20 ... ms (each scattered by half, so that rivals part). */
+/**
+ * Calls `work` until it succeeds, waiting 5, 10, 20 ... ms in between (each reduced by up to half at random, so that
+ * competing callers separate).
+ */
 export async function withRetry<T>(work: () => Promise<T>, options: RetryOptions = {}): Promise<T> {
   const { worthwhile = isRetryable, wait = async (ms: number) => sleep(ms) } = options;
   for (let attempt = 1; ; attempt++) {
@@ -434,8 +436,8 @@ export async function withRetry<T>(work: () => Promise<T>, options: RetryOptions
 }
 
 /**
- * The same error, or `unavailable` (503) with it as its cause where the database cannot do its work at present. Of a
- * statement whose connection was lost it is not known whether it was executed: the client may retry.
+ * The same error, or `unavailable` (503) with it as the cause if the database is currently unable to work. If the
+ * connection was lost, it is unknown whether the statement was executed: the client may retry.
  */
 export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) && !isRetryable(error)) return error;

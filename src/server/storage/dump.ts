@@ -1,6 +1,6 @@
 /**
- * The database as rows of text, and back: what a backup holds. Logical, so that it goes into any PostgreSQL from 14 on,
- * embedded or not. Everything is read in one snapshot and written in one transaction.
+ * The database as rows of text, and back: the contents of a backup. Logical, so that it can be restored into any
+ * PostgreSQL from 14 on, embedded or not. Everything is read in one snapshot and written in one transaction.
  */
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -9,9 +9,10 @@ import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
 import { type Client, inTransaction, withClient } from './database.js';
 
 /**
- * Tables of a backup, those first that others refer to. Left out: who is up (`instances`, `presence`), limits that run
- * out within the day (`rate_limits`), the history's names (`installation`, `epochs`: a restored database tells
- * another one), the instances' key (`notice_key`: each database has its own), changes of host names (read from `tenants` at every start), and what the schema says of itself.
+ * Tables of a backup, referenced tables first. Left out: which instances and devices are online (`instances`,
+ * `presence`), limits that expire within the day (`rate_limits`), the history's names (`installation`, `epochs`: a
+ * restored database reports another one), the instances' key (`notice_key`: each database has its own), changes of host
+ * names (`host_changes`: read from `tenants` at every start), and the schema's own records (`migrations`).
  */
 export const DUMPED_TABLES = [
   'tenants',
@@ -27,7 +28,7 @@ export const DUMPED_TABLES = [
   'subscriptions',
   'gone_tenants',
 ] as const;
-/** Tables that a backup leaves out on purpose; a test holds that there is no other. */
+/** Tables that a backup leaves out on purpose; a test checks that no table is missing from both lists. */
 export const LEFT_OUT_TABLES = [
   'installation',
   'epochs',
@@ -39,31 +40,30 @@ export const LEFT_OUT_TABLES = [
   'migrations',
 ] as const;
 
-/** What the schema was when the rows were read. */
+/** The schema at the time the rows were read. */
 export interface DumpedSchema {
   /** Number of the last migration. */
   readonly schema: number;
-  /** Server version of the database, for people. */
+  /** Server version of the database, for display. */
   readonly postgres: string;
 }
 
 /** Rows of the tables, one table after the other. */
 export interface Dump {
   readonly about: DumpedSchema;
-  /** Those of `DUMPED_TABLES` that a database of this schema has, in that order. */
+  /** The tables of `DUMPED_TABLES` that exist in a database of this schema, in that order. */
   readonly tables: readonly string[];
   /** Rows of a table in PostgreSQL's COPY text format, with its columns named in `columns`. */
   read(table: string): Promise<{ readonly columns: readonly string[]; readonly rows: Readable }>;
   /**
-   * About how many bytes of text all tables give; for progress. Mostly they hold bytes, which are read as two digits
-   * each.
+   * Approximate size of all tables as text, in bytes, for progress. Most data is binary, read as two digits per byte.
    */
   readonly bytes: number;
 }
 
 const IDENTIFIER = /^[a-z_][a-z0-9_]*$/;
 
-/** Those of these tables that are there: an older schema has fewer. In the order given. */
+/** The tables that exist, in the order given: an older schema has fewer. */
 async function existing(client: pg.Client, tables: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     'SELECT name FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at) WHERE to_regclass(name) IS NOT NULL ORDER BY at',
@@ -82,8 +82,8 @@ async function columnsOf(client: pg.Client, table: string): Promise<string[]> {
 }
 
 /**
- * Reads everything in one snapshot, while servers go on writing. The streams must be read one after the other, each to
- * its end, before `work` resolves.
+ * Reads everything in one snapshot, while servers continue to write. The streams must be read one after the other, each
+ * to its end, before `work` resolves.
  */
 export async function dumpDatabase<T>(url: string, work: (dump: Dump) => Promise<T>): Promise<T> {
   return withClient(url, 'service backup', async (client) => {
@@ -111,24 +111,22 @@ export async function dumpDatabase<T>(url: string, work: (dump: Dump) => Promise
   });
 }
 
-/** Rows that are written back. */
 export interface Restored {
   readonly table: string;
   readonly columns: readonly string[];
   readonly rows: Readable;
 }
 
-/** What keeps rows from being restored. */
 export class RestoreError extends Error {
   override readonly name = 'RestoreError';
 }
 
-/** Emptied before a restore, and not filled. */
+/** Emptied before a restore, and not refilled. */
 const EMPTIED_TABLES: readonly string[] = ['instances', 'presence', 'rate_limits', 'host_changes'];
 
 /**
- * Throws `RestoreError` where counts, sums and storage do not fit the rows. A schema that is too old to tell passes:
- * it is asked again once it was migrated.
+ * Throws `RestoreError` if counts, sums or storage figures do not match the rows. A schema too old for the check
+ * passes: the check is repeated after its migration.
  */
 export async function requireFitting(client: Client): Promise<void> {
   const there = await client.query<{ there: boolean }>(
@@ -144,9 +142,9 @@ export async function requireFitting(client: Client): Promise<void> {
 }
 
 /**
- * Replaces all rows by those given, in one transaction: it is all there afterwards, or as it was. The schema is the one
- * of the rows. The history gets a new name with the next connection, so that devices ahead of the backup replay.
- * Rejects with `RestoreError` where the figures do not fit the rows.
+ * Replaces all rows by those given, in one transaction: all or nothing. The schema must be that of the rows. The
+ * history gets a new name with the next connection, so that devices ahead of the backup replay. Rejects with
+ * `RestoreError` if the figures do not match the rows.
  */
 export async function restoreDatabase(url: string, tables: AsyncIterable<Restored>): Promise<void> {
   return withClient(url, 'service restore', async (client) =>
@@ -170,18 +168,18 @@ async function fill(client: pg.Client, tables: AsyncIterable<Restored>): Promise
     }
     await pipeline(rows, client.query(copyFrom(`COPY ${table} (${columns.join(', ')}) FROM STDIN`)));
   }
-  // An empty table is there too, without rows: one that is not named was lost, and its rows with it.
+  // An empty table is listed too, without rows: a table that is not listed was lost together with its rows.
   if (left.size > 0) throw new RestoreError(`the backup lacks ${[...left].join(', ')}`);
 }
 
-/** What a table holds. `sum` is the same for the same rows in any order and in any version of PostgreSQL. */
+/** Figures of a table. `sum` is the same for the same rows in any order and in any version of PostgreSQL. */
 export interface TableFigures {
   readonly table: string;
   readonly rows: number;
   readonly sum: string;
 }
 
-/** Counts and sums up the rows of every dumped table that is there. */
+/** Counts and sums up the rows of every dumped table that exists. */
 export async function tableFigures(url: string): Promise<TableFigures[]> {
   return withClient(url, 'service figures', async (client) => {
     const figures: TableFigures[] = [];

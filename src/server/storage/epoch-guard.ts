@@ -1,15 +1,15 @@
 /**
- * The epoch: the name of the history that versions belong to. A restored, rewound or failed-over
- * database counts versions anew, so a number alone would lie. Asked at every new connection.
+ * The epoch: the name of the history that versions belong to. A restored, rewound or failed-over database may assign
+ * the same versions again, so a version alone is ambiguous. Queried on every new connection.
  */
 import type pg from 'pg';
 import { ulid } from 'ulid';
 
-/** The epoch as the newest connection found it. One in each process. */
+/** The epoch as found by the newest connection. One in each process. */
 export class EpochGuard {
   private current: string | undefined;
 
-  /** `onChange` is called when a connection finds another history than the ones before it. */
+  /** `onChange` is called when a connection finds a history other than that of the connections before it. */
   constructor(private readonly onChange: (epoch: string) => void) {}
 
   /** The epoch; known once the first connection was checked. */
@@ -19,13 +19,13 @@ export class EpochGuard {
   }
 
   /**
-   * Compares the database behind a fresh connection with the stored epoch, before anything else uses it. Rejects (08004)
-   * where it does not follow from what this process has seen: a former primary, or what was put back beneath it.
+   * Compares the database behind a fresh connection with the known epoch, before anything else uses it. Rejects (08004)
+   * if its history does not continue the one this process has seen: a former primary, or a restored older state.
    */
   async check(client: pg.ClientBase): Promise<void> {
     let [before, found]: [string | undefined, string | null] = [undefined, null];
     do {
-      // Another connection may find a new history while this one is asked.
+      // Another connection may find a new history during this query.
       before = this.current;
       found = await claim(client, before ?? '');
     } while (before !== this.current);
@@ -39,7 +39,7 @@ const STRANGE =
   'this database does not follow the history that this server has seen: a former primary, or another database. It is ' +
   'not used. Where it is meant, restart the server';
 
-/** The epoch of the database; null where the epoch `seen` is no part of its history. */
+/** The epoch of the database; null if the epoch `seen` is not part of its history. */
 async function claim(client: pg.ClientBase, seen: string): Promise<string | null> {
   const { rows } = await client.query<{ epoch: string | null }>('SELECT claim_epoch($1, $2) AS epoch', [ulid(), seen]);
   const [found] = rows;

@@ -11,15 +11,15 @@ import { query } from './query.js';
 import { copyRows, type CopiedRow, type RowTaker } from './copy.js';
 import { ITEM_COLUMNS, readRows, RowReader } from './packing.js';
 
-/** What `packed_item` takes, in its order. */
+/** The parameters of `packed_item`, in order. */
 const PACKED_COLUMNS =
   'version, ts, deleted_at, id, bin_id, type, sender_device, changed_by, ' +
   'blob_ref, nonce, sig, master, blob_nonce, blob_keys, keys, ct';
 
 /**
- * The rows of tenant `t`. The running sum of sizes ends the page at about so many bytes before any large value is
- * fetched; the first row always comes. ROWS, not the default RANGE, which would look at each row twice. `version > 0`
- * names the index.
+ * The rows of tenant `t`. The running sum of sizes ends the page at about `maxBytes` before any large value is fetched;
+ * the first row is always included. ROWS, not the default RANGE, which would process each row twice. `version > 0`
+ * makes the partial index usable.
  */
 const rowsSql = (page: { since: string; limit: string; maxBytes: number; binFilter?: string }): string => `
   SELECT * FROM (
@@ -34,8 +34,9 @@ const rowsSql = (page: { since: string; limit: string; maxBytes: number; binFilt
 const OF_PAGE = ITEM_COLUMNS.replace(/\w+/g, 'p.$&');
 
 /**
- * One statement, so rows and sums are of one snapshot (HTTP, reading items). Each row comes for itself, with the sums:
- * to join them into one value would cost the database more than all the rest. A tenant without rows has one of NULLs.
+ * One statement, so that rows and sums come from one snapshot (HTTP, reading items). Each row is returned separately,
+ * with the sums: aggregating them into one value would cost the database more than all the rest. A tenant without items
+ * has one row of NULLs.
  */
 function pageSql({ tenantId, since, limit, maxBytes = PAGE_BYTES, binId }: PageRequest): string {
   const binFilter = binId === undefined ? '' : `AND bin_id = ${pg.escapeLiteral(binId)}`;
@@ -61,12 +62,12 @@ class Page implements RowTaker {
     if (total === null) return row.skip();
     this.total = total;
     const item = this.reader.read(row);
-    // The order is the inner query's: a join with the one tenant has no reason to change it.
+    // Ordered by the inner query; the join with a single tenant has no reason to change that.
     if (item.version <= (this.rows.at(-1)?.version ?? 0)) throw new Error('the rows of a page are out of order');
     this.rows.push(item);
   }
 
-  /** Undefined where there is no such tenant. */
+  /** Undefined if there is no such tenant. */
   done(limit: number, maxBytes: number): LogPage | undefined {
     const { rows, summary, total } = this;
     if (summary === undefined) return undefined;
@@ -74,10 +75,10 @@ class Page implements RowTaker {
   }
 }
 
-/** Small pages in one statement, and the bytes at which each of them ends. */
+/** Small pages in one statement, and the bytes at which each ends. */
 const SMALL_PAGES_MAX = 64;
 const SMALL_PAGE_BYTES = 64 * 1024;
-/** In the order of the questions; a row for each, with nulls where there is no such tenant. */
+/** In the order of the requests; one row for each, with nulls if there is no such tenant. */
 const SMALL_PAGES = `
   SELECT t.head, t.item_count, t.version_sum, p.packed, p.count, p.total
   FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS k (id, since, n) LEFT JOIN tenants t ON t.id = k.id
@@ -99,8 +100,8 @@ interface PageRow {
 
 export class PostgresItemLog implements ItemLog {
   /**
-   * With several instances each write of the others may need one: single calls would cost several times what their rows
-   * do (bench S8).
+   * With several instances each write by another one may need a small page: separate statements would cost several
+   * times what their rows do (bench S8).
    */
   private readonly small: Batcher<PageRequest, LogPage | undefined>;
 
@@ -145,7 +146,7 @@ export class PostgresItemLog implements ItemLog {
   }
 }
 
-/** Undefined where there is no such tenant. */
+/** Undefined if there is no such tenant. */
 function pageOf(found: PageRow | undefined, limit: number, maxBytes: number): LogPage | undefined {
   if (found === undefined || found.head === null) return undefined;
   const summary = { version: found.head, itemCount: found.item_count, versionSum: found.version_sum };
@@ -154,8 +155,8 @@ function pageOf(found: PageRow | undefined, limit: number, maxBytes: number): Lo
 }
 
 /**
- * Each statement fetches one row more than the page holds, to see whether there is a next page. A page that ended by
- * size may be the last one: then the next is empty.
+ * Each statement fetches one row more than the page holds, to detect whether there is a next page. A page that ended by
+ * size may be the last: then the next one is empty.
  */
 const isMore = (found: { count: number; total: number }, limit: number, maxBytes: number): boolean =>
   found.count > limit || found.total >= maxBytes;

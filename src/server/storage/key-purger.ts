@@ -6,27 +6,27 @@ import type { KeyPurger } from '../tenant/ports.js';
 import { withRetry } from './database.js';
 
 const BATCH = 500;
-/** Queued purges. One beyond this is requested again when its tenant is loaded again. */
+/** Queued purges. A purge beyond this is requested again the next time its tenant is loaded. */
 const WAITING_MAX = 1_000;
 /** Consecutive failures of one purge, about a quarter of an hour; then it waits until its tenant is loaded again. */
 const FAILURES_MAX = 20;
 const RETRY_BASE_MS = 1_000;
 const RETRY_MAX_MS = 60_000;
 
-/** One revoked device. */
+/** The purge of one revoked device. */
 interface Job {
   readonly tenantId: string;
   readonly deviceId: string;
   /** Items up to this id are done. */
   after: string;
-  /** Since the last batch that succeeded. */
+  /** Failures since the last successful batch. */
   failures: number;
   /** Milliseconds since 1970. */
   notBefore: number;
 }
 
 /**
- * Purges one device at a time, so that it does not compete with writes. One that fails is retried after 1, 2, 4 ... 60
+ * Purges one device at a time, so that it does not compete with writes. A failed purge is retried after 1, 2, 4 ... 60
  * s; the others continue meanwhile.
  */
 export class PostgresKeyPurger implements KeyPurger {
@@ -35,21 +35,21 @@ export class PostgresKeyPurger implements KeyPurger {
   private timer: Timer | undefined;
   private closing = false;
 
-  /** @param onFault called for every failure, also of one that is retried. */
+  /** @param onFault called for every failure, even if it is retried. */
   constructor(
     private readonly pool: pg.Pool,
     private readonly onFault: (error: unknown, tenantId: string) => void,
     private readonly clock: Clock = systemClock,
   ) {}
 
-  /** Queues the purge of a revoked device. The device is marked when it is done. */
+  /** Queues the purge of a revoked device, which is marked as purged when it is done. */
   purge(tenantId: string, deviceId: string): void {
     if (this.closing || this.waiting.length >= WAITING_MAX) return;
     this.waiting.push({ tenantId, deviceId, after: '', failures: 0, notBefore: 0 });
     void this.working.fresh();
   }
 
-  /** Resolves when the current batch has ended; the rest is found again by the missing mark. */
+  /** Resolves when the current batch has ended; unfinished purges are found again by the missing mark. */
   async close(): Promise<void> {
     this.closing = true;
     this.timer?.cancel();
@@ -68,7 +68,7 @@ export class PostgresKeyPurger implements KeyPurger {
     }
     if (this.closing || this.waiting.length === 0) return;
     const next = Math.min(...this.waiting.map(({ notBefore }) => notBefore));
-    // A timer may fire a moment before its time: then nothing is due, and another one is set.
+    // A timer may fire slightly early: then nothing is due, and another one is set.
     this.timer = this.clock.setTimer(Math.max(0, next - this.clock.now()), () => void this.working.fresh());
   }
 

@@ -1,12 +1,13 @@
 /**
- * Connections between the instances of one machine (INSTANCES=n), which carry changes past the database: the blocks of
- * notification.ts, each behind its length in four bytes. They are sockets in a folder that only the instances' user may
- * enter, which is all that proves who is at either end. An instance listens there under its id; the others connect for what
- * it sends them, and say who they are, in the only line that goes that way.
+ * Connections between the instances of one machine (INSTANCES=n), which carry changes without the database: the blocks
+ * of notification.ts, each preceded by its length in four bytes. They are sockets in a folder that only the instances'
+ * user may enter; nothing else authenticates either end. An instance listens there under its id. The others connect to
+ * receive its changes, and send only one line, with their own id.
  *
- * What went over a link is not notified. A link that breaks may have lost some of it, so its reader compares heads then. The
- * writer may have written after that comparison: where it sees the break, it tells the reader to compare again. A link that
- * ends in order says so before, with an empty block. Where there is none, or its reader is slow, changes go by notification.
+ * Changes sent over a link are not notified. A link that breaks may have lost some, so its reader then compares heads.
+ * The writer may have written after that comparison: when it sees the break, it makes the reader compare again. A link
+ * that is closed in order announces that with an empty block. Without a link, or if its reader is slow, changes are
+ * sent as notifications.
  */
 import { existsSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
@@ -15,32 +16,32 @@ import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
 import { ChangesWriter, type Teller } from './notification.js';
 
-/** One block and its length; the length of a tenant's rows in it has two bytes. */
+/** One block with its length prefix; the length of a tenant's rows in it has two bytes. */
 const BLOCK_BYTES = 64 * 1024;
 const LENGTH_BYTES = 4;
-/** Blocks of a link that its reader has not taken; beyond it changes go by notification. */
+/** Blocks of a link that are not yet read; beyond this, changes are sent as notifications. */
 const WAITING_MAX = 64;
-/** Blocks that are kept while they are not needed, over all links. */
+/** Unused blocks that are kept, over all links. */
 const SPARES_MAX = 64;
-/** Connections that are accepted: each instance of this machine has one. */
+/** Maximum of accepted connections: one per instance on this machine. */
 const ACCEPTED_MAX = 256;
 const ID_MAX = 64;
 
 export interface LinksOptions extends Teller {
   readonly folder: string;
-  /** A block came. It is valid until this returns. */
+  /** Called with each received block, which is valid until this returns. */
   readonly onBlock: (bytes: Buffer) => void;
-  /** A link broke that was read here: what was under way is lost. */
+  /** A link read by this instance broke: changes under way are lost. */
   readonly onLost: () => void;
-  /** One broke that the instance `id` read: it may have compared heads before what was written last. */
+  /** A link read by instance `id` broke: it may have compared heads before the last changes were written. */
   readonly onUnread: (id: string) => void;
   readonly onFault: (error: unknown) => void;
 }
 
-/** Nothing was lost with what comes after it: an empty block. */
+/** An empty block: the link is closed in order, and nothing was lost. */
 const END = Buffer.alloc(LENGTH_BYTES);
 
-/** The way to one other instance. */
+/** The sending end of a connection to one other instance. */
 class Link {
   private block: Buffer = Buffer.alloc(0);
   private waiting = 0;
@@ -58,12 +59,12 @@ class Link {
     return this.socket.readyState === 'open';
   }
 
-  /** True where it takes changes. */
+  /** True while it accepts changes. */
   get ready(): boolean {
     return this.open && this.waiting < WAITING_MAX;
   }
 
-  /** As `ChangesWriter.add`; what was added goes out with `flush`. */
+  /** Like `ChangesWriter.add`; added changes are sent by `flush`. */
   add(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): boolean {
     return this.writer.add(tenantId, generation, rows, summary);
   }
@@ -72,7 +73,7 @@ class Link {
     this.writer.seal();
   }
 
-  /** Without waiting: where the system does not take the end, its reader compares heads. */
+  /** Does not wait: if the system does not accept the end block, the reader compares heads. */
   close(): void {
     this.flush();
     this.socket.write(END);
@@ -84,7 +85,7 @@ class Link {
     return this.block.subarray(LENGTH_BYTES);
   }
 
-  /** Returns memory for the next block: this one belongs to the socket until it is written. */
+  /** Returns memory for the next block: the socket uses this one until it is written. */
   private send(_: Buffer, end: number): Buffer {
     const { block, spares } = this;
     block.writeUInt32BE(end);
@@ -97,11 +98,11 @@ class Link {
   }
 }
 
-/** What another instance sends here, read into memory that is reused. */
+/** The receiving end of a connection; reads into memory that is reused. */
 class Reading {
   private readonly memory = Buffer.allocUnsafeSlow(2 * BLOCK_BYTES);
   private filled = 0;
-  /** True from the connection on, until the other side has said that it ends. */
+  /** True from the connection until the end block arrived. */
   private open = false;
   readonly socket: Socket;
 
@@ -115,7 +116,7 @@ class Reading {
       this.open = true;
       this.socket.write(`${options.instanceId}\n`);
     });
-    // It has gone. Its changes come by notification until the next heartbeat tries again.
+    // The instance has stopped. Its changes arrive as notifications until the next heartbeat reconnects.
     this.socket.on('error', () => undefined);
     this.socket.on('close', () => {
       if (this.open) options.onLost();
@@ -144,17 +145,16 @@ class Reading {
   }
 }
 
-/** The links of this instance. */
 export class Links {
-  /** By the id of who reads. */
+  /** By the reader's id. */
   private readonly links = new Map<string, Link>();
-  /** By the id of who writes. */
+  /** By the writer's id. */
   private readonly readings = new Map<string, Reading>();
   private readonly accepted = new Set<Socket>();
   private readonly server: Server;
-  /** Reused: new external memory for each block would trigger collections. */
+  /** Reused: allocating external memory for each block would trigger garbage collections. */
   private readonly spares: Buffer[] = [];
-  /** Links with changes that go out at the end of this turn. */
+  /** Links with changes to be sent at the end of this turn. */
   private readonly unsent = new Set<Link>();
 
   constructor(private readonly options: LinksOptions) {
@@ -167,7 +167,7 @@ export class Links {
     this.server.listen(join(this.options.folder, this.options.instanceId));
   }
 
-  /** Connects to these instances where there is no connection, and closes those to others. */
+  /** Connects to these instances if not connected yet, and closes connections to others. */
   keep(ids: readonly string[]): void {
     const wanted = new Set(ids);
     for (const [id, { socket }] of this.readings) {
@@ -179,10 +179,10 @@ export class Links {
   }
 
   private read(id: string): void {
-    // Whoever can write to the database names it there: no name leads out of the folder.
+    // The ids come from the database, where any of its clients may write: no id may lead out of the folder.
     if (basename(id) !== id) return;
     const path = join(this.options.folder, id);
-    // It is on another machine; asked before, since there may be many, and a reading has memory of its own.
+    // Absent: it is on another machine. Checked first, since there may be many, and each `Reading` allocates memory.
     if (!existsSync(path)) return;
     const reading = new Reading(path, this.options);
     this.readings.set(id, reading);
@@ -200,7 +200,7 @@ export class Links {
       if (rest === '' && id.length <= ID_MAX) this.linked(id, socket);
       else if (said.length > ID_MAX) socket.destroy();
     });
-    socket.on('error', () => undefined); // its instance has died; the close follows
+    socket.on('error', () => undefined); // the instance has died; 'close' follows
     socket.on('close', () => this.accepted.delete(socket));
   }
 
@@ -219,13 +219,13 @@ export class Links {
   }
 
   /**
-   * Sends a tenant's rows of one transaction to an instance. False where there is no link, its reader is too slow, or a row
-   * does not fit: they, or their head, have to be notified.
+   * Sends a tenant's rows of one transaction to an instance. False if there is no link, its reader is too slow, or a
+   * row does not fit: the rows, or their head, must then be notified.
    */
   carry(id: string, tenantId: string, rows: readonly ItemRow[], position: Position): boolean {
     const link = this.links.get(id);
     if (link?.ready !== true) return false;
-    // A lane answers a batch within one turn: what it has for one instance leaves together.
+    // A lane reports a batch within one turn: all changes for one instance are sent together.
     if (this.unsent.size === 0) queueMicrotask(() => this.flush());
     this.unsent.add(link);
     return link.add(tenantId, rows, position);

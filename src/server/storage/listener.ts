@@ -1,30 +1,30 @@
 /**
- * The listening connection of an instance, kept up by pg-listen. By default that gives up after 3 s, it may stop receiving
- * when the connection breaks again while it re-subscribes, and it does not stop reconnecting when it is closed meanwhile.
- * So `anew` makes another subscriber, and one that was replaced ends itself.
+ * The listening connection of an instance, maintained by pg-listen. By default pg-listen gives up after 3 s, may stop
+ * receiving when the connection breaks again while it re-subscribes, and does not stop reconnecting when it is closed
+ * meanwhile. So `anew` creates another subscriber, and a replaced subscriber ends itself.
  */
 import { Socket } from 'node:net';
 import type pg from 'pg';
 import pgListen, { type Subscriber } from 'pg-listen';
 
-/** Attempts of one subscriber to connect again, three seconds in all; then another one is made. */
+/** Reconnection attempts of one subscriber, three seconds in total; then another one is created. */
 const RETRIES_MAX = 4;
 const PARANOID_MS = 10_000;
 
 interface Listening {
   readonly subscriber: Subscriber;
-  /** Resolves when it is connected; also when it was ended before, of which the driver says nothing. Rejects as `connect`. */
+  /** Resolves when connected, or when ended before, which the driver does not report. Rejects like `connect`. */
   readonly connected: () => Promise<void>;
-  /** Ends it without waiting for the other side: over a half-open connection that would never answer. */
+  /** Ends it without waiting for the other side, which over a half-open connection would never answer. */
   readonly end: () => Promise<void>;
 }
 
 export interface ListenerOptions {
-  /** Settings of the connection, asked again when it could not be opened for some seconds. */
+  /** Settings of the connection, requested again when it could not be opened for some seconds. */
   readonly connection: () => Promise<pg.ClientConfig>;
-  /** Where the notifications of each channel go. */
+  /** Called with the notifications of each channel. */
   readonly channels: Readonly<Record<string, (payload: unknown) => void>>;
-  /** It was opened, or opened again: what was notified in between is lost. */
+  /** The connection was opened, or reopened: notifications in between are lost. */
   readonly onConnected: () => void;
   readonly onFault: (error: unknown) => void;
 }
@@ -37,7 +37,7 @@ export class Listener {
 
   constructor(private readonly options: ListenerOptions) {}
 
-  /** Resolves when it listens, or could not connect at first: then it goes on trying. */
+  /** Resolves when it listens, or when the first attempt to connect failed: then it keeps trying. */
   async start(): Promise<void> {
     const { onFault, channels } = this.options;
     const connection = await this.options.connection();
@@ -48,7 +48,7 @@ export class Listener {
     for (const [channel, onPayload] of Object.entries(channels)) subscriber.notifications.on(channel, onPayload);
     subscriber.events.on('error', (error) => {
       if (this.current !== listening) return;
-      // It has given up.
+      // pg-listen has given up.
       onFault(error);
       this.anew();
     });
@@ -59,13 +59,13 @@ export class Listener {
       if (this.current === listening) onFault(error);
     }
     if (this.current !== listening) {
-      // Replaced or closed while it connected: `close` was called before there was a connection.
+      // Replaced or closed while connecting: `close` was called before there was a connection.
       await end();
       return;
     }
     // Only now: the first `connected` event comes before LISTEN, and notifications in between would be missed.
-    // One after the other, since the driver is about to refuse queries that queue up; and each, also where one before it
-    // failed: what pg-listen was told of it subscribes on its next connection.
+    // One after the other, since the driver is about to refuse queries that queue up; and each, even if one before it
+    // failed: pg-listen subscribes to every channel it was given on its next connection.
     const faults: unknown[] = [];
     for (const channel of Object.keys(channels))
       await subscriber.listenTo(channel)?.catch((fault: unknown) => faults.push(fault));
@@ -77,7 +77,7 @@ export class Listener {
     });
   }
 
-  /** Makes another connection in place of this one, which carries nothing. */
+  /** Replaces the current connection, which delivers nothing. */
   anew(): void {
     const deaf = this.current;
     const attempt = this.start()
@@ -110,12 +110,12 @@ export class Listener {
         retryLimit: Infinity,
         retryInterval: (attempt) => {
           if (this.current?.subscriber !== subscriber) throw new Error('replaced or closed');
-          // It knows one server; another one may have taken over.
+          // It knows only one server; another may have taken over.
           if (attempt >= RETRIES_MAX) throw new Error('tried often enough');
           return 100 * 2 ** attempt;
         },
         paranoidChecking: PARANOID_MS,
-        // Parsed by us: pg-listen would put the text of an unreadable payload into its error.
+        // Parsed by the caller: pg-listen would put the text of an unreadable payload into its error.
         parse: (payload) => payload,
       },
     );

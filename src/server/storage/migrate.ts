@@ -11,23 +11,21 @@ import type pg from 'pg';
 import { asError } from '../../protocol/error-code.js';
 import { hasTable, inTransaction, withClient } from './database.js';
 
-/** One file of the folder. */
 interface Migration {
   readonly number: number;
   readonly name: string;
   readonly sql: string;
-  /** Hex, of the text with unix line ends: a checkout on another system is the same migration. */
+  /** Hex, of the text with Unix line ends, so that a checkout on another system is the same migration. */
   readonly sha256: string;
 }
 
 /** One row of the table `migrations`. */
 type Applied = Omit<Migration, 'sql'>;
 
-/** What `migrate` did. */
 export interface MigrationReport {
   /** Names of the migrations applied by this call, in order. */
   readonly applied: readonly string[];
-  /** Number of the last migration that the database now has. */
+  /** Number of the last migration that the database now has, or would have after a run without `dryRun`. */
   readonly schema: number;
   /** Names of migrations whose file is no longer the one that was applied: the schema may differ from the files. */
   readonly altered: readonly string[];
@@ -92,7 +90,7 @@ async function createTable(client: pg.Client): Promise<void> {
   )`);
 }
 
-/** What was applied must be a beginning of what the folder has: anything else was written by another server. */
+/** The applied migrations must be a prefix of those in the folder: otherwise another server wrote the database. */
 function requireKnown(applied: readonly Applied[], migrations: readonly Migration[]): void {
   const last = applied.at(-1)?.number ?? 0;
   if (last > migrations.length) {
@@ -131,14 +129,13 @@ async function apply(client: pg.Client, { number, name, sql, sha256 }: Migration
   });
 }
 
-/** What `migrate` is asked for. */
 export interface MigrateOptions {
   /** Connection string of the database; the user must be allowed to create tables and functions. */
   readonly url: string;
   readonly folder: string;
-  /** Number of the last migration to apply; default: the newest. For rows that an older version wrote. */
+  /** Number of the last migration to apply; default: the newest. For restoring rows of an older version. */
   readonly upTo?: number;
-  /** Says what would be applied, and applies nothing. */
+  /** Reports what would be applied, and applies nothing. */
   readonly dryRun?: boolean;
 }
 

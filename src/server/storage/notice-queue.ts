@@ -1,24 +1,24 @@
-/** What waits to be notified, by channel, coalesced and in as few notifications as it fits into. */
+/** Notifications to be sent, by channel, coalesced into as few as possible. */
 import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
 import { MAC_BYTES, type NoticeMac } from './notice-mac.js';
 import { hintPayloads, type Hint, type Notice } from './notice.js';
 import { NOTIFICATION_BYTES, ChangesWriter, type Teller } from './notification.js';
 
-/** Changes that wait, bytes; beyond it hints are sent. */
+/** Queued changes, bytes; beyond this, hints are sent. */
 const QUEUED_BYTES_MAX = 4 * 1024 * 1024;
-/** Hints; beyond it further tenants are left to the comparison of heads. */
+/** Queued hints; beyond this, further tenants are left to the comparison of heads. */
 const HINTS_MAX = 50_000;
-/** Memory for changes that is kept while nothing waits, in pieces of `NOTIFICATION_BYTES`. */
+/** Buffers for changes, of `NOTIFICATION_BYTES` each, that are kept while nothing is queued. */
 const SPARES_MAX = 64;
 
-/** Text for a channel, as it is sent. */
+/** Channel and text of one NOTIFY. */
 interface Notification {
   readonly channel: string;
   readonly payload: string;
 }
 
-/** Changes for a channel; `bytes` is the memory that they are written in. */
+/** Changes for a channel; `bytes` is the memory they are written into. */
 interface Carried {
   readonly writer: ChangesWriter;
   readonly bytes: Buffer;
@@ -28,7 +28,7 @@ interface Carried {
 interface Waiting {
   readonly notices: string[];
   carried: Carried | undefined;
-  /** By tenant its highest head and generation. */
+  /** Highest head and generation by tenant. */
   readonly hints: Map<string, readonly [head: number, generation: number]>;
 }
 
@@ -36,22 +36,22 @@ export class NoticeQueue {
   private channels = new Map<string, Waiting>();
   private carriedBytes = 0;
   private hints = 0;
-  /** Reused between flushes: new external memory for each would trigger collections. */
+  /** Reused between flushes: allocating external memory for each would trigger garbage collections. */
   private readonly spares: Buffer[] = [];
 
   constructor(
     private readonly teller: Teller,
     private readonly mac: NoticeMac,
-    /** Tenants in what is sent. */
+    /** Called with the number of tenants in each sending. */
     private readonly onTenants: (count: number) => void,
   ) {}
 
-  /** Says something in this instance's name. */
+  /** Queues a notice in this instance's name. */
   notice(channel: string, notice: Omit<Notice, 'from'>): void {
     this.of(channel).notices.push(JSON.stringify({ from: this.teller.instanceId, ...notice } satisfies Notice));
   }
 
-  /** False where too many wait: nobody is told of this one. */
+  /** False if too many are queued: then this hint is dropped. */
   hint(channel: string, [tenantId, head, generation]: Hint): boolean {
     const { hints } = this.of(channel);
     const known = hints.get(tenantId);
@@ -61,7 +61,7 @@ export class NoticeQueue {
     return true;
   }
 
-  /** False where they do not fit, or too many wait: the tenant's head has to be told instead. */
+  /** False if the rows do not fit, or too many are queued: then the tenant's head must be sent instead. */
   carry(channel: string, tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): boolean {
     if (this.carriedBytes >= QUEUED_BYTES_MAX) return false;
     const { writer } = (this.of(channel).carried ??= this.carriedOn(channel));
@@ -90,7 +90,7 @@ export class NoticeQueue {
     return waiting;
   }
 
-  /** Empties the queue. Changes come before hints, so that a hint of the same head leads to no read. */
+  /** Empties the queue. Changes precede hints, so that a hint of the same head does not lead to a read. */
   take(): readonly Notification[] {
     const taken: Notification[] = [];
     for (const [channel, { notices, carried, hints }] of this.channels) {

@@ -1,35 +1,36 @@
-/** What instances tell each other in a notification as JSON: all but the changes themselves (notification.ts). */
+/** Notifications between instances in JSON: everything except the changes themselves (notification.ts). */
 import { MAC_CHARS } from './notice-mac.js';
 
-/** PostgreSQL takes payloads under 8,000 bytes, their MAC included. */
+/** PostgreSQL accepts payloads under 8,000 bytes, including the MAC. */
 const NOTICE_BYTES = 7_999 - MAC_CHARS;
-/** Of these, for subscriptions; the rest is for the names of the fields. */
+/** The part of it for subscriptions; the rest is for the field names. */
 const PARTS_CHARS = 7_000;
 
-/** A tenant, and what its head and generation are at least. */
+/** A tenant with lower bounds of its head and generation. */
 export type Hint = readonly [tenantId: string, head: number, generation: number];
-/** A notification in JSON. */
 export interface Notice {
   readonly from: string;
   /** The number of a heartbeat. */
   readonly beat?: number;
-  /** It may have failed to announce something: heads have to be compared. */
+  /** The sender may have failed to announce something: heads must be compared. */
   readonly untold?: boolean;
   /** Tenants that have changed. */
   readonly changes?: readonly Hint[];
-  /** Its subscriptions, as parts of a `TenantSet`. */
+  /** The sender's subscriptions, as parts of a `TenantSet`. */
   readonly parts?: readonly (readonly [n: number, bits: string])[];
-  /** With parts: the number of this set, which is later than those with lower ones. */
+  /** With `parts`: the number of this set, which is later than sets with lower numbers. */
   readonly set?: number;
-  /** Buckets that were added to them. */
+  /** Buckets that were added to the sender's subscriptions. */
   readonly added?: readonly number[];
-  /** With either: for how long, ms, these tenants may have had sockets there before this was sent. */
+  /** With `parts` or `added`: for how long, ms, these tenants may have had sockets there before this was sent. */
   readonly late?: number;
-  /** It does not know the subscriptions of the receiver. */
+  /** The sender does not know the receiver's subscriptions. */
   readonly asks?: boolean;
 }
 
-/** The entries in as few lists as they fit into, each of `most` characters at most; a longer entry is alone in its own. */
+/**
+ * Distributes the entries over as few lists as possible, each of at most `most` characters; a longer entry is alone.
+ */
 function listsOf<T>(entries: readonly T[], charsOf: (entry: T) => number, most: number): T[][] {
   const lists: T[][] = [];
   let chars = Infinity;
@@ -44,21 +45,21 @@ function listsOf<T>(entries: readonly T[], charsOf: (entry: T) => number, most: 
   return lists;
 }
 
-/** The parts of a set of subscriptions in as few notices as they fit into; `rest` is said with each. */
+/** The parts of a set of subscriptions in as few notices as possible; `rest` is included in each. */
 export const partsNotices = (parts: readonly string[], rest: Pick<Notice, 'set' | 'late'>): Omit<Notice, 'from'>[] =>
   listsOf([...parts.entries()], ([, bits]) => bits.length, PARTS_CHARS).map((taken) => ({ ...rest, parts: taken }));
 
-/** Notices with as many hints in each as fit. */
+/** Notices with as many hints as fit into each. */
 export function hintPayloads(from: string, hints: readonly Hint[]): string[] {
   const notice = (changes: readonly string[]): string =>
     `{"from":${JSON.stringify(from)},"changes":[${changes.join(',')}]}`;
-  // Of n entries n-1 have a comma.
+  // n entries are separated by n-1 commas.
   const room = NOTICE_BYTES - notice([]).length + 1;
   const texts = hints.map((hint) => JSON.stringify(hint));
   return listsOf(texts, (text) => text.length + 1, room).map(notice);
 }
 
-/** The notice; undefined where it is malformed. */
+/** The notice; undefined if it is malformed. */
 export function noticeOf(payload: unknown): Notice | undefined {
   if (typeof payload !== 'string') return undefined;
   try {
@@ -77,7 +78,7 @@ function isNotice(value: unknown): value is Notice {
   return typeof from === 'string' && lists && [beat, set, late].every(isCount);
 }
 
-/** A list of such entries, or absent. */
+/** Whether the value is a list of valid entries, or absent. */
 const isListOf = (value: unknown, fits: (entry: unknown) => boolean): boolean =>
   value === undefined || (Array.isArray(value) && value.every(fits));
 

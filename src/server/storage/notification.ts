@@ -1,44 +1,44 @@
 /**
- * Changes in a notification, so that its receiver need not read the log. PostgreSQL takes text only, so the block is sent
- * as base64 behind its MAC (NoticeMac); over a link (links.ts) as it is:
+ * Changes in a notification, so that its receiver need not read the log. PostgreSQL accepts only text, so a block is
+ * sent as base64, preceded by its MAC (NoticeMac); over a link (links.ts) it is sent as is:
  *
- *      1  the number of this format
- *      1  the length of the sender's id, and the id
- *      1  the length of the epoch that the changes belong to, and the epoch
+ *      1  format number
+ *      1  length of the sender's id, and the id
+ *      1  length of the epoch that the changes belong to, and the epoch
  *     then for each tenant's rows of one transaction, or as many of them as fit:
- *      1  the length of its id, and the id
- *     32  generation, head, item count and version sum, 8 bytes each; -1 for sums that are not known
- *      2  the length of its rows, and the rows, packed as by `packed_item` (sql/0002_commit.sql), which packing.ts reads
+ *      1  length of the tenant's id, and the id
+ *     32  generation, head, item count and version sum, 8 bytes each; -1 for unknown sums
+ *      2  length of the rows, and the rows, packed as by `packed_item` (sql/0002_commit.sql), which packing.ts reads
  */
 import type { Summary } from '../../protocol/item.js';
 import { HASH_BYTES, int8At, putAscii, putInt8, ULID_CHARS, type ItemRow } from '../tenant/codec.js';
 import { ID_AT, readRows } from './packing.js';
 
 const FORMAT = 2;
-/** With its MAC. PostgreSQL takes payloads under 8,000 bytes; base64 makes four characters of three bytes. */
+/** Including the MAC. PostgreSQL accepts payloads under 8,000 bytes; base64 turns three bytes into four characters. */
 export const NOTIFICATION_BYTES = Math.floor(7_999 / 4) * 3;
 const NUMBERS_BYTES = 32;
-/** Between a tenant's id and its rows. */
+/** Bytes between a tenant's id and its rows. */
 const PREFIX_BYTES = NUMBERS_BYTES + 2;
-/** Of the head, in that. */
+/** Offset of the head within that prefix. */
 const HEAD_OFFSET = 8;
 
-/** Rows without a gap in their versions; `summary` is that at the last one. */
+/** Rows without a gap in their versions; `summary` is the tenant's at the last one. */
 export interface NotifiedRows {
   readonly rows: readonly ItemRow[];
   readonly summary: Summary | null;
 }
 
-/** A tenant's rows as they were received. */
+/** A tenant's rows as received. */
 interface NotifiedChange {
   readonly tenantId: string;
   readonly head: number;
   readonly generation: number;
-  /** Undefined where they cannot be read. */
+  /** Undefined if they cannot be read. */
   readonly carried: NotifiedRows | undefined;
 }
 
-/** An id behind its length. */
+/** Writes an id preceded by its length. */
 function idTo(bytes: Buffer, id: string, at: number): number {
   bytes[at] = id.length;
   return putAscii(bytes, at + 1, id);
@@ -49,10 +49,10 @@ function textTo(bytes: Buffer, text: string | null, at: number): number {
   return putAscii(bytes, bytes.writeInt32BE(text.length, at), text);
 }
 
-/** Bytes of a text behind its length. */
+/** Bytes of a text with its length prefix. */
 const sizeOf = (text: string | null): number => 4 + (text?.length ?? 0);
 
-/** Writes a row; returns its end, or -1 where it does not fit. */
+/** Writes a row; returns its end, or -1 if it does not fit. */
 function rowTo(bytes: Buffer, row: ItemRow, from: number): number {
   const { ctBytes, keysBytes, blobKeysBytes, binId, type, senderDevice, changedBy, blobRef } = row;
   const texts = sizeOf(binId) + sizeOf(type) + sizeOf(senderDevice) + sizeOf(changedBy) + sizeOf(blobRef);
@@ -73,14 +73,14 @@ function rowTo(bytes: Buffer, row: ItemRow, from: number): number {
   return at + row.bytes.copy(bytes, at, row.at + HASH_BYTES, row.end);
 }
 
-/** Who tells of changes. */
+/** The sender of changes. */
 export interface Teller {
   readonly instanceId: string;
-  /** The epoch of the database as it is known now. */
+  /** The epoch of the database as currently known. */
   readonly epoch: () => string;
 }
 
-/** Changes for one instance, in as few blocks as they fit into; `links.ts` sends them too, in larger ones. */
+/** Writes changes for one instance into as few blocks as possible; `links.ts` also uses it, with larger blocks. */
 export class ChangesWriter {
   private headBytes = 0;
   private used = 0;
@@ -88,7 +88,7 @@ export class ChangesWriter {
   bytesWritten = 0;
 
   /**
-   * @param bytes Memory for one block, the writer's own.
+   * @param bytes Memory for one block, owned by the writer.
    * @param out Takes a block that ends at `end`. Returns the memory for the next one.
    */
   constructor(
@@ -104,8 +104,8 @@ export class ChangesWriter {
   }
 
   /**
-   * Adds the rows of one transaction, which follow one another up to the summary; their bytes are copied. False where a
-   * row does not fit: a hint has to be sent, also where earlier ones were added.
+   * Adds the rows of one transaction, whose versions are consecutive up to the summary's; their bytes are copied. False
+   * if a row does not fit: a hint must be sent, even if earlier rows were added.
    */
   add(tenantId: string, generation: number, rows: readonly ItemRow[], summary: Summary): boolean {
     let from = this.begin(tenantId, generation);
@@ -125,9 +125,9 @@ export class ChangesWriter {
     return true;
   }
 
-  /** Writes what stands before the rows; returns where these begin. It counts only once it is finished. */
+  /** Writes a tenant's prefix; returns where its rows begin. It takes effect only with `finish`. */
   private begin(tenantId: string, generation: number): number {
-    // Anew for each block: a block that waits keeps the epoch of the changes in it.
+    // Rewritten for each block: a queued block keeps the epoch of its changes.
     if (this.used === this.headBytes) this.headBytes = this.used = this.head();
     const room = 1 + tenantId.length + PREFIX_BYTES;
     if (this.used + room > this.bytes.length && this.seal()) return this.begin(tenantId, generation);
@@ -145,7 +145,7 @@ export class ChangesWriter {
     this.changeCount++;
   }
 
-  /** Ends the current block. False where there is nothing in it. */
+  /** Ends the current block. False if it is empty. */
   seal(): boolean {
     if (this.used === this.headBytes) return false;
     this.bytes = this.out(this.bytes, this.used);
@@ -154,25 +154,25 @@ export class ChangesWriter {
   }
 }
 
-/** Whether a payload is to be read as changes: a notice is JSON and begins with a brace, which base64 never does. */
+/** Whether a payload contains changes: a notice is JSON and begins with a brace, which base64 never does. */
 export const isChangesPayload = (payload: string): boolean => !payload.startsWith('{');
 
 const received = Buffer.alloc(NOTIFICATION_BYTES);
 
 /**
- * A payload's bytes, whose MAC is to be checked before anything else. They, and the rows that are read from them, are valid
- * until the next call: one buffer is reused, or this would be most of the garbage of a notification (bench S2).
+ * A payload's bytes, whose MAC must be checked before anything else. They, and the rows read from them, are valid until
+ * the next call: one buffer is reused, since a new one each time would be most of a notification's garbage (bench S2).
  */
 export const decodePayload = (payload: string): Buffer => received.subarray(0, received.write(payload, 'base64'));
 
-/** Some changes, and who tells of them. */
+/** Changes with their sender. */
 interface NotifiedChanges {
   readonly from: string;
   readonly epoch: string;
   readonly changes: readonly NotifiedChange[];
 }
 
-/** What a block says; undefined where it has another format, or is malformed. */
+/** Parses a block; undefined if it has another format, or is malformed. */
 export function readChanges(bytes: Buffer): NotifiedChanges | undefined {
   try {
     return bytes[0] === FORMAT ? changesOf(bytes) : undefined;
@@ -181,7 +181,7 @@ export function readChanges(bytes: Buffer): NotifiedChanges | undefined {
   }
 }
 
-/** Throws where a length in it is wrong. */
+/** Throws if a length in it is wrong. */
 function changesOf(bytes: Buffer): NotifiedChanges {
   let at = 1;
   const id = (): string => {
@@ -206,14 +206,14 @@ function changesOf(bytes: Buffer): NotifiedChanges {
   return { from, epoch, changes };
 }
 
-/** The rows, which follow one another up to `head`; undefined where they do not, or cannot be read. */
+/** The rows, with consecutive versions up to `head`; undefined if they are not, or cannot be read. */
 function rowsOf(bytes: Buffer, head: number): readonly ItemRow[] | undefined {
   try {
     const rows = readRows(bytes);
     const first = head - rows.length + 1;
     return rows.length > 0 && first > 0 && rows.every(({ version }, n) => version === first + n) ? rows : undefined;
   } catch {
-    // Its head is known all the same, and the log has it.
+    // The head is known nevertheless, and the log has the rows.
     return undefined;
   }
 }

@@ -1,4 +1,6 @@
-/** Stored items as they come from the database: packed (see `packed_item` in sql/0002_commit.sql), or in columns. */
+/**
+ * Reads stored items as the database returns them: packed (see `packed_item` in sql/0002_commit.sql), or in columns.
+ */
 import type { ContentType } from '../../protocol/item.js';
 import { NONCE_BYTES, SIG_BYTES } from '../../protocol/limits.js';
 import {
@@ -16,10 +18,10 @@ import {
 } from '../tenant/codec.js';
 import type { CopiedRow } from './copy.js';
 
-/** Where a row's id begins, behind its numbers. */
+/** Offset of a row's id, after its numbers. */
 export const ID_AT = 40;
 
-/** The stored rows of a page, over its bytes. Throws for a live item that has lost what makes it one. */
+/** The stored rows of a page, as views of its bytes. Throws for a live item that lacks a mandatory field. */
 export function readRows(page: Buffer): ItemRow[] {
   const rows: ItemRow[] = [];
   for (let at = 0; at < page.length;) {
@@ -54,7 +56,7 @@ function readRow(page: Buffer, from: number): ItemRow {
   row.senderDevice = text();
   row.changedBy = text();
   row.blobRef = text();
-  // A change's bytes begin with a hash, which is not read: the row begins where it would stand.
+  // A change's bytes begin with a hash, which is not read here: the row begins where the hash would be.
   row.at = at - HASH_BYTES;
   row.ts = ts < 0 ? null : ts;
   row.deletedAt = deletedAt < 0 ? null : deletedAt;
@@ -71,24 +73,24 @@ function requireWhole(row: ItemRow): void {
   }
 }
 
-/** What `RowReader` reads, in its order. */
+/** The columns that `RowReader` reads, in order. */
 export const ITEM_COLUMNS =
   'version, ts, deleted_at, id, bin_id, type, sender_device, changed_by, blob_ref, ' +
   'nonce, sig, master, blob_nonce, ct, keys, blob_keys';
 
 /**
- * Rows share pieces of memory, the first small and the others larger: one of its own for each costs more than what it
- * holds.
+ * Rows share pieces of memory, the first small and the others larger: a separate allocation for each row costs more
+ * than its contents.
  */
 const FIRST_PIECE_BYTES = 8 * 1024;
 const PIECE_BYTES = 64 * 1024;
 
-/** Reads items whose columns are those of `ITEM_COLUMNS`, into memory of its own. */
+/** Reads items with the columns `ITEM_COLUMNS`, into memory of its own. */
 export class RowReader {
   private piece: Buffer = Buffer.alloc(0);
   private used = 0;
 
-  /** Throws for a live item that has lost what makes it one. */
+  /** Throws for a live item that lacks a mandatory field. */
   read(from: CopiedRow): ItemRow {
     const row = this.begin(FIXED_BYTES + from.bytes.length - from.at);
     row.version = from.int8() ?? 0;
@@ -120,12 +122,12 @@ export class RowReader {
       this.piece = Buffer.allocUnsafeSlow(Math.max(usual, room)).fill(0, 0, HASH_BYTES);
       this.used = HASH_BYTES;
     }
-    // A change's bytes begin with a hash, which a stored row has none of: it begins where that would stand.
+    // A change's bytes begin with a hash, which a stored row lacks: the row begins where the hash would be.
     return new ItemRow(this.piece, this.used - HASH_BYTES);
   }
 }
 
-/** Copies a value's bytes. Returns how many, -1 for NULL. */
+/** Copies a value's bytes. Returns their number, -1 for NULL. */
 function take(row: ItemRow, from: CopiedRow, to: number): number {
   const length = from.value();
   if (length > 0) {
@@ -148,7 +150,7 @@ function takeFixed(
     return;
   }
   if (length !== part.length) throw new Error(`item ${row.id} has ${length} bytes for ${part.length}`);
-  // For so few, a loop costs less than a call that makes a view of them.
+  // For so few bytes, a loop costs less than a call that creates a view of them.
   for (let i = 0; i < length; i++) bytes[to + i] = from.bytes[from.at + i] ?? 0;
   from.at += length;
   row.has |= part.bit;

@@ -1,17 +1,17 @@
 /**
- * The other instances, and the tenants that each of them subscribes to: those with a socket there. A subscription is a
- * set of hashes; where two tenants share one, an instance is sent changes that it ignores.
+ * The other instances, and the tenants that each subscribes to: those with a socket there. A subscription is a set of
+ * hashes; if two tenants share a hash, an instance is sent changes that it ignores.
  */
 import { deflateRawSync, inflateRawSync } from 'node:zlib';
 import type { Notice } from './notice.js';
 
-/** With the sockets of 20,000 tenants on an instance one change in fourteen is sent there in vain. */
+/** With sockets of 20,000 tenants on an instance, one change in fourteen is sent there needlessly. */
 const BUCKETS = 262_144;
 const SET_BYTES = BUCKETS / 8;
-/** A set is sent in parts, so that each fits into a notification however full it is. */
+/** A set is sent in parts, so that each fits into a notification however full the set is. */
 export const SET_PARTS = 8;
 const PART_BYTES = SET_BYTES / SET_PARTS;
-/** Instances whose subscriptions are kept; further ones get hints. */
+/** Instances whose subscriptions are kept; further instances get hints. */
 const PEERS_MAX = 512;
 
 /** FNV-1a, 32 bits, folded. */
@@ -25,7 +25,7 @@ export function bucketOf(tenantId: string): number {
 export class TenantSet {
   private readonly bits = Buffer.alloc(SET_BYTES);
 
-  /** Adds a bucket; numbers that are none change nothing. True where it was not there yet. */
+  /** Adds a bucket; invalid numbers change nothing. True if it was not present. */
   add(bucket: number): boolean {
     if (!Number.isInteger(bucket) || bucket < 0 || bucket >= BUCKETS || this.has(bucket)) return false;
     this.bits[bucket >> 3] = (this.bits[bucket >> 3] ?? 0) | (1 << (bucket & 7));
@@ -36,12 +36,12 @@ export class TenantSet {
     return ((this.bits[bucket >> 3] ?? 0) & (1 << (bucket & 7))) !== 0;
   }
 
-  /** A part of the set, compressed: empty ones take nearly nothing. */
+  /** A part of the set, compressed: empty parts take nearly nothing. */
   part(n: number): string {
     return deflateRawSync(this.bits.subarray(n * PART_BYTES, (n + 1) * PART_BYTES)).toString('base64');
   }
 
-  /** Replaces a part by what `part` gave. False, and nothing is changed, where that cannot be read. */
+  /** Replaces a part by the result of `part`. False, with nothing changed, if it cannot be read. */
   setPart(n: number, text: string): boolean {
     if (!Number.isInteger(n) || n < 0 || n >= SET_PARTS) return false;
     try {
@@ -59,9 +59,9 @@ export class TenantSet {
 interface Peer {
   heardAt: number;
   readonly subscriptions: TenantSet;
-  /** The parts that it has told. Until it has told all of them it is taken to subscribe to every tenant. */
+  /** The parts received. Until all of them are, the peer is assumed to subscribe to every tenant. */
   readonly told: Set<number>;
-  /** Of each part, the number of the set it is of. */
+  /** Set number of each part. */
   readonly sets: number[];
 }
 
@@ -72,7 +72,7 @@ export class Peers {
     return this.peers.size;
   }
 
-  /** Notes a sign of life. True where the instance was not known. */
+  /** Notes a sign of life. True if the instance was not known. */
   seen(id: string, now: number): boolean {
     const peer = this.peers.get(id);
     if (peer !== undefined) peer.heardAt = now;
@@ -81,7 +81,9 @@ export class Peers {
     return peer === undefined && this.peers.has(id);
   }
 
-  /** Notes subscriptions of a known instance. Parts of earlier sets are too late, and those of the same have been added to. */
+  /**
+   * Notes subscriptions of a known instance. Ignores parts of earlier sets, and of the same set, which has grown since.
+   */
   subscribe(id: string, { parts = [], set = 0, added = [] }: Pick<Notice, 'parts' | 'set' | 'added'>): void {
     const peer = this.peers.get(id);
     if (peer === undefined) return;
@@ -93,7 +95,7 @@ export class Peers {
     for (const bucket of added) peer.subscriptions.add(bucket);
   }
 
-  /** What the instances have told may be out of date: until they tell all of it again each gets every change. */
+  /** The known subscriptions may be out of date: until an instance sends all of them again it gets every change. */
   doubt(): void {
     for (const { told } of this.peers.values()) told.clear();
   }
@@ -110,7 +112,7 @@ export class Peers {
     return found;
   }
 
-  /** Whether this instance is among them. */
+  /** Whether this instance may subscribe to a tenant of this bucket. */
   subscribes(id: string, bucket: number): boolean {
     const peer = this.peers.get(id);
     return peer !== undefined && subscribes(peer, bucket);

@@ -1,6 +1,6 @@
 /**
  * Which devices hold a socket, on any instance (`devicesOnline` of `/me`). Each instance knows its own; a table shares
- * them, written two seconds after a change and only while there are other instances; later in a reconnect storm.
+ * them, written two seconds after a change (later in a reconnect storm), and only while other instances exist.
  */
 import type pg from 'pg';
 import type { Clock, Timer } from '../../protocol/clock.js';
@@ -10,15 +10,14 @@ import { SEEN_MS } from './registration.js';
 
 const FLUSH_MS = 2_000;
 /**
- * Tenants in one statement, or this part of those that wait where it is more: the rows of a reconnect storm are written in the
- * minutes after it, since in it they would keep the database from its reads (bench S6).
+ * Tenants per statement, or 1/FLUSH_PARTS of those waiting if that is more: the rows of a reconnect storm are written
+ * over the minutes after it, since during it they would delay the database's reads (bench S6).
  */
 const FLUSH_TENANTS = 500;
 const FLUSH_PARTS = 20;
-/** Rows at which a statement ends early. */
+/** Number of rows at which a statement ends early. */
 const FLUSH_ROWS = 5_000;
 
-/** What presence is made of. */
 export interface PresenceOptions {
   readonly instanceId: string;
   readonly pool: pg.Pool;
@@ -38,8 +37,8 @@ export class Presence {
   private timer: Timer | undefined;
   private readonly flushing = new SingleFlight(() => this.flush());
   /**
-   * True where this instance's rows may be stale, since they were not maintained without other instances: they are
-   * deleted first.
+   * True if this instance's rows may be stale, since they were not maintained while there were no other instances: they
+   * are deleted first.
    */
   private anew = false;
   private closed = false;
@@ -59,7 +58,7 @@ export class Presence {
     else devices.add(deviceId);
   }
 
-  /** Publishes everything, after other instances appeared. */
+  /** Publishes everything after other instances appeared. */
   announceAll(): void {
     this.anew = true;
     this.schedule();
@@ -125,7 +124,7 @@ export class Presence {
     try {
       await this.write(rows);
     } catch (error) {
-      // Written with the next flush, by the state of that time.
+      // Written with the next flush, with the state at that time.
       for (const [tenantId, deviceId] of rows) this.remember(tenantId, deviceId);
       throw error;
     }
@@ -137,8 +136,8 @@ export class Presence {
     const on = rows.filter((row) => row[2]);
     const off = rows.filter((row) => !row[2]);
     await this.options.pool.query(
-      // OFFSET keeps it a lookup for each. Statistics of a time when this instance had no devices say that it has one row: a
-      // join would then compare each row with each of those that go, which took minutes in a reconnect storm.
+      // OFFSET forces a lookup per row. Statistics from a time when this instance had no devices estimate one row: a
+      // join would then compare each row with every row to be deleted, which took minutes in a reconnect storm.
       `WITH arrived AS (
          INSERT INTO presence (instance_id, tenant_id, device_id)
          SELECT $1, t, d FROM unnest($2::text[], $3::text[]) AS u(t, d) ON CONFLICT DO NOTHING

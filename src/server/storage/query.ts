@@ -1,4 +1,4 @@
-/** One statement on a pool, as every store needs it: deadlocks are retried, connection losses become `unavailable`. */
+/** One statement on a pool, as all stores use it: deadlocks are retried, connection losses become `unavailable`. */
 import type pg from 'pg';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import { asUnavailable, isConnectionLoss, isRetryable, withRetry } from './database.js';
@@ -7,27 +7,27 @@ import { asUnavailable, isConnectionLoss, isRetryable, withRetry } from './datab
 export interface Statement {
   readonly text: string;
   readonly values: readonly unknown[];
-  /** Prepares the text once on each connection, under this name; always the same text for a name. */
+  /** Prepares the text once on each connection under this name, which always stands for the same text. */
   readonly name?: string;
-  /** A read: it is repeated where its connection was lost, as every idle one is when the database restarts. */
+  /** A read: repeated if its connection was lost, as happens to every idle connection when the database restarts. */
   readonly readOnly?: boolean;
 }
 
 /**
  * Numbers or ULIDs as the text of an array, which the driver passes through. It would quote each element of a list,
- * which takes five times as long; numbers and ULIDs need no quotes. Other texts must not be passed.
+ * which takes five times as long; numbers and ULIDs need no quotes. Must not be used for other texts.
  */
 export const arrayOf = (elements: readonly (string | number)[]): string => `{${elements.join()}}`;
 
 const TEXT = 25;
 const ARRAY_HEAD = 20;
 
-/** Texts as an array in PostgreSQL's binary format (array_send in its source): long ones need no quotes, and no parser. */
+/** Texts as an array in PostgreSQL's binary format (array_send in its source), without quoting and parsing. */
 export function textArray(texts: readonly string[]): Buffer {
   const lengths = texts.map((text) => Buffer.byteLength(text));
   const array = Buffer.allocUnsafe(lengths.reduce((sum, length) => sum + 4 + length, ARRAY_HEAD));
   let at = 0;
-  // One dimension without NULL; how many entries, counted from 1.
+  // One dimension without NULL; number of entries; lower bound 1.
   for (const number of [1, 0, TEXT, texts.length, 1]) at = array.writeInt32BE(number, at);
   for (const [n, text] of texts.entries()) {
     at = array.writeInt32BE(lengths[n] ?? 0, at);
@@ -39,9 +39,9 @@ export function textArray(texts: readonly string[]): Buffer {
 const losesNothing = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
 
 /**
- * Rows of one statement. Deadlocks and serialization failures are retried; after the last attempt, and where the
- * database cannot be reached, it rejects with `unavailable` and the cause for the log. After a lost connection it is
- * not known whether the statement was executed: the client may send the request again.
+ * Rows of one statement. Deadlocks and serialization failures are retried; after the last attempt, and if the database
+ * cannot be reached, it rejects with `unavailable` and the cause for the log. After a lost connection it is unknown
+ * whether the statement was executed: the client may send the request again.
  */
 export function query<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
   const { text, name, readOnly = false } = statement;
@@ -55,7 +55,7 @@ export function query<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: S
   );
 }
 
-/** Retries as `query` does. */
+/** Retries like `query`. */
 export async function withRetries<T>(
   question: () => Promise<T>,
   { readOnly }: { readonly readOnly: boolean },
@@ -67,14 +67,13 @@ export async function withRetries<T>(
   }
 }
 
-/** The single row of a statement that always gives one. */
+/** The row of a statement that always returns exactly one. */
 export async function queryOne<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row> {
   const [row] = await query<Row>(pool, statement);
   if (row === undefined) throw new Error(`no row from: ${statement.text.slice(0, 60)}`);
   return row;
 }
 
-/** What a statement is besides its text and values. */
 type How = Pick<Statement, 'name' | 'readOnly'>;
 
 /** Base of a subject's statements; each is executed as by `query`. */
@@ -89,7 +88,7 @@ export abstract class Store {
     return query<Row>(this.pool, { text, values, ...how });
   }
 
-  /** Undefined where there is none. */
+  /** The first row; undefined if there is none. */
   protected async first<Row extends pg.QueryResultRow>(
     text: string,
     values: readonly unknown[],
@@ -98,7 +97,7 @@ export abstract class Store {
     return (await this.rows<Row>(text, values, how))[0];
   }
 
-  /** The single row of a statement that always gives one. */
+  /** The row of a statement that always returns exactly one. */
   protected one<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = [], how?: How): Promise<Row> {
     return queryOne<Row>(this.pool, { text, values, ...how });
   }
@@ -109,7 +108,7 @@ export abstract class Store {
   }
 }
 
-/** Parameters of a password ticket; NULLs where none was given. */
+/** Parameters of a password ticket; NULLs if none was given. */
 export const proofOf = (proof: PasswordProof | undefined): unknown[] => [
   proof?.ticketId ?? null,
   proof?.setAt ?? null,

@@ -1,7 +1,7 @@
 /** Limits that hold across instances, in PostgreSQL. */
 import { Store } from './query.js';
 
-/** Counts uses under the row's lock, so rivals on all instances are counted one after the other. */
+/** Counts uses under a row lock, so that concurrent uses on all instances are counted one after the other. */
 export class RateStore extends Store {
   /** Counts one use of `key` (32 bytes) in the window; 0 when admitted, else the milliseconds to wait. */
   async take(use: {

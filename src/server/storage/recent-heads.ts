@@ -1,6 +1,6 @@
 /**
- * The heads that this instance published in the last seconds. Another instance's subscription arrives a little after the
- * tenant's first socket was opened, and what was published in between did not go there: it is told these heads then.
+ * The heads that this instance published in the last seconds. Another instance's subscription arrives a little after
+ * the tenant's first socket was opened; changes published in between were not sent there, so their heads are sent then.
  */
 import type { Hint } from './notice.js';
 import { bucketOf } from './peers.js';
@@ -15,9 +15,9 @@ interface RecentHead {
 }
 
 export class RecentHeads {
-  /** In the order of their last change. */
+  /** Ordered by the last change. */
   private readonly heads = new Map<string, RecentHead>();
-  /** Whatever was published after this time, ms, is here. */
+  /** Every head published after this time, ms, is present. */
   private completeSince = -Infinity;
 
   /** Notes a head. Returns the bucket of its tenant. */
@@ -38,7 +38,7 @@ export class RecentHeads {
     }
   }
 
-  /** Whether all that was published after this time, ms, is here. */
+  /** Whether every head published after this time, ms, is present. */
   reaches(since: number): boolean {
     return since >= this.completeSince;
   }

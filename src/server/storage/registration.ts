@@ -1,13 +1,13 @@
-/** The rows of the instances that are up: what each says of itself with its heartbeat, and what the operator asks of it. */
+/** The rows of the running instances: the status each reports with its heartbeat, and the operator's orders to it. */
 
 /** An instance without a heartbeat for this time, ms, may have died without announcing its last changes. */
 const SILENT_MS = 9_000;
-/** After this time, ms, it counts as gone, and so do its sockets. */
+/** After this time, ms, an instance counts as gone, together with its sockets. */
 export const SEEN_MS = 15_000;
-/** Then its row is removed, ms. */
+/** After this time, ms, its row is removed. */
 const FORGET_MS = 10 * 60_000;
 
-/** What an instance says of itself, for the operator. */
+/** Status that an instance reports for the operator. */
 export interface InstanceStatus {
   readonly host: string;
   readonly pid: number;
@@ -18,25 +18,25 @@ export interface InstanceStatus {
   readonly draining: boolean;
 }
 
-/** The operator's order to send the sockets away. */
+/** The operator's order to move the sockets to other instances. */
 export interface DrainOrder {
   /** Over how long, ms. */
   readonly ms: number;
-  /** The other processes on its port go on. */
+  /** The other processes on its port continue. */
   readonly alone: boolean;
 }
 
-/** What its heartbeat brings. */
+/** The result of a heartbeat. */
 export interface Registered extends DrainOrder {
   readonly fresh: boolean;
   /** The other instances that are up. */
   readonly others: readonly string[];
-  /** The last heartbeat of one that may be dead, by the database's clock. */
+  /** Time of the last heartbeat of an instance that may be dead, by the database's clock. */
   readonly silent: number | null;
   readonly asked_at: number | null;
 }
 
-/** One statement for a heartbeat: it also reads what the operator asks. */
+/** One statement per heartbeat: it also reads the operator's orders. */
 export const REGISTER = `
   WITH now AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms),
   gone AS (DELETE FROM instances i USING now WHERE i.seen_at < now.ms - ${FORGET_MS} RETURNING i.id),

@@ -3,16 +3,16 @@ import type { NoticeQueue } from './notice-queue.js';
 import { partsNotices } from './notice.js';
 import { bucketOf, SET_PARTS, TenantSet } from './peers.js';
 
-/** Buckets in one notification. */
+/** Maximum of buckets in one notification. */
 const ADDED_EACH = 900;
 /** Added buckets beyond which sending the whole set takes fewer notifications. */
 const ADDED_MAX = 8 * ADDED_EACH;
 
 interface Pending {
-  /** Everybody gets the whole set. */
+  /** All instances get the whole set. */
   renewed: boolean;
   added: number[];
-  /** Since when, ms, changes count of a tenant of which the others do not know. */
+  /** Earliest time, ms, from which on changes of a newly added tenant must reach this instance. */
   since: number;
   /** Channels of instances that get the whole set. */
   readonly askers: Set<string>;
@@ -24,21 +24,21 @@ export class Subscriptions {
   private set = new TenantSet();
   private pending = nothing();
   private sending = nothing();
-  /** Rises with all that is queued, and numbers whole sets: a statement that hung may tell an earlier one later. */
+  /** Increases with each sending, and numbers whole sets: a statement that hung may deliver an earlier set later. */
   private sets = 0;
 
-  /** Adds a tenant. True where it was not there yet. */
+  /** Adds a tenant. True if it was not present. */
   add(tenantId: string): boolean {
     return this.set.add(bucketOf(tenantId));
   }
 
-  /** The others are to be told of this tenant, whose changes count from `since` on, ms. */
+  /** Queues this tenant, whose changes are needed from `since` on, ms, for announcement to the others. */
   tell(tenantId: string, since: number): void {
     this.pending.added.push(bucketOf(tenantId));
     this.pending.since = Math.min(this.pending.since, since);
   }
 
-  /** Begins anew, without those whose sockets are gone. */
+  /** Rebuilds the set with these tenants only. */
   renew(tenants: Iterable<string>): void {
     this.set = new TenantSet();
     for (const tenantId of tenants) this.set.add(bucketOf(tenantId));
@@ -46,20 +46,19 @@ export class Subscriptions {
     this.pending.added = [];
   }
 
-  /** The instance of this channel does not know them. */
+  /** The instance with this channel requests the whole set. */
   answer(channel: string): void {
     this.pending.askers.add(channel);
   }
 
-  /** True where something is to be sent. */
   get waiting(): boolean {
     const { renewed, added, askers } = this.pending;
     return renewed || added.length > 0 || askers.size > 0;
   }
 
   /**
-   * Queues what is to be sent; `channel` is everybody's. Call `sent` or `failed` before the next time. Returns how many
-   * tenants were added.
+   * Queues the pending notices; `channel` is that of all instances. Call `sent` or `failed` before the next call.
+   * Returns the number of tenants added.
    */
   queue(notices: NoticeQueue, channel: string, now: number): number {
     const { renewed, added, since, askers } = this.pending;
@@ -86,7 +85,7 @@ export class Subscriptions {
     this.sending = nothing();
   }
 
-  /** What was queued last is to be sent again. */
+  /** The last queued notices must be sent again. */
   failed(): void {
     const { renewed, added, since, askers } = this.sending;
     this.pending.renewed ||= renewed || added.length > 0;

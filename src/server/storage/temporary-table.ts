@@ -1,8 +1,8 @@
-/** A listing in a temporary table, which may be longer than the memory is large. */
+/** A listing in a temporary table, which may be larger than memory. */
 import type pg from 'pg';
 import { asUnavailable } from './database.js';
 
-/** It has a connection of the pool to itself until it is closed. */
+/** Holds a connection of the pool until it is closed. */
 export abstract class TemporaryTable {
   protected constructor(private readonly client: pg.PoolClient) {}
 
@@ -20,7 +20,7 @@ export abstract class TemporaryTable {
     }
   }
 
-  /** The connection is ended: what is temporary goes with it. */
+  /** Ends the connection, which drops the temporary table. */
   close(): Promise<void> {
     this.client.release(true);
     return Promise.resolve();

@@ -23,39 +23,39 @@ const BATCH_MAX = 500;
 /** Loads and heads in one batch. */
 const ARRIVALS_MAX = 5_000;
 /**
- * From this many concurrent calls on, a reconnect storm is assumed: the next read waits so long, ms, for more of it. Longer
- * waits would slow the storm down: most clients open few sockets before the first is caught up (bench S6).
+ * From this many concurrent calls on, a reconnect storm is assumed: the next read waits STORM_PAUSE_MS for more calls.
+ * Longer waits would slow the storm down: most clients open few sockets before the first is caught up (bench S6).
  */
 const STORM = 16;
 const STORM_PAUSE_MS = 80;
 /**
- * Statements a second for devices that come one by one, after as many at once. A thousand that are sent here by an
- * instance that is drained would cost one each; so those of a moment share one.
+ * Statements per second for devices that connect one by one, after a burst of as many. A thousand devices sent here by
+ * a draining instance would cost one statement each, so calls within a short time share one.
  */
 const STATEMENTS_PER_S = 40;
 const SPACING_MS = 1_000 / STATEMENTS_PER_S;
 
-/** The pause after a statement, ms, where statements come faster than that (GCRA). */
+/** The pause after a statement, ms, if statements arrive faster than that (GCRA). */
 class Spacing {
   /** The time, ms, up to which the statements so far were due. */
   private dueAt = -Infinity;
 
   pause(now: number): number {
     this.dueAt = Math.max(this.dueAt, now - 1_000) + SPACING_MS;
-    // At most that, also where the clock was set back.
+    // Never longer, even if the clock was set back.
     return Math.min(SPACING_MS, Math.max(0, this.dueAt - now));
   }
 }
 
-/** On a busy machine timers fire before pending input is read: a turn more for that. */
+/** On a busy machine timers fire before pending input is read: waits one more turn for that. */
 const wait = (clock: Clock, ms: number): Promise<void> => delay(clock, ms).then(nextTurn);
 
-/** Deleted bins that are loaded, the latest ones, for their frames; clients that are further behind reload the list. */
+/** The latest deleted bins, loaded for their frames; clients that are further behind reload the list. */
 const DELETED_BINS_MAX = 100;
 
 /**
- * Pairings of these tenants that wait for their existing device, as JSON with bytes as hex. Looked up for each tenant, once:
- * by statistics of an empty table `= ANY` compared each row with each tenant, and a join may repeat a query within it.
+ * Pairings of these tenants that wait for their existing device, as JSON with bytes as hex. One lookup per tenant: with
+ * statistics of an empty table, `= ANY` compared each row with each tenant, and a join may repeat a subquery.
  */
 const PAIRS = `
   WITH p AS MATERIALIZED (SELECT p.tenant_id, json_agg(json_build_object(
@@ -67,9 +67,9 @@ const PAIRS = `
   GROUP BY p.tenant_id)`;
 
 /**
- * What is kept of a tenant in memory, in one statement and thus one snapshot; `whole`: not its head alone. Without what
- * only frames show, and with devices as a text, it costs the database a third of RELOAD and the server a fifth (bench
- * S6). OFFSET keeps it a lookup for each, whatever the statistics say.
+ * The in-memory state of a tenant, in one statement and thus one snapshot; `whole`: not only its head. Without the
+ * columns that only frames show, and with devices as text, it costs the database a third of RELOAD and the server a
+ * fifth (bench S6). OFFSET forces a lookup per tenant, whatever the statistics say.
  */
 const LOAD = `${PAIRS}
   SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
@@ -86,8 +86,8 @@ const LOAD = `${PAIRS}
     LEFT JOIN p ON p.tenant_id = t.id`;
 
 /**
- * The same for a reader who has the generation `known`, with what frames show of changes. Rows of the lists travel as JSON,
- * bytes in them as hex.
+ * The same for a reader that has the generation `known`, with the columns that frames of changes show. Rows of the
+ * lists are returned as JSON, with bytes as hex.
  */
 const RELOAD = `${PAIRS}
   SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
@@ -113,8 +113,8 @@ const RELOAD = `${PAIRS}
 
 const HEADS = 'SELECT id, head, item_count, version_sum FROM tenants WHERE id = ANY ($1)';
 /**
- * Returns differences only: most tenants have not changed between two comparisons. OFFSET keeps it a lookup for each: many
- * instances ask, each for a few thousand, and a hash of the whole table costs them the database.
+ * Returns differences only: most tenants have not changed between two comparisons. OFFSET forces a lookup per tenant:
+ * many instances query, each for a few thousand tenants, and hashing the whole table would overload the database.
  */
 const POSITIONS = `
   SELECT k.id AS "tenantId", t.head, coalesce(t.generation, 0) AS generation
@@ -129,7 +129,10 @@ interface SummaryRow {
   readonly version_sum: number;
 }
 
-/** Rows of lists as JSON: what their frames show, with bytes as hex, and what decides whether they are sent. */
+/**
+ * Rows of lists as JSON: the fields of their frames, with bytes as hex, and the fields that decide whether to send
+ * them.
+ */
 type DeviceJson = Wire<'a', FrameDevice> & {
   readonly tokenEpoch: number;
   readonly revokedAt: number | null;
@@ -140,7 +143,7 @@ type BinJson = Wire<'a', Omit<FrameBin, 'itemCount'>> & {
   readonly closedAt: number | null;
   readonly deletedAt: number | null;
   readonly changedAt: number;
-  /** Counted only for what the reader does not know, which is what its frame is about to tell. */
+  /** Counted only if the reader does not know the bin's latest change, and so is about to send its frame. */
   readonly itemCount: number | null;
 };
 
@@ -152,7 +155,7 @@ interface TenantRow extends SummaryRow {
   readonly pairs: readonly PairJson[] | null;
 }
 
-/** Of a head alone both are null. */
+/** If only the head was read, both are null. */
 interface LoadedRow extends TenantRow {
   /** `<id> <epoch>[ revoked| unpurged]`, comma-separated; unpurged: revoked, its keys not purged yet. */
   readonly devices: string | null;
@@ -164,21 +167,20 @@ interface ReloadedRow extends TenantRow {
   readonly bins: readonly BinJson[] | null;
 }
 
-/** Of a device that comes: its tenant, or only the tenant's head. */
+/** A read for a connecting device: the whole tenant, or only its head. */
 interface Arrival {
   readonly id: string;
   readonly whole: boolean;
 }
 
-/** Items of bins that changed above the generation `known` are counted. */
+/** Items are counted in bins that changed above the generation `known`. */
 interface Reload {
   readonly id: string;
   readonly known: number;
 }
 
-/** Reads tenants for the actors, many in one statement. */
 export class PostgresTenantLoader implements TenantLoader {
-  /** Counting bins may take long: devices that arrive do not wait for it. */
+  /** Separate, since counting bins may take long: connecting devices do not wait for it. */
   private readonly reloads: Batcher<Reload, ReloadedRow | undefined>;
   private readonly arrivals: Batcher<Arrival, LoadedRow | SummaryRow | undefined>;
 
@@ -227,7 +229,7 @@ export class PostgresTenantLoader implements TenantLoader {
     return reloads.map(({ id }) => found.get(id));
   }
 
-  /** As `readReloads`. Heads share the first statement that reads tenants. */
+  /** Like `readReloads`. Heads share the first statement that reads tenants. */
   private async readArrivals(
     arrivals: readonly Arrival[],
     now: number,
@@ -262,13 +264,13 @@ export class PostgresTenantLoader implements TenantLoader {
   }
 }
 
-/** Most tenants have none: they share it. */
+/** Shared, since most tenants have none. */
 const NO_PAIRS: readonly PairRequest[] = [];
 
 const bytes = (hex: string): Uint8Array => Buffer.from(hex, 'hex');
 const bytesOrNull = (hex: string | null): Uint8Array | null => (hex === null ? null : bytes(hex));
 
-/** The text's own copy: a part of a string keeps the whole. */
+/** A copy of the text: a substring would keep the whole string in memory. */
 const ownText = (text: string): string => Buffer.from(text, 'latin1').toString('latin1');
 
 const summaryOf = (row: SummaryRow): Summary => ({
@@ -277,10 +279,10 @@ const summaryOf = (row: SummaryRow): Summary => ({
   versionSum: row.version_sum,
 });
 
-/** The state of nearly all, once for all of them. */
+/** Shared, since nearly all tenants have this state. */
 const ACTIVE = 'active';
 
-/** What both kinds of rows have. */
+/** The fields common to both kinds of rows. */
 const partsOf = (row: TenantRow) => ({
   tenantId: row.id,
   state: row.state === ACTIVE ? ACTIVE : row.state,
@@ -313,7 +315,7 @@ function deviceOf(device: DeviceJson): TenantUpdate['devices'][number] {
     tokenEpoch,
     revoked: device.revokedAt !== null,
     keysPurged,
-    // Decoded lazily: only the frame of a new device shows it.
+    // Decoded lazily: only the frame of a new device contains it.
     get view() {
       return { id, name, glyph, pubkey: bytes(device.pubkey), pairedAt, cert: bytesOrNull(device.cert) };
     },

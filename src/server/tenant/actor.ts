@@ -1,7 +1,7 @@
 /**
- * The mailbox of one tenant. Messages are applied one after the other by `step`; its effects are carried out here,
- * and what they bring back becomes a message again. Nothing else touches the state: that is what makes the order
- * of versions on a socket a matter of one loop instead of many callbacks (guarantee 1).
+ * The mailbox of one tenant. Messages are applied one after the other by `step`; its effects are executed here, and
+ * their results become messages again. Nothing else changes the state, so the order of versions on a socket follows
+ * from one loop instead of many callbacks (guarantee 1).
  */
 import { CLOSE } from '../../protocol/close-codes.js';
 import type { Clock } from '../../protocol/clock.js';
@@ -33,14 +33,14 @@ import type { TurnQueue } from './turn-queue.js';
 
 /** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
 export const HIGH_WATER_BYTES = 128 * 1024;
-/** More than a replay page or a commit leaves unsent, bytes. */
+/** More than a replay page or a commit can leave unsent, bytes. */
 export const BACKLOG_BYTES = SOCKET_UNSENT_MAX;
 /** Rows of one replay page, and bytes at which it ends early: all of it may have to wait in the socket's buffer. */
 const REPLAY_ROWS = 500;
 const REPLAY_BYTES = 256 * 1024;
 /**
- * Rows requested for the next page, as a multiple of the estimate that fills it: the database reads every row
- * requested.
+ * Rows requested for the next page, as a multiple of the estimate that fills it; no more, since the database reads
+ * every row requested.
  */
 const MORE_ROWS = 1.1;
 /** Rows of one gap page. */
@@ -55,19 +55,19 @@ export interface ActorPorts {
   readonly announcer: ChangeAnnouncer;
   readonly purger: KeyPurger;
   readonly clock: Pick<Clock, 'now'>;
-  /** An effect that failed although it must not; the actor continues. */
+  /** Called when an effect fails that must not fail; the actor continues. */
   readonly onFault: (error: unknown, tenantId: string) => void;
   /** Keeps the frames of every actor's last changes. */
   readonly ring: FrameRing;
   /** Limits concurrent replay reads, fairly between tenants. */
   readonly replays: TurnQueue;
-  /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
+  /** The actor's state can no longer be trusted: it must be dropped and reloaded. */
   readonly onBroken: (actor: Actor) => void;
-  /** An actor that was given up has committed: the one that was loaded since does not know of it. */
+  /** A retired actor has committed a change that the actor loaded since does not know of. */
   readonly onLate: (tenantId: string, position: Position) => void;
   /**
-   * Undefined while the actor's last comparison with the database is fresh; else resolves with whether it is up to date
-   * now.
+   * Undefined while the actor's last comparison with the database is fresh; else resolves with whether the actor is now
+   * up to date.
    */
   readonly current?: (actor: Actor) => Promise<boolean> | undefined;
   readonly meter?: Meter;
@@ -91,17 +91,17 @@ export class Actor implements CommitSink {
   /** True while a lane reports a batch: replies wait until the pushes of every tenant are sent. */
   private telling = false;
   private owed: Answer[] | undefined;
-  /** A read has failed, or the outcome of a commit is unknown: each tick compares heads until one finds nothing new. */
+  /** Set when a read failed or a commit's outcome is unknown: each tick compares heads until one finds nothing new. */
   heldUp = false;
-  /** A generation that was told at a time, ms, and is not read yet; the state is the database's of `asOf`. */
+  /** A generation that was announced at `at`, ms, and is not read yet; the state was the database's as of `asOf`. */
   private behind: { readonly generation: number; readonly at: number; readonly asOf: number } | undefined;
-  /** Callers that wait for a reload; undefined while there are none: there are many actors. */
+  /** Callers that wait for a reload; undefined while there are none, to save memory: there are many actors. */
   private reloads: Reloading[] | undefined;
-  /** Where the bytes of this tenant's changes are to be put. */
+  /** Where the bytes of this tenant's changes are written. */
   readonly arena: Arena;
-  /** When a request or socket last came, ms: idle actors are dropped by the registry. */
+  /** Time of the last request or socket, ms: idle actors are dropped by the registry. */
   usedAt: number;
-  /** Devices, bins and state were the database's at that time, ms. */
+  /** Time at which devices, bins and state were last those of the database, ms. */
   private comparedAt: number;
 
   constructor(
@@ -128,7 +128,7 @@ export class Actor implements CommitSink {
     return this.tenant.generation;
   }
 
-  /** The head up to which everything was delivered here. */
+  /** The head up to which every version was delivered here. */
   get delivered(): number {
     return this.tenant.delivered;
   }
@@ -141,39 +141,39 @@ export class Actor implements CommitSink {
     return this.tenant.sessions.size;
   }
 
-  /** True where dropping the actor now costs time only. */
+  /** True if dropping the actor now only costs time. */
   get idle(): boolean {
     return this.pending === 0 && this.tenant.sessions.size === 0;
   }
 
   /**
-   * Known to be the database's state of the last 5 s: requests may be judged by it. After a suspension (laptop lid,
-   * SIGSTOP) the event loop handles waiting requests before overdue timers, so that the state may be from before a
-   * revocation. The clock may also have been set back.
+   * True if the state is known to be the database's within the last 5 s, so that requests may be judged by it. After a
+   * suspension (laptop lid, SIGSTOP) the event loop handles waiting requests before overdue timers, so the state may
+   * predate a revocation. The clock may also have been set back.
    */
   isCurrent(now: number): boolean {
     return !this.retired && Math.abs(now - this.asOf) <= HEAD_COMPARE_MS;
   }
 
-  /** The state is at least as new as the database's at this time, ms. */
+  /** The state is at least as recent as the database's at this time, ms. */
   private get asOf(): number {
     const { since, until } = this.ports.announcer.heard;
     const heard = this.comparedAt < since ? this.comparedAt : Math.max(this.comparedAt, until);
     return Math.min(heard, this.behind?.asOf ?? Infinity);
   }
 
-  /** Whether the next tick is to compare it with the database, also because that was not done since `before`. */
+  /** Whether the next tick must compare it with the database; true also if that was not done since `before`. */
   toCompare(before: number): boolean {
     return this.heldUp || this.behind !== undefined || this.comparedAt < before;
   }
 
-  /** The database was asked at this time, ms, and had no newer generation: one that was told before it there is not. */
+  /** The database was read at this time, ms, and had no newer generation: any announced before that does not exist. */
   compared(at: number): void {
     this.comparedAt = at;
     if (this.behind !== undefined && this.behind.at < at) this.behind = undefined;
   }
 
-  /** The same object for as long as nothing about the device changes. */
+  /** The same object as long as nothing about the device changes. */
   device(id: string): DeviceState | undefined {
     return this.tenant.devices.get(id);
   }
@@ -209,7 +209,7 @@ export class Actor implements CommitSink {
     if (this.retired) return 'unavailable';
     this.usedAt = this.ports.clock.now();
     const session = admit(this.tenant, socket);
-    // Its hello asks for the head: what was written until now comes with that.
+    // Its `hello` reads the head, which includes everything written until now.
     if (this.sessionCount === 1) this.ports.announcer.subscribe(this.tenantId, this.usedAt);
     return session;
   }
@@ -234,7 +234,7 @@ export class Actor implements CommitSink {
     this.post({ kind: 'head_hint', head, generation });
   }
 
-  /** The database is reachable and holds nothing that is not known here. */
+  /** The database is reachable and has nothing that is unknown here. */
   heard(): void {
     if (!this.heldUp) return;
     this.heldUp = false;
@@ -247,7 +247,7 @@ export class Actor implements CommitSink {
     this.post({ kind: 'published', rows, generation, summary });
   }
 
-  /** Until it is read, the state grows older whatever is heard: reading it may fail. */
+  /** Until the generation is read, the state ages regardless of heartbeats received: the read may fail. */
   private noteGeneration(generation: number): void {
     if (generation <= Math.max(this.generation, this.behind?.generation ?? 0)) return;
     this.behind = { generation, at: this.ports.clock.now(), asOf: this.asOf };
@@ -293,7 +293,7 @@ export class Actor implements CommitSink {
   }
 
   private post(message: Message): void {
-    // Most messages come alone: no queue is allocated for those.
+    // Most messages arrive singly: no queue is allocated for them.
     let next: Message | undefined = message;
     if (this.running || this.mailbox.length > 0) {
       this.mailbox.push(message);
@@ -328,7 +328,7 @@ export class Actor implements CommitSink {
 
   /**
    * A defect in the middle of a step: the state may be half changed, and sockets fed from it would miss versions
-   * (guarantee 1). An actor is a cache, so this one is dropped: its sockets reconnect to a new one. Every pending
+   * (guarantee 1). An actor is a cache, so this one is dropped and its sockets reconnect to a new one. Every pending
    * change and reload is answered.
    */
   private broke(message: Message, error: unknown): Effect[] {
@@ -346,7 +346,7 @@ export class Actor implements CommitSink {
     try {
       this.run(effect);
     } catch (error) {
-      // One failing effect must not prevent the tenant's other ones.
+      // One failing effect must not prevent the tenant's others.
       this.ports.onFault(error, this.tenantId);
     }
   }
@@ -367,7 +367,7 @@ export class Actor implements CommitSink {
         return effect.session.port.close(effect.code, effect.reason);
       case 'publish':
         if (!this.retired) return this.ports.announcer.publish(this.tenantId, effect.rows, effect.position);
-        // Its history may be over: where it was committed is not known, so whoever hears of it looks it up.
+        // Its history may have ended: it is unknown in which one this was committed, so receivers must look it up.
         this.ports.onLate(this.tenantId, effect.position);
         return this.ports.announcer.publish(this.tenantId, [], effect.position);
       case 'purge-keys':
@@ -390,7 +390,7 @@ export class Actor implements CommitSink {
     }
   }
 
-  /** Exactly once, however often a lane reports it: after the release its bytes may belong to another change. */
+  /** Called exactly once per change, however often a lane reports it: once released, its bytes may be reused. */
   private answer(effect: Answer): void {
     const { change } = effect;
     if (change.answered) return;
@@ -403,7 +403,7 @@ export class Actor implements CommitSink {
     else change.reply.refused(effect.error);
   }
 
-  /** One failing socket must not keep the others of the tenant from theirs. */
+  /** One failing socket must not keep frames from the tenant's other sockets. */
   private send(session: Session, frames: readonly FrameBytes[], since = Infinity, phase?: Replaying): void {
     try {
       const waiting = session.port.send(frames);
@@ -415,7 +415,7 @@ export class Actor implements CommitSink {
       else if (congested) this.post({ kind: 'congested', session });
     } catch (error) {
       this.ports.onFault(error, this.tenantId);
-      // Its frames are lost: it must not get later ones.
+      // Frames were lost: it must not get later ones.
       this.carryOut(dismiss(this.tenant, session, { code: CLOSE.restart, reason: 'restart' }));
     }
   }
@@ -433,14 +433,14 @@ export class Actor implements CommitSink {
       },
       (error: unknown) => {
         this.post({ kind: 'snapshot-failed', error: asError(error) });
-        // Callers that queued a further reload fail too: that one was given up with this.
+        // Callers that queued a further reload fail too: it was given up together with this one.
         for (const waiter of [...waiters, ...this.takeReloads()]) waiter.reject(error);
         this.ports.onFault(error, this.tenantId);
       },
     );
   }
 
-  /** The tenant was deleted: its sockets close, changes that wait for a reload are refused, and callers of `reload` go on. */
+  /** The tenant was deleted: its sockets close, changes waiting for a reload are refused, and `reload` resolves. */
   private vanish(): void {
     this.retire(CLOSE.expired, 'tenant gone');
     this.post({ kind: 'snapshot-failed', error: new ServiceError('tenant_not_found') });
@@ -468,9 +468,7 @@ export class Actor implements CommitSink {
     );
   }
 
-  /**
-   * A revoked device must not be sent anything: where the last comparison is too old, the database is compared first.
-   */
+  /** A revoked device must not be sent anything: if the last comparison is too old, it is repeated before the read. */
   private whenCurrent<T>(read: () => Promise<T>): Promise<T> {
     const comparing = this.ports.current?.(this);
     if (comparing === undefined) return read();

@@ -1,11 +1,11 @@
 /**
  * Changes of items, and the arena that holds their bytes.
  *
- * The arena holds the bytes of changes from their request until they are answered: a few large, reused segments instead
- * of buffers for every write. External memory of buffers triggers collections, and a batch whose changes are adjacent
- * is sent to PostgreSQL without a copy (bench S2).
+ * The arena holds the bytes of changes from their request until they are answered: in a few large, reused segments
+ * instead of buffers for every write. External memory of buffers triggers garbage collections, and a batch whose
+ * changes are adjacent is sent to PostgreSQL without a copy (bench S2).
  *
- * A write's body is decoded straight into the arena: in its usual form here, in any other by `decode.ts`.
+ * A write's body is decoded straight into the arena: in its usual form here, in any other form by `decode.ts`.
  */
 import { hash } from 'node:crypto';
 import { CONTENT_TYPES, type Summary } from '../../protocol/item.js';
@@ -35,7 +35,7 @@ import {
 } from './codec.js';
 import type { RequireSig } from '../../protocol/item-codec.js';
 
-/** Above the longest change there can be: 64 KiB of ciphertext, and twice 1,000 keys of 256 bytes. */
+/** More than the longest possible change: 64 KiB of ciphertext, and twice 1,000 keys of 256 bytes. */
 const SEGMENT_BYTES = 1024 * 1024;
 /** Empty segments that are kept: as many as batches under way need. */
 const SPARES_MAX = 4;
@@ -43,7 +43,7 @@ const SPARES_MAX = 4;
 /** One segment of the arena. Changes are appended; it is reused as a whole. */
 class Segment {
   used = 0;
-  /** Changes in it that are not answered. PostgreSQL, or the socket to it, may be reading their bytes. */
+  /** Number of unanswered changes in it. PostgreSQL, or the socket to it, may be reading their bytes. */
   pins = 0;
 
   constructor(readonly bytes: Buffer) {}
@@ -53,15 +53,15 @@ class Segment {
 export class Arena {
   private newest = new Segment(Buffer.allocUnsafeSlow(SEGMENT_BYTES));
   private readonly spares: Segment[] = [];
-  /** Segments in use, the newest among them. */
+  /** Number of segments in use, including the newest. */
   private size = 1;
 
   /** Holds at most `bytesMax`. */
   constructor(private readonly bytesMax: number) {}
 
   /**
-   * A segment with room for `bytes` behind `used`. Bytes that are not pinned are overwritten by the next change. Throws
-   * `unavailable` where the changes under way use up the arena.
+   * A segment with room for `bytes` after `used`. Bytes that are not pinned are overwritten by the next change. Throws
+   * `unavailable` if the changes under way use up the arena.
    */
   reserve(bytes: number): Segment {
     if (bytes > SEGMENT_BYTES) throw new RangeError(`${bytes} bytes fit no segment`);
@@ -76,7 +76,7 @@ export class Arena {
     return this.newest;
   }
 
-  /** Keeps what was written up to `end` until `unpin`. */
+  /** Keeps the bytes up to `end` until `unpin`. */
   pin(segment: Segment, end: number): void {
     segment.used = end;
     segment.pins++;
@@ -91,12 +91,12 @@ export class Arena {
   }
 }
 
-/** More than the text that `Change.hash` writes behind the bytes: ids, names of 64 characters and numbers. */
+/** More than the text that `Change.hash` appends to the bytes: ids, names of 64 characters and numbers. */
 const HASHED_TEXT_MAX = 512;
 
 export type ChangeKind = 'write' | 'delete' | 'move';
 
-/** What the commit function said of a change (sql/0002_commit.sql). */
+/** The commit function's decision on a change (sql/0002_commit.sql). */
 export type Verdict =
   | 'same'
   | 'insert'
@@ -111,70 +111,71 @@ export type Verdict =
   | 'no_blob'
   | 'cap';
 
-/** Where the answer to a change goes: exactly one call, exactly once. */
+/** Receives the answer to a change: exactly one call, exactly once. */
 export interface ChangeReply {
-  /** Stored, now or by an earlier call: `change.version`, `change.decidedAt`. */
+  /** Stored, now or by an earlier call; see `change.version` and `change.decidedAt`. */
   stored(change: Change): void;
   refused(error: Error): void;
 }
 
-/** Where a tenant stood after a transaction. */
+/** A tenant's position after a transaction. */
 export interface Position {
   readonly summary: Summary;
   readonly generation: number;
 }
 
-/** Receives the outcome of every change that a lane took: exactly once, or again by `failed` where it threw. */
+/** Receives the outcome of every change that a lane took: exactly once, or again through `failed` if it threw. */
 export interface CommitSink {
   /** Changes of one transaction in version order, each with its verdict, and the tenant's position after it. */
   committed(changes: readonly Change[], position: Position): void;
   /** Not known to be stored: the client may try again. */
   failed(changes: readonly Change[], error: Error): void;
-  /** Every sink of the batch has its outcomes, and all pushes were sent: replies are sent now. Maybe more than once. */
+  /**
+   * Every sink of the batch has its outcomes, and all pushes were sent: sends the replies. May be called repeatedly.
+   */
   settled(): void;
 }
 
 /**
- * A change, from its request to the frames that are pushed: the one object that is passed on. A write is its
- * own row: once it is committed as an insert or a replace, it is what the sockets are sent.
+ * A change, from its request to the frames that are pushed: the one object that is passed on. A write is its own row:
+ * once committed as an insert or a replace, the sockets are sent its contents.
  */
 export class Change extends ItemRow {
   tenantId = '';
   /** Expected version; 0 for a write: the item must not exist; null: any. */
   ifVersion: number | null = null;
   reply: ChangeReply = NOBODY;
-  /** Its reply was called. */
   answered = false;
 
   // Judged by the actor (tenant/step).
-  /** What it was judged by: the commit function sends it back where the tenant has another generation. */
+  /** The generation it was judged by: if the tenant has another one, the commit function returns the change. */
   generation = 0;
-  /** Why it is not applied. It is committed all the same: a retry of what is stored must still succeed. */
+  /** Why it is not applied. It is committed nevertheless: a retry of a stored change must still succeed. */
   refusal: ServiceError | null = null;
-  /** The bin it names is all that is wrong with it: a re-wrap does not apply that (RETRY-14). */
+  /** The refusal concerns only the named bin, which a re-wrap does not apply (RETRY-14). */
   refusedForBin = false;
-  /** How often it was judged anew because the tenant had changed meanwhile. */
+  /** How often it was judged again because the tenant had changed meanwhile. */
   rechecks = 0;
 
   // Set by its lane (storage/commit/lanes).
   sink: CommitSink | null = null;
-  /** Rises from change to change of a lane. */
+  /** Increases from change to change within a lane. */
   order = 0;
-  /** Judged without others of its tenant, because together they would pass the storage cap. */
+  /** Decided without others of its tenant, because together they would exceed the storage cap. */
   alone = false;
 
   // Decided by the commit function.
   verdict: Verdict = 'stale';
-  /** The stored item's `ts` where it was refused. */
+  /** The stored item's `ts` if the change was refused. */
   storedTs: number | null = null;
   /** When it became durable, ms. */
   decidedAt = 0;
-  /** After a re-wrap or a move the item as it is stored now: most of it came with an earlier write. */
+  /** After a re-wrap or a move, the item as now stored: most of it came with an earlier write. */
   stored: ItemRow | null = null;
 
   constructor(
     readonly kind: ChangeKind,
-    /** Where its bytes lie, pinned until it is answered. */
+    /** Contains its bytes, pinned until it is answered. */
     readonly segment: Segment,
     at: number,
   ) {
@@ -186,15 +187,15 @@ export class Change extends ItemRow {
   }
 
   /**
-   * The hash by which the same write sent again is recognised (RETRY-01): SHA-256 over the write as it was received,
-   * with its keys by device id, so that shape, encoding and the order of keys do not matter. `ifVersion` is a
-   * condition, not content. Room for the text behind the bytes must be reserved: `HASHED_TEXT_MAX`.
+   * The hash that recognises a repeated write (RETRY-01): SHA-256 over the write as it was received, with its keys by
+   * device id, so that shape, encoding and the order of keys do not matter. `ifVersion` is a condition, not content.
+   * Room for the text after the bytes must be reserved: `HASHED_TEXT_MAX`.
    */
   hash(): void {
     const { bytes, end } = this;
     const type = CONTENT_TYPES.indexOf(this.type ?? 'text');
     let stop = end;
-    // From the end on, each part has a known length or its line: no two writes hash the same bytes.
+    // Read from the end, each part has a known length or its own line: no two writes hash the same bytes.
     for (const line of [this.blobRef ?? '', this.binId, this.ctBytes, this.keysBytes, this.has, type, this.ts]) {
       stop = putAscii(bytes, stop, String(line));
       bytes[stop++] = NEW_LINE;
@@ -211,7 +212,7 @@ const NEW_LINE = 10;
 /** Not base64: no byte string encodes to this length, or the padding is incomplete. */
 export const NO_LENGTH = -1;
 
-/** The number of bytes that a base64 text of either alphabet stands for, padded or not (SHAPE-21), or `NO_LENGTH`. */
+/** The number of bytes that a base64 text of either alphabet encodes, padded or not (SHAPE-21), or `NO_LENGTH`. */
 export function base64Length(text: string): number {
   const { length } = text;
   let chars = length;
@@ -220,29 +221,31 @@ export function base64Length(text: string): number {
   return Math.floor((chars * 3) / 4);
 }
 
-/** Decodes a text of that length to its place. False: it has none, or white space or other characters. */
+/** Decodes a text of that length into `bytes` at `at`. False if it has no length, white space or invalid characters. */
 export function putBase64(bytes: Buffer, at: number, text: string, length: number): boolean {
   if (length === NO_LENGTH) return false;
-  // Node takes either alphabet under either name, but the one that is named it decodes four times as fast.
+  // Node accepts both alphabets under either name, but decodes the one that is named four times as fast.
   const alphabet = text.includes('+') || text.includes('/') ? 'base64' : 'base64url';
-  // It skips what it does not know, so a wrong character shows as a missing byte; only characters past ASCII could be
-  // folded into the alphabet, and those are longer as UTF-8 than as text.
+  // Node skips invalid characters, so one shows as a missing byte; only non-ASCII characters could be folded into the
+  // alphabet, and those make the UTF-8 length exceed the text's.
   return bytes.write(text, at, length, alphabet) === length && Buffer.byteLength(text) === text.length;
 }
 
-/** Longer ciphertexts are not kept as text: the arena bounds the changes that wait, and does not count texts. */
+/** Longer ciphertexts are not kept as text: the arena limits the waiting changes, and does not count texts. */
 const KEPT_TEXT_MAX = 4_096;
-/** The last characters by how many the last group has: those whose unused bits are zero (RFC 4648, 3.5). */
+/** Valid last characters, by the length of the last group: those whose unused bits are zero (RFC 4648, 3.5). */
 const LAST_CHARACTERS = ['', '', 'AQgw', 'AEIMQUYcgkosw048'];
 
-/** Whether encoding the decoded bytes gives this very text. */
+/** Whether encoding the decoded bytes yields exactly this text. */
 function isCanonicalBase64Url(text: string): boolean {
   const [rest, last] = [text.length % 4, text.charAt(text.length - 1)];
   if (rest === 0 ? last === '=' : LAST_CHARACTERS[rest]?.includes(last) !== true) return false;
   return !text.includes('+') && !text.includes('/');
 }
 
-/** Decodes a ciphertext behind the fixed parts, or says what is wrong. Its text is kept where the frame says the same. */
+/**
+ * Decodes a ciphertext after the fixed parts, or returns the error. Keeps the text if a frame would encode it the same.
+ */
 export function takeCiphertext(change: Change, text: string): 'long' | 'short' | 'malformed' | undefined {
   const length = base64Length(text);
   if (length > INLINE_CIPHERTEXT_MAX) return 'long';
@@ -255,8 +258,8 @@ export function takeCiphertext(change: Change, text: string): 'long' | 'short' |
 }
 
 /**
- * A change whose bytes begin where the arena has room for them, the fixed ones all zero. Nothing is pinned yet. `room`:
- * bytes behind the fixed ones, at most. Throws `item_too_large`, `unavailable`.
+ * Begins a change in the arena, with the fixed parts zeroed. Nothing is pinned yet. `room`: maximum of bytes after the
+ * fixed parts. Throws `item_too_large`, `unavailable`.
  */
 export function beginChange(arena: Arena, kind: ChangeKind, room: number): Change {
   if (FIXED_BYTES + room + HASHED_TEXT_MAX > SEGMENT_BYTES) throw new ServiceError('item_too_large');
@@ -273,9 +276,10 @@ export function finishWrite(arena: Arena, change: Change): Change {
   return change;
 }
 
-// Reading a write from the bytes of its body, in the form that JSON serializers give it, without the objects and texts of
-// JSON.parse: a third of a write's time, since the names in each tenant's key map are new to its caches (bench S2). What is in
-// another form, or wrong, is left to the parser, the validator and `decode.ts`; a test holds both ways against each other.
+// Reading a write from the bytes of its body, in the form that JSON serializers produce, without the objects and texts
+// of JSON.parse: they take a third of a write's time, since the names in each tenant's key map are new to its caches
+// (bench S2). Any other form, and anything invalid, is left to the parser, the validator and `decode.ts`; a test
+// compares both.
 
 const SPACE = 32;
 const QUOTE = 34;
@@ -285,24 +289,24 @@ const DIGIT_9 = 57;
 const COLON = 58;
 const OPEN = 123;
 const CLOSE = 125;
-/** So many digits are a safe integer. */
+/** Numbers with at most this many digits are safe integers. */
 const DIGITS_MAX = 15;
 /** Longer bodies are left to the parser. */
 const READ_MAX = 256 * 1024;
-/** The end of longer texts is found by a native call, which costs as much as a loop over so many bytes. */
+/** The end of longer texts is found by a native call, which costs as much as a loop over this many bytes. */
 const SCAN_LOOP_MAX = 160;
 
-/** What a member may be, or null: that is the same as absent. */
+/** The form of a member; any member may also be null, which is the same as absent. */
 type Form = 'text' | 'number' | 'keys' | 'null' | readonly Member[];
 
 interface Member {
   readonly name: string;
-  /** The place in `WriteReader.from`. */
+  /** Index in `WriteReader.from` and `to`. */
   readonly field: number;
   readonly form: Form;
 }
 
-/** In the place of a member's offset. Negative, as of one that is not there. */
+/** Stored instead of a member's offset; both are negative. */
 const [ABSENT, NULL] = [-1, -2];
 
 let fieldCount = 0;
@@ -323,23 +327,25 @@ const ENVELOPE = member('payloadEnc', [TEXT, TEXT_NONCE, KEYS, TAG, MASTER]);
 const NULL_ONLY = ['blobRef', 'blobNonce', 'blobKeys', 'master', 'sig'].map((name) => member(name, 'null'));
 const WRITE: readonly Member[] = [ID, BIN, TYPE, TIME, ENVELOPE, EXPECTED, ...NULL_ONLY];
 
-/** The value of each character of either base64 alphabet; 64, a bit that no value has, of others: it shows in the OR of all. */
+/**
+ * The value of each character of either base64 alphabet; 64 for others, a bit no value has: it shows in the OR of all.
+ */
 const SEXTETS = new Uint8Array(256).fill(64);
 for (const letters of [`${LETTERS}+/`, `${LETTERS}-_`])
   for (let value = 0; value < letters.length; value++) SEXTETS[letters.charCodeAt(value)] = value;
 
-/** The characters of a ULID behind its first (protocol/ids.ts). */
+/** The characters of a ULID after its first (protocol/ids.ts). */
 const CROCKFORD = new Uint8Array(256);
 for (const character of '0123456789ABCDEFGHJKMNPQRSTVWXYZ') CROCKFORD[character.charCodeAt(0)] = 1;
 
-/** Finds the parts of a write in its body, and puts them into a change. */
+/** Finds the parts of a write in its body, and writes them into a change. */
 class WriteReader {
   private bytes: Buffer = Buffer.alloc(0);
   private at = 0;
-  /** By `Member.field`: where its text begins, or the number it is; else `ABSENT` or `NULL`. And where the text ends. */
+  /** By `Member.field`: `from` has the start of its text, or its number, or `ABSENT` or `NULL`; `to` the text's end. */
   private readonly from = new Float64Array(fieldCount);
   private readonly to = new Int32Array(fieldCount);
-  /** Of each key the places of its device, of its text and of its end. */
+  /** For each key the offsets of its device, of its text and of the text's end. */
   private readonly keys = new Int32Array(3 * SEALED_KEYS_PER_ITEM);
   private keyCount = 0;
 
@@ -365,7 +371,7 @@ class WriteReader {
     while (byte === SPACE || byte === 9 || byte === NEW_LINE || byte === 13) byte = this.bytes[++this.at];
   }
 
-  /** Consumes this byte and white space behind it; false, and nothing is consumed, where another byte is next. */
+  /** Consumes this byte and the white space after it; false, consuming nothing, if another byte is next. */
   private accept(byte: number): boolean {
     if (this.bytes[this.at] !== byte) return false;
     this.at++;
@@ -374,8 +380,8 @@ class WriteReader {
   }
 
   /**
-   * Consumes a text; returns where its closing quote stands, or -1. Escapes are not interpreted: a backslash is in no name of
-   * a member, no base64 and no id, so a text with one goes to the parser.
+   * Consumes a text; returns the offset of its closing quote, or -1. Escapes are not interpreted: no member name,
+   * base64 or id contains a backslash, so a text with one is left to the parser.
    */
   private text(): number {
     const { bytes } = this;
@@ -388,7 +394,7 @@ class WriteReader {
     return end;
   }
 
-  /** Reads an object that has each of these members at most once, and no other. */
+  /** Reads an object that has each of these members at most once, and no others. */
   private object(members: readonly Member[]): boolean {
     if (!this.accept(OPEN)) return false;
     do {
@@ -441,7 +447,7 @@ class WriteReader {
     return form !== 'null' && this.object(form);
   }
 
-  /** A whole number as JSON spells it; -1 for any other. */
+  /** A whole number as JSON writes it; -1 for anything else. */
   private number(): number {
     const { bytes, at: start } = this;
     let value = 0;
@@ -485,7 +491,9 @@ class WriteReader {
     return start < 0 ? '' : this.bytes.toString('latin1', start, this.to[of.field]);
   }
 
-  /** Id and bin are not checked yet, and may be long: all of the body has room, and its base64 takes less than its text. */
+  /**
+   * Id and bin are not checked yet, and may be long; `room` covers the whole body, whose base64 shrinks when decoded.
+   */
   private takeMetadata(change: Change): boolean {
     const type = this.textOf(TYPE);
     const ts = this.startOf(TIME);
@@ -498,7 +506,7 @@ class WriteReader {
     return change.type !== null;
   }
 
-  /** Decodes base64 in bytes as `putBase64` does in texts; returns its length, or `NO_LENGTH` where it is none. */
+  /** Decodes base64 from bytes as `putBase64` does from texts; returns its length, or `NO_LENGTH` if it is invalid. */
   private decode(start: number, end: number, to: Buffer, at: number): number {
     const { bytes: from } = this;
     let stop = end;
@@ -526,13 +534,13 @@ class WriteReader {
     return (seen & 64) === 0 ? put - at : NO_LENGTH;
   }
 
-  /** Decodes a part of fixed length; true where it is not there and need not be. */
+  /** Decodes a part of fixed length; true if it is absent and not needed. */
   private fixed(change: Change, of: Member, part: FixedPart, needed: boolean): boolean {
     const start = this.startOf(of);
     if (start < 0) return !needed;
     change.has |= part.bit;
     const end = this.to[of.field] ?? 0;
-    // As long as it may be with padding: longer ones would be written over the next part.
+    // The maximum length with padding: a longer one would overwrite the next part.
     if (end - start > Math.ceil(part.bytes / 3) * 4) return false;
     return this.decode(start, end, change.bytes, change.at + part.at) === part.bytes;
   }
@@ -548,7 +556,7 @@ class WriteReader {
     );
   }
 
-  /** Puts the keys behind the ciphertext, by device. */
+  /** Writes the keys after the ciphertext, sorted by device. */
   private takeKeys(change: Change): boolean {
     const { bytes, keysAt } = change;
     let at = keysAt;
@@ -568,9 +576,9 @@ class WriteReader {
 const reader = new WriteReader();
 
 /**
- * A shape A write from its body, in the form that JSON serializers give it: as `decodeWriteA` makes it of the parsed body,
- * and pinned like that. Undefined for any other form and for anything invalid; then nothing is pinned. Not checked: id,
- * binId, ts and ifVersion (`isWriteMetadata`). Throws `unavailable`.
+ * A shape A write from its body, in the form that JSON serializers produce: the same change that `decodeWriteA` makes
+ * of the parsed body, pinned likewise. Undefined for any other form and for anything invalid; then nothing is pinned.
+ * Not checked: id, binId, ts and ifVersion (`isWriteMetadata`). Throws `unavailable`.
  */
 export function readWriteA(arena: Arena, body: Buffer, requireSig: RequireSig): Change | undefined {
   return body.length > READ_MAX ? undefined : reader.read(arena, body, requireSig);

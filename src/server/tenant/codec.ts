@@ -1,9 +1,9 @@
 /**
- * An item's row as a view of bytes in one piece elsewhere: a change's in the arena, a stored row's in the page that the
+ * An item's row as a view of bytes held elsewhere: a change's in the arena, a stored row's in the page that the
  * database sent. Parts are read in place; nothing is decoded twice or copied.
  *
- * And items as text: a row's bytes straight into a frame or a row of a listing, in either shape (SHAPE-14 to 24).
- * Written as bytes where they are sent from: as strings they would be most of what a replay leaves to the collector.
+ * Also items as text: a row's bytes are encoded straight into a frame or a row of a listing, in either shape
+ * (SHAPE-14 to 24). They are written into the bytes that are sent: strings would be most of a replay's garbage.
  */
 import type {
   DeleteFrame,
@@ -25,8 +25,8 @@ export const ULID_CHARS = 26;
 /** An entry of a key list: 26 characters of device id, a 2-byte big-endian length, the sealed key. */
 export const ENTRY_HEAD = ULID_CHARS + 2;
 
-// Where the parts lie, from the row's `at`. The fixed ones come first, absent ones as zeros: in the SQL functions every
-// offset is a constant (sql/0002_commit.sql). Behind them: ciphertext, keys, blob keys.
+// Offsets of the parts from the row's `at`. Fixed parts come first, absent ones as zeros, so that every offset is a
+// constant in the SQL functions (sql/0002_commit.sql). After them: ciphertext, keys, blob keys.
 export const HASH_BYTES = 32;
 export const MASTER_BYTES = NONCE_BYTES + MASTER_WRAP_BYTES;
 export const NONCE_AT = HASH_BYTES;
@@ -36,10 +36,10 @@ export const BLOB_NONCE_AT = MASTER_AT + MASTER_BYTES;
 /** Bytes before the ciphertext. */
 export const FIXED_BYTES = BLOB_NONCE_AT + NONCE_BYTES;
 
-/** Which parts are there, as bits (sql/0002_commit.sql, `p_has`). */
+/** Bits of the parts that are present (sql/0002_commit.sql, `p_has`). */
 export const HAS = { nonce: 1, sig: 2, master: 4, blobNonce: 8, inline: 16 } as const;
 
-/** A part of fixed length: where it lies from the row's `at`, how long it is, and the bit that says it is there. */
+/** A part of fixed length: its offset from the row's `at`, its length, and the bit that marks it as present. */
 export interface FixedPart {
   readonly at: number;
   readonly bytes: number;
@@ -52,20 +52,20 @@ export const MASTER_NONCE: FixedPart = { at: MASTER_AT, bytes: NONCE_BYTES, bit:
 export const MASTER_CT: FixedPart = { at: MASTER_AT + NONCE_BYTES, bytes: MASTER_WRAP_BYTES, bit: HAS.master };
 export const BLOB_NONCE: FixedPart = { at: BLOB_NONCE_AT, bytes: NONCE_BYTES, bit: HAS.blobNonce };
 
-/** An item as it is stored, or a tombstone. */
+/** A stored item, or a tombstone. */
 export class ItemRow {
   id = '';
   binId = '';
   /** Null in a tombstone that was emptied. */
   type: ContentType | null = null;
-  /** The writer's clock, ms; null as `type`. */
+  /** The writer's clock, ms; null like `type`. */
   ts: number | null = null;
   version = 0;
-  /** Who wrote the content; null as `type`. */
+  /** The device that wrote the content; null like `type`. */
   senderDevice: string | null = null;
-  /** Whose change the version is: that device's sockets get no push. */
+  /** The device whose change made this version: its sockets get no push. */
   changedBy: string | null = null;
-  /** When it was deleted, ms; null of a live item. */
+  /** When it was deleted, ms; null for a live item. */
   deletedAt: number | null = null;
   blobRef: string | null = null;
 
@@ -73,21 +73,20 @@ export class ItemRow {
   ctBytes = 0;
   keysBytes = 0;
   blobKeysBytes = 0;
-  /** The ciphertext as its request spelled it, where that is how a frame in shape A does; null: from the bytes. */
+  /** The ciphertext as received, if a frame in shape A encodes it the same; null: encode it from the bytes. */
   ctText: string | null = null;
-  /** When its request came to this instance, ms of `performance.now()`; Infinity where it was made elsewhere. */
+  /** Arrival time of its request, ms of `performance.now()`; Infinity if the change was made elsewhere. */
   since = Infinity;
 
   constructor(
     /**
-     * Hash 32, nonce 24, sig 32, master 72, blob nonce 24, ciphertext, keys, blob keys: from `at`. A stored row has no
-     * hash.
+     * From `at`: hash 32, nonce 24, sig 32, master 72, blob nonce 24, ciphertext, keys, blob keys. No hash if stored.
      */
     public bytes: Buffer,
     public at: number,
   ) {}
 
-  /** What counts towards the storage cap (ITEM-39), bytes. */
+  /** Bytes that count towards the storage cap (ITEM-39). */
   get counted(): number {
     return this.ctBytes + this.keysBytes + this.blobKeysBytes;
   }
@@ -100,12 +99,12 @@ export class ItemRow {
     return this.keysAt + this.keysBytes;
   }
 
-  /** Behind the last part. */
+  /** The end of the last part. */
   get end(): number {
     return this.blobKeysAt + this.blobKeysBytes;
   }
 
-  /** The same row over bytes of its own. */
+  /** The same row with its own copy of the bytes. */
   copy(): ItemRow {
     const row = new ItemRow(Buffer.from(this.bytes.subarray(this.at, this.end)), 0);
     row.id = this.id;
@@ -125,32 +124,32 @@ export class ItemRow {
     return row;
   }
 
-  /** 32 bytes; null where there is none. */
+  /** 32 bytes; null if there is none. */
   get sig(): Buffer | null {
     if ((this.has & HAS.sig) === 0) return null;
     return this.bytes.subarray(this.at + SIG_AT, this.at + MASTER_AT);
   }
 }
 
-/** Writes a short text, faster than a native call; returns where it ends. */
+/** Writes a short text, faster than a native call; returns its end. */
 export function putAscii(bytes: Buffer, at: number, text: string): number {
   for (let i = 0; i < text.length; i++) bytes[at + i] = text.charCodeAt(i);
   return at + text.length;
 }
 
-/** Writes a safe integer as PostgreSQL's int8, without a BigInt; returns where it ends. */
+/** Writes a safe integer as PostgreSQL's int8, without a BigInt; returns its end. */
 export function putInt8(bytes: Buffer, at: number, value: number): number {
   const high = Math.floor(value / 4_294_967_296);
   return bytes.writeUInt32BE(value - high * 4_294_967_296, bytes.writeInt32BE(high, at));
 }
 
-/** Reads an int8 that fits a safe integer. */
+/** Reads an int8 that is a safe integer. */
 export const int8At = (bytes: Buffer, at: number): number =>
   bytes.readInt32BE(at) * 4_294_967_296 + bytes.readUInt32BE(at + 4);
 
 /**
- * Puts the entries of a key list in the order of their devices: the same write may come with them in another order. Returns
- * a device that is there twice, or ''.
+ * Sorts the entries of a key list by device, since the same write may arrive with them in another order. Returns a
+ * device that is listed twice, or ''.
  */
 export function sortKeys(bytes: Buffer, from: number, to: number): string {
   const entries: Buffer[] = [];
@@ -177,7 +176,7 @@ export function sortKeys(bytes: Buffer, from: number, to: number): string {
   return '';
 }
 
-/** Whether the device's id at `other` comes after that at `one`. */
+/** Whether the device id at `other` is greater than that at `one`. */
 function follows(bytes: Buffer, one: number, other: number): boolean {
   for (let i = 0; i < ULID_CHARS; i++) {
     const difference = (bytes[other + i] ?? 0) - (bytes[one + i] ?? 0);
@@ -186,11 +185,11 @@ function follows(bytes: Buffer, one: number, other: number): boolean {
   return false;
 }
 
-/** Pieces of memory for texts; one that is larger gets a piece of its own. */
+/** Size of the memory pieces for texts; a larger text gets its own piece. */
 const PIECE_BYTES = 64 * 1024;
-/** Up to so many bytes a table is faster than the native encoder, whose string has to be written once more. */
+/** Up to this many bytes a table is faster than the native encoder, whose string must be written once more. */
 const TABLE_MAX = 96;
-/** Up to so many characters are faster written one by one than by a native call. */
+/** Texts up to this many characters are faster written one by one than by a native call. */
 const LOOP_MAX = 48;
 
 /** The values 0 to 61 of base64 (RFC 4648). */
@@ -208,23 +207,23 @@ const PADDING = '='.charCodeAt(0);
 
 type Alphabet = keyof typeof PAIRS;
 
-/** Writes ASCII texts behind one another. Room for them is reserved before. */
+/** Writes ASCII texts one after the other. `begin` reserves room for them. */
 export class JsonWriter {
   private bytes: Buffer;
   private at = 0;
 
-  /** Keeps so many bytes for one text after the other. */
+  /** `size`: bytes of each piece of memory. */
   constructor(private readonly size = PIECE_BYTES) {
     this.bytes = Buffer.allocUnsafeSlow(size);
   }
 
-  /** All that was written may be overwritten. */
+  /** Allows everything written so far to be overwritten. */
   restart(): void {
     if (this.bytes.length > this.size) this.bytes = Buffer.allocUnsafeSlow(this.size);
     this.at = 0;
   }
 
-  /** Begins a text of at most so many bytes: `since` takes what this returns. Earlier ones stay where they are. */
+  /** Begins a text of at most `room` bytes; pass the result to `since`. Earlier texts stay in place. */
   begin(room: number): number {
     if (this.bytes.length - this.at < room) {
       this.bytes = Buffer.allocUnsafeSlow(Math.max(this.size, room));
@@ -233,7 +232,7 @@ export class JsonWriter {
     return this.at;
   }
 
-  /** The bytes of the text that was begun there: a view, good until `restart`. */
+  /** The bytes of the text begun at `from`: a view, valid until `restart`. */
   since(from: number): Buffer {
     return this.bytes.subarray(from, this.at);
   }
@@ -244,14 +243,14 @@ export class JsonWriter {
     else this.at = putAscii(bytes, this.at, value);
   }
 
-  /** Characters as they lie there. */
+  /** Copies characters unchanged. */
   copy(from: Buffer, start: number, end: number): void {
     let { at } = this;
     for (let i = start; i < end; i++) this.bytes[at++] = from[i] ?? 0;
     this.at = at;
   }
 
-  /** Padded under the name of `base64`, as Node does it. */
+  /** Padded if the alphabet is `base64`, as in Node. */
   encoded(alphabet: Alphabet, from: Buffer, start: number, end: number): void {
     if (end - start > TABLE_MAX) {
       this.at += this.bytes.write(from.toString(alphabet, start, end), this.at, 'latin1');
@@ -274,7 +273,7 @@ export class JsonWriter {
     if (i < end) this.lastOf(alphabet, from, i, end);
   }
 
-  /** One or two bytes that are left over. */
+  /** Encodes the last one or two bytes. */
   private lastOf(alphabet: Alphabet, from: Buffer, start: number, end: number): void {
     const { bytes } = this;
     const pairs = PAIRS[alphabet];
@@ -291,9 +290,10 @@ export class JsonWriter {
 }
 
 // Encoding. Written piece by piece: every value is a checked id, a number or base64, so nothing needs escaping, and a
-// push to many devices costs one text instead of a walk by JSON.stringify. A `Piece` holds the keys to their types.
+// push to many devices costs one text instead of a run of JSON.stringify. A `Piece` checks the keys against their
+// types.
 
-/** Text as it is: a `Piece` holds its keys to a type, at compile time only. */
+/** Returns the text unchanged: a `Piece` checks its keys against a type, at compile time only. */
 export const asIs = (text: string): string => text;
 const masterPiece: Piece<MasterText> = asIs;
 const sealPiece: Piece<Pick<EnvelopeA, 'master' | 'sig'> & Pick<ItemFieldsA, 'master' | 'sig'>> = asIs;
@@ -313,7 +313,7 @@ function quoted(out: JsonWriter, value: string | null): void {
   out.text('"');
 }
 
-/** A part of fixed length as a text in quotes. */
+/** A part of fixed length as a quoted text. */
 function fixed(out: JsonWriter, { bytes, at }: ItemRow, part: FixedPart, alphabet: Alphabet): void {
   out.text('"');
   out.encoded(alphabet, bytes, at + part.at, at + part.at + part.bytes);
@@ -327,7 +327,7 @@ function ciphertext(out: JsonWriter, row: ItemRow, alphabet: Alphabet): void {
   out.text('"');
 }
 
-/** A list of keys: where it lies. */
+/** Position of a list of keys. */
 interface Keys {
   readonly from: number;
   readonly length: number;
@@ -375,7 +375,7 @@ function masterText(out: JsonWriter, row: ItemRow, alphabet: Alphabet): void {
   out.text('}');
 }
 
-/** `master` and `sig` of a live item, each with a leading comma, where they are present. */
+/** `master` and `sig` of a live item, each with a leading comma, if present. */
 function sealA(out: JsonWriter, row: ItemRow): void {
   if ((row.has & HAS.master) !== 0) {
     out.text(sealPiece(',"master":'));
@@ -409,7 +409,7 @@ function payloadA(out: JsonWriter, row: ItemRow): void {
   if (!inline) sealA(out, row);
 }
 
-/** `type` is the text that says the item's type: its key differs between row and frame, and it stands after the ids. */
+/** `type` is the key of the item's type: it differs between row and frame, and is written after the ids. */
 function fieldsA(out: JsonWriter, row: ItemRow, type: string): void {
   out.text(fieldsPiece('"id":"'));
   out.text(row.id);
@@ -440,7 +440,7 @@ function tagB(out: JsonWriter, row: ItemRow): void {
 }
 
 function payloadB(out: JsonWriter, row: ItemRow): void {
-  // A blob without metadata reads back as it is written: its nonce and keys stand in the item's place.
+  // A blob without metadata is returned as it was written: its nonce and keys take the item's place.
   const inline = (row.has & HAS.inline) !== 0;
   out.text(rowPieceB('"ct":'));
   ciphertext(out, row, 'base64');
@@ -474,14 +474,12 @@ function fieldsB(out: JsonWriter, row: ItemRow): void {
   out.text(rowPieceB(',"blob_ref":null,"blob_nonce":null,"blob_keys":null'));
 }
 
-/** More than what stands around a row's bytes in its text. */
+/** More than the text around a row's encoded bytes. */
 const AROUND_ROW = 1_024;
-/**
- * A row's bytes are at most so many times as long as text: of a B blob without metadata nonce and keys are said twice.
- */
+/** Upper bound of text per byte of a row: for a shape B blob without metadata, nonce and keys are written twice. */
 const TIMES_AS_TEXT = 4;
 
-/** Begins the text of a row: `out.since` takes what this returns. */
+/** Begins the text of a row; pass the result to `out.since`. */
 const beginRow = (out: JsonWriter, { at, end }: ItemRow): number => out.begin(AROUND_ROW + TIMES_AS_TEXT * (end - at));
 
 const listed = new JsonWriter();
@@ -498,8 +496,8 @@ export function rowText(shape: Shape, row: ItemRow): string {
 }
 
 /**
- * The frame that brings an item's latest state to a socket: `item`, or `delete` for a deleted one. A view of what `out`
- * holds, good until that restarts.
+ * The frame with an item's latest state: `item`, or `delete` for a deleted one. A view of the memory of `out`, valid
+ * until it restarts.
  */
 export function frameBytes(out: JsonWriter, shape: Shape, row: ItemRow): Buffer {
   const from = beginRow(out, row);

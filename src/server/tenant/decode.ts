@@ -1,4 +1,4 @@
-/** Bodies of changes that fit their schemas, decoded straight into the arena, in either shape (SHAPE-14 to 24). */
+/** Decodes bodies of changes, already checked by schema, straight into the arena, in either shape (SHAPE-14 to 24). */
 import { CONTENT_TYPES } from '../../protocol/item.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { ULID } from '../../protocol/ids.js';
@@ -38,7 +38,7 @@ import {
 } from './codec.js';
 
 const notBase64 = (path: string): ServiceError => invalid(path, 'must be base64 or base64url without white space');
-/** Decodes a part to its place, or says which field is wrong. */
+/** Decodes a part to its place. Throws `validation` with the field's path. */
 function putFixed(change: Change, part: FixedPart, path: string, text: string): void {
   const length = base64Length(text);
   if (length !== part.bytes && length !== NO_LENGTH) throw invalid(path, `must be ${part.bytes} bytes, got ${length}`);
@@ -53,7 +53,7 @@ function putCiphertext(change: Change, path: string, text: string): void {
   if (wrong === 'malformed') throw notBase64(path);
 }
 
-/** Puts lists of keys behind one another: `begin`, then `add` for each, then `end`. One list at a time. */
+/** Writes lists of keys: `begin`, then `add` for each key, then `end`. One list at a time. */
 class KeyList {
   private bytes: Buffer = Buffer.alloc(0);
   private path = '';
@@ -80,7 +80,7 @@ class KeyList {
     this.at = at + ENTRY_HEAD + length;
   }
 
-  /** The list's bytes. Its entries lie by device id: the same write may come with them in another order. */
+  /** Length of the list in bytes. Sorts it by device id, since the same write may arrive with keys in another order. */
   end(): number {
     const twice = sortKeys(this.bytes, this.from, this.at);
     if (twice !== '') throw invalid(`${this.path}.${twice}`, 'given twice');
@@ -114,12 +114,12 @@ function putMaster(change: Change, path: string, master: MasterBody | null | und
 }
 
 function putBlobRef(change: Change, ref: string): void {
-  // The name is opaque to clients; a name that could never have been handed out is simply not there.
+  // The name is opaque to clients; one that could never have been issued is reported as not found.
   if (!/^[0-9A-Za-z._-]{1,64}$/.test(ref)) throw new ServiceError('blob_not_found', undefined, { path: 'blobRef' });
   change.blobRef = ref;
 }
 
-/** Nonce and keys beside an empty ciphertext have to fit, and are not kept: the blob has its own. */
+/** Nonce and keys with an empty ciphertext are validated but not kept: the blob has its own. */
 function forgetInline(change: Change): void {
   change.bytes.fill(0, change.at + NONCE_AT, change.at + SIG_AT);
   change.has &= ~HAS.nonce;
@@ -137,7 +137,7 @@ function takeHead(change: Change, body: ItemBodyA | ItemBodyB): void {
   change.ifVersion = ifVersion ?? null;
 }
 
-/** Bytes that a list of keys may take, by the length of its texts. */
+/** Upper bound of the bytes of a list of keys, from the length of its texts. */
 function roomForMap(map: Record<string, string> | null | undefined): number {
   let room = 0;
   for (const device in map) room += ENTRY_HEAD + (map[device]?.length ?? 0);
@@ -148,8 +148,9 @@ const roomForArray = (array: readonly WrappedKeyBody[] | null | undefined): numb
   array?.reduce((room, { key }) => room + ENTRY_HEAD + key.length, 0) ?? 0;
 
 /**
- * A shape A body that fits its schema as a change. Its bytes are pinned in the arena: `arena.unpin` when it is
- * answered. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`, `unavailable`, and pins nothing then.
+ * Decodes a shape A body that fits its schema into a change. Its bytes are pinned in the arena until `arena.unpin`,
+ * when it is answered. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`, `unavailable`; then
+ * nothing is pinned.
  */
 export function decodeWriteA(arena: Arena, body: ItemBodyA, requireSig: RequireSig): Change {
   const envelope = body.payloadEnc ?? null;
@@ -173,7 +174,7 @@ export function decodeWriteA(arena: Arena, body: ItemBodyA, requireSig: RequireS
   return finishWrite(arena, change);
 }
 
-/** An envelope. Beside a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata. */
+/** An envelope. With a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata. */
 function putEnvelope(change: Change, { ct, nonce, keys }: EnvelopeBody, mayBeEmpty: boolean): void {
   const empty = mayBeEmpty && ct === '';
   putFixed(change, NONCE, 'payloadEnc.nonce', nonce);
@@ -190,7 +191,7 @@ function putBlobA(change: Change, ref: string, { blobNonce, blobKeys }: ItemBody
   change.blobKeysBytes = putKeyMap(change, change.blobKeysAt, 'blobKeys', blobKeys);
 }
 
-/** A shape B body that fits its schema (keys camelCase) as a change; see `decodeWriteA`. */
+/** Decodes a shape B body that fits its schema (keys camelCase) into a change; see `decodeWriteA`. */
 export function decodeWriteB(arena: Arena, body: ItemBodyB, requireSig: RequireSig): Change {
   const ref = body.blobRef ?? null;
   const room = body.ct.length + roomForArray(body.wrapped) + roomForArray(body.blobKeys ?? body.wrapped);
@@ -212,7 +213,7 @@ export function decodeWriteB(arena: Arena, body: ItemBodyB, requireSig: RequireS
   return finishWrite(arena, change);
 }
 
-/** Of a B blob without `blob_nonce`, `nonce` and `wrapped` are the blob's own (SHAPE-19). */
+/** For a shape B blob without `blob_nonce`, `nonce` and `wrapped` are the blob's own (SHAPE-19). */
 function putBlobB(change: Change, ref: string, body: ItemBodyB): void {
   const named = typeof body.blobNonce === 'string';
   const blobOnly = (change.has & HAS.inline) === 0;
@@ -224,7 +225,7 @@ function putBlobB(change: Change, ref: string, body: ItemBodyB): void {
   change.blobKeysBytes = putKeyArray(change, change.blobKeysAt, path, keys);
 }
 
-/** A delete, or a move: nothing but its tag. `sig` has 32 bytes where it is given. Pinned as a write is. */
+/** A delete, or a move, which contains only its tag. `sig`, if given, has 32 bytes. Pinned like a write. */
 export function tagged(arena: Arena, kind: Exclude<ChangeKind, 'write'>, sig: string | null | undefined): Change {
   const change = beginChange(arena, kind, 0);
   if (sig !== null && sig !== undefined) putFixed(change, SIG, 'sig', sig);

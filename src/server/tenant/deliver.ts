@@ -1,11 +1,11 @@
 /**
  * The one gate between stored changes and live sockets (guarantee 1). Local commits and those of other instances both
- * pass it; what was delivered before is dropped, and a gap is read before anything past it.
+ * pass through it; versions delivered before are dropped, and a gap is read before anything past it is delivered.
  *
  * The frames of each tenant's last changes are kept after they were pushed, so that replays after a short absence do
- * not reach the database: as bytes, in a few large buffers that all tenants of a process share, each behind what a replay
- * has to know of it. So a frame that is kept is no object and no string. Those survive a collection or two and then die,
- * which made most of the garbage collector's work (bench S1, S3).
+ * not reach the database: as bytes, in a few large buffers that all tenants of a process share, each preceded by the
+ * fields that a replay needs. So a kept frame is neither an object nor a string. Those survive a collection or two and
+ * then die, which made most of the garbage collector's work (bench S1, S3).
  */
 import type { AckFrame, Piece } from '../../protocol/frames.js';
 import type { Summary } from '../../protocol/item.js';
@@ -22,7 +22,7 @@ const SEGMENT_BYTES = 1024 * 1024;
 /** Position of a frame that is not held. */
 export const NOWHERE: FramePosition = -1;
 
-// What stands before a frame, from its position; id and device follow, then the frame.
+// Fields before a frame, as offsets from its position; id and device follow, then the frame.
 const VERSION_AT = 0;
 const FLOOR_AT = 8;
 const BEFORE_AT = 16;
@@ -32,11 +32,13 @@ const ID_LENGTH_AT = 29;
 const DEVICE_LENGTH_AT = 30;
 const HEAD_BYTES = 32;
 
-/** What is kept of a change beside its frame. */
+/** Fields kept of a change in addition to its frame. */
 interface FrameHead extends Pick<ItemRow, 'id' | 'version' | 'changedBy'> {
-  /** The tenant's changes above this version and up to `version` are this one, or were superseded before they could be read. */
+  /**
+   * From this version (excluded) to `version` this is the only change; others were superseded before they were read.
+   */
   readonly floor: number;
-  /** The tenant's frame before it, or `NOWHERE`. */
+  /** The tenant's previous frame, or `NOWHERE`. */
   readonly before: FramePosition;
 }
 
@@ -47,24 +49,24 @@ interface Segment {
 
 /** Frames in order of arrival; when full, the oldest are evicted a segment at a time. */
 export class FrameRing {
-  /** The newest last. */
+  /** In order, the newest last. */
   private readonly segments: Segment[] = [];
   /** The number of the oldest segment. */
   private first = 0;
   private used = SEGMENT_BYTES;
 
   /**
-   * Holds at most `bytesMax`, but at least one segment of 1 MiB. What one step delivers must fit, since it is sent
-   * after the step.
+   * Holds at most `bytesMax`, but at least one segment of 1 MiB. The frames delivered in one step must fit, since they
+   * are sent after the step.
    */
   constructor(private readonly bytesMax: number) {}
 
-  /** Bytes of memory that it takes. */
+  /** Bytes of allocated memory. */
   get bytes(): number {
     return this.segments.length * SEGMENT_BYTES;
   }
 
-  /** Keeps a frame; `NOWHERE` for one that is larger than a segment. */
+  /** Adds a frame; `NOWHERE` if it is larger than a segment. */
   add(frame: Uint8Array, { id, version, changedBy, floor, before }: FrameHead): FramePosition {
     const device = changedBy ?? '';
     const size = HEAD_BYTES + id.length + device.length + frame.length;
@@ -84,7 +86,7 @@ export class FrameRing {
     return (this.first + this.segments.length - 1) * SEGMENT_BYTES + at;
   }
 
-  /** Whether the frame is still held. Everything below is asked of such ones only. */
+  /** Whether the frame is still held. All methods below require that. */
   has(place: FramePosition): boolean {
     return Math.floor(place / SEGMENT_BYTES) >= this.first;
   }
@@ -103,7 +105,7 @@ export class FrameRing {
     return this.viewOf(place).getFloat64((place % SEGMENT_BYTES) + BEFORE_AT);
   }
 
-  /** Of the frame alone. */
+  /** Length of the frame alone. */
   lengthOf(place: FramePosition): number {
     return this.viewOf(place).getUint32((place % SEGMENT_BYTES) + LENGTH_AT);
   }
@@ -114,7 +116,7 @@ export class FrameRing {
     return bytes.toString('latin1', from, from + (bytes[from - HEAD_BYTES + ID_LENGTH_AT] ?? 0));
   }
 
-  /** The device whose change it was; '' where that is not known. */
+  /** The device that made the change; '' if unknown. */
   deviceOf(place: FramePosition): string {
     const { bytes } = this.at(place);
     const at = place % SEGMENT_BYTES;
@@ -169,35 +171,35 @@ function newSegment(): Segment {
   return { bytes, view: new DataView(bytes.buffer) };
 }
 
-/** What one session gets from memory at most; the ring has a bound over all tenants of the process. */
+/** Limits of what one session gets from memory; the ring has a bound over all tenants of the process. */
 export const RECENT_ROWS = 256;
 export const RECENT_BYTES = 256 * 1024;
 
-/** Where a frame is written before the ring has it. */
+/** Buffer for a frame before it is added to the ring. */
 const written = new JsonWriter();
 
 /**
- * The last changes of a tenant in one shape: those up to the delivered version that the ring still holds. A version
- * that is missing in between was superseded before it could be read.
+ * The last changes of a tenant in one shape: those up to the delivered version that the ring still holds. A missing
+ * version in between was superseded before it could be read.
  */
 export class RecentFrames {
   private newest = NOWHERE;
-  /** The version up to which it is marked which frames are superseded. */
+  /** The version up to which superseded frames are marked. */
   private judged = 0;
 
   constructor(
     private readonly shape: Shape,
-    /** Up to here each change was added, or is read from the log. */
+    /** Up to this version each change was added, or must be read from the log. */
     private head: number,
     readonly ring: FrameRing,
   ) {}
 
-  /** True when everything above this cursor is here. */
+  /** True if everything above this cursor is held. */
   covers(cursor: number): boolean {
     return this.collect(cursor) <= cursor;
   }
 
-  /** Adds a delivered change; they come in version order. */
+  /** Adds a delivered change; calls must be in version order. */
   add(row: ItemRow): FramePosition {
     const { id, version, changedBy } = row;
     written.restart();
@@ -215,12 +217,12 @@ export class RecentFrames {
     return places.filter((place) => !this.ring.isSuperseded(place)).reverse();
   }
 
-  /** The bytes of a frame: a view, valid until the next change of any tenant. Undefined where it is not held any more. */
+  /** The bytes of a frame: a view, valid until the next change of any tenant. Undefined if it is no longer held. */
   view(place: FramePosition): Uint8Array | undefined {
     return this.ring.has(place) ? this.ring.view(place) : undefined;
   }
 
-  /** As `view`, of each of them; null where one is not held. */
+  /** Like `view`, for each of them; null if one is no longer held. */
   views(places: readonly FramePosition[]): readonly FrameBytes[] | null {
     if (!places.every((place) => this.ring.has(place))) return null;
     return places.map((place) => this.ring.view(place));
@@ -233,8 +235,8 @@ export class RecentFrames {
   }
 
   /**
-   * Walks back from the newest frame to the cursor, within the bounds, and adds the places of those above it. Returns the
-   * version above which every change was met: above the cursor where not all of them are held.
+   * Walks back from the newest frame to the cursor, within the bounds, and collects the positions above it. Returns the
+   * version above which every change was found: higher than the cursor if not all of them are held.
    */
   private collect(cursor: number, places?: FramePosition[]): number {
     const { ring } = this;
@@ -250,7 +252,7 @@ export class RecentFrames {
     return floor;
   }
 
-  /** Marks superseded frames; once until the next frame is added. */
+  /** Marks superseded frames; at most once per added frame. */
   private judge(): void {
     if (this.judged === this.head) return;
     this.judged = this.head;
@@ -268,23 +270,23 @@ export class RecentFrames {
 /** Below every version. */
 const NOTHING_SEEN = -1;
 
-/** The part of a tenant's state that delivery works on: position, sessions, recent frames. */
+/** The part of a tenant's state that delivery uses: position, sessions, recent frames. */
 export interface Delivery {
-  /** Everything up to here went through `deliver`, exactly once and in order. */
+  /** Every version up to this one went through `deliver`, exactly once and in order. */
   delivered: number;
   /** Count and version sum at `summary.version`; exact for `delivered` when the two are equal. */
   summary: Summary;
-  /** The highest head hinted at. Above `delivered`, a gap is being read or about to be. */
+  /** The highest head announced. Above `delivered`, a gap is being read or about to be. */
   knownHead: number;
   gapReading: boolean;
-  /** Committed here while a gap was read, in version order, and the sums at the last of them. */
+  /** Rows committed here while a gap was read, in version order, and (`heldSummary`) the sums at the last of them. */
   held: readonly ItemRow[];
   heldSummary: Summary | null;
-  /** `knownHead` at the time when the read of the current, or last, gap began. */
+  /** `knownHead` when the read of the current, or last, gap began. */
   headAtGapRead: number;
 
   readonly sessions: Set<Session>;
-  /** The frames of the last changes. In shape B only once a socket of that shape was there. */
+  /** The frames of the last changes. Those in shape B exist only once a socket of that shape was opened. */
   readonly recent: { readonly a: RecentFrames; b: RecentFrames | null };
   readonly ring: FrameRing;
 }
@@ -295,13 +297,13 @@ export function recentFramesOf({ recent, delivered, ring }: Delivery, shape: Sha
 }
 
 /**
- * Most bytes handed to one socket in one step. A socket that would get more goes back to replay, which waits
- * for its buffer to empty: so a burst is bounded whatever was committed at once (guarantee 4).
+ * Maximum of bytes sent to one socket in one step. A socket that would get more returns to replay, which waits for its
+ * buffer to empty: so a burst is bounded however much was committed at once (guarantee 4).
  */
 export const BURST_BYTES = 256 * 1024;
 
 /**
- * Notes that the history reaches at least `head`, and reads the gap when it is not delivered yet. Without a socket
+ * Notes that the history reaches at least `head`, and reads the gap if it is not delivered yet. Without a socket
  * nothing is read: the next `hello` reads the head.
  */
 export function noticeHead(state: Delivery, head: number): Effect[] {
@@ -313,25 +315,25 @@ export function noticeHead(state: Delivery, head: number): Effect[] {
 }
 
 /**
- * Rows read from the database above `delivered`. They show each item's latest state only; what was committed here while
- * they were read is merged with them, so that none of this instance's own versions is skipped.
+ * Rows read from the database above `delivered`. They contain each item's latest state only; rows committed here during
+ * the read are merged with them, so that none of this instance's own versions is skipped.
  */
 export function onGap(state: Delivery, page: LogPage): Effect[] {
   state.gapReading = false;
   const found = page.rows.filter((row) => row.version > state.delivered);
   const last = found.at(-1)?.version ?? state.delivered;
-  // With more to come, the page's sums are not those at its last row; they count only once the head is reached.
+  // If there is more, the page's sums are not those at its last row; they apply only once the head is reached.
   const position = page.more ? last : Math.max(page.summary.version, state.delivered);
   const effects = deliver(state, merge(found, takeHeld(state, position)), position);
   if (!page.more && page.summary.version === state.delivered) state.summary = page.summary;
-  // A head hinted at before this read is covered by it, or was wrong. A hint that is too high would repeat the read for
+  // A head announced before this read is covered by it, or was wrong. A hint that is too high would repeat the read for
   // ever.
   if (!page.more && state.knownHead === state.headAtGapRead) state.knownHead = state.delivered;
   if (!page.more) effects.push(...deliverHeld(state));
   return [...effects, ...noticeHead(state, page.summary.version)];
 }
 
-/** Both in version order; a version that is in both comes once. */
+/** Both are in version order; a version in both is included once. */
 function merge(found: readonly ItemRow[], held: readonly ItemRow[]): ItemRow[] {
   if (held.length === 0) return [...found];
   const byVersion = new Map([...held, ...found].map((row) => [row.version, row]));
@@ -345,7 +347,7 @@ function takeHeld(state: Delivery, position: number): ItemRow[] {
   return taken;
 }
 
-/** Delivers the held rows that follow without a gap; the next read finds what lies before the rest. */
+/** Delivers the held rows that follow without a gap; the next read finds the versions missing before the rest. */
 function deliverHeld(state: Delivery): Effect[] {
   if (state.held.length === 0) return [];
   const held = takeHeld(state, Infinity);
@@ -362,17 +364,17 @@ function deliverHeld(state: Delivery): Effect[] {
 
 export const NONE_HELD: readonly ItemRow[] = [];
 /**
- * Most rows, and bytes, held while a gap is read: what one step delivers has to stay in the ring until it is sent. Rows
- * beyond that are read from the log.
+ * Maximum of rows, and bytes, held while a gap is read: the rows delivered in one step must stay in the ring until they
+ * are sent. Rows beyond that are read from the log.
  */
 const HELD_MAX = 1_000;
 const HELD_BYTES_MAX = 1024 * 1024;
 
 /**
- * The rows of one transaction, of this instance or another, in version order. Delivered at once where they follow
- * without a gap. A gap arises from changes of another instance, or of a dropped actor with changes under way, that are
- * not known here: then the log is read, and these rows are held meanwhile. A tenant without sockets skips the gap;
- * later replays read it from the log.
+ * The rows of one transaction, of this instance or another, in version order. Delivered at once if they follow without
+ * a gap. A gap arises from changes that are not known here, of another instance or of a dropped actor with changes
+ * under way: then the log is read, and these rows are held meanwhile. A tenant without sockets skips the gap; later
+ * replays read it from the log.
  */
 export function onRows(state: Delivery, given: readonly ItemRow[], summary: Summary | null): Effect[] {
   const known = (given[0]?.version ?? 0) <= state.delivered;
@@ -388,7 +390,7 @@ export function onRows(state: Delivery, given: readonly ItemRow[], summary: Summ
   return effects;
 }
 
-/** Skips versions that are not known here. */
+/** Skips versions that are unknown here. */
 function skipTo(state: Delivery, version: number): void {
   state.delivered = version;
   state.held = NONE_HELD;
@@ -396,7 +398,9 @@ function skipTo(state: Delivery, version: number): void {
   state.recent.b?.forget(version);
 }
 
-/** Copies the rows: a change's bytes return to the arena when it is answered, and a notification's are overwritten by the next. */
+/**
+ * Copies the rows: a change's bytes return to the arena with its answer, and the next notification overwrites the last.
+ */
 function hold(state: Delivery, rows: readonly ItemRow[], summary: Summary | null): void {
   if (state.held.length + rows.length > HELD_MAX) return;
   const bytes = (sum: number, row: ItemRow): number => sum + row.end - row.at;
@@ -405,21 +409,20 @@ function hold(state: Delivery, rows: readonly ItemRow[], summary: Summary | null
   if (summary !== null && summary.version > (state.heldSummary?.version ?? 0)) state.heldSummary = summary;
 }
 
-/** What one step delivers in one shape. Most sockets get the same of it, and share it. */
+/** The delivery of one step in one shape. Most sockets get the same frames, and share them. */
 interface Batch {
   readonly rows: readonly ItemRow[];
-  /** Of each row its frame. */
+  /** The frame of each row. */
   readonly places: readonly FramePosition[];
   readonly recent: RecentFrames;
   /**
-   * All of them as they are sent; null where they are more than one socket is handed in one step, or are not in memory
-   * any more.
+   * All frames; null if they exceed what one socket may be sent in one step, or are no longer in memory.
    */
   readonly whole: readonly FrameBytes[] | null;
-  /** When the oldest of the changes came that were made here. */
+  /** Arrival time of the oldest of the changes made on this instance. */
   readonly since: number;
   readonly position: number;
-  /** Those that get all of it. */
+  /** The sessions that get all of it. */
   readonly sessions: Session[];
 }
 
@@ -445,7 +448,7 @@ function deliver(state: Delivery, rows: readonly ItemRow[], position: number): E
     const { phase, port } = session;
     if (phase.kind !== 'live') continue;
     const batch = port.shape === 'a' ? batchA : batchB;
-    // Of none of them its own, and none of them seen already: the same as for any other such socket.
+    // None of the rows is the device's own, and none was sent already: the frames are the same as for other sockets.
     if (
       batch.whole !== null &&
       session.cursor <= before &&
@@ -471,19 +474,19 @@ function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]):
   let since = Infinity;
   for (const [n, row] of batch.rows.entries()) {
     const { id, version } = row;
-    // A session that came out of replay ahead of `delivered` has this version already.
+    // A session that left replay ahead of `delivered` has this version already.
     if (version <= session.cursor) continue;
     const own = row.changedBy === session.port.deviceId;
     const sent = own ? ownFrame(phase.acks, id, version) : batch.recent.view(batch.places[n] ?? NOWHERE);
     if (sent !== null) {
       bytes += sent?.length ?? 0;
-      // More than a ring holds was committed at once: the first of it are overwritten already.
+      // More was committed at once than a ring holds: the first frames are already overwritten.
       if (sent === undefined || (bytes > BURST_BYTES && out.length > 0)) {
         effects.push({ ...fallBehind(session, phase, out), since });
         return;
       }
       out.push(sent);
-      // An `ack` tells the writer's own device: that is no push.
+      // An `ack` to the writer's own device is not a push.
       if (!own && row.since < since) since = row.since;
     }
     session.cursor = version;
@@ -492,17 +495,18 @@ function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]):
   if (out.length > 0) effects.push({ kind: 'send', session, frames: out, since });
 }
 
-/** Sends what fits and turns the session back to replay from there: silently, its client sees only rising versions. */
+/**
+ * Sends what fits and returns the session to replay from there: silently, since its client only sees rising versions.
+ */
 function fallBehind(session: Session, phase: Live, frames: readonly FrameBytes[]): Extract<Effect, { kind: 'send' }> {
   const replaying = beginReplay({ cursor: session.cursor, acks: phase.acks, greeting: false, draining: false });
   session.phase = replaying;
   return { kind: 'send', session, frames, phase: replaying };
 }
 
-/** What a device's live socket gets of its own change: an `ack` where it asked for acks (WS-03, WS-08). */
+/** The frame that a device's live socket gets for its own change: an `ack` if it requested acks (WS-03, WS-08). */
 export const ownFrame = (acks: boolean, id: string, version: number): string | null =>
   acks ? ackText(id, version) : null;
 
 const ackPiece: Piece<AckFrame> = asIs;
-/** Tells the writer's own device of its change. */
 const ackText = (id: string, version: number): string => ackPiece(`{"type":"ack","id":"${id}","version":${version}}`);

@@ -1,4 +1,4 @@
-/** What can happen to a tenant, and what it wants done. The actor's whole life is messages in, effects out. */
+/** The messages that a tenant's actor receives, and the effects that it requests. */
 import type { Summary } from '../../protocol/item.js';
 import type { Change, Position } from './change.js';
 import type { ItemRow } from './codec.js';
@@ -17,14 +17,14 @@ export type Message =
   | { readonly kind: 'failed'; readonly changes: readonly Change[]; readonly error: Error }
   | { readonly kind: 'snapshot'; readonly snapshot: TenantUpdate }
   | { readonly kind: 'snapshot-failed'; readonly error: Error }
-  /** `generation`: Infinity where it is newer than any that was read. */
+  /** `generation`: Infinity if it is newer than any that was read. */
   | { readonly kind: 'head_hint'; readonly head: number; readonly generation: number }
   | {
       readonly kind: 'published';
-      /** What another instance made in one transaction, or a part of it: versions in order, without a gap. */
+      /** Rows of another instance's transaction, or a part of them: versions in order, without a gap. */
       readonly rows: readonly ItemRow[];
       readonly generation: number;
-      /** The sums at the last of them; null where they are not known. */
+      /** The sums at the last row; null if unknown. */
       readonly summary: Summary | null;
     }
   | { readonly kind: 'gap'; readonly page: LogPage }
@@ -38,32 +38,31 @@ export type Message =
     }
   | { readonly kind: 'head'; readonly session: Session; readonly phase: Replaying; readonly summary: Summary }
   | { readonly kind: 'page'; readonly session: Session; readonly phase: Replaying; readonly page: LogPage }
-  /** `away`: the database is out of reach at present. */
+  /** `away`: the database is currently unreachable. */
   | { readonly kind: 'replay-failed'; readonly session: Session; readonly phase: Replaying; readonly away: boolean }
   | { readonly kind: 'sent'; readonly session: Session; readonly phase: Replaying; readonly congested: boolean }
   | { readonly kind: 'congested'; readonly session: Session }
   | { readonly kind: 'drained'; readonly session: Session }
   | { readonly kind: 'closed'; readonly session: Session };
 
-/** The message of a kind. */
 export type MessageOf<K extends Message['kind']> = Extract<Message, { kind: K }>;
 
 export type Effect =
-  /** Its answer, exactly one of the two, exactly once. */
+  /** The answer to a change: exactly one of the two, exactly once. */
   | { readonly kind: 'stored'; readonly change: Change }
   | { readonly kind: 'refused'; readonly change: Change; readonly error: Error }
   | { readonly kind: 'commit'; readonly change: Change }
-  /** Read the tenant's devices, bins and pairings anew; answered by `snapshot` or `snapshot-failed`. */
+  /** Reload the tenant's devices, bins and pairings; answered by `snapshot` or `snapshot-failed`. */
   | { readonly kind: 'reload' }
   /** Read what others committed above `since`; answered by `gap` or `gap-failed`. */
   | { readonly kind: 'read-gap'; readonly since: number }
-  /** Ask the database for the head; answered by `head` or `replay-failed`. */
+  /** Read the head from the database; answered by `head` or `replay-failed`. */
   | { readonly kind: 'read-head'; readonly session: Session; readonly phase: Replaying }
   /** Read a replay page above the phase's cursor; answered by `page` or `replay-failed`. */
   | { readonly kind: 'read-page'; readonly session: Session; readonly phase: Replaying }
   /**
    * Send frames. With `phase`, part of a replay: answered by `sent`. Without: `congested` if the buffer is too full.
-   * `since`: when the oldest of the changes came that were made here and are pushed with it (see `ItemRow`).
+   * `since`: arrival time of the oldest of the pushed changes that were made on this instance (see `ItemRow`).
    */
   | {
       readonly kind: 'send';
@@ -80,13 +79,11 @@ export type Effect =
       readonly since: number;
     }
   | { readonly kind: 'close'; readonly session: Session; readonly code: number; readonly reason: string }
-  /** Tell the other instances. The rows' bytes may be a change's that is answered by a later effect. */
+  /** Notify the other instances. The rows' bytes may belong to a change that is answered by a later effect. */
   | { readonly kind: 'publish'; readonly rows: readonly ItemRow[]; readonly position: Position }
   | { readonly kind: 'purge-keys'; readonly deviceId: string };
 
-/**
- * Changes that wait for what this message brings: each must get an answer, also where the message cannot be applied.
- */
+/** Changes that wait for the result of this message: each must be answered, even if the message cannot be applied. */
 export function waitersOf(message: Message): readonly Change[] {
   switch (message.kind) {
     case 'change':

@@ -1,12 +1,12 @@
-/** Reads of the database that are under way, so that a stop can wait for the last of them. */
+/** Tracks database reads under way, so that a stop can wait for the last of them. */
 import type { ItemLog, TenantLoader } from './ports.js';
 
-/** Counts the promises that it is given until they settle. */
+/** Counts promises until they settle. */
 export class PendingReads {
   private underWay = 0;
   private whenNone: (() => void)[] = [];
 
-  /** The same promise. Its reader may begin another read in the step in which it settles. */
+  /** Returns the same promise. Its reader may start another read in the turn in which it settles. */
   counted<T>(read: Promise<T>): Promise<T> {
     this.underWay++;
     const over = (): void => {
@@ -17,17 +17,17 @@ export class PendingReads {
     return read;
   }
 
-  /** Resolves when there is none, nor one that followed from the last. */
+  /** Resolves when no read is under way, including those started when the last one settled. */
   async done(): Promise<void> {
     while (this.underWay > 0) await new Promise<void>((resolve) => void this.whenNone.push(resolve));
   }
 
-  /** The log, its pages counted. */
+  /** The log with its reads counted. */
   ofLog(log: ItemLog): ItemLog {
     return { page: (request) => this.counted(log.page(request)) };
   }
 
-  /** The loader, its reads counted. */
+  /** The loader with its reads counted. */
   ofLoader(loader: TenantLoader): TenantLoader {
     return {
       load: (tenantId) => this.counted(loader.load(tenantId)),

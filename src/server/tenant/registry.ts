@@ -1,6 +1,6 @@
 /**
- * Which tenants are loaded on this instance. Loads on first use, compares with the database where a notification may have
- * been lost, drops what is idle.
+ * The tenants loaded on this instance. Loads them on first use, compares them with the database if a notification may
+ * have been lost, drops idle ones.
  */
 import { Batcher } from '../../protocol/batcher.js';
 import { CLOSE } from '../../protocol/close-codes.js';
@@ -16,7 +16,7 @@ import { PendingReads } from './pending-reads.js';
 import { FrameRing } from './deliver.js';
 import { TurnQueue } from './turn-queue.js';
 
-/** An actor without sockets or changes under way is dropped after so long without use, ms. */
+/** An actor without sockets or changes under way is dropped after this time without use, ms. */
 const IDLE_MS = 5 * 60_000;
 /** Recent frames kept over all tenants of the process, bytes. */
 const RECENT_BYTES_ALL = 64 * 1024 * 1024;
@@ -24,21 +24,21 @@ const RECENT_BYTES_ALL = 64 * 1024 * 1024;
 const REPLAY_PAGES = 8;
 /** Tenants compared in one statement. */
 const COMPARE_BATCH = 2_000;
-/** Between two looks at idle actors and at those that wait for a comparison, ms. */
+/** Interval of the checks for idle actors and for those that wait for a comparison, ms. */
 const TICK_MS = HEAD_COMPARE_MS - 1_000;
-/** Each actor is compared this often, ms, also where nothing is known to be lost. */
+/** Each actor is compared this often, ms, even if nothing is known to be lost. */
 const COMPARE_ALL_MS = 5 * 60_000;
 /**
- * After a comparison of all, so many times as long as it took until the next one: a database that is too busy to notify in
- * time would be asked to compare again and again, and be busier for it.
+ * Pause after a comparison of all actors, as a multiple of its duration: a database too busy to notify in time would
+ * otherwise get one comparison after another, and be busier for it.
  */
 const COMPARE_REST = 9;
-/** The longest such rest, ms. */
+/** The longest such pause, ms. */
 const COMPARE_REST_MAX_MS = 30_000;
 
 export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'onLate' | 'ring' | 'replays' | 'current'> {
   readonly clock: Clock;
-  /** The epoch of the database as it is known now. */
+  /** The epoch of the database as currently known. */
   readonly epoch: () => string;
 }
 
@@ -53,16 +53,16 @@ export class TenantRegistry {
     for (const actor of this.actors.values()) if (actor.toCompare(before)) waiting.push(actor);
     return this.compareThose(waiting);
   });
-  /** Comparisons that requests wait for: true where the tenant's actor is up to date. */
+  /** Comparisons that requests wait for: true if the tenant's actor is up to date. */
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
   /** Reads of the actors and of this registry, so that `close` can wait for them. */
   private readonly reads = new PendingReads();
   private timer: Timer | undefined;
-  /** Until this time, ms, the database rests from comparisons of all. */
+  /** Until this time, ms, no comparison of all actors is made. */
   private restUntil = -Infinity;
   private restTimer: Timer | undefined;
-  /** A comparison of all that failed has found nothing: it is repeated soon, and at once where the database is back. */
+  /** Repeats a comparison of all that failed and so found nothing; once the database is back that happens at once. */
   private retryTimer: Timer | undefined;
   private closed = false;
 
@@ -95,7 +95,7 @@ export class TenantRegistry {
   }
 
   /**
-   * Stops comparing and ignores hints. Resolves when no actor reads: once its sockets are closed and its changes
+   * Stops comparing and ignores hints. Resolves when no actor reads: once its sockets are closed and its changes are
    * answered, an actor starts nothing by itself. Call it after everything that changes tenants was closed.
    */
   async close(): Promise<void> {
@@ -118,7 +118,7 @@ export class TenantRegistry {
   }
 
   /**
-   * The tenant's actor, loaded if need be, and compared if it was not for long; undefined when there is no such tenant.
+   * The tenant's actor, loaded if necessary, and compared if that is overdue; undefined if there is no such tenant.
    * Throws `unavailable`.
    */
   async get(tenantId: string): Promise<Actor | undefined> {
@@ -126,11 +126,11 @@ export class TenantRegistry {
     if (actor === undefined || this.isCurrent(actor)) return actor;
     if (await this.confirming.ask(tenantId)) return this.actors.get(tenantId);
     if (this.actors.has(tenantId)) throw unavailable('the tenant could not be read');
-    // It was dropped meanwhile: its tenant may be gone.
+    // It was dropped meanwhile: its tenant may have been deleted.
     return this.loading.join(tenantId);
   }
 
-  /** The tenants that are being loaded do not wait for more of them. */
+  /** Tenants being loaded do not wait for more of them. */
   hurry(): void {
     this.options.loader.hurry();
   }
@@ -144,7 +144,7 @@ export class TenantRegistry {
     const begun = this.options.clock.now();
     const snapshot = await this.ports.loader.load(tenantId);
     if (snapshot === undefined) return undefined;
-    // The database changed under the read: what was read may belong to the other history.
+    // The database changed during the read: the result may belong to the other history.
     if (epoch !== this.options.epoch()) return this.load(tenantId);
     const actor = new Actor(snapshot, epoch, this.ports);
     actor.compared(begun);
@@ -153,8 +153,8 @@ export class TenantRegistry {
   }
 
   /**
-   * Devices, bins, pairings or state of the tenant were changed by this instance. When it resolves, sockets here are
-   * notified and requests here are judged by the new state; other instances were notified.
+   * This instance changed devices, bins, pairings or state of the tenant. When it resolves, sockets here were notified
+   * and requests here are judged by the new state; other instances were notified.
    */
   async changed(tenantId: string): Promise<void> {
     const actor = this.actors.get(tenantId) ?? (await this.loading.underWay(tenantId));
@@ -167,7 +167,7 @@ export class TenantRegistry {
     this.options.announcer.announce(tenantId, actor.delivered, actor.generation);
   }
 
-  /** Another instance says that the tenant got this far. */
+  /** Another instance reports this position of the tenant. */
   headHint(tenantId: string, head: number, generation: number): void {
     if (this.closed) return;
     const actor = this.actors.get(tenantId);
@@ -175,7 +175,9 @@ export class TenantRegistry {
     else this.hintLoading(tenantId, head, generation);
   }
 
-  /** What is being read may be older than this: a device that was revoked would be let in until the next comparison. */
+  /**
+   * The load under way may read an older state: without the hint, a revoked device would be admitted until compared.
+   */
   private hintLoading(tenantId: string, head: number, generation: number): void {
     this.loading.underWay(tenantId)?.then(
       (actor) => (this.closed ? undefined : actor?.headHint(head, generation)),
@@ -196,13 +198,13 @@ export class TenantRegistry {
     else this.hintLoading(tenantId, rows.at(-1)?.version ?? 0, generation);
   }
 
-  /** Forgets a tenant whose devices are all gone; its sockets close. */
+  /** Drops a tenant whose devices were all removed; its sockets close. */
   async reset(tenantId: string): Promise<void> {
     await this.changed(tenantId);
     this.drop(tenantId, CLOSE.restart, 'restart');
   }
 
-  /** A tenant that is no more; its sockets close. */
+  /** Drops a tenant that no longer exists; its sockets close. */
   forget(tenantId: string): void {
     this.drop(tenantId, CLOSE.restart, 'no such tenant');
   }
@@ -231,9 +233,9 @@ export class TenantRegistry {
   }
 
   /**
-   * Notifications may have been lost; versions are gapless, so that comparing heads finds what they announced.
-   * Resolves when everything that changed before this call is known here, or the database could not be reached; or, soon
-   * after a comparison that took long, at once: then it follows.
+   * Notifications may have been lost; versions are gapless, so comparing heads finds what they announced. Resolves when
+   * everything that changed before this call is known here, or the database could not be reached; soon after a
+   * comparison that took long, resolves at once, and the comparison follows later.
    */
   async compareHeads(): Promise<void> {
     if (this.closed || this.restTimer !== undefined) return;
@@ -259,7 +261,7 @@ export class TenantRegistry {
     this.restUntil = clock.now() + rest;
   }
 
-  /** False where the database could not be asked, which was reported. */
+  /** False if the database could not be queried, which was reported. */
   private async compareThose(actors: readonly Actor[]): Promise<boolean> {
     try {
       for (let at = 0; at < actors.length && !this.closed; at += COMPARE_BATCH)
@@ -271,7 +273,7 @@ export class TenantRegistry {
     }
   }
 
-  /** Comparisons that requests wait for; an actor that was compared in the meantime is not compared again. */
+  /** Comparisons that requests wait for; an actor compared in the meantime is not compared again. */
   private async confirm(ids: readonly string[]): Promise<boolean[]> {
     const stale = new Set<Actor>();
     for (const id of ids) {
@@ -305,7 +307,7 @@ export class TenantRegistry {
       else if (position.generation <= actor.generation) {
         actor.compared(begun);
         actor.headHint(position.head, position.generation);
-        // A commit of which this instance does not know what it has done was told to nobody.
+        // A commit whose outcome is unknown here was not announced to the other instances.
         if (actor.heldUp) this.options.announcer.announce(actor.tenantId, position.head, position.generation);
       } else {
         unknown.add(actor);

@@ -1,6 +1,6 @@
 /**
- * Bringing one session to the actor's position: from the frames in memory when they reach back far enough,
- * else page by page from the database, each page only after the socket has taken the one before (guarantees 1 and 4).
+ * Brings one session to the actor's position: from the frames in memory if they reach back far enough, else page by
+ * page from the database, each page only after the socket has taken the previous one (guarantees 1 and 4).
  */
 import { CLOSE } from '../../protocol/close-codes.js';
 import { encode, type Shape } from '../../protocol/shape.js';
@@ -17,7 +17,7 @@ import { dismiss, type TenantState } from './state.js';
 /** A frame that is not an item, as JSON text in a shape. */
 export const plainFrame = (shape: Shape, frame: PlainFrame): string => JSON.stringify(encode(shape, frame));
 
-/** `hello`: starts a replay above `since`; an earlier one of the same socket ends (reference, Sockets). */
+/** `hello`: starts a replay above `since`, which ends an earlier one of the same socket (reference, Sockets). */
 export function onHello(state: TenantState, hello: MessageOf<'hello'>): Effect[] {
   const { session } = hello;
   const { now } = state;
@@ -25,7 +25,7 @@ export function onHello(state: TenantState, hello: MessageOf<'hello'>): Effect[]
   if (session.helloAt !== undefined && (now - session.helloAt) >>> 0 < HELLO_INTERVAL_MS) return refuseHello(session);
   session.helloAt = now | 0;
   const rewound = hello.epoch !== null && hello.epoch !== state.epoch;
-  // The buffer that has to empty is the socket's, whichever replay filled it.
+  // It is the socket's buffer that must empty, whichever replay filled it.
   const draining = isDraining(session);
   const phase = beginReplay({ cursor: rewound ? 0 : hello.since, acks: hello.acks, greeting: true, draining });
   session.phase = phase;
@@ -46,29 +46,25 @@ function resetFrame(state: TenantState, session: Session): Effect {
   return { kind: 'send', session, frames: [plainFrame(session.port.shape, { type: 'reset', epoch: state.epoch })] };
 }
 
-/**
- * The cursor points past the history: it belongs to another one. Everything comes from 0 (reference, Sockets, Reset).
- */
+/** The cursor is beyond the head, so it belongs to another history: replays from 0 (reference, Sockets, Reset). */
 function rewind(state: TenantState, session: Session, phase: Replaying): Effect[] {
   const fresh: Replaying = { ...phase, cursor: 0, greeting: true, committed: null, stalled: false };
   session.phase = fresh;
   return [resetFrame(state, session), { kind: 'read-page', session, phase: fresh }];
 }
 
-/**
- * The next step of a replay. `caught_up` must not lie below the head committed when `hello` came, so the head is read.
- */
+/** The next step of a replay. Reads the head, since `caught_up` must not be below the head committed before `hello`. */
 function advance(state: TenantState, session: Session, phase: Replaying): Effect[] {
   if (!inMemory(state, session, phase)) return [{ kind: 'read-page', session, phase }];
   if (phase.greeting && phase.committed === null) return [{ kind: 'read-head', session, phase }];
   return finish(state, session, phase);
 }
 
-/** Whether memory holds everything from the cursor up to what is known to be committed. */
+/** Whether memory holds everything from the cursor to the head known to be committed. */
 function inMemory(state: TenantState, session: Session, phase: Replaying): boolean {
   if (!recentFor(state, session).covers(phase.cursor) || phase.cursor > state.delivered) return false;
   if (!phase.greeting) return true;
-  // `caught_up` needs the sums at exactly the delivered version, and not below the head that `hello` found.
+  // `caught_up` needs the sums at exactly the delivered version, and not below the head that was read after `hello`.
   return state.summary.version === state.delivered && state.delivered >= (phase.committed ?? 0);
 }
 
@@ -83,7 +79,6 @@ export function onHead(state: TenantState, { session, phase, summary }: MessageO
   return [{ kind: 'read-page', session, phase }, ...noticeHead(state, summary.version)];
 }
 
-/** One page of a replay. */
 export function onPage(state: TenantState, { session, phase, page }: MessageOf<'page'>): Effect[] {
   if (session.phase !== phase) return [];
   if (page.summary.version < phase.cursor) return rewind(state, session, phase);
@@ -99,7 +94,7 @@ export function onPage(state: TenantState, { session, phase, page }: MessageOf<'
   return [{ kind: 'send', session, frames, phase }, ...ahead];
 }
 
-/** A replay's frames were handed to the socket. Goes on, or waits for the socket's buffer to empty. */
+/** A replay's frames were handed to the socket. Continues, or waits for the socket's buffer to empty. */
 export function onSent(state: TenantState, { session, phase, congested }: MessageOf<'sent'>): Effect[] {
   if (session.phase !== phase) return [];
   phase.draining = congested;
@@ -107,9 +102,9 @@ export function onSent(state: TenantState, { session, phase, congested }: Messag
 }
 
 /**
- * The log cannot be read. While the database is unreachable the socket stays open: it gets what memory holds above its
- * cursor, and `caught_up`, which must not lie below the unknown head, once the database answers. Any other error would
- * repeat, so that socket is closed; its client's cursor has not moved.
+ * The log cannot be read. While the database is unreachable the socket stays open: it gets the frames in memory above
+ * its cursor, and `caught_up`, which must not be below the unknown head, once the database answers. Any other error
+ * would recur, so the socket is closed; its client's cursor has not moved.
  */
 export function onReplayFailed(state: TenantState, { session, phase, away }: MessageOf<'replay-failed'>): Effect[] {
   if (session.phase !== phase) return [];
@@ -134,7 +129,7 @@ export function resume(state: TenantState): Effect[] {
   return effects;
 }
 
-/** A live session's buffer is too full: it goes back to replay from its cursor once the buffer has emptied. */
+/** A live session's buffer is too full: it returns to replay from its cursor once the buffer has emptied. */
 export function onCongested(session: Session): Effect[] {
   const { phase } = session;
   if (phase.kind !== 'live') return [];
@@ -157,7 +152,7 @@ function finish(state: TenantState, session: Session, phase: Replaying): Effect[
   return goLive(state, session, { phase, frames, at: state.summary });
 }
 
-/** The last frames of a replay, `caught_up` where it is owed, and from here on every version as it is delivered. */
+/** Sends the last frames of a replay, with `caught_up` if it is owed; then every version is sent as it is delivered. */
 function goLive(
   state: TenantState,
   session: Session,
@@ -180,9 +175,9 @@ function goLive(
 
 const recentFor = (state: TenantState, session: Session): RecentFrames => recentFramesOf(state, session.port.shape);
 
-// After `hello` every row is sent. A silent replay stands in for live pushes, so the device's own changes are not.
+// After `hello` every row is sent. A silent replay replaces live pushes, so the device's own changes are not sent.
 
-/** The frames of one page: they are sent before the next one's are written, whatever tenant's it is. */
+/** Buffer for one page's frames: they are sent before those of any tenant's next page are written. */
 const written = new JsonWriter(512 * 1024);
 
 function ofRows(session: Session, phase: Replaying, rows: readonly ItemRow[]): FrameBytes[] {

@@ -1,26 +1,24 @@
-/**
- * One device's socket as the actor sees it. The phase is a union, so that a field exists only where it means something.
- */
+/** One device's socket as seen by the actor. The phase is a union, so that a field exists only where it applies. */
 import type { SocketPort } from './ports.js';
 
-/** Open, but `hello` has not come. */
+/** Open, but `hello` was not received yet. */
 interface Awaiting {
   readonly kind: 'awaiting';
 }
 
-/** Being brought up from its cursor: after a `hello`, or silently after it fell behind. */
+/** Being brought up to date from its cursor: after a `hello`, or silently after it fell behind. */
 export interface Replaying {
   readonly kind: 'replaying';
-  /** Every version up to this one is sent, or was never owed. */
+  /** Every version up to this one was sent, or did not have to be. */
   cursor: number;
   readonly acks: boolean;
   /** After `hello`: a `caught_up` is owed, and the device's own changes are sent too. */
   readonly greeting: boolean;
-  /** A head that was read from the database since this replay began: `caught_up` must not lie below it. */
+  /** A head read from the database since this replay began: `caught_up` must not be below it. */
   committed: number | null;
-  /** True while no page is read because the socket's buffer has to drain first. */
+  /** True while no page is read because the socket's buffer must drain first. */
   draining: boolean;
-  /** Bytes of a row, on average over the last page; undefined before the first. */
+  /** Average bytes per row of the last page; undefined before the first. */
   rowBytes?: number;
   /** True while the database is unreachable: the replay resumes when it is back. */
   stalled: boolean;
@@ -28,7 +26,7 @@ export interface Replaying {
 
 type Beginning = Pick<Replaying, 'cursor' | 'acks' | 'greeting' | 'draining'>;
 
-/** A replay that begins. Each field by its name: a spread would copy them one by one, for every device of a storm. */
+/** A new replay. Fields are named individually: a spread copies one by one, for every device of a reconnect storm. */
 export const beginReplay = ({ cursor, acks, greeting, draining }: Beginning): Replaying => ({
   kind: 'replaying',
   cursor,
@@ -58,14 +56,16 @@ export const LIVE: Live = Object.freeze({ kind: 'live', acks: false });
 export const LIVE_WITH_ACKS: Live = Object.freeze({ kind: 'live', acks: true });
 
 /**
- * The phase of a replay is replaced, never reused: an answer that comes back carrying a phase which is no longer the
- * session's belongs to an earlier `hello` and is dropped.
+ * The phase of a replay is replaced, never reused: a result whose phase is no longer the session's belongs to an
+ * earlier `hello` and is dropped.
  */
 export class Session {
   phase: Phase = AWAITING;
-  /** While live: every version up to this one is sent, or was never owed. */
+  /** While live: every version up to this one was sent, or did not have to be. */
   cursor = 0;
-  /** When the last `hello` was taken, the lower 32 bits of the ms: no heap object. Undefined before the first. */
+  /**
+   * When the last `hello` was accepted, lower 32 bits of the ms, to avoid a heap object. Undefined before the first.
+   */
   helloAt: number | undefined;
 
   constructor(readonly port: SocketPort) {}
@@ -74,7 +74,7 @@ export class Session {
     return this.port.deviceId;
   }
 
-  /** True once a `hello` was taken: only then does the session get frames of any kind. */
+  /** True once a `hello` was accepted: only then does the session get frames of any kind. */
   get greeted(): boolean {
     return this.phase.kind === 'replaying' || this.phase.kind === 'live';
   }

@@ -1,6 +1,6 @@
 /**
- * Devices, bins and pairings as read from the database, compared with what is known: the difference is what sockets
- * are sent. A lost notification costs only time, since the next snapshot shows the same difference.
+ * Compares devices, bins and pairings as read from the database with the known state, and sends the difference to the
+ * sockets. A lost notification costs only time, since the next snapshot shows the same difference.
  */
 import { CLOSE } from '../../protocol/close-codes.js';
 import type { PlainFrame } from '../../protocol/frames.js';
@@ -11,7 +11,7 @@ import { plainFrame } from './replay.js';
 import type { Session } from './session.js';
 import { binsOf, devicesOf, dismiss, type TenantState } from './state.js';
 
-/** Reads the tenant again, unless that is under way; then once more after it, since it may read the older state. */
+/** Reloads the tenant. If a reload is under way, it is repeated afterwards, since it may read the older state. */
 export function requestReload(state: TenantState): Effect[] {
   if (state.reloading) {
     state.reloadAgain = true;
@@ -21,7 +21,7 @@ export function requestReload(state: TenantState): Effect[] {
   return [{ kind: 'reload' }];
 }
 
-/** Applies a snapshot and notifies the sockets of the difference. The caller then rechecks the changes that waited. */
+/** Applies a snapshot and notifies the sockets of the difference. The caller then rechecks the waiting changes. */
 export function onSnapshot(state: TenantState, snapshot: TenantUpdate): Effect[] {
   state.reloading = false;
   const effects: Effect[] = [];
@@ -47,7 +47,7 @@ export function onSnapshot(state: TenantState, snapshot: TenantUpdate): Effect[]
 /** States in which nothing is served (reference, HTTP, States of a tenant). */
 const unpaid = (billingState: string): boolean => billingState === 'inactive' || billingState === 'pending';
 
-/** Sockets read, and reads are refused in this state: a reconnecting device gets 402. */
+/** Sockets are for reading, which is refused in this state: a reconnecting device gets 402. */
 const dismissAll = (state: TenantState): Effect[] =>
   [...state.sessions].map((session) => dismiss(state, session, { code: CLOSE.restart, reason: 'payment required' }));
 
@@ -96,7 +96,7 @@ function pairChanges(state: TenantState, snapshot: TenantUpdate): Effect[] {
     );
 }
 
-/** `caught_up` is still owed, and pending pairings follow it: sent now, they would come twice. */
+/** Pending pairings are sent after `caught_up`, which is still owed: sent now, they would arrive twice. */
 const awaitsCaughtUp = ({ phase }: Session): boolean => phase.kind === 'replaying' && phase.greeting;
 
 const greeted = (state: TenantState): Session[] => [...state.sessions].filter((session) => session.greeted);

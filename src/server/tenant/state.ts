@@ -1,4 +1,4 @@
-/** A tenant's state in memory. A cache: PostgreSQL has the truth, and all of this may be lost at any time. */
+/** A tenant's state in memory. A cache: PostgreSQL is authoritative, and all of this may be lost at any time. */
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { Change } from './change.js';
 import type { Effect } from './messages.js';
@@ -18,23 +18,23 @@ export interface TenantState extends Delivery {
   devices: ReadonlyMap<string, DeviceState>;
   /** Devices that are not revoked. */
   activeDevices: number;
-  /** Some revoked device's entries may still lie in stored keys. */
+  /** Stored keys may still contain entries of a revoked device. */
   unpurged: boolean;
-  /** Bins that take writes. */
+  /** Bins that accept writes. */
   bins: ReadonlySet<string>;
   pairRequests: readonly PairRequest[];
 
-  /** Changes whose checks were stale, until the next snapshot is here. */
+  /** Changes judged by an outdated state; they wait for the next snapshot. */
   waiting: Change[];
   reloading: boolean;
-  /** A newer generation was hinted at during a reload: that one may read an older state. */
+  /** A newer generation was announced during a reload, which may read an older state. */
   reloadAgain: boolean;
 
   /** Revoked devices whose key purge was started by this actor; null before the first. */
   purging: Set<string> | null;
 }
 
-/** The state of a tenant that was just read; `ring` keeps its last changes, beside those of others. */
+/** The state of a tenant that was just read; `ring` keeps its last changes, and those of other tenants. */
 export function initialState(snapshot: TenantSnapshot, epoch: string, ring: FrameRing): TenantState {
   return {
     tenantId: snapshot.tenantId,
@@ -62,10 +62,9 @@ export function initialState(snapshot: TenantSnapshot, epoch: string, ring: Fram
   };
 }
 
-/** What is kept of a tenant's devices. */
 type Devices = Pick<TenantState, 'devices' | 'activeDevices' | 'unpurged'>;
 
-/** Lean copies: names and keys stay in the database, a million devices are held here. */
+/** Copies without names and keys, which stay in the database: a million devices are held here. */
 export function devicesOf(snapshot: TenantSnapshot): Devices {
   return {
     devices: new Map(
@@ -79,7 +78,7 @@ export function devicesOf(snapshot: TenantSnapshot): Devices {
   };
 }
 
-/** Most tenants have this one bin: they share the set. */
+/** Shared, since most tenants have only this bin. */
 const ONLY_DEFAULT: ReadonlySet<string> = new Set([DEFAULT_BIN]);
 
 export function binsOf(snapshot: TenantSnapshot): ReadonlySet<string> {
@@ -88,8 +87,8 @@ export function binsOf(snapshot: TenantSnapshot): ReadonlySet<string> {
 }
 
 /**
- * Takes a session out and has its socket closed. Both in one step: however long the close takes, nothing more is sent
- * to a socket that has lost its right or its place in the history.
+ * Removes a session and closes its socket. Both in one step: however long the close takes, nothing more is sent to a
+ * socket that has lost its authorization or its position in the history.
  */
 export function dismiss(state: TenantState, session: Session, because: { code: number; reason: string }): Effect {
   session.phase = CLOSED;

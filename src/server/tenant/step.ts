@@ -1,10 +1,10 @@
 /**
  * The tenant actor's rules: one message in, effects out. No clock, no network, no database; the same messages always
- * give the same effects, so every interleaving can be tested by writing it down. The state is changed in place, because
- * a tenant has one owner, the mailbox loop, and copies would be the larger part of the work.
+ * yield the same effects, so every interleaving can be tested by writing it down. The state is changed in place,
+ * because a tenant has one owner, the mailbox loop, and copies would be the larger part of the work.
  *
- * Of a change from its request to its answer: it is judged by what is known, committed, and judged again where the
- * tenant changed meanwhile.
+ * A change is judged by the known state, committed, and judged again if the tenant changed meanwhile; then it is
+ * answered.
  */
 import { invalid, ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
 import { type Change, type Verdict } from './change.js';
@@ -38,7 +38,7 @@ export function step(state: TenantState, message: Message, now: number): Effect[
     case 'gap':
       return onGap(state, message.page);
     case 'gap-failed':
-      // The next head hint or comparison tries again.
+      // The next head hint or comparison retries.
       state.gapReading = false;
       return [];
     case 'hello':
@@ -68,8 +68,8 @@ function onHeadHint(state: TenantState, head: number, generation: number): Effec
 }
 
 /**
- * Rows committed under a newer generation are handled as a hint: read from the log, beside a reload that may find a
- * device revoked.
+ * Rows committed under a newer generation are handled as a hint: read from the log, in parallel with a reload that may
+ * find a device revoked.
  */
 function onPublished(state: TenantState, { rows, generation, summary }: MessageOf<'published'>): Effect[] {
   if (generation > state.generation) return onHeadHint(state, rows.at(-1)?.version ?? 0, generation);
@@ -77,8 +77,8 @@ function onPublished(state: TenantState, { rows, generation, summary }: MessageO
 }
 
 /**
- * Registers a socket, or says why not. Device and epoch are checked in the same step that registers, so that no socket
- * slips past a revocation: a registered socket is found by it (reference, HTTP, Tokens).
+ * Registers a socket, or returns why not. Device and epoch are checked in the same step that registers, so that no
+ * socket escapes a revocation, which closes all registered ones (reference, HTTP, Tokens).
  */
 export function admit(state: TenantState, port: SocketPort): Session | ErrorName {
   const device = state.devices.get(port.deviceId);
@@ -99,15 +99,15 @@ function onSnapshotFailed(state: TenantState, error: Error): Effect[] {
 }
 
 /**
- * How often a change is judged again before it fails with `unavailable`. Each time needs the tenant's devices or
- * bins to change in the moment between check and commit; more than a few in a row is not a race but a fault.
+ * How often a change is judged again before it fails with `unavailable`. Each time requires the tenant's devices or
+ * bins to change between check and commit; more than a few in a row is not a race but a fault.
  */
 const RECHECKS_MAX = 5;
 
 const APPLIED: ReadonlySet<Verdict> = new Set<Verdict>(['insert', 'replace', 'rewrap', 'delete', 'move']);
 const applies = ({ verdict }: Change): boolean => APPLIED.has(verdict);
 
-/** Judges a change by what is known and sends it to be committed. */
+/** Judges a change by the known state and sends it to be committed. */
 function onChange(state: TenantState, change: Change): Effect[] {
   const error = refuseCaller(state, change.deviceId);
   if (error !== null) return [{ kind: 'refused', change, error }];
@@ -116,7 +116,7 @@ function onChange(state: TenantState, change: Change): Effect[] {
 }
 
 /**
- * The error for a caller that may change nothing at all, or null. Checked before the database is used: a revoked device
+ * The error for a caller that may not change anything, or null. Checked before the database is used: a revoked device
  * must not learn whether its write is stored.
  */
 function refuseCaller(state: TenantState, deviceId: string): ServiceError | null {
@@ -127,7 +127,7 @@ function refuseCaller(state: TenantState, deviceId: string): ServiceError | null
 }
 
 /**
- * Sets the change's refusal, if there is one. It is committed all the same: a retry of a stored change must succeed
+ * Sets the change's refusal, if there is one. It is committed nevertheless: a retry of a stored change must succeed
  * whatever has changed since (RETRY-11), and only the commit function knows what is stored.
  */
 function judge(state: TenantState, change: Change): void {
@@ -158,7 +158,7 @@ function judgeKeys(state: TenantState, change: Change): ServiceError | null {
   let covered = 0;
   let revoked = 0;
   let unknown: ServiceError | null = null;
-  // Clients mostly list the devices in the order in which they are kept: nothing has to be looked up then.
+  // Clients mostly list the devices in stored order: then nothing has to be looked up.
   const inOrder = state.devices.values();
   for (let at = from; at < from + length; at = nextEntry(change, at)) {
     const next = inOrder.next().value;
@@ -177,7 +177,7 @@ const nextEntry = ({ bytes }: Change, at: number): number => at + ENTRY_HEAD + b
 
 const idAt = ({ bytes }: Change, at: number): string => bytes.toString('latin1', at, at + ULID_CHARS);
 
-/** As `idAt(change, at) === id`, without a new string. */
+/** Like `idAt(change, at) === id`, without a new string. */
 function isAt({ bytes }: Change, at: number, id: string): boolean {
   for (let i = 0; i < ULID_CHARS; i++) if (bytes[at + i] !== id.charCodeAt(i)) return false;
   return id.length === ULID_CHARS;
@@ -227,15 +227,16 @@ function dropRevoked(state: TenantState, change: Change): void {
   change.keysBytes = to - keysAt;
 }
 
-/** What one transaction decided about this tenant's changes. Pushes first, then the answers. */
+/** The decisions of one transaction on this tenant's changes. Pushes first, then the answers. */
 function onCommitted(state: TenantState, message: MessageOf<'committed'>): Effect[] {
   const { changes, summary } = message;
   const applied = changes.every(applies) ? changes : changes.filter(applies);
   const rows = applied.map(rowOf);
-  // An actor that was dropped since may have committed changes after these.
+  // A dropped actor may have committed changes after these.
   const effects = onRows(state, rows, summary);
   effects.push(...noticeHead(state, summary.version));
-  // Before the replies, which release the rows' bytes. What was stored before may not have been told: its answer was lost.
+  // Before the replies, which release the rows' bytes. Also for `same`: the earlier commit, whose answer was lost, may
+  // not have been announced.
   if (rows.length > 0 || changes.some(({ verdict }) => verdict === 'same'))
     effects.push({ kind: 'publish', rows, position: { summary, generation: message.generation } });
   for (const change of changes) {
@@ -247,10 +248,10 @@ function onCommitted(state: TenantState, message: MessageOf<'committed'>): Effec
   return effects;
 }
 
-/** The stored row that a change made. A write is its own. */
+/** The stored row that a change made. A write is its own row. */
 function rowOf(change: Change): ItemRow {
   if (change.stored !== null) return change.stored;
-  // The frame of a delete carries id, version and tag only; the rest of the row is not known here, nor needed.
+  // The frame of a delete contains only id, version and tag; the rest of the row is not known here, and not needed.
   if (change.verdict === 'delete') change.deletedAt = change.decidedAt;
   return change;
 }
@@ -284,12 +285,12 @@ function conflictMessage({ version, ifVersion }: Change): string {
   return 'the item was deleted, or other content with the same or a later ts is stored';
 }
 
-/** Changes whose outcome is unknown or which were never tried: the client may retry (guarantee 2). */
+/** Changes whose outcome is unknown or that were never attempted: the client may retry (guarantee 2). */
 function onFailed(changes: readonly Change[], error: Error): Effect[] {
   return changes.map((change) => ({ kind: 'refused', change, error }));
 }
 
-/** The tenant was reloaded: the changes that waited for it are judged again. */
+/** The tenant was reloaded: the waiting changes are judged again. */
 function recheck(state: TenantState): Effect[] {
   const waiting = state.waiting;
   state.waiting = [];

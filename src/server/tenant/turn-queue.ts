@@ -1,6 +1,6 @@
 /**
- * Limits concurrent work, round robin between tenants and, within a tenant, between its devices. However many replays,
- * say, of one tenant wait, another tenant's waits only for those under way, and requests are served in between (FAIR-25).
+ * Limits concurrent work, round robin between tenants and, within a tenant, between its devices. However many replays
+ * of one tenant wait, another tenant's waits only for those under way, and requests are served in between (FAIR-25).
  */
 
 type Start = () => void;
@@ -8,33 +8,33 @@ type Start = () => void;
 /** Waiting work of one tenant by device; the first entry is next. */
 type WaitingDevices = Map<string, Start[]>;
 
-/** Whose work it is. */
+/** The tenant and device that work is for. */
 interface Owner {
   readonly tenantId: string;
   readonly deviceId: string;
 }
 
-/** Runs at most `places` pieces of work at once, and one for each tenant. */
+/** Runs at most `places` pieces of work at once, and at most one per tenant. */
 export class TurnQueue {
   /** Tenants with work under way. */
   private readonly busy = new Set<string>();
-  /** Tenants that wait, in the order of their turns. */
+  /** Waiting tenants, in the order of their turns. */
   private readonly waiting = new Map<string, WaitingDevices>();
 
   constructor(private readonly places: number) {}
 
-  /** Runs `work` when a place is free; settles as it does. */
+  /** Runs `work` when a place is free; settles like it. */
   take<T>({ tenantId, deviceId }: Owner, work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const start = (): void => {
-        // Only after the result, a page say, was sent and pending requests were handled.
+        // Only after the result (such as a page) was sent and pending requests were handled.
         const end = (): void => {
           setImmediate(() => {
             this.busy.delete(tenantId);
             this.startNext();
           });
         };
-        // What it throws before its promise rejects as well.
+        // A synchronous throw of `work` also rejects.
         new Promise<T>((settle) => settle(work())).then(resolve, reject).then(end, end);
       };
       const devices: WaitingDevices = this.waiting.get(tenantId) ?? new Map<string, Start[]>();
@@ -46,7 +46,7 @@ export class TurnQueue {
     });
   }
 
-  /** Starts what there are places for: tenants without work under way are served in turn, as are a tenant's devices. */
+  /** Starts work while places are free: tenants without work under way take turns, as do a tenant's devices. */
   private startNext(): void {
     for (const [tenantId, devices] of this.waiting) {
       if (this.busy.size >= this.places) return;
@@ -56,7 +56,7 @@ export class TurnQueue {
       this.busy.add(tenantId);
       const [deviceId, starts] = first;
       const start = starts.shift();
-      // Device and tenant move to the end of their queues, if more of theirs wait.
+      // Device and tenant move to the end of their queues if they have more waiting work.
       devices.delete(deviceId);
       if (starts.length > 0) devices.set(deviceId, starts);
       this.waiting.delete(tenantId);

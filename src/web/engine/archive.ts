@@ -1,4 +1,4 @@
-/** Export and import of the encrypted archive (the reference, Archive), as the command line has them. */
+/** Export and import of the encrypted archive (the reference, Archive), as in the command line. */
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { masterKeyOfSeed, phraseSeed } from '../../crypto/master-key.js';
 import type { Sodium } from '../../crypto/sodium.js';
@@ -13,11 +13,11 @@ import type { Platform } from '../../sdk/platform.js';
 import type { Imported } from '../link/messages.js';
 import type { Session } from './session.js';
 
-/** Content whose size has to be known before it is written, encrypted in blobs of the browser's until then. */
+/** Content whose size must be known before it is written; held encrypted in browser blobs until then. */
 async function spooled(sodium: Sodium, input: AsyncIterable<Uint8Array>): Promise<Spooled> {
   const cipher = new SpoolCipher(sodium);
   const parts: BlobPart[] = [];
-  // One blob for each portion, so that the browser may move it to its disk.
+  // One blob per portion, so that the browser may move each to disk.
   const size = await cipher.seal(input, (bytes) => void parts.push(new Blob([new Uint8Array(bytes)])));
   const sealed = new Blob(parts);
   return {
@@ -96,8 +96,8 @@ const bytesOf = (file: Blob): ByteSource => {
 };
 
 /**
- * Brings the items of an archive into this vault: those that are not here, and those that are newer there. The whole is
- * read and verified before anything is written; it may be repeated, and goes on where it stopped. Throws `ArchiveError`.
+ * Imports the items of an archive that are missing in this vault, or newer in the archive. All of it is read and
+ * verified before anything is written; a repeated import continues where the last one stopped. Throws `ArchiveError`.
  */
 export async function importArchive(
   { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,

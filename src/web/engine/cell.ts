@@ -1,4 +1,4 @@
-/** A value that is watched: whoever watches gets it at once, and each later one. */
+/** A watched value: a watcher gets the current value at once, and each later one. */
 export class Cell<T> {
   private readonly watchers = new Set<(value: T) => void>();
 
@@ -13,7 +13,7 @@ export class Cell<T> {
     for (const watcher of [...this.watchers]) watcher(value);
   }
 
-  /** In the form of a topic: the result ends it. */
+  /** Has the form of a topic: the result ends the watch. */
   readonly watch = (_: null, push: (value: T) => void): (() => void) => {
     this.watchers.add(push);
     push(this.current);

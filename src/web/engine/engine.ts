@@ -1,6 +1,6 @@
 /**
- * What this browser is: empty, locked, or an open device; and the calls that take it from one to the other. Everything
- * that a screen shows is a value of this engine or of its open device (`session.ts`).
+ * The state of this browser (empty, locked, or an open device) and the calls that change it. Everything that a screen
+ * shows is a value of this engine or of its open device (`session.ts`).
  */
 import type { Timer } from '../../protocol/clock.js';
 import { Serial } from '../../protocol/serial.js';
@@ -19,10 +19,10 @@ import { Offers } from './pairing.js';
 import { Session } from './session.js';
 import { Vault } from './vault.js';
 
-/** A lock's time is looked at this often, ms. */
+/** Interval between checks of the lock's time limit, ms. */
 const LOCK_EVERY_MS = 5_000;
 
-/** A server that does not say whether it is claimed is asked again, ms. */
+/** Wait before the server is queried again whether it is claimed, after a transient failure, ms. */
 const ASK_AGAIN_MS = 5_000;
 
 /** The engine of one browser. */
@@ -32,14 +32,14 @@ export class Engine {
   readonly session = new Cell<Session | null>(null);
   readonly enrolment: Enrolment;
   readonly offers = new Offers();
-  /** Resolves when `start` has found out what this browser is. Never rejects. */
+  /** Resolves when `start` has determined the state of this browser. Never rejects. */
   settled: Promise<void> = Promise.resolve();
   private readonly vault: Vault;
   private lockAfterMinutes: number | null = null;
   private touchedAt = 0;
   private isRevoked = false;
   private askingAgain: Timer | undefined;
-  /** Opening and closing, one after the other: an unlocking that was slow never follows a lock. */
+  /** Serialises opening and closing: a slow unlock never takes effect after a later lock. */
   private readonly turns = new Serial();
 
   constructor(
@@ -52,14 +52,14 @@ export class Engine {
     this.watchLock();
   }
 
-  /** Opens what is here: a device without a lock at once. */
+  /** Determines the state of this browser; opens a device without a lock. */
   start(): Promise<void> {
     this.settled = this.turns.run(() => this.begin());
     return this.settled;
   }
 
   private async begin(): Promise<void> {
-    // It is open: there is nothing to begin.
+    // Already open.
     if (this.session.value !== null) return this.phase.set({ phase: this.isRevoked ? 'revoked' : 'open' });
     this.phase.set({ phase: 'starting' });
     try {
@@ -75,7 +75,7 @@ export class Engine {
     }
   }
 
-  /** Asks the server whether it is claimed. */
+  /** Queries the server whether it is claimed. */
   askClaimed(): void {
     const api = new PublicApi((request) => new Http({ ...this.platform, baseUrl: this.serverUrl }).send(request));
     const tell = (claimed: boolean | null, error?: unknown): void => {
@@ -87,7 +87,7 @@ export class Engine {
       (error: unknown) => {
         tell(null, error);
         if (!isPassing(error)) return;
-        // However often it was asked for: one question follows.
+        // At most one retry is scheduled, however many queries failed.
         this.askingAgain?.cancel();
         this.askingAgain = this.platform.clock.setTimer(ASK_AGAIN_MS, () => this.askAgain());
       },
@@ -126,13 +126,13 @@ export class Engine {
 
   async setLockAfter(minutes: number | null): Promise<void> {
     await this.vault.setLockAfter(minutes);
-    // Whoever sets it is there.
+    // Changing the setting counts as activity.
     this.touchedAt = this.platform.clock.now();
     this.lockAfterMinutes = minutes;
     await this.tellLock();
   }
 
-  /** A person is there. One who comes after the time is over, as after a machine has slept, finds it locked. */
+  /** Records a person's activity. Locks instead if the time limit has passed, as after the machine slept. */
   async touched(): Promise<void> {
     if (this.isLockDue()) return this.lock();
     this.touchedAt = this.platform.clock.now();
@@ -158,7 +158,7 @@ export class Engine {
     });
   }
 
-  /** Revokes this device, then forgets it. Throws where the server refuses or cannot be reached: nothing was done then. */
+  /** Revokes this device, then forgets it. Throws if the server refuses or is unreachable: nothing was done then. */
   async signOut(): Promise<void> {
     const { device } = this;
     await device.revoke(device.id);
@@ -174,7 +174,7 @@ export class Engine {
     try {
       await this.close();
     } catch {
-      // A store that cannot be closed is removed all the same.
+      // A store that cannot be closed is removed nevertheless.
     }
     await this.records.clear();
     for (const { name } of await indexedDB.databases())
@@ -185,7 +185,7 @@ export class Engine {
   private enrolled(identity: SavableIdentity): Promise<void> {
     return this.turns.run(async () => {
       await this.vault.create(identity);
-      // From here on this browser is a device: what fails now is told by the phase, as at a start.
+      // From here on this browser is a device: the phase reports a failure, as at a start.
       await this.begin();
     });
   }
@@ -197,12 +197,12 @@ export class Engine {
     try {
       this.session.set(await Session.open({ platform, records, vault, identity, onRevoked: () => this.revoked() }));
     } catch (error) {
-      // No key stays in memory without a device that needs it.
+      // No key stays in memory without an open device.
       vault.close();
       throw error;
     }
     await this.tellLock();
-    // The server may have said so already.
+    // The server may have reported the revocation already.
     if (!this.isRevoked) this.phase.set({ phase: 'open' });
   }
 

@@ -8,40 +8,40 @@ import type { Platform } from '../../sdk/platform.js';
 import { failureOf, type Enrolment as Step } from '../link/messages.js';
 import { Cell } from './cell.js';
 
-/** An attempt that was given up: its late outcome concerns nobody. */
+/** The attempt was cancelled or replaced: its late outcome is ignored. */
 class Ended extends Error {}
 
 /** What an attempt may do while it is the current one. */
 interface Attempt {
-  /** Throws where the attempt was given up. */
+  /** Throws if the attempt was cancelled or replaced. */
   readonly show: (step: Step) => void;
   /** Asks the user for the account password; null: none given. */
   readonly password: () => Promise<string | null>;
   readonly signal: AbortSignal;
 }
 
-/** Undefined: the attempt waits for the user, and `register` goes on. */
+/** Undefined: the attempt waits for the user; `register` continues it. */
 type Work = (attempt: Attempt) => Promise<SavableIdentity | undefined>;
 
 /** Passwords tried in one attempt. */
 const PASSWORDS_MAX = 5;
 
-/** The steps of one browser. */
+/** The enrolment of one browser. */
 export class Enrolment {
   readonly step = new Cell<Step>({ step: 'idle' });
   private current = new AbortController();
-  /** Registers the keys that are drawn; again while its outcome is unknown, so that no second device is made. */
+  /** Registers the generated keys; called again while the outcome is unknown, so that no second device is made. */
   private register: (() => Promise<SavableIdentity>) | undefined;
   private answer: (password: string | null) => void = () => undefined;
 
-  /** `enrolled` gets the new identity, and resolves when it is kept. */
+  /** `enrolled` gets the new identity, and resolves when it is stored. */
   constructor(
     private readonly platform: Platform,
     private readonly serverUrl: string,
     private readonly enrolled: (identity: SavableIdentity) => Promise<void>,
   ) {}
 
-  /** Draws the keys and shows the twelve words; `retry` registers them. */
+  /** Generates the keys and shows the twelve words; `retry` registers the keys. */
   claim(name: string, claimToken: string | null): void {
     this.begin(async ({ show }) => {
       const claim = await prepareClaim({ ...this.device(name), ...(claimToken === null ? {} : { claimToken }) });
@@ -80,7 +80,7 @@ export class Enrolment {
     });
   }
 
-  /** Registers the keys that are drawn: after the words of a claim, or once more. */
+  /** Registers the generated keys: after the words of a claim were shown, or again after a failure. */
   retry(): void {
     const { register } = this;
     if (register === undefined) return;
@@ -103,7 +103,7 @@ export class Enrolment {
     return { platform: this.platform, serverUrl: this.serverUrl, name, glyph: 'globe' };
   }
 
-  /** `asked`: how often the password was asked for already. */
+  /** `asked`: number of password prompts so far. */
   private begin(work: Work, asked = 0): void {
     this.current.abort();
     this.register = undefined;
@@ -124,8 +124,8 @@ export class Enrolment {
     const ended = async (): Promise<void> => {
       const identity = await work({ show, password, signal });
       if (identity === undefined) return;
-      // Kept also where the attempt was given up meanwhile: the server knows this device, and a claimed server would have
-      // no other. Where its keys cannot be kept, as on a full disk, that alone is tried again.
+      // Stored even if the attempt was cancelled meanwhile: the server knows this device, and after a claim it has no
+      // other. If the keys cannot be stored, as on a full disk, only storing them is retried.
       isRegistered = true;
       this.register = () => Promise.resolve(identity);
       await this.enrolled(identity);
@@ -133,7 +133,7 @@ export class Enrolment {
     };
     ended().catch((error: unknown) => {
       if (signal.aborted || error instanceof Ended) return;
-      // A mistyped password uses up neither words nor phrase.
+      // A mistyped password must not use up the words or the phrase.
       if (error instanceof ApiError && error.code === 'password_invalid' && asks < PASSWORDS_MAX)
         return this.begin(work, asks);
       const undecided = this.register !== undefined && (isRegistered || isUndecided(error));

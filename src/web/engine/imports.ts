@@ -1,12 +1,12 @@
-/** The import of an archive that runs, as the page sees it and may stop it. */
+/** The running import of an archive: its progress, and how the page stops it. */
 import { ClientError } from '../../sdk/errors.js';
 import type { Importing } from '../link/messages.js';
 import { Cell } from './cell.js';
 
-/** Items from one notice of the progress to the next. */
+/** Items between two progress reports. */
 const TOLD_EVERY = 10;
 
-/** The import of a session: one at a time. */
+/** The imports of a session: one at a time. */
 export class Imports {
   readonly progress = new Cell<Importing | null>(null);
   private running: AbortController | undefined;
@@ -20,7 +20,7 @@ export class Imports {
     return this.running.signal;
   }
 
-  /** One more item of so many. Throws where the import was stopped. */
+  /** Counts one more item of `total`. Throws if the import was stopped. */
   taken(total: number): void {
     this.running?.signal.throwIfAborted();
     if (this.done++ % TOLD_EVERY === 0) this.progress.set({ done: this.done, total });

@@ -1,6 +1,6 @@
 /**
- * Small records of this browser beside the device's store: the sealed identity, removals to come, uploads that wait.
- * Values are structured clones, so that keys of WebCrypto and files lie in them as they are.
+ * Small records of this browser outside of the device's store: the sealed identity, pending removals, waiting uploads.
+ * Values are structured clones, so WebCrypto keys and files are stored unchanged.
  */
 const RECORDS = 'records';
 
@@ -13,7 +13,7 @@ const done = <T>(request: IDBRequest<T>): Promise<T> =>
 /** A database of records by key. Rejects with the `DOMException` of IndexedDB (`QuotaExceededError` for a full disk). */
 export class KeyValue {
   private constructor(private readonly db: IDBDatabase) {
-    // Another page removes the database (see `forget`).
+    // An open connection would block another page that deletes or upgrades the database.
     db.onversionchange = () => db.close();
   }
 
@@ -35,7 +35,7 @@ export class KeyValue {
     return keys.map((key, at) => [typeof key === 'string' ? key : '', values[at]] as const);
   }
 
-  /** On disk when it resolves. */
+  /** Resolves when the value is on disk. */
   put(key: string, value: unknown): Promise<void> {
     return this.write((records) => records.put(value, key));
   }

@@ -1,6 +1,6 @@
 /**
  * The engine: a worker of the tab that leads. It holds the only open device of this browser, and with it the socket,
- * the store and all cryptography; the pages show what it tells (`link/messages.ts`).
+ * the store and all cryptography; the pages show what it publishes (`link/messages.ts`).
  */
 import { browserPlatform } from '../../sdk/browser-platform.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
@@ -19,6 +19,6 @@ try {
   serve(servedBy(engine, inbox));
   await started;
 } catch (error) {
-  // No WebAssembly, or no storage: every tab is told why.
+  // No WebAssembly, or no storage: every tab gets the reason.
   serve(brokenBy(failureOf(error)));
 }

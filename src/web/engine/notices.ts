@@ -1,6 +1,6 @@
 /**
- * What a person should know of, until it is dismissed. A change that was refused is kept with its content, encrypted:
- * the outbox has dropped it, and a closed tab must not lose what somebody wrote.
+ * Notices for the user, until dismissed. A refused change is kept with its content, encrypted, because the outbox has
+ * dropped it, and closing the tab must not lose what the user wrote.
  */
 import type { Clock } from '../../protocol/clock.js';
 import { failureOf, type Notice, type PutParams, type ResendHow } from '../link/messages.js';
@@ -8,11 +8,11 @@ import { Cell } from './cell.js';
 import type { KeyValue } from './key-value.js';
 import type { Sealed, Vault } from './vault.js';
 
-/** Notices without content; older ones give way. */
+/** Notices without content; the oldest are dropped. */
 const NOTICES_MAX = 100;
 const PREFIX = 'refused:';
 
-/** A refused change, as it is kept. */
+/** A refused change as stored. */
 interface Kept {
   readonly notice: Notice;
   readonly item: PutParams;
@@ -34,7 +34,7 @@ export class Notices {
     },
   ) {}
 
-  /** The refused changes of earlier runs. */
+  /** Loads the refused changes of earlier runs. */
   async load(): Promise<void> {
     const { records, vault } = this.ports;
     for (const [, value] of await records.all(PREFIX)) {
@@ -43,13 +43,13 @@ export class Notices {
         this.refusals.set(notice.id, item);
         this.show(notice);
       } catch (error) {
-        // It stays where it is: one that is damaged must keep neither the others nor the device from opening.
+        // The record stays: a damaged one must not prevent the others from loading or the device from opening.
         this.add('problem', error);
       }
     }
   }
 
-  /** Tells; the same once more is no news. */
+  /** Adds a notice; it replaces one of the same kind and code that has no content. */
   add(kind: Notice['kind'], error?: unknown): void {
     const notice = this.made(kind, { title: '', error });
     const isSame = (known: Notice): boolean =>
@@ -59,7 +59,7 @@ export class Notices {
     this.list.set([notice, ...others.filter((known) => !oldest.includes(known))]);
   }
 
-  /** Tells of a refused change, and keeps its content until it is written again or dismissed. */
+  /** Shows a refused change, and keeps its content until it is written again or dismissed. */
   async refused(item: PutParams, { title, error }: { readonly title: string; readonly error: Error }): Promise<void> {
     const notice = { ...this.made('rejected', { title, error }), canResend: true };
     this.refusals.set(notice.id, item);
@@ -74,7 +74,7 @@ export class Notices {
     if (this.refusals.delete(id)) await this.ports.records.remove(PREFIX + id);
   }
 
-  /** Writes the refused change of a notice again. It stays where that is refused too. */
+  /** Writes the refused change of a notice again. The notice stays if that is refused too. */
   async resend(id: string, how: ResendHow): Promise<void> {
     const item = this.refusals.get(id);
     if (item === undefined) return;

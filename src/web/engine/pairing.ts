@@ -1,4 +1,4 @@
-/** Letting another device join, as steps that screens show. One offer at a time. */
+/** Pairing another device, as steps that screens show. One offer at a time. */
 import { offerText } from '../../sdk/address.js';
 import type { Device } from '../../sdk/device.js';
 import type { JoinApproval, PairingOffer } from '../../sdk/pairing.js';
@@ -10,7 +10,7 @@ export class Offers {
   readonly step = new Cell<Step>({ step: 'idle' });
   private current: { offer?: PairingOffer; decide?: (same: boolean) => void; name?: string } = {};
 
-  /** Draws six words and shows them. */
+  /** Makes an offer and shows its six words. */
   begin(device: Device, serverUrl: string): void {
     this.cancel();
     const own: typeof this.current = {};
@@ -28,7 +28,7 @@ export class Offers {
     const ended = async (): Promise<void> => {
       const offer = await device.offerPairing(approve);
       own.offer = offer;
-      // Closed before the words were there.
+      // Cancelled before the words arrived.
       if (this.current !== own) return offer.cancel();
       const { words, expiresAt } = offer;
       show({ step: 'words', words, link: offerText(serverUrl, words), expiresAt });

@@ -1,6 +1,6 @@
 /**
- * What a start without a server needs beside the store: the device list, for which writes are sealed (each certificate
- * is verified again), and the bins with their names. It lies in the vault, encrypted.
+ * What a start without a server needs in addition to the store: the device list, for which writes are sealed (each
+ * certificate is verified again), and the bins with their names. Kept in the vault, encrypted.
  */
 import { toBase64Url } from '../../protocol/base64.js';
 import type { BinView } from '../../sdk/events.js';
@@ -8,7 +8,7 @@ import { array, count, nonEmpty, nullable, object, string } from '../../sdk/read
 import { readDevices, type DeviceEntry } from '../../sdk/replies.js';
 import type { Vault } from './vault.js';
 
-/** Undefined: never read from the server. */
+/** `devices` undefined: never read from the server. */
 export interface Remembered {
   readonly devices?: readonly DeviceEntry[];
   readonly bins: readonly BinView[];
@@ -19,7 +19,7 @@ const readBins = object({
   bins: array(object({ id: nonEmpty, slug: nonEmpty, createdAt: count, updatedAt: count, label: nullable(label) })),
 });
 
-/** Nothing where it was never kept, or by a version that wrote it otherwise: the server knows all of it. */
+/** Empty if nothing was kept, or another version wrote it in another format: the server has all of it. */
 export async function readRemembered(vault: Vault): Promise<Remembered> {
   try {
     const value = await vault.remembered();
@@ -33,7 +33,7 @@ export async function readRemembered(vault: Vault): Promise<Remembered> {
   }
 }
 
-/** Keeps what was read. */
+/** Stores the values, encrypted. */
 export const writeRemembered = (vault: Vault, { devices, bins }: Remembered): Promise<void> =>
   vault.remember({
     devices: (devices ?? []).map((device) => ({

@@ -1,35 +1,35 @@
 /**
- * Deletions that can still be taken back. Nothing is sent before their time has come. They are kept, so that they are
- * carried out also where the tab is closed meanwhile: at the next start.
+ * Deletions that can still be undone: nothing is sent before their delay has passed. They are stored, so that the next
+ * start carries them out if the tab is closed meanwhile.
  */
 import type { Clock, Timer } from '../../protocol/clock.js';
 import type { KeyValue } from './key-value.js';
 
-/** How long a deletion can be taken back, ms. */
+/** How long a deletion can be undone, ms. */
 export const UNDO_MS = 8_000;
-/** Deletions that wait at once; more are carried out at once. */
+/** Deletions pending at the same time; further ones are carried out immediately. */
 const WAITING_MAX = 10_000;
 const PREFIX = 'removal:';
 
-/** The deletions of an open device that wait. At most `WAITING_MAX`. */
+/** The pending deletions of an open device: at most `WAITING_MAX`. */
 export class Removals {
   private readonly due = new Map<string, { readonly at: number; readonly timer: Timer }>();
 
-  /** `remove` deletes an item, resolves when that is kept, and reports what fails itself; `changed`: what `at` gives is another now. */
+  /** `remove` deletes an item, resolves when that is stored, and reports failures; `changed`: `at` may differ. */
   constructor(
     private readonly records: Pick<KeyValue, 'all' | 'put' | 'remove'>,
     private readonly clock: Clock,
     private readonly ports: { readonly remove: (id: string) => Promise<void>; readonly changed: () => void },
   ) {}
 
-  /** Carries on with what an earlier run left. */
+  /** Resumes the deletions that an earlier run left. */
   async load(): Promise<void> {
     for (const [key, at] of await this.records.all(PREFIX))
       this.plan(key.slice(PREFIX.length), typeof at === 'number' ? at : 0);
     this.ports.changed();
   }
 
-  /** When the item will be deleted; null: not at all. */
+  /** When the item will be deleted; null: no deletion is pending. */
   at(id: string): number | null {
     return this.due.get(id)?.at ?? null;
   }
@@ -52,17 +52,17 @@ export class Removals {
     this.ports.changed();
   }
 
-  /** Stops the timers; what waits is kept for the next start. */
+  /** Stops the timers; pending deletions stay stored for the next start. */
   close(): void {
     for (const { timer } of this.due.values()) timer.cancel();
     this.due.clear();
   }
 
   private plan(id: string, at: number): void {
-    // A clock that was set back must not keep an item for long.
+    // A clock that was set back must not delay the deletion.
     const wait = Math.min(UNDO_MS, Math.max(0, at - this.clock.now()));
     const timer = this.clock.setTimer(wait, () => {
-      // Forgotten only when the deletion is kept: a tab that is closed in between carries it out at its next start.
+      // Forgotten only once the deletion is stored: if the tab is closed before, the next start carries it out.
       const removed = this.ports.remove(id).then(() => this.forget(id));
       removed.then(this.ports.changed, this.ports.changed);
     });

@@ -1,12 +1,12 @@
-/** Items as lists and views show them. Pure. Whatever a payload holds is text; addresses are checked. */
+/** Items as lists and views show them. Pure. Payload values are used as text only; addresses are checked. */
 import type { ItemView } from '../../sdk/events.js';
 import { fieldText, holdsFile, isSecretField, mainField, titleOf } from '../../sdk/payloads/shapes.js';
 import type { ItemDetail, ItemRow } from '../link/messages.js';
 
-/** Characters of a text that a row carries for the clipboard; a longer one is read when it is copied. */
+/** Longest text that a row carries for the clipboard, characters; a longer one is read when it is copied. */
 const COPY_MAX = 2_000;
 const DETAIL_MAX = 300;
-/** An address that browsers open, and a media type: longer ones are no honest use. */
+/** Longest address that is opened, and longest media type, characters; legitimate ones are shorter. */
 const HREF_MAX = 8_192;
 const MIME_MAX = 200;
 
@@ -16,7 +16,7 @@ export function safeHref(url: string | undefined): string | null {
   return /^https?:$/.test(new URL(url).protocol) ? url : null;
 }
 
-/** The text that copying gives; undefined where there is none (a file). */
+/** The text that copying an item gives; undefined if there is none (a file). */
 export function copyOf({ type, payload }: Pick<ItemView, 'type' | 'payload'>): string | undefined {
   if (holdsFile(type)) return undefined;
   const field = mainField(type);
@@ -56,7 +56,7 @@ function detailOf(view: ItemView, title: string): string {
   }
 }
 
-/** `removeAt`: when it will be deleted, null: it stays. */
+/** `removeAt`: when the item will be deleted; null: no deletion is pending. */
 export function rowOf(view: ItemView, removeAt: number | null): ItemRow {
   const { id, binId, type, ts, pending, payload, senderDevice: sender } = view;
   const title = titleOf(type, payload);

@@ -10,7 +10,7 @@ import { copyOf } from './rows.js';
 import type { Session } from './session.js';
 import type { SharedInbox } from './shared-inbox.js';
 
-/** Watches a value of the open device, of each one in turn; `none` while there is none. */
+/** Watches a value of the open device, and of each device opened later; pushes `none` while none is open. */
 function ofSession<T>(
   engine: Engine,
   none: T,
@@ -46,7 +46,7 @@ const topicsOf = (engine: Engine, shared: SharedInbox): Served['topics'] => {
       return ofSession(engine, none, push, (session) => session.list(params, push));
     },
     item: (params, push) => {
-      // Before there is a session: later it would be the unlocking that fails.
+      // Checked now: once a session opens, the error would make the unlocking fail.
       if (typeof (params as typeof params | null)?.id !== 'string')
         throw new RangeError('an item is watched by its id');
       return ofSession(engine, null, push, (session) => session.item(params.id, push));
@@ -161,7 +161,7 @@ const wholeCalls = (engine: Engine, shared: SharedInbox) =>
     },
   }) satisfies Partial<Served['calls']>;
 
-/** Everything that clients may ask of the engine. */
+/** Everything that clients may request from the engine. */
 export function servedBy(engine: Engine, shared: SharedInbox): Served {
   return {
     settled: () => engine.settled,
@@ -182,7 +182,7 @@ export function servedBy(engine: Engine, shared: SharedInbox): Served {
   };
 }
 
-/** An engine that cannot start: the phase says why, and everything else fails with that. */
+/** An engine that cannot start: `phase` reports `problem`, calls and streams fail with it, other topics are silent. */
 export function brokenBy(problem: Failure): Served {
   const failing = (): never => {
     throw Object.assign(new Error(problem.message), problem);

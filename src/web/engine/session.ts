@@ -1,4 +1,4 @@
-/** An open device: its store, its connection, and what of it the screens show. From `open` to `close`. */
+/** An open device, from `open` to `close`: its store, its connection, and the values that screens show. */
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { delay } from '../../protocol/clock.js';
 import { asError } from '../../protocol/error-code.js';
@@ -37,15 +37,15 @@ import { detailViewOf, rowOf } from './rows.js';
 import { Uploads } from './uploads.js';
 import type { Vault } from './vault.js';
 
-/** A page of a list. */
+/** Largest page of a list, items. */
 const PAGE_MAX = 200;
-/** A tab that was closed a moment ago holds the store until its worker has ended: so long and so often it is tried. */
+/** Attempts to open the store, and the wait between them: a closed tab holds it until its worker has ended. */
 const STORE_TRIES = 50;
 const STORE_WAIT_MS = 100;
-/** What a restored server lost is counted again so often after it was written, at this distance. */
+/** Recounts of the items that a restored server lost, after writing them again, and the wait between recounts. */
 const ORPHAN_COUNTS = 50;
 const ORPHAN_WAIT_MS = 200;
-/** What comes together is told, and counted, once. */
+/** Changes within these times are published, and counted, once. */
 const TELL_AFTER_MS = 30;
 const COUNT_AFTER_MS = 500;
 
@@ -89,15 +89,15 @@ export class Session {
   private halted: Error | null = null;
   private remembered: Remembered = { bins: [] };
   private counts: BinCounts = new Map();
-  /** Called where a removal is planned or taken back: lists show it. */
+  /** Called when a removal is planned or undone, because lists show it. */
   private readonly onRemovals = new Set<() => void>();
   private lock: DeviceInfo['lock'] = { kind: 'none', afterMinutes: null };
   private telling: ReturnType<typeof setTimeout> | undefined;
   private counting: ReturnType<typeof setTimeout> | undefined;
 
-  /** What fails in the background and is not tried again by itself. */
+  /** Adds a notice for a background failure that is not retried automatically. */
   private readonly problem = (error: unknown): void => {
-    // What is closed or revoked is told by the phase.
+    // The phase reports `closed` and `revoked`.
     const isTold = error instanceof ClientError && (error.code === 'closed' || error.code === 'revoked');
     if (isTold || isPassing(error) || error instanceof QueuedError) return;
     this.notices.add('problem', error);
@@ -117,7 +117,7 @@ export class Session {
     this.uploads = new Uploads(records, { device, clock, newId: newItemId, onProblem: this.problem });
   }
 
-  /** Opens what is here, sends nothing yet, then connects. Throws `StoreError`. */
+  /** Opens the store without sending anything, then connects. Throws `StoreError`. */
   static async open(parts: SessionParts): Promise<Session> {
     const [{ store, repair }, remembered] = await Promise.all([openedStore(parts), readRemembered(parts.vault)]);
     try {
@@ -125,7 +125,7 @@ export class Session {
       if (repair !== null) session.notices.add('repaired_store');
       return session;
     } catch (error) {
-      // Else it would be locked for the next try.
+      // Else the store would be locked at the next attempt.
       await store.close();
       throw error;
     }
@@ -133,7 +133,7 @@ export class Session {
 
   private static async of(parts: OpenParts, remembered: Remembered): Promise<Session> {
     const { platform, vault, identity, store } = parts;
-    // Nobody can be told before there is a session.
+    // Reports are dropped until there is a session to show them.
     let report: (error: unknown) => void = () => undefined;
     const device = await Device.open({
       ...{ platform, identity, store, devices: remembered.devices },
@@ -189,7 +189,7 @@ export class Session {
     return this.parts.identity;
   }
 
-  /** The bins as far as they are known here, those of items included. */
+  /** The bins known on this device, including those known only from items. */
   get labelledBins(): readonly Pick<BinView, 'id' | 'slug' | 'label'>[] {
     const { bins } = this.remembered;
     const known = new Set(bins.map(({ id }) => id));
@@ -197,7 +197,7 @@ export class Session {
     return [...bins, ...others.map((id) => ({ id, slug: '', label: null }))];
   }
 
-  /** A page of the items, and each later state of it. */
+  /** Pushes a page of the items, and each later state of it. */
   list({ offset, limit, ...filter }: ListParams, push: (page: ListPage) => void): () => void {
     return this.watchQuery({ ...filter, offset, limit: Math.min(limit, PAGE_MAX) }, ({ items, total }) =>
       push({ items: items.map((view) => rowOf(view, this.removals.at(view.id))), offset, total }),
@@ -210,7 +210,7 @@ export class Session {
     );
   }
 
-  /** Shows each state of a query, and the last one again where removals have changed. */
+  /** Shows each state of a query, and the last one again when removals change. */
   private watchQuery(filter: QueryFilter, show: (update: QueryUpdate) => void): () => void {
     let last: QueryUpdate | undefined;
     const showAgain = (): void => {
@@ -224,7 +224,7 @@ export class Session {
     opened.catch(this.problem);
     return () => {
       this.onRemovals.delete(showAgain);
-      // Why it was not opened has been told.
+      // A failure to open has been reported already.
       opened.then(
         (query) => query.close(),
         () => undefined,
@@ -232,7 +232,7 @@ export class Session {
     };
   }
 
-  /** Resolves when the change is kept here and shown; a later refusal is a notice. */
+  /** Resolves when the change is stored on this device and shown; a later refusal becomes a notice. */
   async put({ id, binId, type, payload }: PutParams): Promise<{ readonly id: string }> {
     const item = { id, binId, type, payload };
     await this.kept(
@@ -243,13 +243,13 @@ export class Session {
     return { id };
   }
 
-  /** Writes a refused change again. What an import put back is written as it is. */
+  /** Writes a refused change again, unchecked (`asIs`): it may stem from an import. */
   private again(item: PutParams, how: ResendHow): Promise<unknown> {
     const request = { ...item, asIs: true };
     return this.device
       .put(how === 'copy' ? { ...request, id: newItemId() } : { ...request, onConflict: 'overwrite' as const })
       .catch((error: unknown) => {
-        // Kept: it goes out when the server is back.
+        // In the outbox: sent when the server is reachable again.
         if (!(error instanceof QueuedError)) throw error;
       });
   }
@@ -259,8 +259,8 @@ export class Session {
   }
 
   /**
-   * Makes a change of an item, and waits until it is durable here, or refused: a server that is away does not keep
-   * anybody waiting. `onRefused` gets a later refusal; without it the refusal is told without the change's content.
+   * Makes a change to an item, and waits until it is durable on this device or refused, but not for an unreachable
+   * server. `onRefused` gets a later refusal; the default adds a notice without the change's content.
    */
   private async kept(
     id: string,
@@ -283,7 +283,7 @@ export class Session {
         .catch(this.problem)
         .finally(() => {
           unlisten();
-          // A change that changes nothing is answered without being kept.
+          // A change without effect completes without a `kept` event.
           resolve();
           this.tellSoon();
         });
@@ -295,7 +295,7 @@ export class Session {
     try {
       await this.kept(id, () => this.device.delete(id));
     } catch (error) {
-      // Deleted by another device meanwhile: it is gone, as it should be.
+      // Another device has deleted it already.
       if (error instanceof ClientError && (error.code === 'unknown_item' || error.code === 'deleted_item')) return;
       this.notices.add('rejected', error);
     }
@@ -343,7 +343,7 @@ export class Session {
     device.on('revoked', () => this.parts.onRevoked());
   }
 
-  /** A change that waited in the outbox was refused: a file is sent again, any other content is kept for a person. */
+  /** A change in the outbox was refused: a file is sent again, other content is kept in a notice. */
   private async rejected({ id, error, row }: DeviceEvents['rejected']): Promise<void> {
     this.tellSoon();
     if (this.uploads.refused(id)) return;
@@ -352,12 +352,12 @@ export class Session {
     await this.notices.refused({ id, binId, type, payload: payload ?? {} }, { title: titleOf(type, payload), error });
   }
 
-  /** Soon: each count reads the whole store, and a server may cause as many as it likes. */
+  /** Delayed and merged: each count reads the whole store, and a server could cause any number of them. */
   private countSoon(): void {
     this.counting ??= setTimeout(() => this.background(() => this.count()), COUNT_AFTER_MS);
   }
 
-  /** Reads what only the store knows. */
+  /** Counts the hidden and orphaned items in the store. */
   private async count(): Promise<void> {
     clearTimeout(this.counting);
     this.counting = undefined;
@@ -370,7 +370,7 @@ export class Session {
   private showBins(bins: readonly BinView[]): void {
     this.remember({ ...this.remembered, bins });
     const labels = new Map(bins.map(({ id, label }) => [id, label]));
-    // An item may be here before the list names its bin, or while no server does.
+    // The bin of an item may be missing in the list: not listed yet, or the server is unreachable.
     const ids = new Set([DEFAULT_BIN, ...labels.keys(), ...this.counts.keys()]);
     const rows = [...ids].map((id): BinRow => {
       const label = labels.get(id);
@@ -397,7 +397,7 @@ export class Session {
   private remember(remembered: Remembered): void {
     const before = this.remembered;
     this.remembered = remembered;
-    // Nothing was read yet in this run.
+    // Nothing new was read from the server.
     if (before.bins === remembered.bins && before.devices === remembered.devices) return;
     this.background(() => writeRemembered(this.parts.vault, remembered));
   }
@@ -406,7 +406,7 @@ export class Session {
     this.telling ??= setTimeout(() => this.tell(), TELL_AFTER_MS);
   }
 
-  /** A server restored to an older state has lost items: writes them again, or drops them here. */
+  /** Writes the items that a server restored to an older state has lost again, or drops them here. */
   async orphans(how: 'republish' | 'discard'): Promise<void> {
     for (const id of await this.device.orphaned()) await this.device[how](id);
     // The stream gives an item its new version after the reply.
@@ -417,7 +417,7 @@ export class Session {
     }
   }
 
-  /** The lock has changed. */
+  /** Publishes a changed lock. */
   relock(lock: DeviceInfo['lock']): void {
     this.lock = lock;
     this.tell();

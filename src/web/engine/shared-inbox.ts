@@ -1,4 +1,4 @@
-/** What was shared into the app: it waits for an open device and a person's word, then is put into the inbox. */
+/** Content shared into the app: waits for an open device and the user's confirmation, then is put into the inbox. */
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { Serial } from '../../protocol/serial.js';
 import { textDetected } from '../../sdk/payloads/shapes.js';
@@ -9,7 +9,7 @@ import type { Engine } from './engine.js';
 import { Shared, type Share } from './shared.js';
 import type { Session } from './session.js';
 
-/** Shares that are shown at once, names of files of one, and characters of a line. */
+/** Bounds: shares shown at the same time, file names of one, characters of a line. */
 const NEXT_MAX = 5;
 const NAMES_MAX = 10;
 const LINE_MAX = 200;
@@ -18,7 +18,6 @@ const lineOf = (text: string): string => text.slice(0, LINE_MAX).replace(/\s+/g,
 
 /** The shares of one browser. */
 export class SharedInbox {
-  /** What waits. */
   readonly waiting = new Cell<SharedWaiting>({ count: 0, next: [] });
   private readonly work = new Serial();
 
@@ -34,7 +33,7 @@ export class SharedInbox {
     return new SharedInbox(engine, await Shared.open());
   }
 
-  /** Forgets what waits. */
+  /** Drops all waiting shares. */
   clear(): Promise<void> {
     return this.work.run(() => this.shared.clear());
   }
@@ -45,14 +44,14 @@ export class SharedInbox {
       .catch((error: unknown) => this.engine.session.value?.notices.add('problem', asError(error)));
   }
 
-  /** Puts the shares of these ids, or drops them. Throws `ClientError` `closed` while no device is open. */
+  /** Puts or drops the shares with these ids. Throws `ClientError` `closed` while no device is open. */
   take(ids: readonly string[], how: 'put' | 'drop'): Promise<void> {
     return this.work.run(async () => {
       const session = this.engine.current;
       for (const share of await this.shared.list()) {
         if (!ids.includes(share.id)) continue;
         if (how === 'put') await put(session, share);
-        // Only now: what is put twice has the same ids, and is there once.
+        // Removed only after the put: a repeated put has the same ids, and makes no duplicate.
         await this.shared.take(share.id);
       }
     });
@@ -60,7 +59,7 @@ export class SharedInbox {
 
   private async tell(): Promise<void> {
     const all = await this.shared.list();
-    // Locked, no page shows what is in them.
+    // While locked, no page shows their content.
     const shown = this.engine.session.value === null ? [] : all.slice(0, NEXT_MAX);
     const next = shown.map(({ id, title, text, url, files }) => {
       const names = files.slice(0, NAMES_MAX).map(({ file }) => lineOf(file.name));
@@ -71,9 +70,9 @@ export class SharedInbox {
   }
 }
 
-/** Resolves when it is kept on this device as an item, or as uploads. */
+/** Resolves when the share is stored on this device, as an item, uploads or both. */
 async function put(session: Session, { id, title, text, url, files }: Share): Promise<void> {
-  // Apps put the address into either field, with words around it or not.
+  // Apps put the address into `url` or `text`, with or without other text around it.
   const address = textDetected(url === '' ? text : url);
   const words = [title, text, url].filter((part, at, all) => part !== '' && all.indexOf(part) === at).join('\n');
   const binId = DEFAULT_BIN;

@@ -1,20 +1,20 @@
 /**
- * What other apps shared into this one, until it is put: kept by the service worker, also while the device is locked or
- * there is none, and read by the engine.
+ * Content that other apps shared into this one, until it is put: stored by the service worker, even while the device is
+ * locked or there is none, and read by the engine.
  */
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import { newItemId } from '../random.js';
 import { KeyValue } from './key-value.js';
 
-/** Database, and channel on which changes are told. */
+/** Name of the database, and of the channel that announces changes. */
 const NAME = `${SERVICE_NAME}-web-shared`;
-/** Shares that wait, files of one, characters of its texts, and bytes of all: more is refused. */
+/** Bounds: waiting shares, files of one, characters of its texts, bytes of all. More is refused. */
 const SHARES_MAX = 50;
 const FILES_MAX = 100;
 const TEXT_MAX = 1_000_000;
 const BYTES_MAX = 2 ** 30;
 
-/** A share as it comes. */
+/** A share as received. */
 export interface NewShare {
   readonly title: string;
   readonly text: string;
@@ -22,19 +22,19 @@ export interface NewShare {
   readonly files: readonly File[];
 }
 
-/** A share that waits. Ids are ULIDs, for the items that it becomes: putting it twice gives them once. */
+/** A waiting share. The ids are the ULIDs of the items it becomes, so that putting it twice makes no duplicates. */
 export interface Share extends Omit<NewShare, 'files'> {
   readonly id: string;
   readonly files: readonly { readonly id: string; readonly file: File }[];
 }
 
-/** Why a share was not kept: nothing in it, too much of it, no room left, the form could not be read, a site sent it. */
+/** Why a share was not stored: nothing in it, too much in it, no room, an unreadable form, sent by another site. */
 export type ShareRefusal = 'empty' | 'too_large' | 'full' | 'unreadable' | 'foreign';
 
 const bytesOf = ({ text, title, url, files }: Share): number =>
   files.reduce((sum, { file }) => sum + file.size, 2 * (text.length + title.length + url.length));
 
-/** The shares that wait. */
+/** The waiting shares of this browser. */
 export class Shared {
   private readonly channel = new BroadcastChannel(NAME);
   private readonly listeners = new Set<() => void>();
@@ -48,7 +48,7 @@ export class Shared {
     return new Shared(await KeyValue.open(NAME));
   }
 
-  /** Keeps a share; resolves with the reason where it does not. Rejects where the browser's storage fails otherwise. */
+  /** Stores a share; resolves with the reason if it is refused. Rejects if the browser's storage fails otherwise. */
   async add({ files, ...texts }: NewShare): Promise<ShareRefusal | null> {
     const share: Share = { ...texts, id: newItemId(), files: files.map((file) => ({ id: newItemId(), file })) };
     if (files.length === 0 && Object.values(texts).every((text) => text === '')) return 'empty';
@@ -67,24 +67,23 @@ export class Shared {
     return null;
   }
 
-  /** The shares that wait, oldest first. */
+  /** The waiting shares, oldest first. */
   async list(): Promise<readonly Share[]> {
     return (await this.records.all('')).map(([, share]) => share as Share);
   }
 
-  /** Removes a share: it was put, or a person does not want it. */
+  /** Removes a share that was put or discarded. */
   async take(id: string): Promise<void> {
     await this.records.remove(id);
     this.changed();
   }
 
-  /** Removes all. */
   async clear(): Promise<void> {
     await this.records.clear();
     this.changed();
   }
 
-  /** `listener` is called after each change, by the service worker too; the result ends that. */
+  /** Calls `listener` after each change, also by the service worker; the result ends that. */
   watch(listener: () => void): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);

@@ -1,7 +1,6 @@
 /**
- * Files on their way to the server, one after the other. Each is kept in this browser until its item is written, so
- * that neither a closed tab nor an absent server loses it; until then it lies there unencrypted, as the file itself
- * does on the machine.
+ * Uploads of files, one after the other. Each file is stored in this browser until its item is written, so that neither
+ * a closed tab nor an unreachable server loses it; until then it is unencrypted, like the original on the machine.
  */
 import { asError } from '../../protocol/error-code.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
@@ -19,13 +18,13 @@ const PREFIX = 'upload:';
 const UPLOADS_MAX = 1_000;
 /** Pictures up to this size are decoded for their width and height. */
 const PICTURE_MAX = 40 * 1024 * 1024;
-/** The speed is that of the last seconds; progress is told this often at most, ms. */
+/** Window over which the speed is measured, and least time between progress reports, ms. */
 const SPEED_OVER_MS = 3_000;
 const TELL_EVERY_MS = 100;
-/** After a failure that passes the next try comes after this time, or when the connection is back, ms. */
+/** Wait before a retry after a transient failure, unless the connection is back earlier, ms. */
 const AGAIN_MS = 20_000;
 
-/** A file that waits, as it is kept. `id`: of the item to be. */
+/** A waiting file as stored. `id`: of the item that will be written. */
 interface Waiting {
   readonly id: string;
   readonly binId: string;
@@ -38,7 +37,7 @@ interface Transfer extends Waiting {
   /** `queued`: sent, and its item waits in the outbox. */
   state: Upload['state'] | 'queued';
   problem: Failure | null;
-  /** What it failed of passes: it is tried again by itself. */
+  /** The failure is transient: the file is retried automatically. */
   passes: boolean;
   readonly stop: AbortController;
 }
@@ -46,7 +45,7 @@ interface Transfer extends Waiting {
 /** The content type of a file, by its media type. */
 export function typeOfFile(mime: string): ContentType {
   const [kind = ''] = mime.split('/');
-  // A drawing may hold a program: it is kept as a file.
+  // An SVG may contain scripts, so its type is `file`.
   if (mime === 'image/svg+xml') return 'file';
   return kind === 'image' || kind === 'audio' || kind === 'video' ? kind : 'file';
 }
@@ -74,7 +73,7 @@ async function dimensionsOf(file: File): Promise<JsonObject> {
     picture.close();
     return { w, h };
   } catch {
-    // Not a picture that this browser reads: it is stored all the same.
+    // This browser cannot decode the picture: it is stored without dimensions.
     return {};
   }
 }
@@ -87,7 +86,7 @@ export class Uploads {
   private closed = false;
   private toldAt = 0;
   private again: Timer | undefined;
-  /** Begun uploads without a file: cancelled while the server was away, say. Their room there is not free yet. */
+  /** Begun uploads without a file, e.g. cancelled while the server was unreachable: it still reserves their storage. */
   private readonly unwanted = new Set<string>();
 
   /** `written`: the item of a file is stored or waits in the outbox. */
@@ -101,10 +100,10 @@ export class Uploads {
     },
   ) {}
 
-  /** Goes on with what an earlier run left. */
+  /** Resumes the uploads that an earlier run left. */
   async load(): Promise<void> {
     for (const [, value] of await this.records.all(PREFIX)) this.take(value as Waiting);
-    // Shown before the server is asked: it may be away.
+    // From the local store: the server may be unreachable.
     for (const { id, sent } of await this.ports.device.uploads()) {
       const transfer = this.all.get(id);
       if (transfer === undefined) this.unwanted.add(id);
@@ -114,12 +113,12 @@ export class Uploads {
     this.run();
   }
 
-  /** Keeps the files, then sends them. Rejects where this browser has no room for them: nothing was taken then. */
+  /** Stores the files, then sends them. Rejects if this browser has no room for them; none is stored then. */
   async add(binId: string, files: readonly File[]): Promise<void> {
     await this.addAll(files.map((file) => ({ id: this.ports.newId(), binId, file })));
   }
 
-  /** As `add`, under ids of the caller's. */
+  /** As `add`, with ids given by the caller. */
   async addAll(files: readonly Waiting[]): Promise<void> {
     if (this.all.size + files.length > UPLOADS_MAX) throw new RangeError(`more than ${UPLOADS_MAX} files at once`);
     const kept: Waiting[] = [];
@@ -155,7 +154,7 @@ export class Uploads {
     this.drop(id).catch((error: unknown) => this.ports.onProblem(asError(error)));
   }
 
-  /** The item of a queued file was refused, as where its blob was removed meanwhile: true where the file is sent again. */
+  /** The item of a queued file was refused, e.g. because its blob was removed. True: the file is sent again. */
   refused(id: string): boolean {
     const transfer = this.all.get(id);
     if (transfer?.state !== 'queued') return false;
@@ -183,7 +182,7 @@ export class Uploads {
     this.all.set(waiting.id, { ...waiting, done: 0, speed: 0, state: 'waiting', problem: null, passes: false, stop });
   }
 
-  /** Where the server is away, when it is back. */
+  /** Abandons the upload on the server; repeated when the server is reachable again. */
   private async giveUp(id: string): Promise<void> {
     this.unwanted.delete(id);
     try {
@@ -231,7 +230,7 @@ export class Uploads {
       await this.drop(id);
     } catch (error) {
       if (stop.signal.aborted) return;
-      // Its file is on the server, for a day; the item waits in the outbox, and may still be refused.
+      // The server keeps the file for a day; the item waits in the outbox, and may still be refused.
       if (error instanceof QueuedError) {
         transfer.state = 'queued';
         return this.tell();
@@ -254,7 +253,7 @@ export class Uploads {
     return ({ done }) => {
       const now = this.ports.clock.now();
       const passed = now - from.at;
-      // It went back: to what the server has, or to its beginning.
+      // The transfer fell back to what the server has, or to the start.
       if (done < from.done) from = { at: now, done };
       else if (passed > 200) transfer.speed = ((done - from.done) / passed) * 1_000;
       if (passed > SPEED_OVER_MS) from = { at: now, done };

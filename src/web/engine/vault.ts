@@ -1,9 +1,9 @@
 /**
- * The identity of this browser's device, sealed. A random data key encrypts the identity and what is remembered beside
- * it; the data key is wrapped by a key that depends on the lock:
+ * The identity of this browser's device, sealed. A random data key encrypts the identity and the other sealed records;
+ * the data key is wrapped by a key that depends on the lock:
  *
- * - `none`: a key of WebCrypto that scripts can use and cannot read. It protects what a copy of the database's text
- *   shows, not against programs that run as this user;
+ * - `none`: a WebCrypto key that scripts can use but not read. It protects against a text copy of the database, not
+ *   against programs that run as this user;
  * - `passphrase`: Argon2id of the passphrase;
  * - `passkey`: 32 bytes that the authenticator gives only after the user's consent (WebAuthn, extension `prf`).
  */
@@ -54,7 +54,7 @@ async function seal(key: CryptoKey, plain: Uint8Array): Promise<Sealed> {
 const unseal = async (key: CryptoKey, { iv, ct }: Sealed): Promise<Uint8Array> =>
   new Uint8Array(await crypto.subtle.decrypt({ name: AES, iv }, key, ct));
 
-/** The vault is locked, or what was given does not open it. */
+/** The vault is locked, or the opener does not fit. */
 const wrong = (): ClientError => new ClientError('bad_identity', 'that does not open this browser');
 
 /** One browser's vault. Its data key is in memory between `open` and `close`. */
@@ -67,20 +67,20 @@ export class Vault {
     private readonly sodium: Sodium,
   ) {}
 
-  /** How it is locked; undefined: it is empty. */
+  /** How the vault is locked; undefined: it is empty. */
   async locked(): Promise<{ readonly kind: LockKind; readonly passkey: PasskeyRef | null } | undefined> {
     const lock = await this.lock();
     return lock === undefined ? undefined : { kind: lock.kind, passkey: lock.kind === 'passkey' ? lock.passkey : null };
   }
 
-  /** Keeps the identity of a new device, without a lock at first. */
+  /** Stores the identity of a new device, without a lock at first. */
   async create(identity: SavableIdentity): Promise<void> {
     await this.take(randomBytes(KEY_BYTES));
     await this.save(identity);
     await this.setLock({ kind: 'none' });
   }
 
-  /** The identity. `opener` absent: for a vault without a lock. Throws `ClientError` `bad_identity` where it does not fit. */
+  /** Reads the identity. `opener` absent: for no lock. Throws `ClientError` `bad_identity` if it does not fit. */
   async open(opener?: Opener): Promise<SavableIdentity> {
     const lock = await this.lock();
     const key = lock === undefined ? undefined : await this.wrappingKey(lock, opener);
@@ -89,7 +89,7 @@ export class Vault {
     try {
       raw = await unseal(key, lock.wrapped);
     } catch {
-      // AES-GCM says no more than that the key does not fit.
+      // AES-GCM reports only that the key does not fit.
       throw wrong();
     }
     await this.take(raw);
@@ -103,28 +103,28 @@ export class Vault {
     this.key = undefined;
   }
 
-  /** A renewed token. */
+  /** Stores the identity, e.g. with a renewed token. */
   async save(identity: SavableIdentity): Promise<void> {
     await this.records.put(IDENTITY, await this.sealed(identity));
   }
 
-  /** What a start without a server needs beside the store: JSON. */
+  /** Keeps what a start without a server needs in addition to the store: JSON. */
   async remember(value: unknown): Promise<void> {
     await this.records.put(REMEMBERED, await this.sealed(value));
   }
 
-  /** What `remember` kept. Rejects where that was nothing. */
+  /** What `remember` kept. Rejects if there is nothing. */
   async remembered(): Promise<unknown> {
     return this.unsealed((await this.records.get(REMEMBERED)) as Sealed);
   }
 
-  /** Encrypts a JSON value by the data key, to be kept beside. Rejects while the vault is locked. */
+  /** Encrypts a JSON value with the data key; the caller stores it. Rejects while the vault is locked. */
   async sealed(value: unknown): Promise<Sealed> {
     if (this.key === undefined) throw wrong();
     return seal(this.key, text(JSON.stringify(value)));
   }
 
-  /** What `sealed` was given. */
+  /** Decrypts a result of `sealed`. Rejects while the vault is locked. */
   async unsealed(value: Sealed): Promise<unknown> {
     if (this.key === undefined) throw wrong();
     return JSON.parse(new TextDecoder().decode(await unseal(this.key, value))) as unknown;
@@ -178,7 +178,7 @@ export class Vault {
   }
 
   private async stretched(passphrase: string, { salt, ops, memoryBytes }: Argon2Params): Promise<CryptoKey> {
-    // Two keyboards may write one letter as different code points.
+    // Keyboards may encode the same letter as different code points.
     const password = text(passphrase.normalize('NFKC'));
     if (password.length === 0) throw wrong();
     const raw = await this.sodium.argon2id13({ length: KEY_BYTES, password, salt, ops, memoryBytes });

@@ -16,7 +16,7 @@ import {
   type Topics,
 } from './messages.js';
 
-/** A `Failure` as an error. `code` `engine_lost`: the tab that led was closed; look whether the change is there. */
+/** A `Failure` as an error. `code` `engine_lost`: the leading tab was closed; the change may have been made or not. */
 export class LinkError extends Error {
   override readonly name = 'LinkError';
   constructor(readonly problem: Failure) {
@@ -40,8 +40,8 @@ interface Open {
 }
 
 /**
- * Talks to whichever engine leads. A client may start before there is one: what it asks waits. Where the leading tab
- * is closed, watches and repeatable calls go on with the next engine; other calls and streams under way fail with
+ * Talks to the engine that leads. A client may start before there is one: its requests wait. When the leading tab is
+ * closed, watches and repeatable calls continue with the next engine; other calls and streams under way fail with
  * `engine_lost`.
  */
 export class Link {
@@ -59,14 +59,14 @@ export class Link {
       else this.open.get(data.id)?.receive(data);
     };
     const knock = (): void => this.door.postMessage({ kind: 'here', client: this.client } satisfies AtDoor);
-    // The engine sees by this lock that the client is gone, also where its tab crashed. So it is held before the
-    // engine hears of the client.
+    // By this lock the engine detects that the client is gone, even if its tab crashed. It is therefore acquired before
+    // the client announces itself.
     const held = navigator.locks.request(channelOf(this.client), () => {
       this.door.onmessage = ({ data }: MessageEvent<AtDoor | null>) => {
         if (data?.kind === 'leads') knock();
       };
       knock();
-      // Until the page is gone.
+      // Held until the page is gone.
       return new Promise<never>(() => undefined);
     });
     held.catch((error: unknown) => this.failAll(new LinkError(failureOf(error))));
@@ -89,7 +89,7 @@ export class Link {
     });
   }
 
-  /** `onValue` gets the value as soon as it is known and at each change; the result ends that. */
+  /** `onValue` gets the value as soon as it is known and at each change; the result ends the watch. */
   watch<N extends TopicName>(
     topic: N,
     params: Topics[N]['params'],
@@ -110,8 +110,8 @@ export class Link {
   }
 
   /**
-   * The bytes of a stream. The next chunk is asked for when the last one was taken. `signal` ends it at once. Throws
-   * `LinkError`; whole where it ends without.
+   * The bytes of a stream. The next chunk is requested when the last one was taken. `signal` ends it at once. Throws
+   * `LinkError`; a stream that ends without an error was complete.
    */
   async *read<N extends StreamName>(
     stream: N,
@@ -165,7 +165,7 @@ export class Link {
     this.channel.postMessage(message);
   }
 
-  /** An engine listens: at first what has waited is sent, later what goes on. */
+  /** An engine listens: the first one gets all waiting requests, a later one those that may be repeated. */
   private greet(engine: string): void {
     if (engine === this.engine) return;
     const first = this.engine === null;

@@ -1,4 +1,4 @@
-/** The engine's side of the link: answers the clients of this browser, and forgets those whose tab is gone. */
+/** The engine's side of the link: serves the clients of this browser, and forgets those whose tab is gone. */
 import {
   channelOf,
   DOOR,
@@ -11,9 +11,9 @@ import {
   type Topics,
 } from './messages.js';
 
-/** What the engine offers. A watch pushes the value it has at once, and returns what ends it. */
+/** What the engine offers. A watch pushes the current value at once, and returns the function that ends it. */
 export interface Served {
-  /** Resolves when the engine knows what this browser is. Calls wait for it. */
+  /** Resolves when the engine has determined the state of this browser. Calls and streams wait for it. */
   readonly settled: () => Promise<void>;
   readonly calls: {
     readonly [N in keyof Calls]: (
@@ -31,7 +31,7 @@ export interface Served {
   };
 }
 
-/** Tabs of one browser; more is no honest use. */
+/** Clients of one browser; legitimate use stays below. */
 const CLIENTS_MAX = 200;
 /** Watches and streams of one client: a page has about a dozen. */
 const OPEN_MAX = 100;
@@ -41,13 +41,13 @@ const KINDS: ReadonlySet<unknown> = new Set<ToEngine['kind']>(['call', 'watch', 
 const isMessage = (data: unknown): data is ToEngine =>
   typeof data === 'object' && data !== null && 'id' in data && 'kind' in data && KINDS.has(data.kind);
 
-/** As `crypto.randomUUID` draws them. */
+/** Accepts the form of `crypto.randomUUID`. */
 const isClient = (client: unknown): boolean => typeof client === 'string' && /^[\da-f-]{36}$/.test(client);
 
 /** One client. */
 class Guest {
   private readonly channel: BroadcastChannel;
-  /** By the client's id: ends a watch or a stream. */
+  /** By request id: ends a watch or a stream. */
   private readonly ends = new Map<number, () => void>();
   private readonly pulls = new Map<number, () => void>();
 
@@ -72,7 +72,7 @@ class Guest {
     this.channel.postMessage(message);
   }
 
-  /** A tab of another version, or one that fails, may send anything: none of it ends the engine. */
+  /** A tab of another version, or a faulty one, may send anything; no message may end the engine. */
   private receive(data: unknown): void {
     if (!isMessage(data)) return;
     const { id } = data;
@@ -102,7 +102,7 @@ class Guest {
   private watched({ id, topic, params }: ToEngine & { readonly kind: 'watch' }): void {
     const watch = this.served.topics[topic] as (params: unknown, push: (value: unknown) => void) => () => void;
     const stop = watch(params, (value) => this.send({ kind: 'value', id, value }));
-    // `constructor` and its like are functions of every object, and no topics.
+    // `constructor` and other inherited functions are not topics.
     if (typeof (stop as unknown) !== 'function') throw new RangeError('there is no such topic');
     this.ends.set(id, () => {
       this.ends.delete(id);
@@ -110,7 +110,7 @@ class Guest {
     });
   }
 
-  /** One chunk is sent at once, and each further one when it is asked for: a slow reader holds one chunk. */
+  /** Sends the first chunk at once, each further one on request: at most one chunk waits for a slow reader. */
   private async read({ id, stream, params }: ToEngine & { readonly kind: 'read' }): Promise<void> {
     const open = this.served.streams[stream] as (params: unknown, signal: AbortSignal) => AsyncIterable<Uint8Array>;
     const stop = new AbortController();
@@ -139,7 +139,7 @@ class Guest {
   }
 }
 
-/** Serves from now on: calls the clients that are there, and welcomes those that come. Ends with its worker. */
+/** Starts serving: announces itself to the existing clients and welcomes new ones. Ends with its worker. */
 export function serve(served: Served): void {
   const engine = crypto.randomUUID();
   const door = new BroadcastChannel(DOOR);

@@ -1,5 +1,5 @@
 /**
- * What pages, the service worker and the engine say to each other. The engine holds the device: one worker in one tab,
+ * The messages between pages, the service worker and the engine. The engine holds the device: one worker in one tab,
  * for all tabs of this origin (see `engine/main.ts`). Everything else is its client over a `BroadcastChannel`.
  *
  * A client calls functions (`Calls`), watches values (`Topics`) and reads bytes (`Streams`). Everything crosses as a
@@ -9,9 +9,9 @@ import type { ContentType } from '../../protocol/item.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ImportCounts } from '../../sdk/archive/importer.js';
 
-/** Channel on which the leading engine tells that it is there, and clients that they are. */
+/** Channel on which the leading engine and the clients announce themselves. */
 export const DOOR = 'service-web';
-/** Channel between the engine and one client; also the lock that the client holds while it lives. */
+/** Channel between the engine and one client; also the name of the lock that the client holds while it lives. */
 export const channelOf = (client: string): string => `${DOOR}:${client}`;
 
 /** How the identity in this browser is protected. */
@@ -32,24 +32,24 @@ export type NewLock =
 /** What opens a lock. */
 export type Opener = { readonly passphrase: string } | { readonly secret: Uint8Array };
 
-/** What this browser is at the moment. */
+/** The state of this browser. */
 export type Phase =
   | { readonly phase: 'starting' }
-  /** No device in this browser yet. `claimed` null: not asked yet, or the server does not answer. */
+  /** No device in this browser yet. `claimed` null: not known yet, or the server does not answer. */
   | { readonly phase: 'empty'; readonly claimed: boolean | null; readonly problem: Failure | null }
   | { readonly phase: 'locked'; readonly kind: Exclude<LockKind, 'none'>; readonly passkey: PasskeyRef | null }
   | { readonly phase: 'open' }
-  /** Another device has revoked this one. What it has can be read until `forget`. */
+  /** Another device has revoked this one. Its data can be read until `forget`. */
   | { readonly phase: 'revoked' }
   /** The local store cannot be used (`StoreError`, or no libsodium). `retry` tries again. */
   | { readonly phase: 'failed'; readonly problem: Failure };
 
-/** An error as data. `code` is that of the reference (Errors, The client library); `reason` of a `CryptoRefusal`. */
+/** An error as data. `code`: see the reference (Errors, The client library), or the `reason` of a `CryptoRefusal`. */
 export interface Failure {
   readonly name: string;
   readonly code: string;
   readonly message: string;
-  /** Seconds to wait, where the server said so. */
+  /** Seconds to wait, if the server named them. */
   readonly retryAfter?: number;
 }
 
@@ -78,10 +78,10 @@ export interface DeviceInfo {
     | { readonly state: 'waiting'; readonly until: number; readonly reason: string };
   /** Changes that the server does not have yet. `since`: when the oldest was made; null: none waits. */
   readonly waiting: { readonly count: number; readonly since: number | null };
-  /** Everything that the server has is here; null: not known in this run. */
+  /** True: this device has everything that the server has; null: not known in this run. */
   readonly complete: boolean | null;
   readonly hidden: number;
-  /** Devices that nobody vouches for: nothing is written before they are certified or revoked. */
+  /** Uncertified devices: nothing is written before they are certified or revoked. */
   readonly uncertified: readonly { readonly id: string; readonly name: string; readonly fingerprint: string }[];
   /** Items that the server lost when it was restored to an older state. */
   readonly orphaned: number;
@@ -107,13 +107,13 @@ export interface DeviceRow {
   readonly pairedAt: number;
   readonly lastSeenAt: number | null;
   readonly state: 'active' | 'revoked';
-  /** False: none of the user's devices has vouched for it. */
+  /** False: none of the user's devices has certified it. */
   readonly certified: boolean;
   /** Null for a device without a readable key. */
   readonly fingerprint: string | null;
 }
 
-/** An item in a list: what a person sees of it without opening it. Never holds a secret. */
+/** An item as shown in a list. Never holds a secret. */
 export interface ItemRow {
   readonly id: string;
   readonly binId: string;
@@ -124,15 +124,15 @@ export interface ItemRow {
   readonly detail: string;
   readonly ts: number;
   readonly pending: boolean;
-  /** The sending device's id, as the server says. */
+  /** The sending device's id, as reported by the server. */
   readonly sender: string;
-  /** Its content is a file of this type; null: no file. */
+  /** The file that is the item's content; null: no file. */
   readonly file: { readonly mime: string; readonly size: number | null; readonly name: string } | null;
-  /** Text on the clipboard for `copy`; null: only by `copyText` (secrets, long texts) or not at all. */
+  /** The text that copying gives; null: `copyText` reads it (secrets, long texts), or there is none. */
   readonly copy: string | null;
   /** Address of a link, checked to be http or https. */
   readonly href: string | null;
-  /** Set: it is deleted at this time, unless that is undone. */
+  /** Time at which the item is deleted, unless undone; null: no deletion is pending. */
   readonly removeAt: number | null;
 }
 
@@ -171,7 +171,7 @@ export interface Upload {
   readonly problem: Failure | null;
 }
 
-/** Something that a person should know of, until it is dismissed. */
+/** A notice for the user, shown until it is dismissed. */
 export interface Notice {
   readonly id: string;
   readonly kind: 'rejected' | 'untagged_delete' | 'repaired_store' | 'missing' | 'reset' | 'problem';
@@ -183,10 +183,10 @@ export interface Notice {
   readonly canResend: boolean;
 }
 
-/** How a refused change is written again: over what another device made of the item, or as an item of its own. */
+/** How a refused change is written again: over the other device's version of the item, or as a new item. */
 export type ResendHow = 'overwrite' | 'copy';
 
-/** An item that is not shown, and why: a `Reason` of the reference. */
+/** An item that is not shown. `reason`: a `Reason` of the reference. */
 export interface HiddenRow {
   readonly id: string;
   readonly reason: string;
@@ -201,7 +201,7 @@ export type Enrolment =
   | { readonly step: 'phrase'; readonly words: readonly string[] }
   /** Join: the digits and picture to be compared, while the other device decides. */
   | { readonly step: 'compare'; readonly digits: string }
-  /** An account password is set: `enrolPassword`. `wrong`: the one given was not it. */
+  /** The account password is required: `enrolPassword`. `wrong`: the one given before was wrong. */
   | { readonly step: 'password'; readonly wrong: boolean }
   /** `undecided`: `enrolRetry` continues the same attempt. */
   | { readonly step: 'failed'; readonly problem: Failure; readonly undecided: boolean };
@@ -216,8 +216,8 @@ export type Offer =
   | { readonly step: 'failed'; readonly problem: Failure };
 
 /**
- * What was shared into the app and waits until a person says that it was them: any page can send such a form. `next`:
- * the oldest ones, while a device is open. Titles are one line; `files` are names.
+ * Shares that wait until the user confirms having made them, because any page can send such a form. `next`: the oldest
+ * ones, while a device is open. Titles are one line; `files` are names.
  */
 export interface SharedWaiting {
   readonly count: number;
@@ -232,10 +232,10 @@ export interface Topics {
   bins: { params: null; value: readonly BinRow[] };
   devices: { params: null; value: readonly DeviceRow[] };
   list: { params: ListParams; value: ListPage };
-  /** Null: gone. */
+  /** Null: there is no such item, or no device is open. */
   item: { params: { readonly id: string }; value: ItemDetail | null };
   uploads: { params: null; value: readonly Upload[] };
-  /** Null while nothing is written; the file is read and checked before. */
+  /** Null while nothing is written; the file is read and verified first. */
   importing: { params: null; value: Importing | null };
   notices: { params: null; value: readonly Notice[] };
   enrolment: { params: null; value: Enrolment };
@@ -245,7 +245,7 @@ export interface Topics {
 
 /** A new item, or new content of one. */
 export interface PutParams {
-  /** Of a new item: `newItemId` (`random.ts`). The client draws it, so that the call can be repeated. */
+  /** Of a new item: `newItemId` (`random.ts`). The client chooses it, so that the call can be repeated. */
   readonly id: string;
   readonly binId: string;
   readonly type: ContentType;
@@ -259,14 +259,14 @@ export interface StorageUse {
   readonly serverVersion: string;
 }
 
-/** What became of the items of an archive, and the number of bins that were made: see `ImportCounts` of the SDK. */
+/** Result of an import: numbers of items by outcome, and of bins created. See `ImportCounts` of the SDK. */
 export interface Imported extends Omit<ImportCounts, 'refused'> {
   readonly refused: number;
-  /** Ended by `importStop`: the same file goes on where it stopped. */
+  /** Ended by `importStop`: importing the same file again continues there. */
   readonly stopped: boolean;
 }
 
-/** How far an import is. */
+/** Progress of an import, items. */
 export interface Importing {
   readonly done: number;
   readonly total: number;
@@ -274,36 +274,36 @@ export interface Importing {
 
 /** Functions. Each rejects with a `Failure`. */
 export interface Calls {
-  // Becoming a device. Progress is told by the topic `enrolment`; on success the phase becomes `open`.
+  // Becoming a device. The topic `enrolment` reports progress; on success the phase becomes `open`.
   claim(params: { readonly name: string; readonly claimToken: string | null }): void;
-  /** After the words were shown and asked back. */
+  /** Called after the words were shown and the user has repeated some of them. */
   claimRegister(): void;
   join(params: { readonly name: string; readonly words: string }): void;
   recover(params: { readonly name: string; readonly phrase: string }): void;
   enrolPassword(password: string | null): void;
   enrolRetry(): void;
   enrolCancel(): void;
-  /** Asks the server whether it is claimed, for the phase `empty`. */
+  /** Queries the server whether it is claimed, for the phase `empty`. */
   askClaimed(): void;
 
   // Items.
-  /** Resolves when it is kept on this device; a refusal by the server comes as a notice. */
+  /** Resolves when the change is stored on this device; a refusal by the server becomes a notice. */
   put(params: PutParams): { readonly id: string };
   move(params: { readonly ids: readonly string[]; readonly binId: string }): void;
-  /** Deletes in 8 s unless `keep` comes first; also when the tab is closed meanwhile. */
+  /** Deletes in 8 s unless `keep` is called before; at the next start if the tab is closed meanwhile. */
   remove(params: { readonly ids: readonly string[] }): void;
   keep(params: { readonly ids: readonly string[] }): void;
   /** The text that copying an item gives: a password's secret, a whole text. */
   copyText(id: string): string;
   wholePayload(id: string): JsonObject;
-  /** Bytes of a file's content, as the store has it; null: the server does not say. */
+  /** Bytes of a file's content, as the store has it; null: the server does not report it. */
   contentSize(id: string): number | null;
-  /** Content of a file item is read by the stream `content`. */
+  /** The stream `content` reads the content of the file items that this makes. */
   upload(params: { readonly binId: string; readonly files: readonly File[] }): void;
   uploadCancel(id: string): void;
   uploadRetry(id: string): void;
   hidden(): readonly HiddenRow[];
-  /** Puts what was shared into the inbox, or drops it: those that were shown. */
+  /** Puts the shares with these ids into the inbox, or drops them. */
   sharedTake(params: { readonly ids: readonly string[]; readonly how: 'put' | 'drop' }): void;
 
   // Bins.
@@ -324,11 +324,11 @@ export interface Calls {
   passwordSet(params: { readonly password: string; readonly current: string | null }): void;
   passwordRemove(current: string): void;
   storage(): StorageUse;
-  /** Reads an archive of this service. `phrase`: the twelve words that it was written with. */
+  /** Imports an archive of this service. `phrase`: the twelve words that it was written with. */
   importArchive(params: { readonly file: File; readonly phrase: string }): Imported;
-  /** Ends the import that runs, after the writes under way. */
+  /** Ends the running import, after the writes under way. */
   importStop(): void;
-  /** Server restored to an older state: writes the lost items again, or drops them. */
+  /** After the server was restored to an older state: writes the lost items again, or drops them. */
   orphans(how: 'republish' | 'discard'): void;
   resync(): void;
   dismiss(noticeId: string): void;
@@ -340,20 +340,20 @@ export interface Calls {
   lockAfter(minutes: number | null): void;
   lock(): void;
   unlock(opener: Opener): void;
-  /** A person used the page: the lock's time begins anew. */
+  /** Records the user's activity: restarts the lock's time limit. */
   touched(): void;
 
-  // The whole.
+  // The device as a whole.
   /** Connects now instead of after the wait. */
   reconnect(): void;
   retry(): void;
-  /** Revokes this device where the server can be reached, and removes everything of it from this browser. */
+  /** Revokes this device, then removes everything of it from this browser. Nothing is done if revoking fails. */
   signOut(): void;
-  /** Removes everything from this browser, without a word to the server. */
+  /** Removes everything from this browser, without notifying the server. */
   forget(): void;
 }
 
-/** Calls that may be made twice: the next engine gets those that the last one did not answer. */
+/** Calls that may be repeated: the next engine gets those that the last one did not answer. */
 export const REPEATABLE: ReadonlySet<keyof Calls> = new Set([
   'put',
   'move',
@@ -375,7 +375,7 @@ export const REPEATABLE: ReadonlySet<keyof Calls> = new Set([
 
 /** Bytes, pulled by their reader chunk by chunk. */
 export interface Streams {
-  /** The plaintext of a file from a byte on; each chunk is authenticated. */
+  /** The plaintext of a file from byte `from` on; each chunk is authenticated. */
   content: { readonly id: string; readonly from: number };
   /** The encrypted archive of everything, to be read with `phrase`. */
   archive: { readonly phrase: string };
@@ -385,25 +385,25 @@ export type CallName = keyof Calls;
 export type TopicName = keyof Topics;
 export type StreamName = keyof Streams;
 
-/** From a client, on its own channel. `id` is drawn by the client and names the answer. */
+/** From a client, on its own channel. `id` is chosen by the client and repeated in the answer. */
 export type ToEngine =
   | { readonly kind: 'call'; readonly id: number; readonly name: CallName; readonly params: unknown }
   | { readonly kind: 'watch'; readonly id: number; readonly topic: TopicName; readonly params: unknown }
   | { readonly kind: 'read'; readonly id: number; readonly stream: StreamName; readonly params: unknown }
-  /** Asks for the next chunk of a stream. */
+  /** Requests the next chunk of a stream. */
   | { readonly kind: 'pull'; readonly id: number }
   /** Ends a watch or a stream. */
   | { readonly kind: 'end'; readonly id: number };
 
 /** From the engine, on the client's channel. */
 export type ToClient =
-  /** The engine listens on this channel from now on. `engine`: drawn by each engine, so that a change is seen. */
+  /** The engine listens on this channel from now on. `engine`: random for each engine, so that a change is detected. */
   | { readonly kind: 'welcome'; readonly id: 0; readonly engine: string }
   | { readonly kind: 'result'; readonly id: number; readonly value: unknown }
   | { readonly kind: 'failed'; readonly id: number; readonly problem: Failure }
   | { readonly kind: 'value'; readonly id: number; readonly value: unknown }
-  /** `bytes` null: the stream has ended, and was whole. */
+  /** `bytes` null: the stream has ended and was complete. */
   | { readonly kind: 'chunk'; readonly id: number; readonly bytes: Uint8Array | null };
 
-/** On the door: an engine leads now, and asks who is there; a client is there. */
+/** On `DOOR`: an engine leads now, and clients announce themselves; a client announces itself. */
 export type AtDoor = { readonly kind: 'leads' } | { readonly kind: 'here'; readonly client: string };

@@ -1,4 +1,4 @@
-/** While the service worker gives content it asks the pages for a message now and then: see `worker/main.ts`. */
+/** While the service worker streams content, it requests messages from the pages: see `worker/main.ts`. */
 
 /** Answers each request of the service worker. */
 export function answerStay(): void {

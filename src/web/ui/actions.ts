@@ -1,4 +1,4 @@
-/** What a person does with items, from a list, a menu or the keyboard. */
+/** Actions on items, for lists, menus and the keyboard. */
 import { signal } from '@preact/signals';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { ItemRow } from '../link/messages.js';
@@ -8,7 +8,7 @@ import { bins, call, problemOf } from './link.js';
 import { openItem } from './route.js';
 import { text } from './strings.js';
 
-/** Does something of the engine, and says it where that fails. True where it was done. */
+/** Awaits a call of the engine, and shows a toast if it fails. True if it succeeded. */
 export async function attempt(work: Promise<unknown>): Promise<boolean> {
   try {
     await work;
@@ -19,11 +19,11 @@ export async function attempt(work: Promise<unknown>): Promise<boolean> {
   }
 }
 
-/** Deletes in some seconds; the row and the view say so and offer the way back. */
+/** Deletes in some seconds; until then the row and the view offer to undo it. */
 export const remove = (id: string): Promise<boolean> => attempt(call('remove', { ids: [id] }));
 export const keep = (id: string): Promise<boolean> => attempt(call('keep', { ids: [id] }));
 
-/** Moves at once, and offers the way back. */
+/** Moves at once, and offers to undo it. */
 export async function move(item: Pick<ItemRow, 'id' | 'binId'>, binId: string): Promise<void> {
   if (item.binId === binId || !(await attempt(call('move', { ids: [item.id], binId })))) return;
   toast(text.list.moved(binName(binId)), {
@@ -32,21 +32,21 @@ export async function move(item: Pick<ItemRow, 'id' | 'binId'>, binId: string): 
   });
 }
 
-/** A bin's name as it is shown; a bin without a readable one is named by what it is. */
+/** A bin's name as shown; a generic name if the bin has no readable one. */
 export function binName(id: string): string {
   const name = bins.value?.find((one) => one.id === id)?.name ?? '';
   if (name !== '') return honest(name);
   return id === DEFAULT_BIN ? text.list.defaultBin : text.list.namelessBin;
 }
 
-/** An item whose fields are to be edited as soon as its view is there. */
+/** The item whose view starts with its fields being edited. */
 export const toEdit = signal<string | null>(null);
 
-/** Opens an item with its fields. */
+/** Opens an item for editing. */
 export function edit({ id }: Pick<ItemRow, 'id'>): void {
   toEdit.value = id;
   openItem(id);
 }
 
-/** An item that a person is choosing a bin for. */
+/** The item that the user is choosing a bin for. */
 export const toMove = signal<ItemRow | null>(null);

@@ -1,4 +1,4 @@
-/** The whole page: which screen is shown follows from what this browser is, and from the address. */
+/** The whole page: the phase of the engine and the address determine which screen is shown. */
 import { signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
@@ -29,7 +29,7 @@ const Page = later(async () => (await import('./pages.js')).Page);
 /** The worker that holds the device has died in this tab. */
 export const engineGone = signal(false);
 
-/** The whole page: the screen of the phase, and what lies over all screens. */
+/** The screen of the phase, and what is shown over all screens. */
 export function App(): JSX.Element {
   return (
     <>
@@ -40,7 +40,7 @@ export function App(): JSX.Element {
   );
 }
 
-/** What was shared into the app before it could be put. */
+/** Says that shares are waiting while no device is open to put them. */
 function SharedWaiting(): JSX.Element | null {
   const count = shared.value?.count ?? 0;
   if (count === 0 || phase.value?.phase === 'open') return null;
@@ -56,7 +56,7 @@ function Screens(): JSX.Element | null {
   switch (now?.phase) {
     case undefined:
     case 'starting':
-      // It takes less than a blink; a sign of it would only flicker.
+      // Too short for a progress indicator, which would only flicker.
       return <main class="screen" aria-busy="true" />;
     case 'empty':
       return <BeginScreen />;
@@ -71,20 +71,20 @@ function Screens(): JSX.Element | null {
   }
 }
 
-/** When the list is there, the pages beside it are loaded too. */
+/** Wait after the list is shown before the pages beside it are loaded. */
 const PAGES_AFTER_MS = 2_000;
 
-/** Activity of a person counts at most this often for the lock. */
+/** Least time between reports of the user's activity to the engine. */
 const TOUCH_MS = 20_000;
 
-/** Tells the engine that somebody is there, so that the lock waits. */
+/** Reports the user's activity to the engine, which postpones the lock. */
 function useTouch(): void {
   useEffect(() => {
     let last = 0;
     const touch = (): void => {
       if (Date.now() - last < TOUCH_MS) return;
       last = Date.now();
-      // The next touch tells it again.
+      // The next activity is reported again.
       call('touched').catch(() => undefined);
     };
     const listening = new AbortController();
@@ -99,7 +99,7 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
   useKeys();
   useTouch();
   useEffect(() => void navigator.storage?.persist?.().catch(() => false), []);
-  // Locked or signed out, the page remembers nothing of what was looked at.
+  // Once locked or signed out, the page keeps nothing of what was shown or typed.
   useEffect(
     () => () => {
       toMove.value = null;
@@ -109,7 +109,7 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
     },
     [],
   );
-  // So that they are there at once, and without a network.
+  // So that the pages open at once, also without a network.
   useEffect(() => {
     const timer = setTimeout(Page.ahead, PAGES_AFTER_MS);
     return () => clearTimeout(timer);
@@ -136,7 +136,7 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
   );
 }
 
-/** Says that a secret is on the clipboard, and until when. */
+/** Says that a secret is on the clipboard, and for how long. */
 function ClipboardBar({ at }: { readonly at: number }): JSX.Element {
   return (
     <div class="toasts">

@@ -1,4 +1,4 @@
-/** The steps of becoming a device that show something and wait: words, digits, the password. */
+/** The steps of becoming a device that wait for the user: words, digits, the password. */
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { Compare, WordGrid } from './compare.js';
@@ -23,7 +23,7 @@ export function StartOver(): JSX.Element {
   );
 }
 
-/** Claim: the words are shown, then two of them asked back. */
+/** Claim: shows the words, then asks the user to repeat two of them. */
 export function PhraseStep({ words }: { readonly words: readonly string[] }): JSX.Element {
   const [written, setWritten] = useState(false);
   return written ? (
@@ -142,7 +142,7 @@ export function PasswordStep({ wrong }: { readonly wrong: boolean }): JSX.Elemen
   );
 }
 
-/** Nobody knows whether it arrived: the same attempt goes on. */
+/** Whether the server has received the request is unknown: the same attempt can be continued. */
 export function UndecidedStep({ message }: { readonly message: string }): JSX.Element {
   const task = useTask();
   return (

@@ -13,23 +13,23 @@ import { deviceName, PAIR_WORDS, PHRASE_WORDS, readFragment, readJoin, wordsIn, 
 
 const { begin } = text;
 
-/** What the page was opened with. In memory only. */
+/** The words or token of the page's address. In memory only. */
 let fragment: Fragment | null = null;
-/** Counts what came while the page was open. */
+/** Counts the fragments taken from the address, so that the form shows a new one. */
 const opened = signal(0);
 
-/** Takes words or a token out of the page's address, before anything else can see or keep them. */
+/** Moves words or a token out of the page's address, before anything else can read or keep them. */
 export function takeFragment(): void {
   const read = readFragment(location.hash);
   if (read === null) return;
   history.replaceState(null, '', location.pathname + location.search);
-  // Of no use to a device.
+  // An open device needs neither.
   if (phase.peek()?.phase === 'open') return;
   fragment = read;
   opened.value++;
 }
 
-/** What Chromium's browsers tell instead of their user agent. */
+/** What Chromium-based browsers report in addition to the user agent. */
 interface AgentData {
   readonly brands?: readonly { readonly brand: string }[];
   readonly platform?: string;
@@ -50,7 +50,7 @@ function ownName(): string {
 
 type Way = 'claim' | 'join' | 'recover';
 
-/** What is typed. It outlives a failure, so that one word can be mended. */
+/** What is typed. It is kept after a failure, so that a single word can be corrected. */
 interface Draft {
   readonly name: string;
   readonly words: string;
@@ -77,13 +77,13 @@ export function BeginScreen(): JSX.Element {
   useEffect(ask, []);
   useEffect(
     () => () => {
-      // Used, or of no use any more.
+      // Used, or no longer needed.
       if (phase.peek()?.phase === 'open') fragment = null;
     },
     [],
   );
   useEffect(() => {
-    // Somebody else was faster: from here on it is a matter of joining.
+    // Another device has claimed the server meanwhile: this one can only join.
     if (failed?.code !== 'bootstrap_already_done') return;
     setChosen(null);
     ask();
@@ -113,19 +113,19 @@ export function BeginScreen(): JSX.Element {
 
 const firstDraft = (): Draft => ({ ...{ name: ownName(), words: '', phrase: '', token: '' }, ...linked() });
 
-/** What the link gave. */
+/** The part of the draft that the page's address gave. */
 function linked(): Partial<Draft> {
   if (fragment?.kind === 'pair') return { words: fragment.words };
   return fragment === null ? {} : { token: fragment.token };
 }
 
-/** Words in the address are of a server that is claimed, also while it does not answer. */
+/** Words in the address imply that the server is claimed, even while it does not answer. */
 function wayFor(claimed: boolean | null): Way | null {
   if (claimed === null) return fragment?.kind === 'pair' ? 'join' : null;
   return claimed ? 'join' : 'claim';
 }
 
-/** What is under way. */
+/** The screen of an attempt under way. */
 function Step({ step, way }: { readonly step: Exclude<Enrolment, { step: 'idle' }>; readonly way: Way | null }) {
   switch (step.step) {
     case 'working':
@@ -150,7 +150,7 @@ function Step({ step, way }: { readonly step: Exclude<Enrolment, { step: 'idle' 
   }
 }
 
-/** It is not known yet whether the server is claimed. */
+/** Shown while it is not known whether the server is claimed. */
 function Asking({ problem, onAgain }: { readonly problem: Failure | null; readonly onAgain: () => void }) {
   return (
     <Screen key={problem === null ? 'asking' : 'silent'} title={problem === null ? begin.asking : begin.noAnswer}>
@@ -254,7 +254,7 @@ function WordsField(props: Pick<FieldProps, 'label' | 'hint' | 'value' | 'onValu
   );
 }
 
-/** In a field of several lines: Enter sends, as words need no second line. */
+/** Enter submits in a field of several lines, because words need no second line. */
 function sendOnEnter(event: TargetedKeyboardEvent<HTMLElement>): void {
   if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
   event.preventDefault();

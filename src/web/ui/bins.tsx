@@ -17,7 +17,7 @@ const EMOJI_MAX = 16;
 
 const emojiFault = (emoji: string): string | null => (emoji === '' || isEmoji(emoji) ? null : words.noEmoji);
 
-/** `bin` absent: a new one. `onMade` gets its id. */
+/** `bin` absent: creates a new one, and `onMade` gets its id. */
 export function BinDialog({
   bin,
   onClose,

@@ -1,4 +1,4 @@
-/** The list with what narrows it, the composer, and the item beside them. */
+/** The list with its filters, the composer, and the open item. */
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
@@ -23,19 +23,19 @@ const words = text.list;
 /** Time without a key press after which the search begins. */
 const SEARCH_REST_MS = 80;
 
-/** No part of the first view; it comes right after it. */
+/** Not part of the first view; loaded right after it. */
 const ItemView = later(async () => (await import('./item.js')).ItemView);
 
-/** The list with the field above it, and the item that is open beside it. */
+/** The main screen. */
 export function Browse(): JSX.Element {
   useEffect(ItemView.ahead, []);
-  // After another screen, and when an item is left, the keyboard goes on in the list; a page just loaded focuses nothing.
+  // After another screen or a closed item the list takes the focus; a page just loaded focuses nothing.
   useLayoutEffect(() => {
     const lost = document.activeElement === document.body && navigator.userActivation.hasBeenActive;
     if (itemId.value === null && lost) focusList.current();
   }, [itemId.value]);
   const name = binId.value === null ? text.frame.all : binName(binId.value);
-  // A revoked device is neither online nor takes anything.
+  // A revoked device has no connection and takes no new items.
   const revoked = phase.value?.phase === 'revoked';
   return (
     <div class="browse">
@@ -65,7 +65,7 @@ export function Browse(): JSX.Element {
   );
 }
 
-/** What is shown where no item is open and there is room for one. */
+/** Placeholder beside the list while no item is open. */
 function NoItem(): JSX.Element {
   return (
     <EmptyState icon={Inbox} title={text.item.choose}>
@@ -81,7 +81,7 @@ function SearchField({ name }: { readonly name: string }): JSX.Element {
     searching.value = true;
     requestAnimationFrame(() => field.current?.focus());
   };
-  // Another part may clear it.
+  // Another component may clear the query.
   useEffect(() => void (typed.value = query.value), [query.value]);
   useEffect(() => {
     const rest = setTimeout(() => (query.value = typed.value), SEARCH_REST_MS);
@@ -123,7 +123,7 @@ function SearchField({ name }: { readonly name: string }): JSX.Element {
   );
 }
 
-/** The way to the search where it is not shown yet. */
+/** Opens the search where it is hidden. */
 function SearchButton(): JSX.Element | null {
   if (searching.value) return null;
   return (
@@ -133,7 +133,7 @@ function SearchButton(): JSX.Element | null {
   );
 }
 
-/** The kinds as filters; several may be on. */
+/** Filters by kind; several may be active. */
 function Chips(): JSX.Element {
   const toggle = (type: ContentType): void => {
     filters.value = filters.value.includes(type)

@@ -1,4 +1,4 @@
-/** The clipboard: what is copied, and secrets that leave it again. */
+/** Copying to the clipboard; secrets are cleared from it after a time. */
 import { signal } from '@preact/signals';
 import type { ItemRow } from '../link/messages.js';
 import { toast } from './kit.js';
@@ -8,11 +8,11 @@ import { text } from './strings.js';
 /** Time that a secret stays on the clipboard. */
 const SECRET_MS = 45_000;
 
-/** When the secret that was copied is taken off the clipboard; null: none is there. */
+/** When the copied secret is cleared from the clipboard; null: none was copied. */
 export const clearsAt = signal<number | null>(null);
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** Copies a text that is known, or one that is fetched while the person's click still counts. */
+/** Copies a text, or one that is still being fetched, without losing the user activation of the click. */
 async function write(value: string | Promise<string>): Promise<void> {
   if (typeof value === 'string') return navigator.clipboard.writeText(value);
   if (typeof ClipboardItem === 'undefined') return write(await value);
@@ -20,7 +20,7 @@ async function write(value: string | Promise<string>): Promise<void> {
   await navigator.clipboard.write([new ClipboardItem({ 'text/plain': blob })]);
 }
 
-/** Copies, and says so. A secret is taken off the clipboard after `SECRET_MS`. */
+/** Copies, and shows a message. A secret is cleared after `SECRET_MS`. */
 export async function copy(value: string | Promise<string>, secret: boolean): Promise<void> {
   forgetSecret();
   try {
@@ -34,7 +34,7 @@ export async function copy(value: string | Promise<string>, secret: boolean): Pr
   }
 }
 
-/** Copies what an item gives; of a password its secret, which the page does not learn before. */
+/** Copies an item's text; for a password its secret, which the page fetches only now. */
 export const copyItem = (item: Pick<ItemRow, 'id' | 'type' | 'copy'>): Promise<void> =>
   copy(item.copy ?? call('copyText', item.id), item.type === 'password');
 
@@ -44,8 +44,8 @@ function forgetSecret(): void {
 }
 
 /**
- * Takes the secret off the clipboard, or whatever replaced it there: to look first, the browser would ask the person. A
- * page in the background may not write to it, and does it when it is looked at again.
+ * Clears the clipboard, even if something else has replaced the secret: reading it first would need the user's
+ * permission. A page in the background may not write to it, and clears it when it has the focus again.
  */
 export async function clearClipboard(): Promise<void> {
   if (clearsAt.value === null) return;
@@ -58,7 +58,7 @@ export async function clearClipboard(): Promise<void> {
     forgetSecret();
     toast(text.list.cleared);
   } catch {
-    // Refused without a person's touch: with the next one.
+    // Refused without user activation: repeated at the next click or touch.
     addEventListener('pointerdown', () => void clearClipboard(), { once: true });
   }
 }

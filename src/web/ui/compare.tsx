@@ -1,10 +1,10 @@
-/** What two screens show when a device joins: six digits and the picture of them; and words in a numbered grid. */
+/** Shown on both screens when a device joins: six digits with their picture; and words in a numbered grid. */
 import type { JSX } from 'preact';
 import { pictureOf } from './picture.js';
 import { THING_ICONS } from './picture-icons.js';
 import { text } from './strings.js';
 
-/** The digits in two groups of three, and their picture in two rows of three. Said aloud when they appear. */
+/** The digits in two groups of three, and their picture in two rows of three. Announced to screen readers. */
 export function Compare({ digits }: { readonly digits: string }): JSX.Element {
   const things = pictureOf(digits);
   return (

@@ -1,4 +1,4 @@
-/** One field that takes what is typed or pasted, and shows what it will be. */
+/** One field for typed or pasted text, showing the kind of item it will become. */
 import { batch, effect, signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
@@ -20,17 +20,17 @@ import { hold } from './unsaved.js';
 
 const words = text.put;
 
-/** Longer texts are looked at when the typing rests, by their beginning only. */
+/** Only this many first characters are used to detect the kind while typing. */
 const LOOK_MAX = 50_000;
 
-/** What is typed. It outlives the field, so that nothing is lost by looking at another screen. */
+/** What is typed. Kept outside of the field, so that it is not lost when another screen is shown. */
 const typed = signal('');
 /** A kind chosen by hand; null: as it is detected. */
 const chosen = signal<TextKind | null>(null);
-/** The fields, once they are edited one by one; the text is not used then. */
+/** The fields, once they are edited one by one; `typed` is not used then. */
 const draft = signal<Draft | null>(null);
 const errors = signal<DraftErrors>({});
-/** The bin chosen by hand; null: the one that is looked at. */
+/** The bin chosen by hand; null: the one shown in the list. */
 const target = signal<string | null>(null);
 
 effect(() => hold('composer', typed.value.trim() !== '' || draft.value !== null));
@@ -44,7 +44,7 @@ function clear(): void {
   });
 }
 
-/** The bin that things are put into. */
+/** The bin that new items are put into. */
 function into(): string {
   const wanted = target.value ?? binId.value;
   const known = bins.value ?? [];
@@ -52,7 +52,7 @@ function into(): string {
   return known.find(({ id }) => id === DEFAULT_BIN)?.id ?? known[0]?.id ?? DEFAULT_BIN;
 }
 
-/** Sends files to a bin, or to the one that things are put into now. */
+/** Uploads files to a bin, by default the one that new items are put into. */
 export function upload(files: readonly File[], bin: string = into()): void {
   if (files.length === 0) return;
   void attempt(call('upload', { binId: bin, files }));
@@ -60,7 +60,7 @@ export function upload(files: readonly File[], bin: string = into()): void {
 
 const kindOf = (): TextKind => chosen.value ?? detect(typed.value.slice(0, LOOK_MAX)).type;
 
-/** What is typed, as a kind and its fields. */
+/** The kind and fields of what is typed. */
 function fieldsTyped(): { readonly type: TextKind; readonly fields: Draft } {
   if (draft.value !== null) return { type: kindOf(), fields: draft.value };
   const { type, payload } =
@@ -68,7 +68,7 @@ function fieldsTyped(): { readonly type: TextKind; readonly fields: Draft } {
   return { type, fields: draftOf(type, payload) };
 }
 
-/** Puts what is typed. The field is empty at once; it comes back where the engine does not take it. */
+/** Puts what is typed. The field is cleared at once, and restored if the engine refuses. */
 async function put(): Promise<void> {
   const before = { typed: typed.value, chosen: chosen.value, draft: draft.value };
   if (before.draft === null && before.typed.trim() === '') return;
@@ -86,7 +86,7 @@ async function put(): Promise<void> {
   clear();
   focusComposer.current();
   if (await attempt(call('put', { id: newItemId(), binId: bin, type, payload: checked.payload }))) return;
-  // Not over something that was typed meanwhile.
+  // Must not replace what was typed meanwhile.
   if (typed.value === '' && draft.value === null)
     batch(() => {
       typed.value = before.typed;
@@ -99,7 +99,7 @@ async function put(): Promise<void> {
 const textTyped = (): string =>
   draft.value === null ? typed.value : textOf(kindOf(), payloadOf(kindOf(), draft.value).payload);
 
-/** Another kind, chosen by hand: its fields, filled from the text. */
+/** Switches to a kind chosen by hand, and fills its fields from the text. */
 function choose(type: TextKind): void {
   const whole = textTyped();
   batch(() => {
@@ -110,7 +110,7 @@ function choose(type: TextKind): void {
   });
 }
 
-/** Back from the fields to one text. */
+/** Switches from the fields back to one text. */
 function toText(): void {
   const whole = textTyped();
   batch(() => {
@@ -181,7 +181,7 @@ function TextField({ field }: { readonly field: { current: HTMLTextAreaElement |
   );
 }
 
-/** A field as high as its text; for browsers that cannot do it by style. */
+/** Makes a field as high as its text, for browsers without `field-sizing`. */
 function useGrowth(field: { current: HTMLTextAreaElement | null }, value: string): void {
   useLayoutEffect(() => {
     const element = field.current;
@@ -245,7 +245,7 @@ function BinMenu(): JSX.Element | null {
   );
 }
 
-/** Files by the picker, and by the camera where there is one in hand. */
+/** Adds files by the picker, and on touch devices by the camera. */
 function FileButtons(): JSX.Element {
   const files = useRef<HTMLInputElement>(null);
   const camera = useRef<HTMLInputElement>(null);

@@ -1,4 +1,4 @@
-/** The content of files: by the service worker, which streams, or gathered in the page where there is none. */
+/** The content of files: streamed by the service worker, or collected in the page's memory if there is none. */
 import { useEffect, useState } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { attempt } from './actions.js';
@@ -7,19 +7,19 @@ import { toast } from './kit.js';
 import { link } from './link.js';
 import { text } from './strings.js';
 
-/** Where the service worker serves a file's content; null where none is in charge of this page. */
+/** Where the service worker serves a file's content; null if none controls this page. */
 function contentUrl(id: string, download: string | null = null): string | null {
   if (!('serviceWorker' in navigator) || navigator.serviceWorker.controller === null) return null;
   const query = download === null ? '' : `?download=${encodeURIComponent(download)}`;
   return `/web/content/${encodeURIComponent(id)}${query}`;
 }
 
-/** Largest content that is gathered in the page's memory. */
+/** Largest content that is collected in the page's memory, bytes. */
 const GATHER_MAX = 64 * 1024 * 1024;
 /** Bytes of a text file that are previewed. */
 export const TEXT_MAX = 64 * 1024;
 
-/** Throws `RangeError` for one that is too large. */
+/** Throws `RangeError` for a content larger than `GATHER_MAX`. */
 async function gather(id: string, mime: string): Promise<Blob> {
   const chunks: Uint8Array<ArrayBuffer>[] = [];
   let size = 0;
@@ -31,7 +31,7 @@ async function gather(id: string, mime: string): Promise<Blob> {
   return new Blob(chunks, { type: mime });
 }
 
-/** Time after which the browser has begun a download, and holds its bytes itself. */
+/** Time after which the browser has surely begun a download and needs neither URL nor frame. */
 const BEGUN_MS = 60_000;
 
 /** Saves bytes that are in this browser already. */
@@ -44,7 +44,7 @@ export function saveBlob(blob: Blob, name: string): void {
   setTimeout(() => URL.revokeObjectURL(url), BEGUN_MS);
 }
 
-/** Saves a file to disk: streamed there by the service worker, where there is one. */
+/** Saves a file to disk, streamed by the service worker if there is one. */
 export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void> {
   if (item.file === null) return;
   const name = honest(item.file.name);
@@ -57,7 +57,7 @@ export async function download(item: Pick<ItemRow, 'id' | 'file'>): Promise<void
   await attempt(gather(item.id, 'application/octet-stream').then((blob) => saveBlob(blob, name)));
 }
 
-/** By a frame: what a link with `download` asks for does not pass the service worker in every browser. */
+/** Uses a frame, because in some browsers a link with `download` bypasses the service worker. */
 function saveServed(url: string): void {
   const frame = document.createElement('iframe');
   frame.hidden = true;
@@ -67,8 +67,8 @@ function saveServed(url: string): void {
 }
 
 /**
- * The address of a content that can be shown; null while it is not there. `onBroken`: it could not be shown, so it is
- * gathered instead, where the service worker was to serve it. `failed`: that does not help either.
+ * The URL of content to be shown; null while there is none. The caller calls `onBroken` if it could not be shown:
+ * content served by the service worker is then collected in the page instead. `failed`: that has failed too.
  */
 export function useContent(
   id: string,
@@ -113,10 +113,9 @@ export async function beginning(id: string): Promise<{ text: string; whole: bool
   const decoder = new TextDecoder('utf-8', { fatal: true });
   const bytes = new Uint8Array(await new Blob(parts.map((part) => Uint8Array.from(part))).arrayBuffer());
   try {
-    // `stream`: a character that is cut in two at the end is no fault.
+    // `stream`: a character cut at the end is no error.
     return { text: decoder.decode(bytes.subarray(0, TEXT_MAX), { stream: true }), whole: size <= TEXT_MAX };
   } catch {
-    // Not UTF-8.
     return null;
   }
 }

@@ -1,4 +1,4 @@
-/** Whether a text is code, and of which language. Pure. */
+/** Detects whether a text is code, and its language. Pure. */
 
 export interface Code {
   /** As in the reference, Content types; empty: not known. */
@@ -6,11 +6,11 @@ export interface Code {
   readonly text: string;
 }
 
-/** Characters that are looked at. */
+/** Characters examined. */
 const LOOK_MAX = 20_000;
 const JSON_MAX = 200_000;
 
-/** Names that people write behind a fence. */
+/** Common language names after a fence. */
 const ALIASES: ReadonlyMap<string, string> = new Map(
   Object.entries({
     ts: 'typescript',
@@ -33,15 +33,15 @@ const ALIASES: ReadonlyMap<string, string> = new Map(
 
 const KNOWN_COMMAND =
   /^(?:\$ |# )?(?:sudo )?(?:npm (?:i|install|ci|run|test)|npx \S+|git (?:add|clone|commit|push|pull|checkout|rebase|log|diff|status|switch|stash|fetch)|docker (?:run|compose|ps|build|exec|pull)|(?:apt|apt-get|brew|dnf|pip3?|cargo|go|yarn|pnpm|pacman) (?:-\w+ )?(?:install|add|get|build|run|update)|kubectl \w+|systemctl \w+)(?: [^\n]*)?$/;
-/** A command with an option, a pipe or a path, so that sentences which begin with such a word are none. */
+/** A command with an option, a pipe or a path, so that sentences that begin with such a word do not match. */
 const OTHER_COMMAND =
   /^(?:\$ |sudo )?(?:curl|wget|ssh|scp|rsync|tar|grep|find|sed|awk|chmod|chown|ls|cat|echo|export|cd|mkdir|rm|cp|mv|openssl|ffmpeg|psql|make|node|python3?) (?:[^\n]*\s)?(?:-{1,2}\w|[|>]|\.{0,2}\/\w|~\/)[^\n]*$/;
 
 type Sign = readonly [lang: string, ...all: readonly RegExp[]];
 
 /**
- * The first whose signs all occur. Each takes steps in proportion to the text: what begins in every line ends in it, or
- * after a bounded length.
+ * The first entry whose patterns all match gives the language. Each pattern takes linear time: a match attempt that can
+ * start in every line ends in that line, or after a bounded length.
  */
 const SIGNS: readonly Sign[] = [
   ['python', /^#!.*\bpython/],
@@ -99,7 +99,7 @@ const SIGNS: readonly Sign[] = [
   ['yaml', /^[a-z][\w-]*:[ \t]*\r?\n\s+(- )?[\w"'-]/m, /^[a-z][\w-]*:( |\s*$)/m],
 ];
 
-/** The code in a text; undefined: it is none. */
+/** The code in a text; undefined: the text is not code. */
 export function codeIn(raw: string): Code | undefined {
   const fenced = fencedIn(raw.trim());
   if (fenced !== undefined) return fenced;
@@ -107,7 +107,7 @@ export function codeIn(raw: string): Code | undefined {
   return lang === undefined ? undefined : { lang, text: raw };
 }
 
-/** The first and the last line are the same fence. */
+/** The code between a first and a last line that are the same fence. */
 function fencedIn(trimmed: string): Code | undefined {
   const [begin, end] = [trimmed.indexOf('\n'), trimmed.lastIndexOf('\n')];
   if (end < 0) return undefined;
@@ -118,7 +118,7 @@ function fencedIn(trimmed: string): Code | undefined {
   return { lang: (ALIASES.get(name) ?? name) || languageOf(inner) || '', text: inner };
 }
 
-/** Empty: code of a language that is not known. */
+/** Undefined: not code. Empty: code of an unknown language. */
 function languageOf(raw: string): string | undefined {
   const trimmed = raw.trim();
   if (isJson(trimmed)) return 'json';
@@ -131,11 +131,11 @@ function languageOf(raw: string): string | undefined {
   return lines.length >= 3 && ends / lines.length >= 0.5 ? '' : undefined;
 }
 
-/** The language that typical lines show. The page waits for it, so no text may take steps out of proportion to its length. */
+/** The language by typical lines. The page waits for it, so the time must be linear in the length of any text. */
 export const signedLanguage = (text: string): string | undefined =>
   SIGNS.find(([, ...all]) => all.every((one) => one.test(text)))?.[0];
 
-/** A comment between commands belongs to them. */
+/** A comment line after the first line counts as a command. */
 const isCommand = (line: string, at: number): boolean =>
   KNOWN_COMMAND.test(line.trim()) || OTHER_COMMAND.test(line.trim()) || (at > 0 && /^\s*#\s/.test(line));
 
@@ -145,7 +145,7 @@ function isJson(text: string): boolean {
     JSON.parse(text);
     return true;
   } catch {
-    // Only looks like it.
+    // Not JSON despite its brackets.
     return false;
   }
 }

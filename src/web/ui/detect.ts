@@ -1,4 +1,4 @@
-/** What a typed or pasted text is, and the fields of it. Pure; quick enough for each key press. */
+/** Detects the kind of a typed or pasted text, and its fields. Pure; fast enough for each key press. */
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
 import { codeIn } from './detect-code.js';
@@ -23,7 +23,7 @@ export function detect(raw: string): Detection {
   return found ?? { type: 'text', payload: { text: raw } };
 }
 
-/** The fields of a text for a kind chosen by hand, as far as they can be read from it. */
+/** The fields of a text for a kind chosen by hand, filled as far as the text allows. */
 export function convert(raw: string, type: TextKind): JsonObject {
   const trimmed = raw.trim();
   const found = detect(raw);
@@ -99,7 +99,7 @@ const place = (lat: string, lng: string, name = ''): Detection | undefined => {
 
 const NUMBER = String.raw`(-?\d{1,3}(?:\.\d+)?)`;
 const PAIR = new RegExp(`^${NUMBER}\\s*[,;]\\s*${NUMBER}$`);
-/** A pair of small whole numbers is rather a score or a date than a place. */
+/** Requires decimals, because a pair of small integers is more likely a score or a date than a place. */
 const EXACT_PAIR = /^-?\d{1,3}\.\d{2,}\s*[,;]\s*-?\d{1,3}\.\d{2,}$/;
 const DEGREES = /^(\d{1,3}(?:\.\d+)?)°?\s*([NS])[,\s]+(\d{1,3}(?:\.\d+)?)°?\s*([EW])$/i;
 
@@ -124,7 +124,7 @@ function decoded(text: string): string {
   try {
     return decodeURIComponent(text.replaceAll('+', ' '));
   } catch {
-    // Not an encoded text: it stays as it is.
+    // Not percent-encoded: returned unchanged.
     return text;
   }
 }
@@ -154,7 +154,7 @@ function placeOfLink(address: URL): Detection | undefined {
 // Contacts.
 
 const MAIL = /^[^\s@<>"(),:;]{1,64}@[a-z\d-]+(\.[a-z\d-]+)*\.[a-z]{2,24}$/i;
-/** Begins as a phone number does, so that ids, dates and card numbers are none. */
+/** Begins like a phone number, so that ids, dates and card numbers do not match. */
 const PHONE = /^(\+|0|\()[\d\s()./-]{5,24}$/;
 const isPhone = (text: string): boolean => {
   const digits = text.replace(/\D/g, '').length;
@@ -178,7 +178,7 @@ function contactIn(text: string): Detection | undefined {
   return signatureIn(text);
 }
 
-/** A name, then lines with mail and phone, and at most one other line: what they do. */
+/** A name, then lines with mail and phone, and at most one other line: the role. */
 function signatureIn(text: string): Detection | undefined {
   const [name = '', ...others] = text
     .split('\n')
@@ -197,7 +197,7 @@ function signatureIn(text: string): Detection | undefined {
 }
 
 function cardIn(text: string): Detection | undefined {
-  // Folded lines go on with a space.
+  // A continuation of a folded line begins with a space or tab.
   const lines = text.replace(/\r?\n[ \t]/g, '').split(/\r?\n/);
   const field = (name: string): string => {
     const line = lines.find((one) => new RegExp(`^(?:[\\w-]+\\.)?${name}[;:]`, 'i').test(one)) ?? '';
@@ -224,7 +224,7 @@ const secret = (fields: Readonly<Record<string, string>>): Detection => ({
   payload: { service: '', user: '', secret: '', ...fields },
 });
 
-/** Beginnings that makers of tokens gave them, so that they are recognised. */
+/** Prefixes that issuers give their tokens. */
 const TOKEN =
   /^(gh[opusr]_|github_pat_|glpat-|sk-|sk_live_|rk_live_|xox[abps]-|AKIA|ya29\.|npm_|eyJ[\w-]+\.eyJ)[\w.-]{12,}$/;
 const PRIVATE_KEY = /^-----BEGIN [A-Z ]*PRIVATE KEY( BLOCK)?-----/;
@@ -266,7 +266,7 @@ const LABELS: readonly (readonly [string, RegExp])[] = [
   ['service', /^(service|site|web ?site|url|host|server|app|name|title|dienst)$/i],
 ];
 
-/** `user: anna`, `password: x`, on lines of their own or behind each other. */
+/** `user: anna`, `password: x`, on separate lines or on one. */
 function labelledIn(text: string): Detection | undefined {
   const parts = text
     .split(/\n|,\s+|;\s+|\s+\|\s+|\s+(?=(?:password|passwort|pass|pw)\s*[:=])/i)
@@ -277,7 +277,7 @@ function labelledIn(text: string): Detection | undefined {
   for (const [at, part] of parts.entries()) {
     const [, label = '', value = ''] = /^([\p{L} -]{2,20}?)\s*[:=]\s*(\S.*)$/u.exec(part) ?? [];
     const field = LABELS.find(([, words]) => words.test(label))?.[0];
-    // A first line without a label is what it is for.
+    // A first line without a label is the service.
     if (field === undefined && at === 0 && parts.length > 1 && part.length <= 60) fields['service'] = part;
     else if (field === undefined || fields[field] !== undefined) return undefined;
     else fields[field] = value;
@@ -285,7 +285,7 @@ function labelledIn(text: string): Detection | undefined {
   return fields['secret'] === undefined ? undefined : secret(fields);
 }
 
-/** Marks that are in names, paths and sentences count as none of their own. */
+/** Character classes. Marks common in names, paths and sentences (`-`) are not counted as a class. */
 const SIGNS: readonly (readonly [string, RegExp])[] = [
   ['a', /[a-z]/],
   ['A', /[A-Z]/],
@@ -294,8 +294,8 @@ const SIGNS: readonly (readonly [string, RegExp])[] = [
 ];
 
 /**
- * How much a word looks like a secret: 0 not, 1 perhaps, 2 surely. Names in code have few changes between letters,
- * digits and marks; secrets have many. Ids (hex, uuid) and file names are none.
+ * How much a word looks like a secret: 0 not, 1 possibly, 2 very likely. Names in code have few changes between
+ * letters, digits and marks; secrets have many. Ids (hex, uuid) and file names give 0.
  */
 export function strength(word: string): 0 | 1 | 2 {
   if (word.length < 8 || word.length > 200 || /\s/.test(word) || /[^\x21-\x7e]/.test(word)) return 0;

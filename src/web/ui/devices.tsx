@@ -1,4 +1,4 @@
-/** The user's devices: who they are, what they may, and out with them. */
+/** The user's devices: names, certificates, pairing and revocation. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
@@ -18,7 +18,7 @@ import { useTask } from './task.js';
 
 const words = pagesText.devices;
 
-/** What is asked about a device. */
+/** The open dialog, and the device that it is about. */
 interface Open {
   readonly about: 'rename' | 'revoke' | 'certify';
   readonly device: DeviceRow;
@@ -117,7 +117,7 @@ function Row({
 }
 
 function Seen({ device }: { readonly device: DeviceRow }): JSX.Element {
-  // What the server said last says nothing of now, while there is no line to it.
+  // Without a connection, the last reported state may be outdated.
   if (device.online && info.value?.connection.state === 'connected') return <span class="online">{words.online}</span>;
   if (device.lastSeenAt === null) return <span>{words.neverSeen}</span>;
   return (
@@ -217,7 +217,7 @@ function RevokeDialog({ device, onClose }: AskProps) {
   );
 }
 
-/** The fingerprint is typed from the other screen: the server's word for it would prove nothing. */
+/** The user types the fingerprint from the other device's screen, because one from the server would prove nothing. */
 function CertifyDialog({ device, onClose }: AskProps) {
   const [typed, setTyped] = useState('');
   const task = useTask();

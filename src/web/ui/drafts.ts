@@ -3,17 +3,17 @@ import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
 import { text } from './strings.js';
 
-/** A field as it is edited. */
+/** A field of the edit form. */
 export interface FieldSpec {
   readonly name: string;
   readonly kind: 'text' | 'secret' | 'lines' | 'email' | 'tel' | 'url';
-  /** A number, written as people write it. */
+  /** The text is a number, with a decimal point or comma. */
   readonly number?: boolean;
   readonly required?: boolean;
   readonly mono?: boolean;
 }
 
-/** Fields that can be edited; those of a file are its name. */
+/** Fields that can be edited; for a file, only its name. */
 export const FIELDS: Readonly<Record<ContentType, readonly FieldSpec[]>> = {
   password: [
     { name: 'service', kind: 'text' },
@@ -61,16 +61,16 @@ export const fieldOf = (payload: JsonObject, name: string): string => {
 export const draftOf = (type: ContentType, payload: JsonObject): Draft =>
   Object.fromEntries(FIELDS[type].map(({ name }) => [name, fieldOf(payload, name)]));
 
-/** What is wrong with a draft, by field; no key: nothing. */
+/** Error messages by field; a field without a key is valid. */
 export type DraftErrors = Readonly<Record<string, string>>;
 
-/** The payload that a draft gives, over what is not edited; or what is wrong. */
+/** The payload of a draft, keeping the fields of `over` that are not edited; and the errors. */
 export function payloadOf(
   type: ContentType,
   draft: Draft,
   over: JsonObject = {},
 ): { payload: JsonObject; errors: DraftErrors } {
-  // A number that is empty now is no field at all.
+  // An emptied number is removed from the payload.
   const numbers = FIELDS[type].filter(({ number }) => number === true).map(({ name }) => name);
   const payload: Record<string, unknown> = Object.fromEntries(
     Object.entries(over).filter(([name]) => !numbers.includes(name)),
@@ -94,7 +94,7 @@ function linkErrors(payload: Record<string, unknown>, errors: Record<string, str
   const given = String(payload['url']).trim();
   const url = URL.canParse(given) || given === '' ? given : `https://${given}`;
   payload['url'] = url;
-  // Some browsers take an address with spaces in its host.
+  // Some browsers accept an address with spaces in its host.
   if (url !== '' && (/\s/.test(url) || !URL.canParse(url))) errors['url'] = text.fields.notAddress;
   else if (url !== '') payload['site'] = new URL(url).hostname;
 }

@@ -9,12 +9,12 @@ import { text } from './strings.js';
 
 const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') ?? false;
 
-/** The bin in the side bar that a file is held over. */
+/** The bin in the side bar that a file is dragged over. */
 const binUnder = (event: Event): string | undefined =>
   (event.target instanceof Element ? event.target.closest<HTMLElement>('[data-bin]')?.dataset['bin'] : undefined) ||
   undefined;
 
-/** What lies over the window while files are held over it. */
+/** Covers the window while files are dragged over it. */
 export function DropZone(): JSX.Element | null {
   const over = useSignal<{ readonly bin: string | undefined } | null>(null);
   useEffect(() => {
@@ -35,7 +35,7 @@ export function DropZone(): JSX.Element | null {
     };
     const onPaste = (event: ClipboardEvent): void => {
       const files = [...(event.clipboardData?.files ?? [])];
-      // Where the clipboard also has text, as an office program gives it, the text is meant.
+      // If the clipboard also has text, as from an office program, the text is pasted.
       if (files.length === 0 || event.clipboardData?.types.includes('text/plain') === true) return;
       event.preventDefault();
       takeFiles.current(files);

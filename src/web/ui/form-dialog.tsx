@@ -1,4 +1,4 @@
-/** A dialog with fields, one button and what it does. */
+/** A dialog with fields and one button. */
 import type { ComponentChildren, JSX } from 'preact';
 import { Button, Dialog } from './kit.js';
 import { Problem } from './screen.js';
@@ -6,20 +6,20 @@ import type { Task } from './task.js';
 
 interface FormDialogProps {
   readonly title: string;
-  /** What the button says. */
+  /** Label of the button. */
   readonly action: string;
   readonly danger?: boolean;
   readonly disabled?: boolean;
   /** What `onSubmit` runs. */
   readonly task: Task;
-  /** Not said below the fields: a field says it. */
+  /** True: a field shows the problem, so it is not repeated below the fields. */
   readonly problemInField?: boolean;
   readonly onSubmit: () => void;
   readonly onClose: () => void;
   readonly children: ComponentChildren;
 }
 
-/** Enter and the button submit it; what went wrong is said below the fields. */
+/** Enter and the button submit it; a problem is shown below the fields. */
 export function FormDialog(props: FormDialogProps): JSX.Element {
   const { title, action, danger = false, disabled, task, problemInField = false, onSubmit, onClose, children } = props;
   return (

@@ -48,5 +48,5 @@ export {
   X,
 } from 'lucide-preact';
 
-/** One of them, as a component. */
+/** An icon component. */
 export type Icon = LucideIcon;

@@ -1,4 +1,4 @@
-/** What an item holds, by its kind. Everything in it was written by others: it is shown as text. */
+/** The content of an item, by its kind. All of it is untrusted and shown as text. */
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
@@ -19,7 +19,6 @@ interface BodyProps {
   readonly payload: JsonObject;
 }
 
-/** What an item holds, shown as its kind asks for. */
 export function ItemBody({ item, payload }: BodyProps): JSX.Element {
   const field = (name: string): string => fieldOf(payload, name);
   switch (item.type) {
@@ -141,7 +140,7 @@ function LinkBody({ item, field }: { readonly item: ItemDetail; readonly field: 
   );
 }
 
-/** Only what such an address may hold: nothing that a program would take for a command. */
+/** Keeps only digits and `+`, so that a program cannot take the address for a command. */
 const phoneHref = (phone: string): string => `tel:${phone.replace(/[^\d+]/g, '')}`;
 
 function ContactBody({ field }: { readonly field: FieldReader }): JSX.Element {

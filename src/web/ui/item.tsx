@@ -1,4 +1,4 @@
-/** One item: seen as a whole, and edited. */
+/** One item: its view and its edit form. */
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
@@ -61,13 +61,13 @@ function Known({ item }: { readonly item: ItemDetail }): JSX.Element {
   const editing = useSignal(false);
   const whole = useSignal<JsonObject | null>(null);
   const { id, type, cut, version } = item;
-  // What was read as a whole is of one version only.
+  // The whole payload that was read belongs to one version only.
   useEffect(() => void (whole.value = null), [version]);
   const readWhole = async (): Promise<boolean> =>
     !cut || attempt(call('wholePayload', id).then((payload) => (whole.value = payload)));
   const edit = (): void => void readWhole().then((done) => (editing.value = done));
   useEffect(() => {
-    // What was typed before and not saved is shown again.
+    // An unsaved draft is shown again.
     if (toEdit.value !== id && keptDraft(id) === undefined) return;
     if (toEdit.value === id) toEdit.value = null;
     edit();
@@ -104,15 +104,15 @@ function HeadActions({ item, onEdit }: { readonly item: ItemDetail; readonly onE
   );
 }
 
-/** The heading takes the focus when the item is opened, so that it is read. */
+/** The heading takes the focus when the item is opened, so that screen readers read it. */
 function Title({ item }: { readonly item: ItemDetail }): JSX.Element {
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => {
-    // The keyboard stays in a list that is beside it.
+    // The focus stays in the list if it is there.
     if (document.activeElement?.closest('.list-box') == null) heading.current?.focus({ preventScroll: true });
   }, []);
   const Sign = KIND_ICONS[item.type];
-  // A note begins with its title: it would be there twice.
+  // The title of a note is its beginning, and would be shown twice.
   const repeated = item.type === 'text' || (item.type === 'code' && fieldOf(item.payload, 'label') === '');
   return (
     <div class={repeated ? 'sr' : 'item-title'}>
@@ -143,7 +143,7 @@ function Removing({ item, at }: { readonly item: ItemDetail; readonly at: number
   );
 }
 
-/** Where it is, who sent it, when. */
+/** Bin, sender, time, and type and size of a file. */
 function Facts({ item }: { readonly item: ItemDetail }): JSX.Element {
   const sender = devices.value?.find(({ id }) => id === item.sender);
   const own = item.sender === info.value?.deviceId;
@@ -172,7 +172,7 @@ interface EditingProps {
   readonly onEnd: () => void;
 }
 
-/** The end of an edit: `cancel` asks first where something was typed, by the dialog `asked`. */
+/** The end of an edit. If something was typed, `cancel` first asks for confirmation, by the dialog `asked`. */
 function useEnd(id: string, onClose: () => void) {
   const asking = useSignal(false);
   const onEnd = (): void => {
@@ -212,7 +212,7 @@ function Editing({ item, payload, onEnd: onClose }: EditingProps): JSX.Element {
         onKeyDown={(event) => {
           if (event.key === 'Escape') {
             event.stopPropagation();
-            // Else the key would close the dialog that it opens.
+            // Else the same key press would close the dialog that it opens.
             event.preventDefault();
             cancel();
           } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void save();

@@ -1,4 +1,4 @@
-/** Keys that work anywhere on the page. */
+/** Keyboard shortcuts of the whole page. */
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
@@ -13,11 +13,11 @@ import { text } from './strings.js';
 const isTyping = (target: EventTarget | null): boolean =>
   target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 
-/** The item that the keyboard is at: the row with the focus, else the one that is open. */
+/** The item that a shortcut applies to: the row with the focus, else the open item. */
 const currentId = (): string | null =>
   document.activeElement?.closest('.row')?.querySelector<HTMLElement>('.row-open')?.dataset['id'] ?? itemId.value;
 
-/** Its newest state, asked of the engine once. */
+/** Runs `act` with the current item's newest state, requested from the engine once. */
 function withCurrent(act: (item: ItemRow) => void): void {
   const id = currentId();
   if (id === null) return;
@@ -47,14 +47,14 @@ const KEYS: Readonly<Record<string, () => void>> = {
   Escape: () => (itemId.value !== null || page.value !== null) && leave(),
 };
 
-/** Listens while it is rendered. Nothing happens while something is typed or a dialog is open. */
+/** Handles shortcuts while mounted, except in a text field or while a dialog is open. */
 export function useKeys(): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
       if (document.querySelector('dialog[open], [popover]:popover-open') !== null) return;
       const act = Object.hasOwn(KEYS, event.key) ? KEYS[event.key] : undefined;
-      // The arrows belong to whatever has the focus, as long as something has.
+      // Arrow keys belong to the focused element, if there is one.
       const elsewhere = event.key.startsWith('Arrow') && document.activeElement !== document.body;
       if (act === undefined || elsewhere || (page.value !== null && event.key !== 'Escape' && event.key !== '?'))
         return;
@@ -66,7 +66,7 @@ export function useKeys(): void {
   }, []);
 }
 
-/** The table of keys. */
+/** Lists the shortcuts. */
 export function KeysDialog(): JSX.Element {
   return (
     <Dialog title={text.keys.title} onClose={() => (showingKeys.value = false)}>

@@ -1,4 +1,4 @@
-/** The ten kinds of items, as screens show them. */
+/** Icons and order of the ten kinds of items. */
 import type { ContentType } from '../../protocol/item.js';
 import { Code, File, Image, KeyRound, LinkIcon, MapPin, Music, Text, UserRound, Video, type Icon } from './icons.js';
 import type { TextKind } from './detect.js';

@@ -1,4 +1,4 @@
-/** The parts that screens are made of. Their looks are in `style.css`. */
+/** The components of the screens. Their styles are in `style.css`. */
 import { signal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
@@ -9,10 +9,10 @@ import { text } from './strings.js';
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
 
 interface ButtonProps {
-  /** `icon`: only an icon is seen, and `label` is said. */
+  /** `icon`: only an icon is visible, and `label` is its accessible name. */
   readonly kind?: 'primary' | 'plain' | 'danger' | 'quiet' | 'icon';
   readonly icon?: Icon;
-  /** For `icon`: what it does; else optional, where the visible text alone does not say it. */
+  /** Accessible name. Required for `icon`; else for buttons whose visible text is not enough. */
   readonly label?: string;
   readonly busy?: boolean;
   readonly disabled?: boolean;
@@ -27,7 +27,7 @@ interface ButtonProps {
   readonly children?: ComponentChildren;
 }
 
-/** A button, or with `href` a link that looks like one. A busy one takes no click and keeps the focus. */
+/** A button, or with `href` a link that looks like one. A busy one ignores clicks and keeps the focus. */
 export function Button(props: ButtonProps): JSX.Element {
   const { kind = 'plain', icon: Sign, label, busy = false, wide = false, href, onClick, children } = props;
   const name = classes('button', kind !== 'plain' && kind, wide && 'wide', busy && 'busy');
@@ -81,7 +81,7 @@ export interface FieldProps {
   readonly inputMode?: 'decimal';
 }
 
-/** What an input and a text area have in common. */
+/** Common properties of an input and a text area. */
 function inputProps(props: FieldProps, id: string, notes: string) {
   const { kind = 'text', error = null } = props;
   // Words and secrets must not reach a browser's spelling service, nor be "corrected".
@@ -93,7 +93,7 @@ function inputProps(props: FieldProps, id: string, notes: string) {
     autofocus: props.autoFocus,
     maxLength: props.maxLength,
     inputMode: props.inputMode,
-    // An empty field goes the way of the page.
+    // An empty field has the text direction of the page.
     dir: props.value === '' ? undefined : ('auto' as const),
     'aria-invalid': error === null ? undefined : true,
     'aria-describedby': notes === '' ? undefined : notes,
@@ -112,7 +112,7 @@ export function Field(props: FieldProps): JSX.Element {
   const notes = [error !== null && `${id}e`, hint !== undefined && `${id}h`].filter(Boolean).join(' ');
   const shared = inputProps(props, id, notes);
   const type = kind === 'secret' ? (shown ? 'text' : 'password') : kind;
-  // A browser looks at `autofocus` once for a page; a dialog does so each time.
+  // Browsers apply `autofocus` once per page, but each time a dialog opens, so the focus is set here.
   useLayoutEffect(() => {
     if (autoFocus) box.current?.querySelector<HTMLElement>('input, textarea')?.focus();
   }, []);
@@ -130,7 +130,7 @@ export function Field(props: FieldProps): JSX.Element {
   );
 }
 
-/** What is around an input: its label, and its error and hint, which are named `${id}e` and `${id}h`. */
+/** An input's label, error and hint; the ids of the latter are `${id}e` and `${id}h`. */
 function Labelled(props: {
   readonly id: string;
   readonly label: string;
@@ -157,7 +157,7 @@ function Labelled(props: {
   );
 }
 
-/** Shows what is masked, and hides it again. */
+/** Toggles whether a masked value is shown. */
 export function ShowButton(props: {
   readonly shown: boolean;
   readonly onShown: (shown: boolean) => void;
@@ -182,7 +182,7 @@ interface SelectProps<T extends string> {
   readonly hint?: ComponentChildren;
 }
 
-/** A labelled choice of one of several. */
+/** A labelled `<select>`. */
 export function Select<T extends string>({ label, value, options, onValue, hint }: SelectProps<T>): JSX.Element {
   const id = useId();
   return (
@@ -205,7 +205,7 @@ export function Select<T extends string>({ label, value, options, onValue, hint 
   );
 }
 
-/** A box to tick, with its words beside it. */
+/** A check box with its label. */
 export function CheckBox(props: {
   readonly checked: boolean;
   readonly onValue: (checked: boolean) => void;
@@ -219,7 +219,7 @@ export function CheckBox(props: {
   );
 }
 
-/** What a form does instead of loading another page. */
+/** A submit handler that calls `act` instead of loading another page. */
 export const submits =
   (act: () => void) =>
   (event: Event): void => {
@@ -233,14 +233,14 @@ interface DialogProps {
   readonly children?: ComponentChildren;
   /** Buttons at the foot; the last one is the main one. */
   readonly actions?: ComponentChildren;
-  /** A dialog that asks and must be answered: no cross, and Escape is `onClose` still. */
+  /** A question that must be answered: no close button, but Escape still calls `onClose`. */
   readonly plain?: boolean;
   readonly onSubmit?: () => void;
 }
 
 /**
- * A modal dialog while it is rendered. Focus goes in and comes back, Escape and the ground behind it close. With
- * `onSubmit` it is a form: Enter and a `submit` button among its actions do the same.
+ * A modal dialog while it is mounted. It takes the focus and gives it back; Escape and a click on the backdrop close
+ * it. With `onSubmit` it is a form: Enter and a `submit` button among its actions submit it.
  */
 export function Dialog({ title, onClose, children, actions, plain = false, onSubmit }: DialogProps): JSX.Element {
   const dialog = useModal(onClose);
@@ -270,7 +270,7 @@ export function Dialog({ title, onClose, children, actions, plain = false, onSub
   );
 }
 
-/** Shows a `<dialog>` as a modal one while it is rendered. */
+/** Shows a `<dialog>` as a modal one while it is mounted. */
 export function useModal(onClose: () => void) {
   const dialog = useRef<HTMLDialogElement>(null);
   const close = useRef(onClose);
@@ -280,7 +280,7 @@ export function useModal(onClose: () => void) {
     if (element === null) return undefined;
     element.showModal();
     const onCancel = (event: Event): void => {
-      // The screen decides, and takes the dialog away; the browser must not close it on its own.
+      // `onClose` decides whether the dialog is removed; the browser must not close it on its own.
       event.preventDefault();
       close.current();
     };
@@ -294,11 +294,11 @@ export function useModal(onClose: () => void) {
     element.addEventListener('cancel', onCancel, untilAborted);
     element.addEventListener('pointerdown', onDown, untilAborted);
     element.addEventListener('click', onClick, untilAborted);
-    // Going back leaves what the dialog is about.
+    // Going back in the history leaves the place that the dialog belongs to.
     addEventListener('popstate', () => close.current(), untilAborted);
     return () => {
       listening.abort();
-      // Gives the focus back.
+      // Restores the focus.
       element.close();
     };
   }, []);
@@ -314,7 +314,7 @@ interface ConfirmProps {
   readonly children?: ComponentChildren;
 }
 
-/** Asks before something that cannot be taken back. The focus is on the way out. */
+/** Asks for confirmation before something that cannot be undone. The focus is on the cancel button. */
 export function Confirm({ title, action, busy = false, onYes, onClose, children }: ConfirmProps): JSX.Element {
   return (
     <Dialog
@@ -339,14 +339,14 @@ export function Confirm({ title, action, busy = false, onYes, onClose, children 
 
 const NOTICE_ICONS = { info: Info, good: Check, warn: TriangleAlert, danger: CircleAlert } as const;
 
-/** Something to be said on the page, with what can be done about it. */
+/** A message on the page, with actions. */
 export function Notice(props: {
   readonly kind?: 'info' | 'good' | 'warn' | 'danger';
   readonly title?: ComponentChildren;
   readonly actions?: ComponentChildren;
   readonly onDismiss?: () => void;
   readonly children?: ComponentChildren;
-  /** Said aloud as soon as it appears. */
+  /** Announced by screen readers as soon as it appears. */
   readonly live?: boolean;
 }): JSX.Element {
   const { kind = 'info', title, actions, onDismiss, children } = props;
@@ -375,7 +375,7 @@ const TOAST_MS = 5_000;
 const toasts = signal<readonly ToastShown[]>([]);
 let lastToast = 0;
 
-/** Says something for a few seconds at the foot of the page; `action`: a way to answer. */
+/** Shows a message for some seconds at the foot of the page; `action`: a button in it. */
 export function toast(message: string, action: ToastShown['action'] = null): void {
   const id = ++lastToast;
   toasts.value = [...toasts.value.filter((one) => one.message !== message), { id, message, action }].slice(-TOASTS_MAX);
@@ -384,7 +384,7 @@ export function toast(message: string, action: ToastShown['action'] = null): voi
 
 const dropToast = (id: number): void => void (toasts.value = toasts.value.filter((one) => one.id !== id));
 
-/** Where toasts appear; once in the app. */
+/** Shows the toasts; rendered once in the app. */
 export function Toasts(): JSX.Element {
   return (
     <div class="toasts" role="status" aria-live="polite">
@@ -407,7 +407,7 @@ export function Toasts(): JSX.Element {
   );
 }
 
-/** How far something is. `value` null: not known. */
+/** A progress bar. `value` null: progress unknown. */
 export function Progress({
   label,
   value,
@@ -420,7 +420,7 @@ export function Progress({
   return <progress aria-label={label} max={max} {...(value === null ? {} : { value })} />;
 }
 
-/** What is said where there is nothing to show. */
+/** Shown where there is no content. */
 export function EmptyState(props: {
   readonly icon: Icon;
   readonly title: string;
@@ -436,7 +436,7 @@ export function EmptyState(props: {
   );
 }
 
-/** A device's picture. */
+/** A decorative icon, as of a device. */
 export function Glyph({ icon: Sign, accent = false }: { icon: Icon; accent?: boolean }): JSX.Element {
   return (
     <span class={classes('glyph', accent && 'accent')} aria-hidden="true">
@@ -445,7 +445,7 @@ export function Glyph({ icon: Sign, accent = false }: { icon: Icon; accent?: boo
   );
 }
 
-/** A bin's emoji, or what stands for it. */
+/** A bin's emoji, or a default icon. */
 export function BinSign({ emoji }: { readonly emoji: string }): JSX.Element {
   if (emoji === '') return <Inbox />;
   return (
@@ -455,13 +455,13 @@ export function BinSign({ emoji }: { readonly emoji: string }): JSX.Element {
   );
 }
 
-/** Another's text on one line: isolated from what is around it, cut where it is too long. */
+/** Untrusted text on one line: its text direction is isolated from the surroundings, and it is cut if too long. */
 export function OneLine({ value, class: name }: { value: string; class?: string }): JSX.Element {
   return <bdi class={classes('clip', name)}>{honest(value)}</bdi>;
 }
 
 const MINUTE_MS = 60_000;
-/** The time, by the minute, so that "5 minutes ago" goes on. */
+/** The current time, updated each minute, so that "5 minutes ago" stays correct. */
 const minute = signal(Date.now());
 let ticking = false;
 

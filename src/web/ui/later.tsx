@@ -1,11 +1,11 @@
-/** Parts of the app whose code is no part of the first view. */
+/** Parts of the app whose code is loaded after the first view. */
 import { signal } from '@preact/signals';
 import type { ComponentType, JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { Button, Notice } from './kit.js';
 import { text } from './strings.js';
 
-/** A component that is loaded when it is first rendered, or by `ahead`: whatever comes first. */
+/** A component that is loaded when it is first rendered, or by `ahead`, whichever comes first. */
 export function later<P extends object>(
   load: () => Promise<ComponentType<P>>,
 ): ((props: P) => JSX.Element | null) & { readonly ahead: () => void } {

@@ -1,4 +1,4 @@
-/** The page's link to the engine, and what it watches as signals. */
+/** The page's link to the engine, and the watched topics as signals. */
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { Link, LinkError } from '../link/client.js';
@@ -14,7 +14,7 @@ import {
 
 let current: Link | null = null;
 
-/** Begins to talk to the engine; once, after the page has seen that the browser has what it takes. */
+/** Opens the link to the engine, once. Called after the check of the browser's features (`unable.ts`). */
 export function connect(): void {
   current ??= new Link();
 }
@@ -29,12 +29,12 @@ export function link(): Link {
 export const call = <N extends CallName>(name: N, ...params: Parameters<Calls[N]>): Promise<ReturnType<Calls[N]>> =>
   link().call(name, ...params);
 
-/** What went wrong, as data. */
+/** An error as data. */
 export const problemOf = (error: unknown): Failure => (error instanceof LinkError ? error.problem : failureOf(error));
 
 type PlainTopic = { [N in TopicName]: Topics[N]['params'] extends null ? N : never }[TopicName];
 
-/** A topic as a signal: watched while somebody looks at it, undefined until its first value. */
+/** A topic as a signal: watched while it has subscribers, undefined until its first value. */
 function watched<N extends PlainTopic>(topic: N): ReadonlySignal<Topics[N]['value'] | undefined> {
   let end: () => void = () => undefined;
   const value = signal<Topics[N]['value'] | undefined>(undefined, {

@@ -1,4 +1,4 @@
-/** The list: what is seen of it is in the page, the rest is asked of the engine when it comes near. */
+/** The list: only visible rows are rendered, and further pages are requested from the engine when they come near. */
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
@@ -17,7 +17,7 @@ type Filter = Omit<ListParams, 'offset' | 'limit'>;
 
 const NOTHING: ListPage = { items: [], offset: 0, total: 0 };
 
-/** What the engine says of the list, for a filter and a place in it. The last page stays until the next is there. */
+/** A page of the list, for a filter and an offset. The last page stays until the next is there (`known`). */
 function useList(filter: Filter, offset: number): ReadonlySignal<{ page: ListPage; known: boolean }> {
   const value = useSignal({ page: NOTHING, known: false });
   const key = JSON.stringify(filter);
@@ -32,12 +32,12 @@ function useList(filter: Filter, offset: number): ReadonlySignal<{ page: ListPag
   return value;
 }
 
-/** Height of a row in pixels: a token, so that it grows with the text. */
+/** Height of a row in pixels, from a style token in units of the font size. */
 const rowHeight = (): number =>
   parseFloat(getComputedStyle(document.documentElement).getPropertyValue('--row')) *
   parseFloat(getComputedStyle(document.documentElement).fontSize);
 
-/** The part of the list that is looked at. */
+/** The visible part of the list, in pixels. */
 function useView(box: RefObject<HTMLDivElement>) {
   const view = useSignal({ top: 0, height: 800, row: rowHeight() });
   useLayoutEffect(() => {
@@ -58,7 +58,7 @@ function useView(box: RefObject<HTMLDivElement>) {
   return view;
 }
 
-/** The items of the place and filter that are chosen. */
+/** The items of the chosen bin and filters. */
 export function List(): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const rows = useRef<HTMLUListElement>(null);
@@ -117,7 +117,7 @@ export function List(): JSX.Element {
   );
 }
 
-/** An item, and its place in the whole list. */
+/** An item, and its index in the whole list. */
 interface At {
   readonly id: string;
   readonly at: number;
@@ -125,7 +125,7 @@ interface At {
 
 type View = ReadonlySignal<{ readonly top: number; readonly height: number; readonly row: number }>;
 
-/** Rows that come and go above do not move what is looked at; another filter begins at the top. */
+/** Keeps visible rows in place when rows above are added or removed; another filter scrolls to the top. */
 function useStandStill(of: { box: RefObject<HTMLDivElement>; page: ListPage; filter: Filter; view: View }): void {
   const { box, page, filter, view } = of;
   const anchor = useRef<At | null>(null);
@@ -142,7 +142,7 @@ function useStandStill(of: { box: RefObject<HTMLDivElement>; page: ListPage; fil
     const by = shiftOf(anchor.current, page, view.peek());
     if (by !== 0) element.scrollTop += by;
   }, [page, filter]);
-  // The first row that is seen as a whole, as it is now.
+  // The first fully visible row.
   useLayoutEffect(() => {
     const at = Math.ceil(view.value.top / view.value.row);
     const item = page.items[at - page.offset];
@@ -150,7 +150,7 @@ function useStandStill(of: { box: RefObject<HTMLDivElement>; page: ListPage; fil
   }, [page, view.value]);
 }
 
-/** Where a row is in a page; of one that is gone, or was not there before, what is in its place now. */
+/** Where a row is in a page; for a row that is not in it, the row now at its index. */
 function placeIn(page: ListPage, row: At | null): At | null {
   if (row === null) return null;
   const found = page.items.findIndex(({ id }) => id === row.id);
@@ -160,7 +160,7 @@ function placeIn(page: ListPage, row: At | null): At | null {
   return there === undefined ? row : { id: there.id, at };
 }
 
-/** Scrolls just so far that a row is seen as a whole. */
+/** Scrolls no further than needed to make a row fully visible. */
 function reveal(element: HTMLElement, at: number, { row, height }: View['value']): void {
   if (at * row < element.scrollTop) element.scrollTop = at * row;
   else if ((at + 1) * row > element.scrollTop + height) element.scrollTop = (at + 1) * row - height;
@@ -175,13 +175,13 @@ const STEPS: Readonly<Record<string, (rows: number, total: number) => number>> =
   End: (_, total) => total,
 };
 
-/** The row that the keyboard is at: one is reached by Tab, the others from there. */
+/** The current row of the keyboard: Tab reaches this row, keys move from it to the others. */
 function useCurrent(of: { box: RefObject<HTMLDivElement>; page: ListPage; first: number; view: View }) {
   const { box, page, first, view } = of;
   const current = useRef<At | null>(null);
   const focusNext = useRef(false);
   const [, render] = useReducer((turn: number) => turn + 1, 0);
-  // A row that goes, or becomes another, takes the focus with it.
+  // The focus is lost with a row that is removed or replaced, so it is restored below.
   const had = box.current?.contains(document.activeElement) === true;
   const focused = had ? document.activeElement?.closest<HTMLElement>('.list-place')?.dataset['place'] : undefined;
   current.current = placeIn(page, current.current);
@@ -201,7 +201,7 @@ function useCurrent(of: { box: RefObject<HTMLDivElement>; page: ListPage; first:
     if (item !== undefined && itemId.value !== null) openItem(item.id);
     render(undefined);
   };
-  // A row far away comes into the page first.
+  // A row far away must be rendered before it can get the focus.
   useLayoutEffect(() => {
     const row = focusNext.current ? box.current?.querySelector<HTMLElement>('.row-open[tabindex="0"]') : null;
     if (row == null || row.dataset['id'] !== current.current?.id) return;

@@ -1,4 +1,4 @@
-/** A locked browser: the passphrase or passkey that opens it, or the way out. */
+/** The screen of a locked browser: unlock by passphrase or passkey, or remove everything. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Failure, Phase } from '../link/messages.js';
@@ -35,7 +35,7 @@ interface LockProps {
   readonly onLost: () => void;
 }
 
-/** What the engine says where the passphrase or passkey is not the one. */
+/** The engine's error code for a wrong passphrase or passkey. */
 const isWrong = (problem: Failure | null): boolean => problem?.code === 'bad_identity';
 
 function ByPassphrase({ waiting, onLost }: LockProps) {
@@ -97,7 +97,7 @@ function ByPasskey({ now, waiting, onLost }: LockProps & { readonly now: Extract
 const Waiting = ({ count }: { readonly count: number }) =>
   count === 0 ? null : <p class="quiet">{words.shared(count)}</p>;
 
-/** Removes everything from this browser, after saying what that means. */
+/** Removes everything from this browser, after explaining the consequences. */
 export function ForgetDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
   const task = useTask();
   return (

@@ -1,4 +1,4 @@
-/** The page's beginning: what the browser can do, the engine where this tab leads, and what is seen. */
+/** The page's entry: checks the browser's features, runs the engine if this tab leads, renders the app. */
 import { render } from 'preact';
 import { App, engineGone } from './app.js';
 import { takeFragment } from './begin.js';
@@ -14,7 +14,7 @@ import { UnableScreen } from './unable-screens.js';
 /** The tab that holds this lock runs the engine for all tabs of this origin. */
 const LEADER = 'service-web-leader';
 
-/** What a document with Trusted Types has; the standard library does not know it yet. */
+/** The Trusted Types API; TypeScript's standard library does not declare it yet. */
 interface TrustedTypes {
   createPolicy(name: string, rules: ScriptRules): ScriptRules;
 }
@@ -22,7 +22,7 @@ interface ScriptRules {
   readonly createScriptURL: (url: string) => string;
 }
 
-/** Scripts come from this server's own folder only, whatever calls for them. */
+/** Allows only scripts of this app, from this origin. Throws `TypeError` for any other. */
 function checkedScript(address: string): string {
   const url = new URL(address, location.href);
   if (url.origin !== location.origin || !/^\/(sw\.js|web\/[\w.-]+\.js)$/.test(url.pathname))
@@ -37,11 +37,11 @@ const policy = trusted?.createPolicy('service-web', rules) ?? rules;
 /** The address of a script, from the page's head. */
 const scriptOf = (name: 'engine' | 'sw'): string => policy.createScriptURL(metaContent(name));
 
-/** Runs the engine as soon as no other tab does, as long as this page lives. */
+/** Runs the engine once no other tab does, for as long as this page lives. */
 function lead(): void {
   const run = (): Promise<void> => {
     const worker = new Worker(scriptOf('engine'), { type: 'module', name: 'engine' });
-    // Resolved when it has died, so that another tab leads; else the browser ends it with the page.
+    // Resolved when the worker has failed, so that another tab leads; otherwise the browser ends it with the page.
     return new Promise((resolve) => {
       worker.addEventListener('error', (event) => {
         event.preventDefault();
@@ -54,7 +54,7 @@ function lead(): void {
   navigator.locks.request(LEADER, run).catch(() => (engineGone.value = true));
 }
 
-/** Says why what was shared is not here, where the service worker has led to that (worker/share.ts). */
+/** Shows why a share was refused, if the service worker has redirected here for that (worker/share.ts). */
 function tellRefusedShare(): void {
   const [, why = ''] = /^#\/shared\?refused=(\w+)$/.exec(location.hash) ?? [];
   const said = new Map<string, string>(Object.entries(text.notices.notShared)).get(why);
@@ -66,7 +66,7 @@ function tellRefusedShare(): void {
 function start(): void {
   takeFragment();
   tellRefusedShare();
-  // A link that is opened in a tab with the app does not load it again.
+  // A link opened in a tab that has the app only changes the hash and does not reload the page.
   addEventListener('hashchange', takeFragment);
   const root = document.getElementById('app');
   if (root === null) throw new Error('no #app');
@@ -77,7 +77,7 @@ function start(): void {
   startRouting();
   connect();
   lead();
-  // A private window may refuse it.
+  // Registration may fail in a private window.
   startServiceWorker(scriptOf('sw')).catch(() => undefined);
   render(<App />, root);
 }

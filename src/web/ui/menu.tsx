@@ -1,36 +1,36 @@
-/** A button that opens a list of things to do. */
+/** A button that opens a menu. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Check, EllipsisVertical, type Icon } from './icons.js';
 
-/** One entry of a menu; null: a line between groups. */
+/** One entry of a menu; null: a separator between groups. */
 export type MenuEntry = {
   readonly label: string;
   readonly icon?: Icon;
   readonly danger?: boolean;
   /** An address outside of this app. */
   readonly href?: string;
-  /** Set: one of several, this one chosen or not. */
+  /** Set: the entry is one of several choices; true: the chosen one. */
   readonly checked?: boolean;
   readonly onSelect?: () => void;
 } | null;
 
 interface MenuProps {
-  /** What the button is for. */
+  /** Accessible name of the button. */
   readonly label: string;
   readonly entries: readonly MenuEntry[];
   readonly class?: string;
-  /** Instead of an icon alone. */
+  /** Content of the button instead of the default icon. */
   readonly children?: ComponentChildren;
   readonly tabIndex?: number;
 }
 
-/** Puts a popover under its button, or above where there is no room below; by script, as anchors are too new. */
+/** Places a popover below its button, or above if there is no room. By script, as CSS anchors are too new. */
 function place(button: HTMLElement, menu: HTMLElement): void {
   const from = button.getBoundingClientRect();
   const size = menu.getBoundingClientRect();
   const rightToLeft = getComputedStyle(button).direction === 'rtl';
-  // Under an icon it ends where the icon does, under words it begins with them.
+  // Aligned with the end of an icon button, or with the start of a text button.
   const left = rightToLeft !== button.classList.contains('chip') ? from.left : from.right - size.width;
   const below = from.bottom + 4;
   const top = below + size.height + 8 <= innerHeight ? below : Math.max(8, from.top - size.height - 4);
@@ -50,7 +50,7 @@ function moveInMenu(event: KeyboardEvent, menu: HTMLElement): void {
   entries[(to + entries.length) % entries.length]?.focus();
 }
 
-/** Shows the menu while it is open, with the focus in it. */
+/** Opens and closes the menu, and moves the focus into it. */
 function useMenu() {
   const [open, setOpen] = useState(false);
   const menu = useRef<HTMLDivElement>(null);
@@ -74,7 +74,7 @@ function useMenu() {
   return { open, setOpen, menu, button };
 }
 
-/** A button that opens a menu. Its entries are rendered while it is open. */
+/** The button and its menu. The entries are rendered only while it is open. */
 export function Menu({ label, entries, class: name, children, tabIndex }: MenuProps): JSX.Element {
   const { open, setOpen, menu, button } = useMenu();
   const id = useId();

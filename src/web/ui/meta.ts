@@ -1,3 +1,3 @@
-/** What the build wrote into the head of the page; empty where it has no such entry. */
+/** A `<meta>` value that the build wrote into the page; empty if absent. */
 export const metaContent = (name: 'version' | 'engine' | 'sw'): string =>
   document.querySelector<HTMLMetaElement>(`meta[name=${name}]`)?.content ?? '';

@@ -1,4 +1,4 @@
-/** What a person should know of, above the list. */
+/** The notices above the list. */
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
@@ -10,10 +10,10 @@ import { text } from './strings.js';
 import { update } from './update.js';
 
 const words = text.notices;
-/** Further notices are counted only; they come up as these are dismissed. */
+/** Notices shown at the same time; further ones appear as these are dismissed. */
 const SHOWN_MAX = 3;
 
-/** What a person should know of, above the list. */
+/** All notices: update, shares, states of the device, events. */
 export function Notices(): JSX.Element {
   const told = notices.value ?? [];
   const about = info.value ?? null;
@@ -35,7 +35,7 @@ export function Notices(): JSX.Element {
   );
 }
 
-/** What was shared into the app. A page of anybody could have sent it: it is put when the person says so. */
+/** Waiting shares. Any page could have sent them, so they are put only when the user confirms. */
 function SharedIn(): JSX.Element | null {
   const { count, next } = shared.value ?? { count: 0, next: [] };
   if (next.length === 0) return null;
@@ -67,7 +67,7 @@ function SharedIn(): JSX.Element | null {
   );
 }
 
-/** What holds as long as it is so. */
+/** Notices of states of the device, shown as long as the state lasts. */
 function Standing({ about }: { readonly about: DeviceInfo }): JSX.Element {
   const { uncertified, orphaned, hidden, halted } = about;
   return (

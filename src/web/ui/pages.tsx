@@ -1,4 +1,4 @@
-/** What is loaded after the first view: the pages beside the list. */
+/** The pages beside the list, loaded after the first view. */
 import type { JSX } from 'preact';
 import { DevicesScreen } from './devices.js';
 import { RevokedNotice } from './revoked.js';

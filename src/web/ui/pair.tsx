@@ -13,7 +13,7 @@ import { wordsIn } from './typed.js';
 
 const { pair } = pagesText;
 
-/** Draws the words when it opens, and ends the offer when it is closed before somebody joined. */
+/** Makes an offer when it opens, and cancels the offer when it is closed. */
 export function PairDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
   const task = useTask();
   const step: Offer = offer.value ?? { step: 'working' };

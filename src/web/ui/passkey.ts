@@ -1,4 +1,4 @@
-/** A passkey that gives 32 secret bytes (WebAuthn, extension `prf`): they open this browser's identity. */
+/** Passkeys that yield 32 secret bytes (WebAuthn, extension `prf`), which open this browser's identity. */
 import type { PasskeyRef } from '../link/messages.js';
 import { randomBytes } from '../random.js';
 
@@ -8,7 +8,7 @@ const ES256 = -7;
 const RS256 = -257;
 const TIMEOUT_MS = 120_000;
 
-/** `cancelled`: the person or the system ended it; `unsupported`: the passkey cannot give a secret. */
+/** `cancelled`: the user or the system ended the dialog; `unsupported`: the passkey cannot yield a secret. */
 export class PasskeyError extends Error {
   override readonly name = 'PasskeyError';
   constructor(readonly code: 'cancelled' | 'unsupported') {
@@ -16,10 +16,10 @@ export class PasskeyError extends Error {
   }
 }
 
-/** False where it is sure that no passkey here can give a secret. */
+/** False if it is certain that no passkey here can yield a secret. */
 export async function passkeysWork(): Promise<boolean> {
   if (typeof PublicKeyCredential === 'undefined' || !isSecureContext) return false;
-  // An address of numbers is no relying party's id.
+  // An IP address cannot be the id of a relying party.
   if (/^[\d.]+$|^\[/.test(location.hostname)) return false;
   const capabilities = await PublicKeyCredential.getClientCapabilities?.().catch(() => undefined);
   return capabilities?.['extension:prf'] !== false;
@@ -33,7 +33,7 @@ function secretOf(credential: Credential | null): Uint8Array | undefined {
   return secret.length === SECRET_BYTES ? secret : undefined;
 }
 
-/** The browser's own dialogs end in a `NotAllowedError` where somebody closes them. */
+/** Awaits a browser dialog, which rejects with `NotAllowedError` if the user closes it. Throws `PasskeyError`. */
 async function asked<T>(dialog: Promise<T>): Promise<T> {
   try {
     return await dialog;
@@ -44,7 +44,7 @@ async function asked<T>(dialog: Promise<T>): Promise<T> {
   }
 }
 
-/** Makes a passkey and asks it for its secret. Throws `PasskeyError`. */
+/** Creates a passkey and gets its secret. Throws `PasskeyError`. */
 export async function makePasskey(
   name: string,
 ): Promise<{ readonly passkey: PasskeyRef; readonly secret: Uint8Array }> {
@@ -65,11 +65,11 @@ export async function makePasskey(
   if (!(made instanceof PublicKeyCredential)) throw new PasskeyError('cancelled');
   if (made.getClientExtensionResults().prf?.enabled === false) throw new PasskeyError('unsupported');
   const passkey = { credentialId: new Uint8Array(made.rawId), salt };
-  // Many authenticators give the secret only when they are asked for it again.
+  // Many authenticators yield the secret only on a second request.
   return { passkey, secret: secretOf(made) ?? (await askPasskey(passkey)) };
 }
 
-/** The secret of a passkey that was made here. Throws `PasskeyError`. */
+/** Gets the secret of a passkey that was created here. Throws `PasskeyError`. */
 export async function askPasskey({ credentialId, salt }: PasskeyRef): Promise<Uint8Array> {
   const given = await asked(
     navigator.credentials.get({

@@ -1,6 +1,6 @@
 /** The picture beside the six digits of a pairing: the same on both screens, and quicker to compare. */
 
-/** What a picture is made of: things that differ by outline, so that no colour is needed to tell them apart. */
+/** The elements of a picture: they differ by outline, so that they can be distinguished without colour. */
 export const THINGS = ['anchor', 'bell', 'fish', 'heart', 'house', 'key', 'moon', 'star', 'tree', 'umbrella'] as const;
 export type Thing = (typeof THINGS)[number];
 
@@ -8,8 +8,8 @@ const HALF = 1_000;
 const ROUNDS = [137, 419, 733, 911];
 
 /**
- * Six digits as six things. A permutation of all digits (a Feistel network of two halves), so different digits always
- * give another picture, and digits that differ in one place differ in most of the picture.
+ * Six digits as six things. A permutation of all six-digit numbers (a Feistel network of two halves), so different
+ * digits always give different pictures, and a change of one digit changes most of the picture. Throws `RangeError`.
  */
 export function pictureOf(digits: string): readonly Thing[] {
   if (!/^\d{6}$/.test(digits)) throw new RangeError('a picture is made of six digits');

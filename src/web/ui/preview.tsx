@@ -13,7 +13,7 @@ const words = text.item;
 type Kind = 'image' | 'audio' | 'video' | 'pdf' | 'text' | null;
 
 const TEXTS = /^(text\/|application\/(json|xml|yaml|x-yaml|toml|javascript|x-sh|sql)\b)|\+(json|xml)$/i;
-/** What is text although systems give it no type, or another one. */
+/** Names of text files to which systems give no media type, or a wrong one. */
 const TEXT_NAMES =
   /\.(txt|md|log|csv|tsv|json|ya?ml|toml|ini|conf|xml|[cm]?[jt]sx?|py|rb|go|rs|java|kt|c|h|cpp|sh|sql|css|html?)$/i;
 

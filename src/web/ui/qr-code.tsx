@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import { qrPath } from './qr.js';
 
-/** `label`: what it leads to, for who does not see it. */
+/** `label`: what the code leads to, for screen readers. */
 export function QrCode({ value, label }: { readonly value: string; readonly label: string }): JSX.Element {
   const { size, path } = useMemo(() => qrPath(value), [value]);
   return (

@@ -1,4 +1,4 @@
-/** A QR code as one path. */
+/** A QR code as one SVG path. */
 import { encode } from 'uqr';
 
 /** White modules around the code, without which cameras miss it. */
@@ -7,7 +7,7 @@ const QUIET_ZONE = 4;
 export interface QrPath {
   /** Side of the square, in modules. */
   readonly size: number;
-  /** The dark modules, each one by one, for an SVG path. */
+  /** The dark modules as an SVG path, in units of a module. */
   readonly path: string;
 }
 

@@ -1,4 +1,4 @@
-/** A device that another one has revoked: what it has can still be read. */
+/** The notice of a revoked device, whose data can still be read. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { Button, Notice } from './kit.js';
@@ -8,7 +8,7 @@ import { pagesText } from './strings-pages.js';
 
 const words = pagesText.revoked;
 
-/** Above what a revoked device still has (phase `revoked`): what happened, and the ways on. */
+/** Shown above the list in the phase `revoked`: what happened, and the options export and forget. */
 export function RevokedNotice(): JSX.Element {
   const [asked, setAsked] = useState<'export' | 'forget' | null>(null);
   const close = (): void => setAsked(null);

@@ -1,4 +1,4 @@
-/** Where in the app a person is: the part of the address behind `#`, which never reaches the server. */
+/** The place in the app: the part of the address after `#`, which never reaches the server. */
 import { computed, signal } from '@preact/signals';
 
 const PAGES = ['devices', 'settings', 'trust'] as const;
@@ -17,7 +17,7 @@ const decoded = (part: string | undefined): string | null => {
   try {
     return part === undefined || part === '' ? null : decodeURIComponent(part);
   } catch {
-    // An address that somebody mangled: as if the part were not there.
+    // A malformed address: treated as if the part were absent.
     return null;
   }
 };
@@ -41,26 +41,26 @@ export const page = computed(() => place.value.page);
 export const binId = computed(() => place.value.binId);
 export const itemId = computed(() => place.value.itemId);
 
-/** What `history.state` says of an entry that this app made by opening something: going back closes it. */
+/** `history.state` of an entry that this app added when opening something: going back closes that. */
 const OPENED = 'opened';
 
 const read = (): void => void (place.value = readPlace(location.hash));
 
-/** Follows the address from now on. */
+/** Starts following the address. */
 export function startRouting(): void {
   addEventListener('popstate', read);
   addEventListener('hashchange', read);
   read();
 }
 
-/** Goes to a place; `replace`: the place before it cannot be gone back to. */
+/** Goes to a place; `replace`: it replaces the current history entry. */
 export function go(to: Partial<Place>, replace = false): void {
   if (replace) history.replaceState(history.state, '', hashOf(to));
   else history.pushState(OPENED, '', hashOf(to));
   read();
 }
 
-/** Opens an item; from one item to the next there is one step back. */
+/** Opens an item. An item opened from another one replaces it, so one step back leads to the list. */
 export const openItem = (id: string): void => go({ binId: binId.value, itemId: id }, itemId.value !== null);
 
 /** One step up: from an item to its list, from a page to the list. */

@@ -15,7 +15,7 @@ import { text } from './strings.js';
 
 const words = text.list;
 
-/** The time by the second, while something counts down. */
+/** The current time, updated twice a second while something counts down. */
 const second = signal(Date.now());
 let counting = 0;
 let ticker: ReturnType<typeof setInterval> | undefined;
@@ -36,11 +36,11 @@ export function SecondsTo({ at, children }: { at: number; children: (seconds: nu
   );
 }
 
-/** What copying an item is called. */
+/** The label of copying an item. */
 export const copyLabel = ({ type }: Pick<ItemRow, 'type'>): string =>
   type === 'password' ? words.copySecret : words.copy;
 
-/** What can be done with an item, for its menu. */
+/** The menu entries of an item. */
 export function entriesOf(item: ItemRow): readonly MenuEntry[] {
   return [
     item.file === null
@@ -56,9 +56,9 @@ export function entriesOf(item: ItemRow): readonly MenuEntry[] {
 
 interface RowProps {
   readonly item: ItemRow;
-  /** It is the one that is open beside the list. */
+  /** The item is open beside the list. */
   readonly open: boolean;
-  /** The one row that Tab reaches; the keyboard goes on from there. */
+  /** The one row that Tab reaches; keys move from it to the others. */
   readonly reachable: boolean;
 }
 
@@ -116,7 +116,7 @@ export function Row({ item, open, reachable }: RowProps): JSX.Element {
   );
 }
 
-/** The one thing that a person most likely wants from an item. */
+/** The most likely action on an item: download, open or copy. */
 function RowAct({ item, tabIndex }: { readonly item: ItemRow; readonly tabIndex: number }): JSX.Element {
   if (item.file !== null) {
     const label = `${words.download}: ${item.title}`;

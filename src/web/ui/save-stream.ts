@@ -1,7 +1,7 @@
-/** Writes a stream of bytes to a file of the user's: straight to the disk where the browser can, else as a download. */
+/** Saves a stream of bytes as a file: directly to disk if the browser supports it, else as a download. */
 import { saveBlob } from './content.js';
 
-/** Blobs lie outside of the page's memory, so what has come is gathered in them. */
+/** Received bytes are moved into blobs of about this size, which are outside of the page's memory. */
 const PIECE_BYTES = 4 * 1024 * 1024;
 
 interface Target {
@@ -14,7 +14,7 @@ interface Picker {
   showSaveFilePicker?: (options: { suggestedName: string }) => Promise<FileSystemFileHandle>;
 }
 
-/** To be called in a click: browsers ask where to save only then. Null: the person changed their mind. */
+/** Must be called in a click handler: browsers open the file picker only then. Null: the user cancelled. */
 export async function chooseTarget(suggestedName: string): Promise<Target | null> {
   const pick = (globalThis as Picker).showSaveFilePicker;
   if (pick === undefined) return asDownload(suggestedName);
@@ -55,7 +55,7 @@ function asDownload(name: string): Target {
   };
 }
 
-/** Writes all of `source`. `onBytes` hears how many there are; a stop leaves no file. Returns their number. */
+/** Writes all of `source`. `onBytes` gets the number of bytes so far; a stop leaves no file. Returns the total. */
 export async function saveStream(
   source: AsyncIterable<Uint8Array>,
   target: Target,

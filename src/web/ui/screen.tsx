@@ -1,4 +1,4 @@
-/** What the screens outside of the app have in common: one column, one heading that takes the focus at each step. */
+/** Common parts of the screens without a side bar: one column, and a heading that takes the focus at each step. */
 import { Fragment, type ComponentChildren, type JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
@@ -11,13 +11,13 @@ interface ScreenProps {
   readonly title: string;
   readonly icon?: Icon;
   readonly children?: ComponentChildren;
-  /** Makes it a form. */
+  /** Set: the screen is a form. */
   readonly onSubmit?: () => void;
 }
 
 /**
- * One step. Give it a `key` where steps follow each other: then each one's heading is focused and read, or what has
- * `autoFocus`.
+ * One step. Steps that follow each other need a `key`, so that the heading of each, or its element with `autoFocus`,
+ * gets the focus and is read.
  */
 export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps): JSX.Element {
   const heading = useRef<HTMLHeadingElement>(null);
@@ -52,7 +52,7 @@ export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps): 
   );
 }
 
-/** What went wrong, said aloud. Nothing for null. */
+/** An error, announced by screen readers. Nothing for null. */
 export function Problem({
   problem,
   title,
@@ -70,7 +70,7 @@ export function Problem({
   );
 }
 
-/** As `Problem`. `words`: what the screen says where it was the passkey. */
+/** As `Problem`. `words`: the screen's messages for a `PasskeyError`. */
 export function PasskeyProblem({
   problem,
   words,
@@ -86,7 +86,7 @@ export function PasskeyProblem({
   );
 }
 
-/** A line that breaks between its words, and within one only where that alone is too long. */
+/** A line that breaks between words, and within a word only if it alone is too long. */
 function Command({ value }: { readonly value: string }) {
   return (
     <code dir="ltr">
@@ -110,7 +110,7 @@ export function Copyable({ value, label }: { readonly value: string; readonly la
   );
 }
 
-/** Copies a text that is no secret of an item. */
+/** Copies a text that is not a secret. */
 export function CopyButton({
   value,
   label,
@@ -118,7 +118,7 @@ export function CopyButton({
 }: {
   readonly value: string;
   readonly label: string;
-  /** Its words are seen. */
+  /** The label is visible. */
   readonly plain?: boolean;
 }): JSX.Element {
   const [state, setState] = useState<'copied' | 'notCopied' | null>(null);

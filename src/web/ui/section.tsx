@@ -1,4 +1,4 @@
-/** What the pages beside the list have in common. */
+/** Common parts of the pages beside the list. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
@@ -8,7 +8,7 @@ import { info, problemOf } from './link.js';
 import { leave } from './route.js';
 import { text } from './strings.js';
 
-/** The head of a page beside the list: the way back where the side bar is not seen, the heading, what can be done. */
+/** The head of a page beside the list: a back button where the side bar is hidden, the heading, and actions. */
 export function PageHead({
   title,
   children,
@@ -46,7 +46,7 @@ export function Section({
   );
 }
 
-/** What the server says, asked once and again after each change of `turn`. Undefined: not known yet. */
+/** A reply of the server, requested again after each change of `turn` or the connection. Undefined: not known yet. */
 export function useAnswer<T>(ask: () => Promise<T>, turn: unknown): { value: T | undefined; problem: Failure | null } {
   const [answer, setAnswer] = useState<{ value: T | undefined; problem: Failure | null }>({
     value: undefined,
@@ -60,7 +60,7 @@ export function useAnswer<T>(ask: () => Promise<T>, turn: unknown): { value: T |
       (error: unknown) => stale || setAnswer(({ value }) => ({ value, problem: problemOf(error) })),
     );
     return () => void (stale = true);
-    // Asked again when the server is back.
+    // Requested again when the connection is back.
   }, [turn, connection]);
   return answer;
 }

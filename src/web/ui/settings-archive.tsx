@@ -35,10 +35,10 @@ interface AskProps {
   readonly onClose: () => void;
 }
 
-/** `2026-11-23`, in this place's time. */
+/** Local date, as `2026-11-23`. */
 const today = (): string => new Date().toLocaleDateString('sv-SE');
 
-/** `lead`: what is said beside the usual. */
+/** `lead`: an additional first paragraph. */
 export function ExportDialog({ onClose, lead }: AskProps & { readonly lead?: string }): JSX.Element {
   const [phrase, setPhrase] = useState('');
   const [tried, setTried] = useState(false);
@@ -101,7 +101,7 @@ function ImportDialog({ onClose }: AskProps) {
   const [result, setResult] = useState<readonly string[] | null>(null);
   const task = useTask();
   const typed = wordsIn(phrase);
-  // Also of an import that was begun before this dialog was opened.
+  // Also of an import that was started before this dialog was opened.
   const progress = importing.value ?? { done: 0, total: 0 };
   const running = progress.total > 0;
   const submit = (): void => {
@@ -182,7 +182,7 @@ function PhraseField(props: {
   readonly value: string;
   readonly onValue: (value: string) => void;
   readonly tried: boolean;
-  /** They are twelve words, and not the ones. */
+  /** Twelve words, but not the right ones. */
   readonly wrong?: boolean;
 }) {
   const count = wordsIn(props.value).length;

@@ -1,4 +1,4 @@
-/** How this browser is locked. */
+/** Settings of this browser's lock. */
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { DeviceInfo, LockKind } from '../link/messages.js';

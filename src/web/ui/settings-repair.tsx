@@ -1,4 +1,4 @@
-/** What is not shown and why, what a restored server lost, and reading everything again. */
+/** Hidden items and the reasons, items that a restored server lost, and resynchronisation. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { reasonOf } from '../../sdk/reasons.js';
@@ -12,10 +12,10 @@ import { useTask } from './task.js';
 
 const words = pagesText.settings.repair;
 
-/** Rows of hidden items that are listed; a hostile server can make very many. */
+/** Hidden items listed at most, because a hostile server can cause any number. */
 const ROWS_MAX = 100;
 
-/** The section of the settings about what does not verify, and what the server lost. */
+/** The section of the settings about items that do not verify, and items that the server lost. */
 export function RepairSection({ info }: { readonly info: DeviceInfo }): JSX.Element {
   const resync = useTask();
   return (

@@ -1,4 +1,4 @@
-/** Bins, and the ways to the other screens. */
+/** The side bar: bins, and links to the other pages. */
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import type { BinRow } from '../link/messages.js';
@@ -14,14 +14,13 @@ import { text } from './strings.js';
 
 const words = text.frame;
 
-/** The ways to the pages beside the list. */
 const PAGE_LINKS = [
   ['devices', MonitorSmartphone],
   ['settings', Settings],
   ['trust', ShieldCheck],
 ] as const;
 
-/** The side bar's own content; beside the list or in a drawer. */
+/** The content of the side bar, beside the list or in a drawer. */
 export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.Element {
   const making = useSignal(false);
   const editing = useSignal<BinRow | null>(null);
@@ -136,7 +135,7 @@ function NavItem({ to, icon, label, count, onEdit }: NavItemProps): JSX.Element 
   );
 }
 
-/** The side bar over the list, where there is no room beside it. */
+/** The side bar over the list, if there is no room beside it. */
 export function Drawer(): JSX.Element {
   const close = (): void => void (drawer.value = false);
   const dialog = useModal(close);

@@ -1,4 +1,4 @@
-/** Signing out of this browser: what it does is said before it is done. */
+/** Signing out of this browser, after an explanation of the consequences. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { Button, CheckBox, Dialog } from './kit.js';
@@ -10,7 +10,7 @@ import { useTask } from './task.js';
 
 const words = pagesText.settings.leave;
 
-/** Asks before this browser is signed out; where the server is out of reach it is only forgotten. */
+/** Asks before this browser is signed out; if the server is unreachable, the device is forgotten but not revoked. */
 export function SignOutDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
   const [knows, setKnows] = useState(false);
   const task = useTask();

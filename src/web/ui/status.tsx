@@ -1,4 +1,4 @@
-/** The line that says honestly what is where. */
+/** The status line: connection, and whether changes are sent and everything is here. */
 import type { JSX } from 'preact';
 import type { DeviceInfo } from '../link/messages.js';
 import { attempt } from './actions.js';
@@ -22,7 +22,7 @@ const clock = (at: number): string => {
   );
 };
 
-/** What the line says of a device. */
+/** The text of the line, and its appearance. */
 export function statusOf({ connection, waiting, complete, halted }: DeviceInfo): Said {
   if (halted !== null) return { mood: 'bad', says: words.halted };
   const { count, since } = waiting;
@@ -39,7 +39,7 @@ export function statusOf({ connection, waiting, complete, halted }: DeviceInfo):
 
 const SIGNS = { good: CircleCheck, busy: RefreshCw, away: CloudOff, bad: TriangleAlert } as const;
 
-/** `short`: only where something is to be said, for the head of the list. */
+/** `short`: for the head of the list, shown only if there is something to report. */
 export function Status({ short = false }: { readonly short?: boolean }): JSX.Element {
   const about = info.value ?? null;
   const said = about === null ? null : statusOf(about);

@@ -1,5 +1,5 @@
 /**
- * Every text that a person reads on the pages beside the list. They are not part of the first view: what that needs is in
+ * All texts of the pages beside the list, which are not part of the first view. The texts of the first view are in
  * `strings.ts`.
  */
 import type { Imported } from '../link/messages.js';
@@ -247,7 +247,7 @@ const trust = {
   copy: 'Copy command',
 };
 
-/** A device that was taken out. */
+/** A revoked device. */
 const revoked = {
   title: 'This device was revoked',
   what: 'Another of your devices took it out. Nothing new comes, and nothing goes out any more, also what was not sent yet. What is here can still be read.',

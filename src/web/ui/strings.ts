@@ -1,4 +1,4 @@
-/** Every text that a person reads in the web app, grouped by screen; those of the pages that come later are in `strings-pages.ts`. */
+/** The texts of the web app, grouped by screen; those of the pages beside the list are in `strings-pages.ts`. */
 import type { Failure } from '../link/messages.js';
 
 const counted = (count: number, one: string, many = `${one}s`): string =>
@@ -6,7 +6,7 @@ const counted = (count: number, one: string, many = `${one}s`): string =>
 
 const UNITS = ['B', 'KB', 'MB', 'GB', 'TB'] as const;
 
-/** A size as people read it: 1.4 MB. */
+/** A size for display: 1.4 MB. */
 function size(bytes: number): string {
   const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log10(bytes) / 3));
   const value = bytes / 1000 ** power;
@@ -23,7 +23,7 @@ const STEPS: readonly (readonly [Intl.RelativeTimeFormatUnit, number])[] = [
 const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
 const dayAndYear = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 
-/** A moment, as people say it: just now, 5 min. ago, yesterday, 3 March. */
+/** A time relative to `now`: just now, 5 min. ago, yesterday, 3 March. */
 function time(at: number, now: number): string {
   const ago = now - at;
   if (Math.abs(ago) < 60_000) return 'just now';
@@ -214,7 +214,7 @@ const unable = {
   reload: 'Reload the page',
 };
 
-/** The frame around the screens: side bar, line of the connection, keys. */
+/** The frame around the screens: side bar, status line, shortcuts. */
 const frame = {
   menu: 'Menu',
   all: 'Everything',
@@ -301,7 +301,7 @@ const list = {
   notCopied: (failure: Failure): string => `Not copied: ${problem(failure)}`,
 };
 
-/** The field that takes everything. */
+/** The composer. */
 const put = {
   label: 'Put something',
   placeholder: 'Put anything here',
@@ -377,7 +377,7 @@ const item = {
   removedTitle: 'This item is being deleted',
 };
 
-/** Files on their way. */
+/** Uploads of files. */
 const uploads = {
   title: 'Uploads',
   waiting: 'Waiting',
@@ -389,7 +389,7 @@ const uploads = {
   summary: (count: number): string => `${counted(count, 'file')} on ${count === 1 ? 'its' : 'their'} way`,
 };
 
-/** What a person should know of. */
+/** The notices above the list. */
 const notices = {
   label: 'Notices',
   rejected: (title: string): string => `“${title}” was not taken by the server`,
@@ -463,9 +463,9 @@ const keys = {
 const tampered =
   'A key did not fit, so nothing was handed over. Take new words; if it happens twice, do not trust this network or server.';
 
-/** What went wrong, by the code of a `Failure`. Where a code is not here, its own message is shown. */
+/** Messages by the code of a `Failure`. For a code that is not here, the failure's own message is shown. */
 const PROBLEMS: Readonly<Record<string, string>> = {
-  // Answers of the server.
+  // Errors of the server.
   unauthorized: 'The server does not know this device any more.',
   device_revoked: 'This device was revoked.',
   forbidden: 'The server does not allow that: the token or the words are not the right ones for it.',
@@ -497,7 +497,7 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   bad_payload: 'Its fields do not fit its kind.',
   source_changed: 'The file was changed while it was sent. Put it again.',
   reset: 'The server was restored meanwhile. Look at the item, and make the change again.',
-  // The way to the server.
+  // Network.
   network: 'The server cannot be reached. Look at the connection, then try again.',
   timeout: 'The server did not answer in time. Try again.',
   aborted: 'That was stopped.',
@@ -534,9 +534,9 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   full: 'The disk, or the room that the browser gives to this page, is full.',
 };
 
-/** What went wrong, in words for a person. */
+/** An error message for the user. */
 function problem({ code, message }: Failure): string {
-  // A server may send any code, `constructor` too.
+  // A server may send any code, including `constructor`.
   const known = Object.hasOwn(PROBLEMS, code) ? PROBLEMS[code] : undefined;
   return known ?? (message || 'Something went wrong.');
 }

@@ -1,4 +1,4 @@
-/** Work that a button or form starts: busy while it lasts, and what went wrong after it. */
+/** Work that a button or form starts: whether it runs, and how it failed. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
 import { problemOf } from './link.js';
@@ -10,7 +10,7 @@ export interface Task {
   readonly run: (work: () => Promise<unknown>) => void;
 }
 
-/** The state of one piece of work at a time. What ends after the component is gone changes nothing. */
+/** One piece of work at a time. Its end is ignored after the component is unmounted. */
 export function useTask(): Task {
   const [state, setState] = useState<{ busy: boolean; problem: Failure | null }>({ busy: false, problem: null });
   const running = useRef(false);

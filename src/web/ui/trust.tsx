@@ -1,4 +1,4 @@
-/** What a web page can promise and what not, in plain words. */
+/** The page about the limits of a web app's security. */
 import type { JSX } from 'preact';
 import { metaContent } from './meta.js';
 import { Copyable } from './screen.js';

@@ -1,25 +1,25 @@
-/** Words as people type, paste or open them. The engine judges whether they are right. */
+/** Words as typed, pasted or given by a link. The engine checks whether they are valid. */
 
 const PAIR = '#pair=';
 const CLAIM = '#claim=';
 export const PAIR_WORDS = 6;
 export const PHRASE_WORDS = 12;
 
-/** Words in small letters. Anything between them goes: hyphens, numbers of a list, line ends. */
+/** Words in lower case. Everything between them is dropped: hyphens, numbers of a list, line ends. */
 export const wordsIn = (text: string): readonly string[] =>
   text
     .normalize('NFKD')
     .toLowerCase()
     .match(/\p{L}+/gu) ?? [];
 
-/** What was typed where six words are asked for: the words, or a link with them. */
+/** Input of the field for six words: the words, or a link that contains them. */
 export interface JoinText {
   readonly words: readonly string[];
-  /** The link is one of another server: its address. */
+  /** Origin of the link, if it is another server's. */
   readonly elsewhere: string | null;
 }
 
-/** `origin`: this page's server, which is where the words are sent. */
+/** `origin`: this page's server, to which the words would be sent. */
 export function readJoin(text: string, origin: string): JoinText {
   const at = text.indexOf(PAIR);
   if (at < 0) return { words: wordsIn(text), elsewhere: null };
@@ -33,7 +33,7 @@ function otherServer(address: string, origin: string): string | null {
   return other === null || !/^https?:$/.test(other.protocol) || other.origin === origin ? null : other.origin;
 }
 
-/** What came behind the `#` of the page's address. */
+/** The parsed part of the page's address after `#`. */
 export type Fragment =
   { readonly kind: 'pair'; readonly words: string } | { readonly kind: 'claim'; readonly token: string };
 
@@ -48,7 +48,7 @@ function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    // Not what a link of ours has: taken as it is, and judged by the engine.
+    // Not from a link of this app: returned unchanged, for the engine to check.
     return text;
   }
 }
@@ -60,7 +60,7 @@ export function placesToAsk(random: () => number): readonly [number, number] {
   return first < other ? [first, other] : [other, first];
 }
 
-/** What a browser says of itself. */
+/** What a browser reports about itself. */
 export interface BrowserSelf {
   readonly userAgent: string;
   /** `navigator.userAgentData`, where there is one. */
@@ -69,7 +69,7 @@ export interface BrowserSelf {
   readonly touch: boolean;
 }
 
-/** The name of the first pattern that fits; empty: none does. */
+/** The name of the first pattern that matches; empty: none does. */
 const firstFit = (patterns: readonly (readonly [RegExp, string])[], text: string): string =>
   patterns.find(([pattern]) => pattern.test(text))?.[1] ?? '';
 
@@ -94,10 +94,10 @@ const PLATFORMS = [
   [/Linux|X11/, 'Linux'],
 ] as const;
 
-/** A device's name to begin with: `Firefox on Linux`. `join` makes it one text in the page's language. */
+/** A default device name: `Firefox on Linux`. `join` combines the parts in the page's language. */
 export function deviceName(self: BrowserSelf, join: (browser: string, platform: string) => string): string {
   const platform = firstFit(PLATFORMS, `${self.platform} ${self.userAgent}`);
   const browser = firstFit(BROWSERS, [...self.brands, self.userAgent].join(' '));
-  // An iPad calls itself a Mac, and no Mac has a touch screen.
+  // An iPad reports itself as a Mac, but no Mac has a touch screen.
   return join(browser, platform === 'Mac' && self.touch ? 'iPad' : platform);
 }

@@ -1,4 +1,4 @@
-/** Where the app cannot work: why, and the shortest way out. */
+/** Screens for when the app cannot work: the reason, and the shortest remedy. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { Button, Notice } from './kit.js';
@@ -12,10 +12,10 @@ import { useTask } from './task.js';
 
 const words = text.unable;
 
-/** For a phone; no part of the first view. */
+/** Not part of the first view. */
 const QrCode = later(async () => (await import('./qr-code.js')).QrCode);
 
-/** Screen where `whatIsMissing` found something. Needs no engine. */
+/** Screen shown if `whatIsMissing` found something. Needs no engine. */
 export function UnableScreen(): JSX.Element {
   const missing = whatIsMissing(globalThis);
   return missing.includes('insecure') ? <Insecure /> : <TooOld missing={missing} />;
@@ -74,7 +74,7 @@ function TooOld({ missing }: { readonly missing: readonly Missing[] }) {
   );
 }
 
-/** Codes of a store that another try will not open, so that the way out is to begin anew. */
+/** Error codes of a store that a retry will not open, so that the remedy is to start anew. */
 const LOST: ReadonlySet<string> = new Set(['damaged', 'other_owner']);
 
 /** Screen of the phase `failed`: the local store cannot be used. */

@@ -1,9 +1,9 @@
-/** What a browser must have for this page to work, looked at before anything else runs. */
+/** The browser features that the page needs, checked before anything else runs. */
 
-/** What is missing. `insecure` alone explains most of the others, so nothing else is named beside it. */
+/** A missing feature. `insecure` explains most of the others, so it is reported alone. */
 export type Missing = 'insecure' | 'wasm' | 'workers' | 'storage' | 'locks' | 'channels' | 'crypto' | 'streams';
 
-/** The parts of `globalThis` that are looked at. */
+/** The parts of `globalThis` that are checked. */
 export interface Surroundings {
   readonly isSecureContext?: boolean;
   readonly WebAssembly?: unknown;
@@ -15,7 +15,7 @@ export interface Surroundings {
   readonly navigator?: { readonly locks?: unknown; readonly storage?: unknown };
 }
 
-/** Nothing: an empty list. */
+/** The missing features; empty: none. */
 export function whatIsMissing(here: Surroundings): readonly Missing[] {
   if (here.isSecureContext !== true) return ['insecure'];
   const parts: readonly (readonly [Missing, unknown])[] = [
@@ -30,17 +30,17 @@ export function whatIsMissing(here: Surroundings): readonly Missing[] {
   return parts.filter(([, part]) => part === undefined || part === null).map(([name]) => name);
 }
 
-/** Names that no certificate authority on the internet signs for: those of a home network, and numbers. */
+/** Hosts for which no public authority issues certificates: names of a home network, and IP addresses. */
 const isPrivate = (host: string): boolean =>
   /^[\d.]+$|^\[|\.(local|lan|home|internal|test|home\.arpa)$/.test(host) || !host.includes('.');
 
-/** The way to https for a page that was opened over http: commands for a shell on the server's machine. */
+/** How to get https for a page that was opened over http: commands for a shell on the server's machine. */
 export interface WayToHttps {
   /** Null: port 80 answered, so a proxy is there already and only lacks a certificate. */
   readonly proxy: string | null;
-  /** Hands out the certificate that the proxy signs with; null: it is one that every device knows. */
+  /** Serves the certificate of the proxy's own authority; null: a public authority signs, or `proxy` is null. */
   readonly certificate: string | null;
-  /** Where another device finds that certificate. */
+  /** Where other devices download that certificate. */
   readonly certificateUrl: string | null;
   readonly address: string;
 }
@@ -58,7 +58,7 @@ export function wayToHttps({ hostname, port }: { readonly hostname: string; read
   if (!own) return { proxy, certificate: null, certificateUrl: null, address };
   return {
     proxy,
-    // Into a folder of its own: beside the certificate lies its key, which nobody may get.
+    // Copied into a separate folder: next to the original is its key, which must not be served.
     certificate: `sudo install -Dm644 ${ROOT} ~/ca/root.crt && caddy file-server --root ~/ca --listen :${CERTIFICATE_PORT}`,
     certificateUrl: `http://${hostname}:${CERTIFICATE_PORT}/root.crt`,
     address,

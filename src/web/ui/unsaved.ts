@@ -1,4 +1,4 @@
-/** What was typed and is saved nowhere: it outlives the field, and the browser asks before the page goes. */
+/** Unsaved input: kept when its field is removed; while there is any, the browser asks before it leaves the page. */
 import type { Draft } from './drafts.js';
 
 /** By item. */
@@ -9,21 +9,21 @@ addEventListener('beforeunload', (event) => {
   if (holding.size > 0) event.preventDefault();
 });
 
-/** Whether there is something unsaved under this name. */
+/** Records whether there is unsaved input under this name. */
 export function hold(name: string, unsaved: boolean): void {
   if (unsaved) holding.add(name);
   else holding.delete(name);
 }
 
-/** What was typed into an item when it was last edited, and was neither saved nor discarded. */
+/** The draft of an item that was neither saved nor discarded. */
 export const keptDraft = (itemId: string): Draft | undefined => drafts.get(itemId);
 
-/** Forgets all of them, as under a lock. */
+/** Drops all drafts, as when the device is locked. */
 export function forgetDrafts(): void {
   for (const itemId of drafts.keys()) keepDraft(itemId, undefined);
 }
 
-/** Keeps it; undefined: forgets it. */
+/** Keeps the draft of an item; undefined: drops it. */
 export function keepDraft(itemId: string, draft: Draft | undefined): void {
   if (draft === undefined) drafts.delete(itemId);
   else drafts.set(itemId, draft);

@@ -1,8 +1,8 @@
-/** A newer version of the app: it is fetched in the background, and taken when the person says so. */
+/** A newer version of the app is fetched in the background, and activated when the user agrees. */
 import { signal } from '@preact/signals';
 import { answerStay } from '../link/stay.js';
 
-/** What takes the new version and loads the page again; null: this is the newest that is known. */
+/** Activates the new version and reloads the page; null: no newer version is known. */
 export const update = signal<(() => void) | null>(null);
 
 const reload = (): void => location.reload();
@@ -14,7 +14,7 @@ function offer(waiting: ServiceWorker): void {
   };
 }
 
-/** Registers the service worker. Without one only the start without a network and streamed content are missing. */
+/** Registers the service worker. Without it, only the start without a network and streamed content are missing. */
 export async function startServiceWorker(address: string): Promise<void> {
   if (!('serviceWorker' in navigator)) return;
   answerStay();
@@ -25,6 +25,6 @@ export async function startServiceWorker(address: string): Promise<void> {
   };
   look();
   registration.addEventListener('updatefound', () => registration.installing?.addEventListener('statechange', look));
-  // Another tab took it: this one runs the old version beside it.
+  // Another tab has activated the new version, while this one still runs the old one.
   if (before !== null) navigator.serviceWorker.addEventListener('controllerchange', () => (update.value ??= reload));
 }

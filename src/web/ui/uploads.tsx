@@ -1,4 +1,4 @@
-/** Files on their way to the server. */
+/** The list of uploads. */
 import type { JSX } from 'preact';
 import type { Upload } from '../link/messages.js';
 import { attempt } from './actions.js';
@@ -9,7 +9,7 @@ import { text } from './strings.js';
 
 const words = text.uploads;
 
-/** The files on their way; nothing where there are none. */
+/** Renders nothing while there are no uploads. */
 export function Uploads(): JSX.Element | null {
   const all = uploads.value ?? [];
   if (all.length === 0) return null;

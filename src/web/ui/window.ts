@@ -1,8 +1,8 @@
-/** Which part of a long list is in the page, and which part is asked of the engine. Pure. */
+/** Which part of a long list is rendered, and which part is requested from the engine. Pure. */
 
-/** Rows that are in the page beyond what is seen, at both ends. */
+/** Rows rendered beyond the visible ones, at both ends. */
 const MARGIN = 6;
-/** Rows of one question; the engine's bound. */
+/** Rows of one request; the engine's bound. */
 export const PAGE_ROWS = 200;
 const STEP = 50;
 
@@ -12,20 +12,20 @@ export interface Range {
   readonly end: number;
 }
 
-/** The rows that are in the page, of `total` rows of one height. */
+/** The rows to be rendered, of `total` rows of equal height. */
 export function visibleRows(view: { top: number; height: number; row: number; total: number }): Range {
   const { top, height, row, total } = view;
   const first = Math.max(0, Math.min(Math.floor(top / row), total - 1) - MARGIN);
   return { first, end: Math.min(total, Math.ceil((top + height) / row) + MARGIN) };
 }
 
-/** Where the question begins, so that the rows are in it with some to spare, and small moves ask the same. */
+/** Offset of the request: the page covers the rows with a margin, and small moves give the same offset. */
 export const pageOffset = ({ first, end }: Range): number =>
   Math.max(0, Math.floor(((first + end) / 2 - PAGE_ROWS / 2) / STEP) * STEP);
 
 /**
- * Pixels by which the view moves so that what a person looks at stays where it is, when rows before it come or go.
- * `anchor`: the first row seen, by id and place. At the very top nothing moves: new rows are to be seen.
+ * Pixels to scroll so that the visible rows stay in place when rows before them are added or removed. `anchor`: the
+ * first visible row, by id and index. At the very top it is 0, so that new rows become visible.
  */
 export function shiftOf(
   anchor: { readonly id: string; readonly at: number } | null,

@@ -1,19 +1,19 @@
 /**
- * `/web/content/<id>`: the plaintext of a file as a stream, for `<img>`, `<video>`, a frame or a download. It comes from
- * the engine chunk by chunk, as it is asked for; nothing of it is kept.
+ * `/web/content/<id>`: the plaintext of a file as a stream, for `<img>`, `<video>`, a frame or a download. It comes
+ * from the engine chunk by chunk, on demand; nothing of it is stored.
  */
 import { isUlid } from '../../protocol/ids.js';
 import { LinkError, type Link } from '../link/client.js';
 import type { ItemDetail, Phase } from '../link/messages.js';
 import { contentHeaders, POLICY, spanOf, type Span } from './headers.js';
 
-/** How long a device may take to open, and an item to be found in it. */
+/** Time limits for a device to open, and for an item to be found in it. */
 const ENGINE_MS = 5_000;
 const ITEM_MS = 1_000;
-/** Sizes that are remembered: a player asks for one file again and again. */
+/** Cached sizes, because a player requests the same file repeatedly. */
 const SIZES_MAX = 100;
 
-/** An answer, and when its body has ended, was broken off or has failed. */
+/** `over` resolves when the body of the response has ended, was cancelled or has failed. */
 export interface Answer {
   readonly response: Response;
   readonly over: Promise<void>;
@@ -33,7 +33,7 @@ const refusal = (status: number, why: string, headers: Record<string, string> = 
   over: Promise.resolve(),
 });
 
-/** Answers for content, over the link that `open` gives. */
+/** Serves content, over the link that `open` gives. */
 export class Content {
   private readonly sizes = new Map<string, number>();
 
@@ -62,7 +62,7 @@ export class Content {
     const download = url.searchParams.get('download');
     const tag = `"${item.id}-${item.version}"`;
     const size = await this.size(link, item.id, tag);
-    // Of another version than the one whose part it has: the whole.
+    // The reader has a part of another version: it gets the whole.
     const since = request.headers.get('if-range');
     const span = since === null || since === tag ? spanOf(request.headers.get('range'), size) : undefined;
     if (span === null) return refusal(416, 'The file is shorter.', { 'content-range': `bytes */${size}` });
@@ -81,7 +81,7 @@ export class Content {
     return { response: new Response(body, { status: span === undefined ? 200 : 206, headers }), over };
   }
 
-  /** Exact, as the store has it: what a file's description says may be wrong. */
+  /** Exact, from the stored blob: the size in the item's payload may be wrong. */
   private async size(link: Link, id: string, tag: string): Promise<number | null> {
     const known = this.sizes.get(tag);
     if (known !== undefined) return known;
@@ -113,7 +113,7 @@ function itemOf(link: Link, id: string): Promise<ItemDetail | null | undefined> 
       link.watch('phase', null, (now) => {
         ({ phase } = now);
         if (phase === 'locked' || phase === 'empty' || phase === 'failed') end(undefined);
-        // A device that has just opened tells its items after its phase.
+        // A device that has just opened publishes its items after its phase.
         else if (phase === 'open' || phase === 'revoked') absent ??= setTimeout(() => end(null), ITEM_MS);
       }),
     ];
@@ -121,8 +121,8 @@ function itemOf(link: Link, id: string): Promise<ItemDetail | null | undefined> 
 }
 
 /**
- * The bytes of a span, or of all. It begins when the first chunk is there, so that what cannot be read is an answer and
- * no broken stream; and it fails where there are more or fewer bytes than announced.
+ * The bytes of a span, or all. Resolves when the first chunk is there, so that unreadable content gives an error
+ * response and no broken stream. The stream fails if there are more or fewer bytes than announced.
  */
 async function streamOf(link: Link, { id, span, size }: { id: string; span: Span | undefined; size: number | null }) {
   const stop = new AbortController();
@@ -134,7 +134,7 @@ async function streamOf(link: Link, { id, span, size }: { id: string; span: Span
   const ended = new Promise<void>((resolve) => {
     over = resolve;
   });
-  // Not while the browser is calling: Chromium (156) comes to a standstill where a stream's callback aborts something.
+  // Not within the browser's call: Chromium (156) hangs if a stream's callback aborts something.
   const end = (): void =>
     queueMicrotask(() => {
       stop.abort();
@@ -162,7 +162,7 @@ async function streamOf(link: Link, { id, span, size }: { id: string; span: Span
       end();
     }
   };
-  // Nothing is read ahead: what the reader does not take is not asked for.
+  // Nothing is read ahead: a chunk is requested only when the reader takes it.
   const body = new ReadableStream({ pull, cancel: end }, { highWaterMark: 0 });
   return { body, over: ended };
 }

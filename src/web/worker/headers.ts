@@ -1,14 +1,14 @@
-/** How content goes out: which part of it, as what, and under which policy. Pure. */
+/** How content is served: which part, as which media type, and under which policy. Pure. */
 
-/** Bytes from `from` up to and without `to`. */
+/** Bytes from `from` up to, not including, `to`. */
 export interface Span {
   readonly from: number;
   readonly to: number;
 }
 
 /**
- * The part that a `Range` header asks for. Undefined: the whole, also for what is no single range of bytes, and where
- * the size is not known. Null: nothing of it is there (416).
+ * The part that a `Range` header requests. Undefined: the whole, also for anything but a single range of bytes, and if
+ * the size is not known. Null: no byte of it exists (416).
  */
 export function spanOf(range: string | null, size: number | null): Span | null | undefined {
   const [, first, last] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(range ?? '') ?? [];
@@ -22,14 +22,14 @@ export function spanOf(range: string | null, size: number | null): Span | null |
 const SHOWN = ['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/avif', 'application/pdf', 'text/plain'];
 const PLAYED = /^(?:audio|video)\/[a-z0-9][a-z0-9.+-]{0,100}$/;
 
-/** The media type as which content is shown in a page; null: it never is. None of them runs anything. */
+/** The media type as which content is shown in a page; null: it is never shown. None of the types executes code. */
 export function shownAs(mime: string): string | null {
   const type = mime.toLowerCase().split(';')[0]?.trim() ?? '';
   return SHOWN.includes(type) || PLAYED.test(type) ? type : null;
 }
 
 const NAME_MAX = 200;
-/** Controls, marks of direction (a name must not look like another), lone surrogates; and what separates paths. */
+/** Control characters, direction marks (a name must not look like another one), lone surrogates. */
 const UNSEEN = /[\p{Cc}\p{Cs}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
 
 /** `Content-Disposition` with the name in both forms (RFC 6266). */
@@ -41,12 +41,12 @@ export function disposition(how: 'inline' | 'attachment', name: string): string 
   return `${how}; filename="${plain}"; filename*=UTF-8''${encoded}`;
 }
 
-/** Content, and what says why there is none. */
+/** For content, and for the responses that say why there is none. */
 export const POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'";
-/** Viewers of PDFs do not start in a sandbox everywhere. */
+/** In some browsers the PDF viewer does not start in a sandbox. */
 const PDF_POLICY = "default-src 'none'; frame-ancestors 'self'";
 
-/** What content is named and may do. */
+/** The response headers of content: type, name and policy. */
 export function contentHeaders({ mime, name, download }: { mime: string; name: string; download: boolean }) {
   const shown = shownAs(mime);
   const inline = shown !== null && !download;

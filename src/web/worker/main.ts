@@ -1,6 +1,6 @@
 /**
  * The service worker: opens the app without a network, gives the page the content of files as a stream, and takes what
- * other apps share. It holds no keys and no device; what it decrypts nothing of comes from the engine (`link`).
+ * other apps share. It holds no keys and no device, and decrypts nothing: content comes from the engine (`link`).
  */
 import { Link } from '../link/client.js';
 import { Content, type Answer } from './content.js';
@@ -14,7 +14,7 @@ const CONTENT = '/web/content/';
 /** A browser ends a service worker after half a minute without events, and with it the streams. */
 const STAY_MS = 15_000;
 
-/** Several times a part of an upload (5 MiB): a collection comes after so many parts less. */
+/** Several times an upload part (5 MiB), so that garbage is collected after fewer parts. */
 const COUNTED_BYTES = 32 * 1024 * 1024;
 
 let link: Link | undefined;
@@ -22,7 +22,7 @@ const content = new Content(() => (link ??= new Link()));
 let streams = 0;
 let asking: ReturnType<typeof setInterval> | undefined;
 
-/** While content is read the pages are asked to send a message now and then, which is an event. */
+/** While content is read, requests a message from the pages at intervals, because each message is an event. */
 async function lasting({ over }: Answer): Promise<void> {
   streams++;
   asking ??= setInterval(() => {
@@ -31,7 +31,7 @@ async function lasting({ over }: Answer): Promise<void> {
       .then((tabs) => {
         for (const tab of tabs) tab.postMessage({ kind: 'stay' });
       })
-      // Asked again after the same time; without it a long stream may be cut off, which the reader sees.
+      // Repeated after the same time; without a message a long stream may be cut off, which the reader notices.
       .catch(() => undefined);
   }, STAY_MS);
   await over;
@@ -41,15 +41,15 @@ async function lasting({ over }: Answer): Promise<void> {
 }
 
 /**
- * Chromium keeps the body of each request that an event told of until this worker's garbage is collected; it does not
- * count as garbage, so that would be never, and a large file that is uploaded in parts would be in memory whole. What
- * is allocated here is counted, and never touched: it takes no memory.
+ * Chromium keeps the body of each request of a fetch event until this worker's garbage is collected. The bodies do not
+ * count towards the next collection, so a large file that is uploaded in parts would stay in memory whole. The buffer
+ * allocated here counts; as it is never touched, it takes no memory.
  */
 function urgeCollection(): void {
   new ArrayBuffer(COUNTED_BYTES);
 }
 
-/** The answer; undefined: the browser asks the server, as if there were no service worker. */
+/** The response; undefined: the browser sends the request to the server, as without a service worker. */
 function answered(event: FetchEvent): Promise<Response> | undefined {
   const { request } = event;
   if (request.method === 'PUT') urgeCollection();
@@ -62,7 +62,7 @@ function answered(event: FetchEvent): Promise<Response> | undefined {
     event.waitUntil(answer.then(lasting));
     return answer.then(({ response }) => response);
   }
-  // The browser itself looks for a newer service worker at each navigation, so the page need not be asked for again.
+  // The browser looks for a newer service worker at each navigation, so the page need not be requested again.
   if (pathname === '/' ? request.mode === 'navigate' : /^\/(?:web\/[^/]+|manifest\.webmanifest)$/.test(pathname))
     return shellFile(pathname, request);
   return undefined;

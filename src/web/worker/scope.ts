@@ -1,6 +1,6 @@
-/** What the service worker uses of its global scope: the compiler's library for workers cannot stand beside that for pages. */
+/** The used part of the service worker's global scope: TypeScript's libraries for workers and for pages conflict. */
 
-/** An event that is not over before its work is. */
+/** An event that can be extended until its work is done. */
 export interface LongEvent extends Event {
   waitUntil(work: Promise<unknown>): void;
 }

@@ -1,6 +1,6 @@
 /**
- * What another app shares into this one (Web Share Target) comes as a form. It is kept in this browser and never goes to
- * the server as it is: the engine puts it when a device is open.
+ * What another app shares into this one (Web Share Target) arrives as a form. It is stored in this browser and never
+ * sent to the server in this form: the engine puts it as items when a device is open.
  */
 import { Shared, type NewShare, type ShareRefusal } from '../engine/shared.js';
 
@@ -20,15 +20,15 @@ async function shareIn(request: Request): Promise<NewShare> {
 }
 
 /**
- * True where another site has sent the form. The system names no origin (`null`), and neither does a site that hides its
- * own: what is kept can have come from any site that was open.
+ * True if another site has sent the form. The system sends the origin `null`, but so does a site that hides its own: a
+ * stored share can still come from any site that was open.
  */
 function isForeign({ headers }: Request, own: string): boolean {
   const origin = headers.get('origin');
   return origin !== null && origin !== 'null' && origin !== own;
 }
 
-/** Keeps the share, and leads to the page that shows what waits; or says there why it was not kept. */
+/** Stores the share, and redirects to the page that shows waiting shares, with the reason if it was refused. */
 export async function takeShare(request: Request, own: string): Promise<Response> {
   let refused: ShareRefusal | null;
   try {

@@ -1,4 +1,4 @@
-/** The app's own files, kept so that it opens without a network, and at once. */
+/** The app's own files, cached so that it opens at once, also without a network. */
 
 declare const __SHELL__: readonly string[];
 declare const __VERSION__: string;
@@ -8,7 +8,7 @@ const NAME = `${PREFIX}${__VERSION__}`;
 
 const isHashed = (path: string): boolean => path.startsWith('/web/');
 
-/** Keeps all files, or rejects: then the browser tries again later, and the version before stays in charge. */
+/** Caches all files, or rejects: then the browser retries later, and the previous version stays active. */
 export async function fill(): Promise<void> {
   const files = await Promise.all(__SHELL__.map(async (path) => [path, await read(path)] as const));
   const index = await files
@@ -24,20 +24,20 @@ export async function fill(): Promise<void> {
 }
 
 async function read(path: string): Promise<Response> {
-  // `/` is the page only for a client that reads HTML.
+  // The server serves the page at `/` only to a client that accepts HTML.
   const headers = path === '/' ? { accept: 'text/html' } : undefined;
   const file = await fetch(path, { headers, cache: isHashed(path) ? 'default' : 'reload' });
   if (!file.ok || file.redirected) throw new Error(`${path} answers with ${file.status}`);
   return file;
 }
 
-/** Removes what other versions have kept. */
+/** Removes the caches of other versions. */
 export async function prune(): Promise<void> {
   const others = (await caches.keys()).filter((name) => name.startsWith(PREFIX) && name !== NAME);
   await Promise.all(others.map((name) => caches.delete(name)));
 }
 
-/** The kept file, else the server's: a browser may have removed it. */
+/** The cached file, else the server's: the browser may have removed the cache. */
 export async function shellFile(path: string, request: Request): Promise<Response> {
   const cache = await caches.open(NAME);
   return (await cache.match(path, { ignoreVary: true })) ?? fetch(request);

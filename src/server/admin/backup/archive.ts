@@ -1,7 +1,7 @@
 /**
- * The file of a backup: a gzipped tar, which can be read without this program. The parts of the tables come first, then
- * blobs and the list of objects; the manifest, with the SHA-256 of each, comes last, when all of them are known. A file
- * without a manifest was cut off.
+ * The file of a backup: a gzipped tar, readable without this program. The parts of the tables come first, then blobs
+ * and the list of objects. The manifest, with the SHA-256 of each, comes last, when all of them are known: a file
+ * without a manifest is truncated.
  */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -38,25 +38,25 @@ import {
 /** A bucket whose list of objects goes into the backup. */
 export type ObjectsSource = BucketName & { readonly pages: Listing };
 
-/** Where the rows and blobs of a backup come from. Tables in the order in which they are restored. */
+/** Source of the rows and blobs of a backup. Tables are in the order in which they are restored. */
 export interface BackupSource extends Omit<Dump, 'about'>, DumpedSchema {
   /** Milliseconds since 1970. */
   readonly createdAt: number;
   /** The server's version. */
   readonly version: string;
-  /** Left out: there are none in a folder. Read after the rows: what they name is there, and newer blobs do no harm. */
+  /** Left out: blobs are in no folder. Read after the rows, whose blobs exist by then; newer blobs do no harm. */
   readonly blobs?: AsyncIterable<BlobContent>;
-  /** Left out: there is no bucket, or no list is wanted. Read last, for the same reason. */
+  /** Left out: there is no bucket, or no list is wanted. Read after the rows, for the same reason. */
   readonly objects?: ObjectsSource;
 }
 
-/** What is held in memory of a table at a time, bytes. */
+/** Bytes of a table that are held in memory at a time. */
 const PART_BYTES = 4 * 1024 * 1024;
-/** Largest manifest that is read, and so written: an entry, of a part or a blob, has about 180 bytes. */
+/** Largest manifest that is read, and therefore written, bytes. The entry of a part or a blob takes about 180. */
 const MANIFEST_BYTES_MAX = 256 * 1024 * 1024;
 const MANIFEST = 'manifest.json';
 
-/** Called repeatedly: bytes done of about so many. */
+/** Called repeatedly with the bytes done and the estimated total. */
 export type Progress = (done: number, total: number) => void;
 
 const BLOBS = 'blobs/';
@@ -65,7 +65,7 @@ const OBJECTS = 'objects/';
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 const numbered = (folder: string, n: number): string => folder + String(n).padStart(6, '0');
 
-/** Adds an entry, streamed, since a blob may be larger than the memory. Resolves with it as the manifest has it. */
+/** Adds an entry as a stream, since a blob may exceed the memory. Resolves with its entry for the manifest. */
 async function addEntry(
   tar: Pack,
   header: { readonly name: string; readonly size: number; readonly mtime: Date },
@@ -76,11 +76,11 @@ async function addEntry(
   const added = new Promise<void>((resolve, reject) => {
     entry = tar.entry({ ...header, mode: FILE_MODE }, (error) => (error ? reject(error) : resolve()));
   });
-  // A rejection reaches the caller by the await below; without this handler one that comes before it ends the process.
+  // The await below passes a rejection to the caller; without this handler an earlier rejection would end the process.
   added.catch(() => undefined);
   for await (const chunk of chunks) {
     hash.update(chunk);
-    // Where the file cannot be written the entry fails, and no drain event comes.
+    // If the file cannot be written, the entry fails and no drain event is emitted.
     if (entry?.write(chunk) === false) await Promise.race([once(entry, 'drain'), added]);
   }
   entry?.end(Buffer.alloc(0));
@@ -88,7 +88,7 @@ async function addEntry(
   return { name: header.name, bytes: header.size, sha256: hash.digest('hex') };
 }
 
-/** The same chunks; `onChunk` is called for each. */
+/** Passes chunks through, after calling `onChunk` for each. */
 async function* tapped(
   chunks: AsyncIterable<Uint8Array>,
   onChunk: (chunk: Uint8Array) => Promise<void> | void,
@@ -99,7 +99,7 @@ async function* tapped(
   }
 }
 
-/** Each part holds whole pages, and so whole lines: it can be read alone. */
+/** Adds the list of objects. Each part holds whole pages, hence whole lines, and can be read on its own. */
 async function addObjects(
   tar: Pack,
   { at: mtime, onPage }: { readonly at: Date; readonly onPage: () => void },
@@ -159,8 +159,8 @@ async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Prom
 }
 
 /**
- * Writes a backup. The file gets its name when it is whole and durable, readable by its owner only; a failure before
- * leaves nothing behind.
+ * Writes a backup, readable by its owner only. The file gets its name once it is complete and durable; a failure before
+ * that leaves nothing behind.
  */
 export async function writeArchive(
   path: string,
@@ -173,14 +173,14 @@ export async function writeArchive(
   try {
     const file = createWriteStream(temporary, { flags: 'wx', mode: FILE_MODE, flush: true });
     const written = pipeline(tar, gzipBlocks, file);
-    // A failure of one ends the other, which would wait for ever: a full disk the reading, a lost database the writing.
+    // Each failure ends the other side, which would wait forever: a full disk the reading, a lost database the writing.
     const filled = fill(tar, source, onProgress).catch((error: unknown) => {
       tar.destroy(asError(error));
       throw error;
     });
-    // Both have ended before what they write to is removed.
+    // Both must have ended before the temporary file is removed.
     await Promise.allSettled([filled, written]);
-    // Where the file cannot be made, that is the cause of the other's failure.
+    // `written` comes first: if the file cannot be created, that causes the failure of `filled`.
     const [, manifest] = await Promise.all([written, filled]);
     await placeFile(temporary, path, existing).catch((error: unknown) => {
       throw toUserError(path, error);
@@ -198,10 +198,10 @@ interface TarEntry {
   readonly bytes: Buffer;
 }
 
-/** Receives a blob, whose bytes it must read to their end. */
+/** Receives a blob, and must read its bytes to the end. */
 type OnBlob = (name: string, bytes: AsyncIterable<Uint8Array>) => Promise<void>;
 
-/** Entries in order, none larger than a part or a manifest may be; blobs are passed to `onBlob` instead. */
+/** The entries in order, none larger than a part or a manifest may be; blobs are passed to `onBlob` instead. */
 async function* entriesOf(
   path: string,
   onRead: (bytes: number) => void,
@@ -211,7 +211,7 @@ async function* entriesOf(
   const file = createReadStream(path);
   file.on('data', (chunk) => onRead(chunk.length));
   const reading = pipeline(file, createGunzip(), tar);
-  // A rejection reaches the caller by the loop below too; without this handler one that comes before it ends the process.
+  // The loop below also passes a rejection to the caller; without this handler an earlier one would end the process.
   reading.catch(() => undefined);
   for await (const entry of tar) {
     const { name, size, type } = entry.header;
@@ -228,7 +228,7 @@ async function* entriesOf(
   await reading;
 }
 
-/** Reads the whole file and compares it with its manifest. Throws `ArchiveError`; touches nothing. */
+/** Reads the whole file and compares it with its manifest. Throws `ArchiveError`; changes nothing. */
 export async function verifyArchive(path: string, onProgress: Progress): Promise<Manifest> {
   const handle = await open(path, 'r');
   const { size } = await handle.stat().finally(() => handle.close());
@@ -281,12 +281,12 @@ export async function* readObjectList(path: string, manifest: Manifest): AsyncGe
   if (next !== said.length) throw changed();
 }
 
-/** Reads past a blob. */
+/** Skips a blob. */
 const drained: OnBlob = async (name, chunks) => {
   await summed(name, chunks);
 };
 
-/** Throws `ArchiveError` where what was read is not what the manifest says. */
+/** Throws `ArchiveError` if the entries read differ from the manifest. */
 function requireSame(said: readonly BlobPart[], read: readonly BlobPart[]): void {
   const same = (one: BlobPart, at: number): boolean => {
     const other = read[at];
@@ -297,7 +297,7 @@ function requireSame(said: readonly BlobPart[], read: readonly BlobPart[]): void
   throw new ArchiveError(`the file is damaged: ${wrong?.name ?? 'a part'} is not what the manifest says`);
 }
 
-/** Reads a blob to its end. */
+/** Reads a blob to its end and hashes it. */
 async function summed(name: string, chunks: AsyncIterable<Uint8Array>): Promise<BlobPart> {
   const hash = createHash('sha256');
   let bytes = 0;
@@ -309,8 +309,8 @@ async function summed(name: string, chunks: AsyncIterable<Uint8Array>): Promise<
 }
 
 /**
- * Writes the blobs of a verified archive into the store of a server that is stopped, each compared with the manifest
- * again. What has another content there is replaced: blobs never change, so it is damaged. Resolves with their number.
+ * Writes the blobs of a verified archive into the store of a stopped server, comparing each with the manifest again. A
+ * stored blob with other content is replaced: blobs never change, so it is damaged. Resolves with the number of blobs.
  */
 export async function restoreBlobs(
   { path, manifest, onProgress }: { readonly path: string; readonly manifest: Manifest; readonly onProgress: Progress },
@@ -345,8 +345,8 @@ export async function restoreBlobs(
 }
 
 /**
- * The tables of a verified archive, for one pass in order. Each part is compared with the manifest again: the file may
- * have changed since it was verified.
+ * The tables of a verified archive, for a single pass in order. Each part is compared with the manifest again, since
+ * the file may have changed after it was verified.
  */
 export async function* readArchive(path: string, manifest: Manifest, onProgress: Progress): AsyncGenerator<Restored> {
   const total = manifest.parts.reduce((sum, part) => sum + part.bytes, 0);
@@ -365,7 +365,7 @@ export async function* readArchive(path: string, manifest: Manifest, onProgress:
       };
       yield { table, columns, rows: Readable.from(rows()) };
     }
-    // A part of no table, or of an earlier one: its rows would be left out without an error.
+    // The part belongs to no table, or to an earlier one: its rows would be silently left out.
     if (next < manifest.parts.length) throw new ArchiveError(`${manifest.parts[next]?.name ?? ''} is of no table`);
   } finally {
     await entries.return(undefined);

@@ -1,7 +1,7 @@
 /**
- * Gzip in blocks, each a member of its own, with the method that suits it. A backup is mostly ciphertext: compressing it as
- * bytes takes most of the time of a backup and saves nothing; as hex, the form in rows, Huffman coding alone halves it. Any
- * gunzip reads the members as one stream.
+ * Gzip in blocks, each a gzip member of its own, compressed by the method that suits it. A backup is mostly ciphertext:
+ * as bytes, compressing it would take most of the time of a backup and save nothing; as hex, its form in rows, Huffman
+ * coding alone halves it. Any gunzip reads the members as one stream.
  */
 import { promisify } from 'node:util';
 import { constants, deflateRawSync, gzip, type ZlibOptions } from 'node:zlib';
@@ -13,7 +13,7 @@ const BLOCK_BYTES = 1024 * 1024;
 /** Blocks are compressed on the threads of libuv's pool, four by default. */
 const AT_ONCE = 4;
 const SAMPLE_BYTES = 16 * 1024;
-/** A method is worth its time where its result is smaller than this share of the simpler one's. */
+/** A method is used only if its result is smaller than this share of the simpler method's. */
 const WORTH = 0.9;
 
 const STORED: ZlibOptions = { level: constants.Z_NO_COMPRESSION };
@@ -29,7 +29,7 @@ function methodFor(block: Uint8Array): ZlibOptions {
   return digits < WORTH * sample.length ? DIGITS : STORED;
 }
 
-/** A stream in chunks of at least `size` bytes; the last one may be shorter. An empty stream gives none. */
+/** A stream in chunks of at least `size` bytes; the last one may be shorter. An empty stream yields none. */
 export async function* gathered(stream: AsyncIterable<unknown>, size: number): AsyncGenerator<Buffer> {
   let chunks: Uint8Array[] = [];
   let bytes = 0;

@@ -1,4 +1,4 @@
-/** The list of objects in a backup, compared with the bucket: what is missing since, and what has changed. */
+/** Comparison of the list of objects in a backup with the bucket: which objects are missing or have changed since. */
 import type pg from 'pg';
 import { TemporaryTable } from '../../storage/temporary-table.js';
 import type { ListedObject, Listing } from './manifest.js';
@@ -10,7 +10,7 @@ interface DifferingObject {
   readonly difference: 'missing' | 'size' | 'checksum';
   /** Size and checksums in the list. */
   readonly listed: string;
-  /** The same in the bucket; empty where it is missing. */
+  /** The same in the bucket; empty if it is missing. */
   readonly found: string;
   /** Of a missing object, the restored item that names it; null: none does, or it is not missing. */
   readonly itemId: string | null;
@@ -18,14 +18,14 @@ interface DifferingObject {
 
 type Checksum = ListedObject['checksum'] | null;
 
-/** An object of the list, out of the database. */
+/** An object of the list, as read from the temporary table. */
 type Recorded = Omit<ListedObject, 'checksum'> & { readonly checksum?: Checksum };
 /** With the restored item that names it; null: none does. */
 type LostObject = Recorded & Pick<DifferingObject, 'itemId'>;
 
-/** The list in a temporary table while the bucket is listed: it may be larger than the memory. */
+/** The list, kept in a temporary table while the bucket is listed because it may exceed the memory. */
 export class ObjectLedger extends TemporaryTable {
-  /** Takes a connection of the pool until it is closed. Throws `unavailable`. */
+  /** Holds a connection of the pool until closed. Throws `unavailable`. */
   static async open(pool: pg.Pool): Promise<ObjectLedger> {
     return new ObjectLedger(await TemporaryTable.make(pool, 'recorded', 'size bigint, checksum json'));
   }
@@ -44,7 +44,7 @@ export class ObjectLedger extends TemporaryTable {
     );
   }
 
-  /** Takes those of these objects out of the list that it has, and returns them as listed. */
+  /** Removes the objects of this page from the list, and returns those that it contained, as listed. */
   take(page: readonly ListedObject[]): Promise<readonly Recorded[]> {
     return this.ask<Recorded>(
       `DELETE FROM recorded r USING unnest($1::text[], $2::text[]) AS p (tenant_id, ref)
@@ -54,7 +54,7 @@ export class ObjectLedger extends TemporaryTable {
     );
   }
 
-  /** What was not taken: how many, how many of them an item names, and examples, those first that an item names. */
+  /** The objects not taken: how many, how many of them an item names, and examples, those that an item names first. */
   async left(limit: number): Promise<{ count: number; named: number; examples: readonly LostObject[] }> {
     const withItems = `recorded r
       LEFT JOIN blobs b ON b.tenant_id = r.tenant_id AND b.ref = r.ref AND b.state = 'ready'
@@ -76,14 +76,14 @@ export class ObjectLedger extends TemporaryTable {
 export interface ObjectComparison {
   /** Objects in the list. */
   readonly listed: number;
-  /** Of these, those that are in the bucket with the size and a checksum of the list. */
+  /** Of these, those whose size and checksum in the bucket match the list. */
   readonly same: number;
   readonly missing: number;
   /** Of the missing ones, those that an item names: nothing needs the others. */
   readonly missingNamed: number;
   readonly otherSize: number;
   readonly otherChecksum: number;
-  /** With the size of the list, and no checksum of the same kind: the object was copied in parts, or into another store. */
+  /** Those with the size of the list, but no checksum of the same kind: copied in parts, or into another store. */
   readonly sizeOnly: number;
   /** In the bucket, and not in the list: written after it. */
   readonly added: number;
@@ -107,7 +107,7 @@ export function sameChecksum(one: Checksum, other: Checksum): boolean | undefine
   return kinds.length === 0 ? undefined : kinds.every((same) => same);
 }
 
-/** Compares the list with the bucket, a page of each at a time. `onPage` is called with the objects listed so far. */
+/** Compares the list with the bucket page by page. `onPage` gets the number of the bucket's objects seen so far. */
 export async function compareObjects(
   list: AsyncIterable<readonly ListedObject[]>,
   bucket: Listing,

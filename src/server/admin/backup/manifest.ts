@@ -1,4 +1,4 @@
-/** What a backup says of itself, and its list of a bucket's objects. Both are checked when read: a file may hold anything. */
+/** The manifest of a backup and its list of a bucket's objects, both validated when read: a file may hold anything. */
 import type typiaLibrary from 'typia';
 import type { tags } from 'typia';
 import type { Count, Ulid } from '../../../protocol/requests.js';
@@ -25,14 +25,14 @@ export interface ListedObject {
   readonly ref: string;
   /** Bytes. */
   readonly size: number;
-  /** The store's own checksums, by their names there; left out where it reports none. */
+  /** The store's own checksums, by the store's names; left out if it reports none. */
   readonly checksum?: Readonly<Record<string, string>>;
 }
 
 /** Pages of a listing, which may be larger than the memory. */
 export type Listing = AsyncIterable<readonly ListedObject[]>;
 
-/** The bucket that a list is of. `prefix` null: objects lie at its top. */
+/** The bucket that a list describes. `prefix` null: objects lie at its top level. */
 export interface BucketName {
   readonly store: 'gcs' | 's3';
   readonly bucket: string;
@@ -70,7 +70,7 @@ export interface Manifest {
   readonly objects?: ObjectList;
 }
 
-/** Of the file as a whole. */
+/** Version of the file format. */
 export const FORMAT = 1;
 
 const isOfFormat = typia.createIs<{ readonly format: typeof FORMAT }>();
@@ -81,7 +81,7 @@ export class ArchiveError extends Error {
   override readonly name = 'ArchiveError';
 }
 
-/** The manifest in these bytes. Throws `ArchiveError` for another format, and where it is damaged. */
+/** Parses and validates a manifest. Throws `ArchiveError` if it has another format or is damaged. */
 export function manifestOf(bytes: Buffer): Manifest {
   let value: unknown;
   try {
@@ -122,7 +122,7 @@ export async function* linesOf(
   }
 }
 
-/** The objects of a part of the list. Throws `ArchiveError` where it is damaged. */
+/** The objects of a part of the list. Throws `ArchiveError` if it is damaged. */
 export function objectsOf(bytes: Buffer): ListedObject[] {
   const lines = bytes.toString('utf8').split('\n');
   try {

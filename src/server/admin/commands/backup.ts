@@ -35,7 +35,6 @@ import {
 import { aboutBackup, countsLine, countsOf, newestSchema, requireEmpty, requireNoServer, schemaOf } from '../counts.js';
 import { progressOf, sized, stoppable } from '../progress.js';
 
-/** Adds the command. */
 export function registerBackup(program: AdminCommand): void {
   program
     .command('backup')
@@ -102,7 +101,7 @@ async function sizeOf(store: Pick<LocalStore, 'list'>): Promise<number> {
 
 const blobsText = (blobs = 0): string => (blobs === 0 ? '' : `, ${counted(blobs, 'blob')}`);
 
-/** Fails before the work begins where the file cannot be written. */
+/** Throws before the work begins if the file cannot be written. */
 async function requirePlace(path: string, force: boolean): Promise<void> {
   await NewFile.expectFree(path, force);
   try {
@@ -138,7 +137,6 @@ interface RestoreOptions {
   readonly yes?: boolean;
 }
 
-/** Adds the command. */
 export function registerRestore(program: AdminCommand): void {
   program
     .command('restore')
@@ -170,7 +168,7 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     // Before the rows, so that no row names a blob that is not there.
     const blobs = await putBlobs(context, { file, manifest, settings: read });
     terminal.progress('');
-    // Once more: a question was asked and blobs were copied meanwhile, which may have taken long.
+    // Again: the confirmation and copying the blobs may have taken long.
     await requireNoServer(database, read);
     const progress = stoppable(terminal, 'Restoring');
     await restoreDatabase(database.url, readArchive(file, manifest, progress));
@@ -192,7 +190,7 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   return exitOf(objects);
 }
 
-/** Throws `CommandError` where the backup has blobs and there is no folder for them. */
+/** Throws `CommandError` if the backup has blobs and blobs are kept in a bucket here. */
 function requirePlaceForBlobs({ blobs = [] }: Manifest, { storageKind }: Config): void {
   if (blobs.length === 0 || storageKind === 'local') return;
   throw new CommandError(
@@ -229,7 +227,7 @@ async function requireWhole({ pool }: OperatorDatabase): Promise<void> {
   }
 }
 
-/** Makes sure that no data is replaced without consent, and migrates the schema to the backup's. */
+/** Ensures that no data is replaced without consent, and migrates the schema to the backup's. */
 async function prepare(
   { terminal }: AdminContext,
   database: OperatorDatabase,
@@ -263,7 +261,7 @@ const tooNew = ({ schema, version }: Manifest, newest: number): CommandError =>
     { code: 'schema' },
   );
 
-/** A backup has no secrets: where there is none here either, the server would generate a new one. */
+/** A backup contains no secrets: if there is none here either, the server would generate a new one. */
 function secretWarning({ tokenSecret, dataDir }: Config): string | undefined {
   if (tokenSecret !== null || existsSync(join(dataDir, 'secrets', 'token-secret'))) return undefined;
   return (

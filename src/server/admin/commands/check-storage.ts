@@ -12,7 +12,6 @@ import { checkBucket } from '../storage/bucket-check.js';
 import { checkLocal } from '../storage/local-check.js';
 import type { Outcome, Verdict } from '../storage/verdict.js';
 
-/** Adds the command. */
 export function registerCheckStorage(program: AdminCommand): void {
   program
     .command('check-storage')
@@ -56,7 +55,7 @@ async function verdictsOf(
   return withStore(config, (store) => checkBucket({ store, origins: all, onVerdict }));
 }
 
-/** Where the web app is opened, as far as the configuration tells; of a hosted service a host that stands for them all. */
+/** Origins of the web app, as far as the configuration names them; in multi mode one tenant host stands for all. */
 function webOrigins(config: Config): readonly string[] {
   const { webApp, publicUrl: url, domain, tenantMode } = config;
   if (webApp === 'off') return [];
@@ -65,7 +64,7 @@ function webOrigins(config: Config): readonly string[] {
   return domain === null ? [] : [`https://${domain}`];
 }
 
-/** The server's secret. None is generated here: the file would belong to the user who runs this. */
+/** The server's secret for blob URLs. None is generated here: its file would belong to the user of this command. */
 async function secretOf({ blobUrlSecret, dataDir }: Config): Promise<string> {
   if (blobUrlSecret !== null) return blobUrlSecret;
   const name = 'blob-url-secret';
@@ -78,7 +77,7 @@ async function secretOf({ blobUrlSecret, dataDir }: Config): Promise<string> {
   );
 }
 
-/** The address of the server for a client. */
+/** The address at which clients reach the server. */
 function originOf({ publicUrl: url, domain, tenantMode, port }: Config, given: string | undefined): string {
   if (given !== undefined) {
     const origin = publicUrl(given);

@@ -14,7 +14,6 @@ import { throwIfInterrupted, type AdminContext, type AdminCommand } from '../con
 import { sized, stoppable } from '../progress.js';
 import { countsLine } from '../counts.js';
 
-/** Adds the command. */
 export function registerMigrate(program: AdminCommand): void {
   program
     .command('migrate')
@@ -41,7 +40,6 @@ async function migrateNow(
   }
 }
 
-/** Adds the commands. */
 export function registerEpoch(program: AdminCommand): void {
   const epoch = program
     .command('epoch')
@@ -63,7 +61,6 @@ export function registerEpoch(program: AdminCommand): void {
     });
 }
 
-/** Adds the command. */
 export function registerUpgradePostgres(program: AdminCommand): void {
   program
     .command('upgrade-postgres')
@@ -139,7 +136,7 @@ async function work(terminal: Terminal, plan: UpgradePlan): Promise<void> {
       password,
       migrations: SQL_FOLDER,
       onStep: (step) => {
-        // The last two steps take moments, and are not interrupted.
+        // The last two steps take only moments and are not interrupted.
         if (step !== 'keep' && step !== 'place') throwIfInterrupted(terminal);
         terminal.progress(STEP_TEXTS[step] ?? '');
       },
@@ -163,7 +160,7 @@ async function withUpgradeLock<T>({ dataDir }: UpgradePlan, terminal: Terminal, 
       new CommandError(EXIT.unavailable, 'another upgrade is under way', 'Wait for it to end.', { code: 'busy' });
     return await withFileLock(join(folder, 'lock'), { refusal, timeoutMs: 0, signal: terminal.interrupted }, work);
   } finally {
-    // Fails while another process holds the lock: its folder must stay.
+    // Fails while another process holds the lock, whose folder must stay.
     await rmdir(folder).catch(() => undefined);
   }
 }

@@ -1,4 +1,4 @@
-/** The server processes that run: which there are, and sending the sockets of some of them away before a restart. */
+/** The running server processes: listing them, and draining the sockets of some of them before a restart. */
 import { InvalidArgumentError } from 'commander';
 import { delay, systemClock } from '../../../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../../../protocol/limits.js';
@@ -9,14 +9,13 @@ import type { InstanceRow, OperatorStore } from '../store.js';
 
 const MINUTE_MS = 60_000;
 const MINUTES_MAX = 120;
-/** Between two looks at the instances, ms. */
+/** Polling interval, ms. */
 const LOOK_MS = 1_000;
-/** An instance reads its order with a heartbeat, and says with the next one that it follows. */
+/** Time limit for confirming an order, ms: an instance reads it with one heartbeat, and confirms it with the next. */
 const FOLLOWS_MS = 4 * HEAD_COMPARE_MS;
-/** Beyond the time of the order: the last sockets get what is unsent, and the instance has to say so. */
+/** Grace beyond the order's time, ms: the last sockets receive what is unsent, and the instance reports the end. */
 const LATE_MS = 60_000;
 
-/** Adds the command. */
 export function registerInstances(program: AdminCommand): void {
   program
     .command('instances')
@@ -50,7 +49,6 @@ function minutesOf(text: string): number {
   return minutes;
 }
 
-/** Adds the command. */
 export function registerDrain(program: AdminCommand): void {
   program
     .command('drain')
@@ -120,7 +118,7 @@ interface Watch {
   readonly ms: number;
 }
 
-/** Waits until the instances have no socket, or stopped; resolves with those that stopped. */
+/** Waits until each instance has no socket or has stopped; resolves with the ids of those that stopped. */
 async function emptied({ store, terminal, chosen, ms }: Watch): Promise<string[]> {
   const begun = systemClock.now();
   const tell = throttledProgress(terminal);

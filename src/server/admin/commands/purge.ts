@@ -9,7 +9,6 @@ import { counted, sanitizeText, show, table } from '../../../terminal/output.js'
 import { CommandError, EXIT } from '../../../terminal/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
 
-/** Adds the command. */
 export function registerPurge(program: AdminCommand): void {
   program
     .command('purge')
@@ -65,10 +64,10 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
     ),
     missing > 0 && `${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`,
   ]);
-  // The other jobs ran, and their results are shown above.
+  // Thrown last: the other jobs ran, and their results are already shown.
   if (faults.length > 0) throw faults[0];
 }
 
-/** The text of the fault, which holds nothing from the store. */
+/** The text of the fault, which contains no text from the store. */
 const reasonOf = (fault: Error | undefined): string =>
   fault?.cause instanceof Error ? fault.cause.message : 'no reason given';

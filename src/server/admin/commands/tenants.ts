@@ -25,7 +25,6 @@ const SLUG = "the tenant's name; left out: the tenant of single mode";
 const deleted = (code?: string): CommandError =>
   new CommandError(EXIT.notFound, 'the tenant has just been deleted', undefined, { code });
 
-/** Adds the commands. */
 export function registerTenants(program: AdminCommand): void {
   const tenants = program
     .command('tenants')
@@ -124,7 +123,6 @@ async function confirmName({ terminal }: AdminContext, slug: string, given: stri
   throw new CommandError(EXIT.failure, 'that is not its name: nothing was done', undefined, { code: 'declined' });
 }
 
-/** Adds the command. */
 export function registerClaimToken(program: AdminCommand): void {
   program
     .command('claim-token')
@@ -167,7 +165,6 @@ function requireMulti({ tenantMode }: Config): void {
   );
 }
 
-/** Adds the command. */
 export function registerPasswordReset(program: AdminCommand): void {
   program
     .command('password-reset')
@@ -188,7 +185,6 @@ export function registerPasswordReset(program: AdminCommand): void {
     });
 }
 
-/** Adds the command. */
 export function registerBootstrapRestart(program: AdminCommand): void {
   program
     .command('bootstrap-restart')

@@ -11,7 +11,6 @@ import { aboutList, listData } from '../bucket-list.js';
 import { aboutBackup, countsLine, countsOf } from '../counts.js';
 import { progressOf, sized } from '../progress.js';
 
-/** Adds the command. */
 export function registerVerify(program: AdminCommand): void {
   program
     .command('verify')
@@ -51,7 +50,7 @@ async function verifyRows({ terminal, withReady, config }: AdminContext): Promis
       ),
     })),
   );
-  // Scripts know the foreign objects as `strangers`. Nothing is removed here.
+  // The JSON output names foreign objects `strangers`. `done` is left out, since nothing is removed here.
   const { foreign: strangers, done: _, ...found } = blobs;
   show(terminal, { ...counts, discrepancies, blobs: { ...found, strangers } }, () => [
     ...figureLines(terminal, countsLine(counts), discrepancies),
@@ -60,7 +59,7 @@ async function verifyRows({ terminal, withReady, config }: AdminContext): Promis
   return discrepancies.length === 0 && blobs.missing === 0 ? EXIT.ok : EXIT.untrusted;
 }
 
-/** A step whose progress is not known. */
+/** Runs a step without measurable progress, showing only its name. */
 async function reported<T>(terminal: Terminal, what: string, step: Promise<T>): Promise<T> {
   terminal.progress(`${what} ...`);
   try {

@@ -1,20 +1,20 @@
-/** The checks of a bucket, with real requests: those of clients by signed URLs, and those of the server. */
+/** The checks of a bucket with real requests: those of clients, by signed URLs, and those of the server. */
 import { partSizeOf, type ObjectName, type ObjectStore, type SignedRequest } from '../../blobs/ports.js';
 import { COMMON, isRefusal, PROBE_BYTES, send, StoreRun, type Step, type StoreAnswer, type StoreCheck } from './run.js';
 import { adviceFor, NotOk, spanOf, weak, wrong, type Verdict } from './verdict.js';
 
-/** The largest ULID: no tenant has it, so no blobs of a tenant lie there. */
+/** The largest ULID: no tenant has it, so no tenant's blobs lie under it. */
 const LAST_ULID = '7ZZZZZZZZZZZZZZZZZZZZZZZZZ';
 /** Fixed names: the next check removes what an interrupted one left behind. */
 const PROBE: ObjectName = { tenantId: LAST_ULID, ref: `${LAST_ULID}.bin` };
-/** For uploads that must be refused. */
+/** For uploads that must be refused, and for the upload in parts. */
 const SECOND: ObjectName = { tenantId: LAST_ULID, ref: `${LAST_ULID.slice(0, -1)}Y.bin` };
-/** A larger difference of the clocks shortens the life of each URL; at about 15 minutes stores refuse. */
+/** A larger clock difference shortens the life of each URL; from about 15 minutes on, stores refuse requests. */
 const SKEW_MAX_MS = 60_000;
 
 const OPENING = ['credentials', 'endpoint', 'clock', 'list', 'signed PUT', 'parts', 'once only', 'exact size'] as const;
 
-/** Checks the store's bucket. Does not reject for faults of the store: they are verdicts. */
+/** Checks the store's bucket. Does not reject on faults of the store: they become verdicts. */
 export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
   const run = new StoreRun(check, [PROBE, SECOND]);
   const { body } = run;
@@ -48,7 +48,7 @@ export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
   });
 }
 
-/** Begins an upload in parts and gives it up; of its rights no other check has need. */
+/** Begins an upload in parts and aborts it: no other check needs the permissions for that. */
 async function parts(store: ObjectStore): Promise<string> {
   const wish = { size: partSizeOf(0) + 1, contentType: 'application/octet-stream' };
   const session = await store.begin(SECOND, wish);

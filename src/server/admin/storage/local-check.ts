@@ -15,11 +15,11 @@ interface LocalCheck extends StoreCheck {
   readonly origin: string;
 }
 
-/** Checks the local store through the server at `origin`. Does not reject for faults: they are verdicts. */
+/** Checks the local store through the server at `origin`. Does not reject on faults: they become verdicts. */
 export async function checkLocal(check: LocalCheck): Promise<readonly Verdict[]> {
   const { store, origin } = check;
   const tenant = await tenantAt(origin);
-  // No row names it, so the nightly job removes one that an interrupted check left behind.
+  // No row names the probe, so the nightly job removes one that an interrupted check left behind.
   const probe = { tenantId: typeof tenant === 'string' ? tenant : '', ref: `${ulid()}.bin` };
   const run = new StoreRun(check, [probe], origin);
   const { body } = run;
@@ -55,7 +55,7 @@ async function folderSeen(store: LocalStore, tenantId: string): Promise<string> 
   const written = await writtenTo(store.folder, tenantId);
   const other = written.find(({ owner }) => owner !== process.getuid?.());
   if (other === undefined) return `${written.map(({ folder }) => folder).join(', ')}: of this user`;
-  // What another user, root too, writes there the server can neither read nor remove.
+  // The server can neither read nor remove what another user, including root, writes there.
   const seen = `${other.folder} belongs to another user`;
   throw new NotOk({ outcome: 'failed', seen, reason: 'denied', advice: adviceFor('credentials', 'local') });
 }
@@ -89,13 +89,13 @@ interface Owned {
 }
 
 /**
- * The folders that an upload is written to; for one that does not exist yet, the one above it, in which the server will
- * make it. The data folder itself may belong to another user: nothing is written there.
+ * The folders that an upload is written to; instead of a missing one its parent, in which the server will create it.
+ * Otherwise the data folder may belong to another user, since nothing is written there.
  */
 async function writtenTo(folder: string, tenantId: string): Promise<readonly Owned[]> {
   const own = (await ownerOf(folder)) ?? (await ownerOf(dirname(folder)));
   if (own === undefined) throw storageUnavailable(new StoreFault('bucket', `there is no ${dirname(folder)}`, 'ENOENT'));
-  // Without a tenant the folder above stands for the tenant's own.
+  // Without a tenant, `folder` stands for the tenant's own folder.
   const below = await Promise.all(
     ['uploads', tenantId].filter((name) => name !== '').map((name) => ownerOf(join(folder, name))),
   );

@@ -1,4 +1,4 @@
-/** The requests of a check, made as a client makes them, and the checks that all stores have in common. */
+/** The requests of a check, sent as a client would send them, and the checks common to all stores. */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ulid } from 'ulid';
@@ -16,11 +16,11 @@ export interface StoreAnswer {
   readonly status: number;
   readonly headers: Headers;
   readonly body: Buffer;
-  /** The code in a refusal: of XML, or of this server's JSON. */
+  /** Error code of a refusal, from XML or from this server's JSON. */
   readonly code: string | undefined;
 }
 
-/** Sends a request, as a client would: redirections are not followed. Throws `StoreFault` where there is no answer. */
+/** Sends a request as a client would: redirects are not followed. Throws `StoreFault` if there is no answer. */
 export async function send(url: string, init: Pick<RequestInit, 'method' | 'headers' | 'body'>): Promise<StoreAnswer> {
   const call = `${init.method} at the store`;
   const stop = new AbortController();
@@ -58,16 +58,18 @@ export interface StoreCheck {
   readonly onVerdict: (verdict: Verdict) => void;
 }
 
-/** A check: its name, and what it saw where all is well (undefined: no verdict). Throws `NotOk` and faults. */
+/**
+ * A check: name and probe. The probe resolves with what was seen (undefined: no verdict), or throws `NotOk` or a fault.
+ */
 export type Step = readonly [check: string, probe: () => Promise<string | undefined>];
 
-/** The checks of one kind of store, beside those that all have in common. */
+/** The checks of one kind of store, in addition to those common to all stores. */
 interface Plan {
-  /** Names of all checks; those that were not made are reported in this order. */
+  /** Names of all checks; those that did not run are reported as skipped, in this order. */
   readonly checks: readonly string[];
-  /** Prerequisites of all others: the first that fails ends the run. */
+  /** Prerequisites of all other checks: the first that fails ends the run. */
   readonly opening: readonly Step[];
-  /** Writes the probe. Where it fails, nothing else is tried. */
+  /** Writes the probe. If it fails, nothing else is tried. */
   readonly writing: Step;
   /** Uploads that must be refused. */
   readonly uploads: readonly Step[];
@@ -83,13 +85,13 @@ const SHORT_MS = 1_000;
 
 const NOT_PUBLIC =
   'The bucket must not be public: take away every right of everybody (allUsers, anonymous, public access).';
-/** Permissions do not help there: the store accepts any signature. */
+/** Permissions do not help in this case: the store accepts any signature. */
 const NOT_VERIFIED =
   'The store does not check signatures and their time: turn that on there, or take another store. Whoever knows a name gets in.';
 
 const lasting = (ms: number, now = Date.now()): DownloadGrant => ({ now, expiresAt: now + ms });
 
-/** True where the store refused a request, rather than failed. */
+/** True if the store refused the request rather than failed. */
 export const isRefusal = ({ status }: StoreAnswer): boolean => status >= 400 && status < 500;
 
 /** A run of all checks of a store. A failure is a verdict, and the checks that depend on it are skipped. */
@@ -110,7 +112,7 @@ export class StoreRun {
     this.store = check.store;
   }
 
-  /** Makes all checks; those that cannot be made after a failure are `skipped`. */
+  /** Runs all checks; those that cannot run after a failure are `skipped`. */
   async run({ checks, opening, writing, uploads }: Plan): Promise<readonly Verdict[]> {
     if ((await this.inTurn(opening)) && (await this.step(writing))) {
       try {
@@ -118,7 +120,7 @@ export class StoreRun {
         await this.reading();
         await this.step(['CORS', () => this.browsers()]);
       } finally {
-        // Also after a failure: nothing that was written may stay.
+        // Also after a failure: nothing that was written may remain.
         await this.step(['DELETE', () => this.cleaning()]);
       }
     }
@@ -142,7 +144,7 @@ export class StoreRun {
     return this.store.signUpload(name, grant, this.origin);
   }
 
-  /** Returns the answer where its status is one of these; else throws `NotOk`. */
+  /** Returns the answer if its status is one of these; else throws `NotOk`. */
   accepted(answer: StoreAnswer, statuses: readonly number[]): StoreAnswer {
     const { status, code } = answer;
     if (statuses.includes(status)) return answer;
@@ -160,7 +162,7 @@ export class StoreRun {
     return true;
   }
 
-  /** Makes a check; false where it failed. */
+  /** Runs a check; false if it failed. */
   private async step([check, probe]: Step): Promise<boolean> {
     try {
       const seen = await probe();
@@ -249,7 +251,7 @@ export class StoreRun {
   }
 }
 
-/** An origin that no rule names: it passes only where every origin does. */
+/** An origin that no rule names: it passes only if every origin is allowed. */
 const ANY_ORIGIN = 'https://origin.example';
 
 /** Headers that a browser sets itself, without a preflight for them. */
@@ -276,11 +278,11 @@ async function corsVerdict(origin: string, upload: SignedRequest, download: Sign
   return { check, outcome: 'failed', seen: `the bucket does not allow ${missing.join(', ')}`, reason: 'cors', advice };
 }
 
-/** True where a browser accepts the answer for this origin. */
+/** True if a browser accepts the answer for this origin. */
 const allows = ({ headers }: StoreAnswer, origin: string): boolean =>
   ['*', origin].includes(headers.get('access-control-allow-origin') ?? '');
 
-/** What a preflight does not allow of an upload. */
+/** The parts of an upload that a preflight does not allow. */
 function missingUpload(preflight: StoreAnswer, origin: string, needed: readonly string[]): string[] {
   if (preflight.status >= 300 || !allows(preflight, origin)) return ['uploads of this origin'];
   const methods = listOf(preflight.headers.get('access-control-allow-methods'));

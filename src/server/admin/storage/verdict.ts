@@ -1,7 +1,7 @@
 /** Results of the checks of a store, in words for an operator. */
 import { reasonOfS3Code, type FaultReason } from '../../blobs/objects/fault.js';
 
-/** `weak`: it works, but the store does not enforce a limit, which the server then enforces alone. */
+/** `weak`: it works, but the store lacks ranges, or does not enforce a limit, which only the server then enforces. */
 export type Outcome = 'ok' | 'weak' | 'failed' | 'skipped';
 
 /** One line of the result. */
@@ -13,7 +13,7 @@ export interface Verdict {
   readonly seen: string;
   /** What to do about it. */
   readonly advice?: string;
-  /** Of a failure: for scripts, and for the exit code. */
+  /** Of a failure, for scripts and for the exit code. */
   readonly reason?: FaultReason | 'cors' | 'public' | 'wrong';
 }
 
@@ -66,7 +66,7 @@ export function weak(seen: string): never {
   throw new NotOk({ outcome: 'weak', seen });
 }
 
-/** Ends a check as failed: something came back that is not what was written. */
+/** Ends a check as failed: the store returned something other than what was written. */
 export function wrong(seen: string): never {
   const advice = 'Does something stand between, such as a proxy or a CDN that changes or keeps bodies?';
   throw new NotOk({ outcome: 'failed', seen, reason: 'wrong', advice });

@@ -1,4 +1,4 @@
-/** What the stores of buckets have in common: keys, bounded calls, faults, listings and bodies. */
+/** Common to all bucket stores: keys, bounded calls, faults, listings and bodies. */
 import { Readable } from 'node:stream';
 import { storageUnavailable } from '../../../protocol/errors.js';
 import { blobNameIn, isBlobName } from '../../../protocol/ids.js';
@@ -20,7 +20,7 @@ import { StoreFault, type StoreLog } from './fault.js';
 export interface Bounds {
   /** One call with all its retries, ms. A write of an item may wait for a HEAD, so it is short. */
   readonly callMs: number;
-  /** Between two chunks of a body, ms. */
+  /** Longest silence between two chunks of a body, ms. */
   readonly silenceMs: number;
   /** Retries of a call that failed transiently. */
   readonly retries: number;
@@ -28,7 +28,7 @@ export interface Bounds {
 
 const DEFAULT_BOUNDS: Bounds = { callMs: 10_000, silenceMs: 30_000, retries: 2 };
 
-/** Where a bucket is. */
+/** Location of a bucket. */
 export interface BucketOptions {
   readonly bucket: string;
   /** All objects lie below it. */
@@ -40,12 +40,12 @@ export interface BucketOptions {
   readonly bounds?: Partial<Bounds>;
 }
 
-/** What a store reports of one object; NaN and undefined where it does not say. */
+/** What a store reports about one object; NaN or undefined if it does not report a value. */
 export interface Metadata {
   readonly size: number | undefined;
   /** Milliseconds since 1970. */
   readonly modifiedAt: number | undefined;
-  /** By their names there; an ETag may have its quotes. */
+  /** By the store's names; an ETag may still have its quotes. */
   readonly checksums: Readonly<Record<string, string | undefined>>;
 }
 
@@ -55,7 +55,7 @@ export interface Page {
   readonly next: string | undefined;
 }
 
-/** Objects of a page of the listing. */
+/** Objects per page of a listing. */
 const PAGE = 1000;
 
 /** A store of objects in a bucket, under the keys `[<prefix>/]<tenantId>/<ref>`. */
@@ -85,11 +85,11 @@ export abstract class BucketStore implements ObjectStore {
   abstract origin(): Promise<string>;
   abstract close(): Promise<void>;
 
-  /** Bytes from the beginning that the store keeps, after it has ended an upload that is whole; undefined: unknown there. */
+  /** Bytes from the beginning that the store keeps, after completing a whole upload; undefined: unknown to it. */
   protected abstract keptOf(upload: OpenUpload): Promise<number | undefined>;
-  /** What the store reports of an object; undefined: a 404, which an absent bucket answers too. */
+  /** What the store reports about an object; undefined: a 404, which may also mean an absent bucket. */
   protected abstract lookUp(name: ObjectName): Promise<Metadata | undefined>;
-  /** A page of at most `max` objects under the prefix. Throws where the bucket is absent. */
+  /** A page of at most `max` objects under the prefix. Throws if the bucket is absent. */
   protected abstract page(token: string | undefined, max: number): Promise<Page>;
   /** True for the library's error of an object that is absent. */
   protected abstract isAbsent(error: unknown): boolean;
@@ -107,7 +107,7 @@ export abstract class BucketStore implements ObjectStore {
     const { size } = upload;
     const kept = await this.keptOf(upload);
     if (kept !== undefined && kept < size) return kept;
-    // An upload that has ended is unknown too, by and by; and of one that is whole the object has to be there.
+    // The object decides: the store forgets a completed upload in time, and a whole one must have become an object.
     return (await this.head(upload))?.size === size ? size : undefined;
   }
 
@@ -125,12 +125,12 @@ export abstract class BucketStore implements ObjectStore {
   }
 
   protected keyOf(name: ObjectName): string {
-    // A name that has not this form would be a key outside of its tenant's folder.
+    // A name without this form could be a key outside its tenant's folder.
     if (!isBlobName(name)) throw new Error('not the name of a blob');
     return `${this.prefix}${name.tenantId}/${name.ref}`;
   }
 
-  /** Throws a fault where the bucket is absent: a store answers 404 for its objects as well. */
+  /** Throws a fault if the bucket is absent: a store then answers 404 for objects, too. */
   protected async expectBucket(): Promise<void> {
     await this.page(undefined, 1);
   }
@@ -145,8 +145,8 @@ export abstract class BucketStore implements ObjectStore {
   }
 
   /**
-   * Runs a call of the library within its bounds; undefined where the object is absent. A call that failed is aborted by
-   * the signal; a body that was returned is not. Throws `storage_unavailable`, with the fault as its cause and in the log.
+   * Runs a call of the library within its bounds; undefined if the object is absent. The signal aborts a failed call,
+   * but not a returned body. Throws `storage_unavailable` with the fault as its cause, and logs the fault.
    */
   protected async call<T>(what: string, work: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {
     const aborter = new AbortController();
@@ -162,7 +162,7 @@ export abstract class BucketStore implements ObjectStore {
     }
   }
 
-  /** `call`, for a call that is not about an object: absent can only be the bucket. */
+  /** `call`, for requests that need no existing object: a 404 then means that the bucket is absent. */
   protected async callBucket<T>(what: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     const result = await this.call(what, work);
     if (result === undefined) throw this.fault('bucket', `${what}: 404`);
@@ -173,12 +173,12 @@ export abstract class BucketStore implements ObjectStore {
     return storageUnavailable(new StoreFault(reason, `${this.kind} ${message}`));
   }
 
-  /** A body that ends well only with all of its `size` bytes (undefined: not known), and fails with a fault. */
+  /** A body that ends well only after all its `size` bytes (undefined: unknown), and else fails with a fault. */
   protected body(source: Readable, size: number | undefined): Readable {
     return Readable.from(this.chunks(source, size), { objectMode: false });
   }
 
-  /** The bound holds while the store is waited for, not while the reader processes a chunk. */
+  /** The time limit applies while waiting for the store, not while the reader processes a chunk. */
   private async *chunks(source: Readable, size: number | undefined): AsyncGenerator<Buffer> {
     const call = `${this.kind} read`;
     const reader = source[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
@@ -208,7 +208,7 @@ export abstract class BucketStore implements ObjectStore {
   }
 }
 
-/** Rejects with a fault after `ms`. A result that comes later is dropped; the library's own time-outs bound the work. */
+/** Rejects with a fault after `ms`. A later result is dropped; the library's own time-outs bound the work. */
 export async function inTime<T>(call: string, ms: number, work: () => Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
@@ -221,10 +221,10 @@ export async function inTime<T>(call: string, ms: number, work: () => Promise<T>
   }
 }
 
-/** Hex and base64, and the `-<parts>` of an ETag. Longer values are no checksums, and would swell the list of a backup. */
+/** Hex or base64, with the `-<parts>` of an ETag. Longer values are no checksums, and would bloat a backup's list. */
 const CHECKSUM = /^[A-Za-z0-9+/=_-]{1,128}$/;
 
-/** The values that are checksums, without an ETag's quotes (RFC 9110, 8.8.3); empty where there is none. */
+/** The values that are checksums, without an ETag's quotes (RFC 9110, 8.8.3); empty if there is none. */
 function checksumOf(values: Metadata['checksums']): Pick<StoredObject, 'checksum'> {
   const checksums = Object.entries(values).flatMap(([name, value = '']) => {
     const bare = value.replace(/^"(.*)"$/, '$1');

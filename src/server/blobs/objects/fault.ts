@@ -18,7 +18,7 @@ export class StoreFault extends Error {
     readonly reason: FaultReason,
     /** Such as `s3 head: 403 AccessDenied`. */
     message: string,
-    /** Of the connection, such as ECONNREFUSED, or of the answer, such as NoSuchBucket. */
+    /** The code of the connection, such as ECONNREFUSED, or of the answer, such as NoSuchBucket. */
     readonly code?: string,
   ) {
     super(message);
@@ -30,7 +30,7 @@ export interface StoreLog {
   warn(fields: object, message: string): void;
 }
 
-/** The fault that is the error, or its cause; undefined: the error is of another kind. */
+/** The error itself, or its cause, if that is a fault; undefined: the error is of another kind. */
 export function faultOf(error: unknown): StoreFault | undefined {
   if (error instanceof StoreFault) return error;
   return error instanceof ServiceError && error.cause instanceof StoreFault ? error.cause : undefined;
@@ -42,7 +42,7 @@ const TIMEOUTS: ReadonlySet<string> = new Set(['ETIMEDOUT', 'ESOCKETTIMEDOUT', '
 const nameLike = (value: unknown): string | undefined =>
   typeof value === 'string' && /^[A-Za-z][A-Za-z0-9_.-]{0,63}$/.test(value) ? value : undefined;
 
-/** The code of an error, else its name; undefined where neither may be logged. Of several failed addresses, the first's. */
+/** The code of an error, else its name; undefined: neither may be logged. Of several failed addresses, the first's. */
 export function codeOfError(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   const own = 'code' in error ? nameLike(error.code) : undefined;
@@ -61,7 +61,7 @@ export function connectionFault(call: string, error: unknown): StoreFault | unde
   return undefined;
 }
 
-/** Codes of S3 and compatible stores; Google's XML interface has the same. A HEAD has none, so a bare 403 is `denied`. */
+/** Codes of S3, compatible stores and Google's XML API. A HEAD's answer has none, so a bare 403 is `denied`. */
 const S3_REASONS: Readonly<Record<string, FaultReason>> = {
   CredentialsProviderError: 'credentials',
   TokenProviderError: 'credentials',
@@ -82,11 +82,11 @@ const S3_REASONS: Readonly<Record<string, FaultReason>> = {
   RequestExpired: 'clock',
 };
 
-/** The reason that a code of S3 gives; undefined: the code is unknown. */
+/** The reason that a code of S3 indicates; undefined: the code is unknown. */
 export const reasonOfS3Code = (code: string): FaultReason | undefined =>
   Object.hasOwn(S3_REASONS, code) ? S3_REASONS[code] : undefined;
 
-/** The reason that a status gives where there is no code. */
+/** The reason that a status indicates if there is no code. */
 export function reasonOfStatus(status: number): FaultReason {
   if (status === 401) return 'credentials';
   if (status === 403) return 'denied';

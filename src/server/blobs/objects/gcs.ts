@@ -17,14 +17,14 @@ import { BucketStore, type BucketOptions, type Metadata, type Page } from './buc
 import { hasKey, Signing, SignedUrls } from './google-signing.js';
 import { codeOfError, connectionFault, reasonOfStatus, StoreFault } from './fault.js';
 
-/** A session's answer that more bytes are to come. */
+/** The status of a session that expects more bytes. */
 const GO_ON = 308;
-/** Answers of a session that is not there: never was, has run out, was given up. */
+/** The statuses of a session that does not exist: unknown, expired or cancelled. */
 const ENDED: ReadonlySet<number> = new Set([404, 410, 499]);
-/** Between two tries of one call, s, at most. */
+/** Longest wait between two attempts of one call, s. */
 const RETRY_DELAY_MAX_S = 2;
 
-/** Where the bucket is, and for tests who signs. */
+/** Location of the bucket and, for tests, of the signer. */
 interface GcsOptions extends BucketOptions {
   /** In place of Google's IAM. */
   readonly signingEndpoint?: string;
@@ -32,9 +32,9 @@ interface GcsOptions extends BucketOptions {
 
 /**
  * Credentials come from where Google's libraries look: `GOOGLE_APPLICATION_CREDENTIALS` names the key file of a service
- * account, or a file of workload identity federation; else the machine's metadata server gives tokens. With a key signing
- * is done on this machine. Without one IAM signs download URLs and plain uploads, and every other upload is a session,
- * which needs no signature.
+ * account, or a file of workload identity federation; else the machine's metadata server issues tokens. With a key,
+ * signing is local. Without one, IAM signs download URLs and plain uploads; every other upload is a session, which
+ * needs no signature.
  */
 export class GcsStore extends BucketStore {
   readonly kind = 'gcs';
@@ -47,7 +47,7 @@ export class GcsStore extends BucketStore {
     super(options);
     const { callMs, retries } = this.bounds;
     this.storage = new Storage({
-      // No call here names a project. Without one the library looks for it first, also by running gcloud, for seconds.
+      // No call needs a project. Without this the library first spends seconds looking for one, even by running gcloud.
       projectId: 'none',
       ...(options.endpoint === undefined ? {} : { apiEndpoint: options.endpoint }),
       // Without this the library sends only anonymous calls to an endpoint that is not Google's public one.
@@ -60,7 +60,7 @@ export class GcsStore extends BucketStore {
         totalTimeout: callMs / 1000,
       },
     });
-    // The key signs each call itself; otherwise a second server would have to issue tokens, and could be down.
+    // The key signs each call directly; else calls would depend on a second server that issues tokens.
     this.storage.authClient.useJWTAccessWithScope = true;
     this.signingEndpoint = options.signingEndpoint;
     const faultOf = (call: string, error: unknown): StoreFault => this.faultOf(call, error);
@@ -90,22 +90,22 @@ export class GcsStore extends BucketStore {
       this.file(name).createResumableUpload({
         metadata: { contentType, contentLength: size },
         preconditionOpts: { ifGenerationMatch: 0 },
-        // A session answers the pages of one origin, whatever the bucket's own rules are.
+        // A session accepts pages of one origin, regardless of the bucket's own CORS rules.
         ...(page === undefined ? {} : { origin: page }),
       }),
     );
-    // Requests to it bear the server's token, and pages may send to the store's origin only.
+    // Requests to the session carry the server's token, and pages may send only to the store's origin.
     if (!URL.canParse(session) || new URL(session).origin !== (await this.origin()))
       throw this.fault('broken', 'begin: no session');
     return session;
   }
 
-  /** The session is a right by itself: nothing is signed, and it ends with the upload. */
+  /** The session's URL itself grants access: nothing is signed, and it ends with the upload. */
   signPart({ session, size: whole }: OpenUpload, { from, size }: PartGrant): Promise<SignedRequest> {
     const headers = {
       'content-length': String(size),
       'content-range': `bytes ${from}-${from + size - 1}/${whole}`,
-      // Browsers do not show a page the 308 that otherwise says: go on.
+      // Without this the answer to a part is a 308, which browsers do not show to a page.
       'x-guploader-no-308': 'yes',
     };
     return Promise.resolve({ url: session ?? '', headers });
@@ -151,7 +151,7 @@ export class GcsStore extends BucketStore {
     return last === undefined ? 0 : Math.min(Number(last) + 1, size - 1);
   }
 
-  /** A request to a session. Undefined: there is none (any more); its end is a status of its own. */
+  /** A request to a session. Undefined: its status is one of `ENDED`, so there is no such session (any more). */
   private async ask(
     url: string,
     request: {
@@ -202,7 +202,7 @@ export class GcsStore extends BucketStore {
     if (code?.startsWith('CONTENT_') === true) {
       return new StoreFault('broken', `${call}: damaged on the way (${code})`, code);
     }
-    // What fails before a connection is made fails over the key: absent, not readable, not a key.
+    // A failure before any connection is due to the key: absent, unreadable, or not a key.
     return new StoreFault('credentials', `${call}: the credentials cannot be used (${code ?? 'unknown error'})`, code);
   }
 
@@ -220,13 +220,13 @@ export class GcsStore extends BucketStore {
   }
 }
 
-/** The status of an answer: of the library's own calls, and of those that only bear its token. */
+/** The status in an error of the library's own calls, or of requests that only use its token. */
 function statusOf(error: unknown): number {
   if (error instanceof ApiError) return Number(error.code);
   return error instanceof Error && 'status' in error ? Number(error.status) : NaN;
 }
 
-/** The library rounds both down to whole seconds: no part of one is given away. */
+/** The library rounds both down to whole seconds, so that a URL never outlives its grant. */
 const validity = ({ now, expiresAt }: DownloadGrant) =>
   ({ version: 'v4', accessibleAt: now, expires: expiresAt }) as const;
 

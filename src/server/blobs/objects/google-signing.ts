@@ -1,6 +1,6 @@
 /**
- * Signatures of URLs where the server has no key of its own: Google's IAM signs each one for it (`signBlob`). Such a call
- * takes a round trip and counts against a quota, so they are few, a bounded number at once, and none while they fail.
+ * Signatures of URLs without a private key: Google's IAM signs each one for the server (`signBlob`). A call takes a
+ * round trip and counts against a quota, so URLs are reused, concurrent calls bounded, and failing ones paused.
  */
 import type { Storage } from '@google-cloud/storage';
 import type { DownloadGrant, SignedDownload, SignedRequest } from '../ports.js';
@@ -9,7 +9,7 @@ import { StoreFault } from './fault.js';
 
 const UNDER_WAY_MAX = 16;
 const WAITING_MAX = 500;
-/** So many failures in a row end the calls for a while; then one is tried. */
+/** From this many failures in a row on, each failure pauses the calls for `PAUSE_MS`. */
 const FAILURES_MAX = 5;
 const PAUSE_MS = 5_000;
 
@@ -19,10 +19,10 @@ export class Signing {
   private readonly waiting: (() => void)[] = [];
   private failures = 0;
   private pausedUntil = 0;
-  /** Of the last failure: Google's library passes on nothing but its text. */
+  /** That of the last failure. Google's library passes on only its message, by which the store recognizes it. */
   fault: StoreFault | undefined;
 
-  /** `callMs`: a call's time limit; `faultOf`: what an error of the library is. */
+  /** `callMs`: time limit of a call; `faultOf`: turns an error of the library into a fault. */
   constructor(
     private readonly options: {
       readonly callMs: number;
@@ -31,14 +31,14 @@ export class Signing {
     },
   ) {}
 
-  /** Makes the library's signatures go through this; those of a key make no call, and stay as they are. */
+  /** Routes the library's signatures through `run`; signing with a key makes no call and is left as it is. */
   take(auth: Storage['authClient']): void {
     const sign = auth.sign.bind(auth);
     auth.sign = async (data, endpoint) =>
       (await hasKey(auth)) ? sign(data, endpoint) : this.run(() => sign(data, endpoint));
   }
 
-  /** Throws a fault: the call's own, that of the calls before where these have failed, or that too many wait. */
+  /** Throws a `StoreFault`: the call's own, the last one while calls are paused, or `timeout` if too many wait. */
   async run(work: () => Promise<string>): Promise<string> {
     const { callMs, faultOf, now } = this.options;
     if (this.fault !== undefined && now() < this.pausedUntil) throw this.fault;
@@ -69,10 +69,10 @@ export class Signing {
   }
 }
 
-/** The permission that signing without a key needs, which the service account has on itself. */
+/** The permission for signing without a key, which the service account needs on itself. */
 const SIGN_BLOB = 'iam.serviceAccounts.signBlob';
 
-/** Whether the credentials have a private key. Throws where there are no credentials. */
+/** Whether the credentials have a private key. Throws if there are no credentials. */
 export async function hasKey(auth: Storage['authClient']): Promise<boolean> {
   const client = await auth.getClient();
   return 'key' in client && typeof client.key === 'string';
@@ -84,15 +84,15 @@ interface Signed {
   readonly request: Promise<SignedRequest>;
 }
 
-/** A URL with less time left is not given out again, ms: a client asks for another one when it has a minute. */
+/** A URL with less time left is not reused, ms: a client requests a new one when a minute is left. */
 const LEFT_MIN_MS = 210_000;
 const KEPT_MAX = 5_000;
 
-/** Download URLs that may be given out again: for the same blob, to any device of its tenant, while minutes are left. */
+/** Reusable download URLs: each serves any device of the blob's tenant until `LEFT_MIN_MS` before it expires. */
 export class SignedUrls {
   private readonly kept = new Map<string, Signed>();
 
-  /** The URL of an object that has been signed already, or a new one; valid for no longer than asked. */
+  /** An already signed URL of the object, or a new one; valid for no longer than requested. */
   async get(
     key: string,
     { now, expiresAt }: DownloadGrant,
@@ -101,7 +101,7 @@ export class SignedUrls {
     const before = this.kept.get(key);
     const left = before === undefined || before.expiresAt > expiresAt ? 0 : before.expiresAt - now;
     const signed = before !== undefined && left >= LEFT_MIN_MS ? before : { expiresAt, request: sign() };
-    // The last one used is the last one to go.
+    // Re-inserted, so that the least recently used URL is evicted first.
     this.kept.delete(key);
     this.kept.set(key, signed);
     const [oldest] = this.kept.keys();

@@ -45,8 +45,8 @@ const CHUNK = 256 * 1024;
 const PART = /^[0-9A-Z]{26}\.[0-9A-Z]{26}\.bin\.part(?:\.whole)?$/;
 const TEMPORARY = /^(?<space>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<life>[0-9a-f]{8})\.[0-9a-f]{16}\.tmp$/;
 /**
- * A temporary name identifies its writer: where its process id counts, the id, and a random part of the process, since
- * ids are used again. They count in one container of a machine only; names of machines may be alike as well.
+ * A temporary name identifies its writer: host and PID namespace (host names may repeat, and each container has its own
+ * ids), the process id, and a random part of the process, since ids are reused.
  */
 const PID_SPACE = `${hostname()}-${pidNamespace()}`.replace(/[^A-Za-z0-9-]/g, '-');
 const LIFE = randomBytes(4).toString('hex');
@@ -70,7 +70,7 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return Promise.resolve({ url: origin + path, headers: {}, expiresAt });
   }
 
-  /** An upload in parts needs nothing but its row before its first byte is there. */
+  /** Creates nothing: before its first byte an upload in parts needs only its row. */
   begin(_name: ObjectName, { size }: UploadStart): Promise<string | undefined> {
     return Promise.resolve(size > partSizeOf(size) ? '' : undefined);
   }
@@ -80,7 +80,7 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return this.signPut({ tenantId, ref, expiresAt, size, contentType, from }, origin);
   }
 
-  /** `from`: of a part. */
+  /** `from`: of a part only. */
   private signPut(
     put: ObjectName & Omit<UploadGrant, 'now'> & Partial<Pick<PartGrant, 'from'>>,
     origin: string,
@@ -91,8 +91,8 @@ export class LocalStore implements ObjectStore, BlobFiles {
   }
 
   /**
-   * What the row says is durable. Where the file has less it was not restored with the row, and the upload goes back;
-   * where it has more, the rest may be missing after a loss of power.
+   * The bytes that the row counts are durable. If the file has fewer, it was not restored with the row, and the upload
+   * falls back to its size; if it has more, the excess does not count, since it may be lost in a power failure.
    */
   async offsetOf(upload: OpenUpload): Promise<number> {
     const { size, kept } = upload;
@@ -101,7 +101,7 @@ export class LocalStore implements ObjectStore, BlobFiles {
     const sizeOf = (path: string): Promise<number | undefined> => ifThere(async () => (await stat(path)).size);
     const held = await orUnavailable(async () => (await sizeOf(part)) ?? (await sizeOf(wholeOf(part))));
     const offset = Math.min(kept, held ?? 0);
-    // Whoever gave it up in this moment has removed the file.
+    // 0: a concurrent request has given the upload up, and removed the file.
     return offset < size || (await this.finish(upload, size)) ? offset : 0;
   }
 
@@ -134,10 +134,10 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return orUnavailable(async () => {
       const part = this.partOf(name);
       const whole = wholeOf(part);
-      // Away from requests that still write, on another instance say: they write as long as it has the name of a part.
+      // Renamed, since another request, perhaps on another instance, writes as long as the file has the name of a part.
       await ifThere(() => rename(part, whole));
       const made = await ifThere(() => linkAs(whole, this.pathOf(name)));
-      // Another request was first: it has linked the file, or removed its other name as well.
+      // Another request may have been first: it has linked the file, and perhaps already removed the other name.
       if (made !== true && (await this.head(name))?.size !== size) return false;
       await rm(whole, { force: true });
       return true;
@@ -188,7 +188,7 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return createReadStream(this.pathOf(name));
   }
 
-  /** Every blob with its bytes, for a backup. One that is removed meanwhile is left out, or read to its end. */
+  /** Every blob with its bytes, for a backup. A blob removed meanwhile is left out, or still read to its end. */
   async *contents(): AsyncGenerator<BlobContent> {
     for await (const page of this.list()) {
       for (const { tenantId, ref } of page) {
@@ -213,9 +213,9 @@ export class LocalStore implements ObjectStore, BlobFiles {
   }
 
   /**
-   * Removes abandoned uploads: of processes of this machine that have ended, and those not written to for `quietMs`, which
-   * is longer than any upload in one PUT may pause; of uploads in parts those that can have no row any more, because their
-   * tenant is gone. Returns the number of files.
+   * Removes abandoned uploads: those of ended processes of this machine, and those not written to for `quietMs`, which
+   * is longer than any upload in one PUT may pause. Of uploads in parts, removes those too old to still have a row,
+   * left behind because their tenant is gone. Returns the number of files.
    */
   sweep(now: number, quietMs: number): Promise<number> {
     return orUnavailable(async () => {
@@ -241,19 +241,19 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return join(this.folder, 'uploads');
   }
 
-  /** Of an upload in parts. It is no name of a temporary file, which would be removed with the process. */
+  /** The file of an upload in parts. Not a temporary name: such a file is removed once its process has ended. */
   private partOf(name: ObjectName): string {
     if (!isBlobName(name)) throw new ServiceError('no_blob');
     return join(this.uploads, `${name.tenantId}.${name.ref}.part`);
   }
 
   private pathOf(name: ObjectName): string {
-    // Names come from signed URLs and rows; nothing that has not this form may become a path.
+    // Names come from signed URLs and rows; only names of this form may become a path.
     if (!isBlobName(name)) throw new ServiceError('no_blob');
     return join(this.folder, name.tenantId, name.ref);
   }
 
-  /** Names in a folder that match `form`; none where the folder is absent. */
+  /** Names in a folder that match `form`; none if the folder is absent. */
   private async *names(folder: string, form: RegExp): AsyncGenerator<string> {
     const entries = await orUnavailable(() => ifThere(() => opendir(folder)));
     if (entries === undefined) return;
@@ -266,7 +266,7 @@ export class LocalStore implements ObjectStore, BlobFiles {
   }
 }
 
-/** A file under a temporary name. It gets its name by a link, which never replaces another file. */
+/** A file under a temporary name. It gets its final name by a link, which never replaces another file. */
 class LocalDraft implements BlobFileDraft {
   constructor(
     private readonly handle: FileHandle,
@@ -307,7 +307,7 @@ class LocalPart implements PartFile {
     private readonly file: { readonly path: string; readonly ino: number },
   ) {}
 
-  /** Throws `url_invalid` where the upload is whole by now, or was given up. */
+  /** Throws `url_invalid` if the upload is complete by now, or was given up. */
   write(bytes: Uint8Array, position: number): Promise<void> {
     return orUnavailable(async () => {
       const { path, ino } = this.file;
@@ -327,7 +327,7 @@ class LocalPart implements PartFile {
   }
 }
 
-/** The name of a part's file once all of it is there, until it has that of the blob. */
+/** The name of the file of an upload in parts from its completion until it gets that of the blob. */
 const wholeOf = (part: string): string => `${part}.whole`;
 
 /** Gives a file a durable name, which never replaces another file. False: there is a file of this name already. */
@@ -337,7 +337,7 @@ async function linkAs(path: string, target: string): Promise<boolean> {
     await link(path, target);
   } catch (error) {
     if (errorCode(error) !== 'EEXIST') throw error;
-    // Its maker may not have come that far, and the caller removes its own file next.
+    // The process that linked it may not have synced the folder yet, and the caller removes its own file next.
     await syncFolder(dirname(target));
     return false;
   }
@@ -345,13 +345,13 @@ async function linkAs(path: string, target: string): Promise<boolean> {
   return true;
 }
 
-/** Makes a folder, and the entry of the topmost one that it made durable. Repeated it does nothing. */
+/** Creates a folder and its parents, and makes the entry of the topmost new one durable. Does nothing if it exists. */
 async function makeFolder(folder: string): Promise<void> {
   const first = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
   if (first !== undefined) await syncFolder(dirname(first));
 }
 
-/** Any failure becomes `storage_unavailable`, a full disk, a broken one, an absent folder, but for a name that is none. */
+/** Any failure (full disk, absent folder) becomes `storage_unavailable`; a `ServiceError` passes unchanged. */
 async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -390,7 +390,7 @@ async function* chunksOf(file: BlobFile): AsyncGenerator<Uint8Array> {
   }
 }
 
-/** As Linux names it; '' where there are none. */
+/** The PID namespace as Linux names it; '' on other systems. */
 function pidNamespace(): string {
   try {
     return readlinkSync('/proc/self/ns/pid');

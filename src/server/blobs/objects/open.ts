@@ -22,7 +22,7 @@ interface StorageSettings {
 export const localStore = ({ dataDir }: Pick<StorageSettings, 'dataDir'>, secret: string): LocalStore =>
   new LocalStore(join(dataDir, 'blobs'), secret);
 
-/** The provider's library is loaded here only: it takes long, and the local store needs none. */
+/** The only place where a provider's library is loaded: loading takes long, and the local store needs none. */
 export async function openBucket(settings: StorageSettings, log: StoreLog): Promise<ObjectStore> {
   const { storageKind, storagePrefix } = settings;
   const prefix = storagePrefix ?? undefined;

@@ -41,13 +41,13 @@ import { codeOfError, connectionFault, reasonOfS3Code, reasonOfStatus, StoreFaul
 interface S3Options extends BucketOptions {
   /** Default: as the AWS SDK finds it; with an endpoint `us-east-1`, which other stores ignore. */
   readonly region?: string;
-  /** The endpoint that clients reach, where it is not the server's. */
+  /** The endpoint for clients, if it differs from the server's. */
   readonly publicEndpoint?: string;
-  /** The bucket in the path instead of the host name. Default: on with an endpoint. */
+  /** Puts the bucket into the path instead of the host name. Default: true with an endpoint. */
   readonly forcePathStyle?: boolean;
 }
 
-/** The maximum of one PUT at AWS and its like; a larger upload would need a URL for each part. */
+/** The maximum of one PUT at AWS and compatible stores; a larger upload would need a URL for each part. */
 const S3_PUT_MAX_BYTES = 5 * 1024 ** 3;
 
 const CONNECTIONS_MAX = 50;
@@ -60,7 +60,7 @@ export class S3Store extends BucketStore {
   private readonly client: S3Client;
   /** Signs URLs for clients; it makes no calls. */
   private readonly signer: S3Client;
-  /** Of `signer`. */
+  /** The configuration of `signer`. */
   private readonly reached: S3ClientConfig;
 
   constructor(options: S3Options) {
@@ -125,7 +125,7 @@ export class S3Store extends BucketStore {
     return this.body(Body, ContentLength);
   }
 
-  /** The host of a signed URL follows from endpoint, region and bucket: keys that are none sign as well. */
+  /** The host of a signed URL depends only on endpoint, region and bucket, so it is signed with dummy keys. */
   async origin(): Promise<string> {
     const signer = new S3Client({ ...this.reached, credentials: { accessKeyId: '-', secretAccessKey: '-' } });
     try {
@@ -156,7 +156,7 @@ export class S3Store extends BucketStore {
       return kept && (before + kept.length) * partSize;
     const Parts = before === 0 ? kept : await this.partsAfter(upload, 0);
     const command = new CompleteMultipartUploadCommand({ ...this.uploadAt(upload), MultipartUpload: { Parts } });
-    // No other object has this name: a condition would only refuse the second of two ends of the same upload.
+    // Unconditional, since names are unique: a condition would only refuse the second of two completions.
     await this.call('complete', this.sending(command));
     return size;
   }
@@ -231,13 +231,13 @@ export class S3Store extends BucketStore {
   }
 }
 
-/** The signature counts in seconds; a part of one is not given away. */
+/** Signatures count in whole seconds, rounded down so that no URL outlives its grant, but at least one. */
 const validity = ({ now, expiresAt }: DownloadGrant): { signingDate: Date; expiresIn: number } => ({
   signingDate: new Date(now),
   expiresIn: Math.max(1, Math.floor(expiresAt / 1000) - Math.floor(now / 1000)),
 });
 
-/** Of other checksums than the ETag a listing names the algorithm only. */
+/** The ETag only: a listing names just the algorithm of other checksums. */
 const metadataOf = ({ Size, LastModified, ETag }: Pick<_Object, 'Size' | 'LastModified' | 'ETag'>): Metadata => ({
   size: Size,
   modifiedAt: LastModified?.getTime(),
@@ -251,7 +251,7 @@ function clientConfig(options: S3Options, bounds: Bounds, endpoint: string | und
     ...(region === undefined ? {} : { region }),
     ...(endpoint === undefined ? {} : { endpoint }),
     forcePathStyle: options.forcePathStyle ?? endpoint !== undefined,
-    // By default the SDK adds checksums of AWS's own, also to what it signs; other stores refuse those.
+    // By default the SDK adds AWS's own checksums, also to signed URLs; other stores refuse those.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
     maxAttempts: bounds.retries + 1,

@@ -1,12 +1,12 @@
 /**
  * The calls of the commit functions (sql/0002_commit.sql): parameters, sending, results.
  *
- * Parameters go in PostgreSQL's own binary formats (PostgreSQL manual, Frontend/Backend Protocol, Bind; array_send and
- * its like in the source), written into a reused buffer. Arrays as text would be joined, escaped, copied and parsed for
- * every batch, which was most of a write's cost on its way into the database (bench S2).
+ * Parameters are sent in PostgreSQL's own binary formats (PostgreSQL manual, Frontend/Backend Protocol, Bind;
+ * array_send and similar functions in the source), written into a reused buffer. Arrays as text would be joined,
+ * escaped, copied and parsed for every batch, which was most of a write's cost on its way into the database (bench S2).
  *
- * Results are checked before use: a change acknowledged by another one's row would be lost, and one without a row would
- * never be answered.
+ * Results are checked before use: a change acknowledged by another change's row would be lost, and one without a row
+ * would never be answered.
  */
 import pg from 'pg';
 import type { Summary } from '../../../protocol/item.js';
@@ -22,20 +22,20 @@ const BYTEA = 17;
 const ARRAY_HEAD = 20;
 const FIRST_BYTES = 64 * 1024;
 
-/** The parameters of one call, in their order. */
+/** The parameters of one call, in order. */
 export class Parameters {
   private bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
   private used = 0;
   private count = 0;
   /** The last parameter, sent without a copy. */
   private tail: Buffer = Buffer.alloc(0);
-  /** Of the statement that is called, as the database knows it; empty: it is parsed with the call. */
+  /** Name of the prepared statement to call; empty: it is parsed with the call. */
   name = '';
 
   /** `prepares`: statements stay prepared on their connection. */
   constructor(private readonly prepares: boolean) {}
 
-  /** Begins the parameters of a call of this statement. */
+  /** Starts the parameters of a call of this statement. */
   begin(statement: string): this {
     this.name = this.prepares ? statement : '';
     this.used = 5;
@@ -61,7 +61,7 @@ export class Parameters {
     return this;
   }
 
-  /** An array with `of(entry)` for each of the entries; null is NULL. */
+  /** An array of `of(entry)` for each entry; null is NULL. */
   int8s<T>(entries: readonly T[], of: (entry: T, n: number) => number | null): this {
     const from = this.beginArray(INT8, entries.length, 12);
     for (let n = 0; n < entries.length; n++) {
@@ -81,7 +81,7 @@ export class Parameters {
     return this.endArray(from);
   }
 
-  /** Texts of ASCII, 255 characters at most: ids and known words. */
+  /** ASCII texts of at most 255 characters: ids and known keywords. */
   texts<T>(entries: readonly T[], of: (entry: T) => string | null): this {
     const from = this.beginArray(TEXT, entries.length, 4 + 255);
     for (const entry of entries) {
@@ -104,10 +104,10 @@ export class Parameters {
     return this;
   }
 
-  /** The Bind message in its parts, valid until the next `begin`. */
+  /** The Bind message in parts, valid until the next `begin`. */
   message(): readonly Buffer[] {
     this.bytes[0] = 0x42;
-    // Its own length counts, its type does not; behind the parameters stands that all results come as text.
+    // The length includes itself but not the type byte; the parameters are followed by the request for text results.
     this.bytes.writeInt32BE(this.used - 1 + this.tail.length + 2, 1);
     this.bytes.writeInt16BE(this.count, this.countAt);
     return [this.bytes.subarray(0, this.used), this.tail, TEXT_RESULTS];
@@ -118,7 +118,7 @@ export class Parameters {
     this.count++;
     const from = this.used;
     this.used += 4;
-    // One dimension (none where it is empty), maybe with NULLs, counted from 1.
+    // One dimension (none if empty), with the flag for possible NULLs, lower bound 1.
     for (const value of entries === 0 ? [0, 0, type] : [1, 1, type, entries, 1]) {
       this.used = this.bytes.writeInt32BE(value, this.used);
     }
@@ -140,7 +140,7 @@ export class Parameters {
 
 const TEXT_RESULTS = Buffer.from([0, 0]);
 
-/** What the driver's connection is used for here; its types leave it out. */
+/** The methods of the driver's connection that are used here; its types omit them. */
 interface DriverConnection {
   readonly stream: { cork(): void; uncork(): void; write(bytes: Buffer): void; destroy(): void };
   readonly parsedStatements: Readonly<Record<string, string | undefined>>;
@@ -160,7 +160,7 @@ function parserOf(type: number): (text: string) => unknown {
 
 const numberOrNull = (text: string): number | null => (text === 'NULL' ? null : Number(text));
 
-/** The driver's own query, but for how its parameters are sent. */
+/** The driver's own query, except for how parameters are sent. */
 class BinaryQuery extends pg.Query {
   constructor(
     private readonly text: string,
@@ -193,7 +193,7 @@ class BinaryQuery extends pg.Query {
   }
 }
 
-/** Calls the statement that the parameters were begun for, and resolves with its rows, unchecked. */
+/** Calls the statement whose parameters were begun, and resolves with its rows, unchecked. */
 export function callBinary(client: pg.Client, text: string, parameters: Parameters): Promise<unknown> {
   return new Promise((resolve, reject) => {
     client.query(
@@ -205,7 +205,7 @@ export function callBinary(client: pg.Client, text: string, parameters: Paramete
   });
 }
 
-/** Ends a connection at once: what was not sent on it yet never is, whether the other side reads or not. */
+/** Ends a connection at once: unsent data is never sent, whether or not the other side reads. */
 export function cutOff(client: pg.Client): Promise<void> {
   // `end` first: the driver reports a connection that breaks without it as an error.
   const ended = client.end();
@@ -218,7 +218,7 @@ const placeholders = (count: number): string => Array.from({ length: count }, (_
 export const INSERT = { name: 'insert', text: `SELECT * FROM insert_changes(${placeholders(17)})` } as const;
 export const COMMIT = { name: 'commit', text: `SELECT * FROM commit_changes(${placeholders(20)})` } as const;
 
-/** Changes of one tenant, and of one sink, in one batch. All were judged by the same generation. */
+/** Changes of one tenant and one sink in one batch, all judged by the same generation. */
 export interface TenantChanges {
   readonly tenantId: string;
   readonly generation: number;
@@ -230,7 +230,7 @@ export interface TenantChanges {
 const mayInsert = ({ kind, refusal, ifVersion, blobRef, has }: Change): boolean =>
   kind === 'write' && refusal === null && (ifVersion ?? 0) === 0 && blobRef === null && (has & HAS.inline) !== 0;
 
-/** The tenants whose every change may be a plain insert, by id; the changes of all others. */
+/** Separates the tenants whose every change may be a plain insert, by id, from the changes of all others. */
 export function byTenant(batch: readonly Change[]): {
   readonly tenants: readonly TenantChanges[];
   readonly others: readonly Change[];
@@ -242,12 +242,12 @@ export function byTenant(batch: readonly Change[]): {
     const tenant = found.get(tenantId);
     if (tenant === undefined) found.set(tenantId, { tenantId, generation, sink, changes: [change] });
     else tenant.changes.push(change);
-    // Two sinks: an actor was dropped and loaded again with changes under way. Each gets its own outcomes.
+    // Two sinks: an actor was dropped and reloaded with changes under way. Each gets its own outcomes.
     const other = tenant !== undefined && (generation !== tenant.generation || sink !== tenant.sink);
     if (other || !mayInsert(change)) mixed.add(tenantId);
   }
   const all = [...found.values()];
-  // In the order of ids, as every transaction takes the locks of tenants.
+  // In the order of ids, in which every transaction locks tenants.
   const sorted = (one: TenantChanges, other: TenantChanges): number => (one.tenantId < other.tenantId ? -1 : 1);
   if (mixed.size === 0) return { tenants: all.sort(sorted), others: [] };
   return {
@@ -256,18 +256,16 @@ export function byTenant(batch: readonly Change[]): {
   };
 }
 
-/** All changes' bytes in one piece, and where each begins in it. */
+/** All changes' bytes in one buffer, and the offset of each in it. */
 interface Gathered {
   readonly bytes: Buffer;
   readonly offsets: readonly number[];
 }
 
-/**
- * Unused bytes between the changes of a batch are sent too, up to this share of it, rather than copying the changes.
- */
+/** Unused bytes between the changes of a batch are sent too, up to this share, rather than copying the changes. */
 const GAPS_MAX = 0.5;
 
-/** The piece of the arena in which they lie, mostly one behind the other; a copy where they are scattered. */
+/** The part of the arena that contains the changes, mostly contiguous; a copy if they are scattered. */
 function gather(changes: readonly Change[]): Gathered {
   let [from, to, total] = [Infinity, 0, 0];
   const segment = changes[0]?.segment;
@@ -320,7 +318,7 @@ export function putInsert(into: Parameters, tenants: readonly TenantChanges[], c
 
 const KINDS = { write: 'w', delete: 'd', move: 'm' } as const;
 
-/** Parameters of `commit_changes`. Every text in a change was checked to be an id or a known word. */
+/** Parameters of `commit_changes`. Every text in a change was already checked to be an id or a known keyword. */
 export function putCommit(
   into: Parameters,
   changes: readonly Change[],
@@ -353,7 +351,6 @@ export function putCommit(
     .bytea(bytes);
 }
 
-/** Bytes that a change takes in a batch. */
 export const changeBytes = (change: Change): number => change.end - change.at;
 
 /** What `commit_changes` decided of one change. `alone`: to be repeated without other changes of its tenant. */
@@ -362,19 +359,19 @@ export interface Decided {
   readonly version: number | null;
   readonly ts: number | null;
   readonly stored: ItemRow | null;
-  /** Where the tenant stood after it. */
+  /** The tenant's summary after the change. */
   readonly summary: Summary;
   readonly generation: number;
 }
 
-/** Verdicts of changes that are stored, so that they have a version. */
+/** Verdicts of changes that are stored and therefore have a version. */
 const STORED: ReadonlySet<unknown> = new Set(['same', 'insert', 'replace', 'rewrap', 'delete', 'move']);
 const OTHERS: ReadonlySet<unknown> = new Set(['stale', 'conflict', 'missing', 'refused', 'no_blob', 'cap', 'alone']);
 
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 const isCountOrNull = (value: unknown): value is number | null => value === null || isCount(value);
 
-/** One for each change, in their order. Throws where the rows are anything else. */
+/** One for each change, in order. Throws if the rows are anything else. */
 export function readDecided(rows: unknown, changes: number): Decided[] {
   const given = rowsOf(rows, changes);
   return given.map((row, at) => {
@@ -400,7 +397,7 @@ function decidedOf(row: readonly unknown[]): Decided {
   };
 }
 
-/** Where each tenant stands after `insert_changes`, in their order; null where nothing was done. Throws as above. */
+/** The summary of each tenant after `insert_changes`, in order; null if nothing was done. Throws like `readDecided`. */
 export function readInserted(rows: unknown, tenants: number): (Summary | null)[] {
   const [columns] = rowsOf(rows, 1);
   const [heads, itemCounts, versionSums] = (columns ?? []).map((column) => rowsOf(column, tenants, isCountOrNull));

@@ -29,18 +29,18 @@ import {
   type TenantChanges,
 } from './batch.js';
 
-/** Changes in one call, and their bytes. */
+/** Limits of one call: changes, and (BATCH_BYTES) their bytes. */
 const BATCH_CHANGES = 256;
 /**
- * A batch above this size is at most half of the changes under way. Writers who wait for their answers would else all be
- * in one batch, and PostgreSQL and this process would wait for each other in turns (bench S1, S2).
+ * A batch above this size is at most half of the changes under way. Otherwise writers that wait for their answers would
+ * all be in one batch, and PostgreSQL and this process would wait for each other in turns (bench S1, S2).
  */
 const BATCH_WHOLE = 32;
 const BATCH_BYTES = 8 * 1024 * 1024;
-/** Changes that may wait in a lane, and bytes of those that are not answered; beyond that the server sheds load. */
+/** Changes that may wait in a lane, and bytes of unanswered changes; beyond that the server sheds load. */
 const QUEUE_CHANGES = 20_000;
 const ARENA_BYTES = 128 * 1024 * 1024;
-/** Calls of one batch in all, when the connection breaks or a deadlock is found; every one may be repeated safely. */
+/** Total calls of one batch if the connection breaks or a deadlock is found; every call may be repeated safely. */
 const ATTEMPTS = 3;
 const RETRY_MS = 200;
 /** After a batch failed because the database was unreachable, new writes are refused at once for this time, ms. */
@@ -76,7 +76,7 @@ export class PostgresCommitLanes implements CommitLanes {
     this.laneOf(change.tenantId).push(change, sink);
   }
 
-  /** Changes that were taken and wait for their batch. */
+  /** Accepted changes that wait for their batch. */
   get waiting(): number {
     return this.lanes.reduce((sum, lane) => sum + lane.waiting, 0);
   }
@@ -95,17 +95,16 @@ export class PostgresCommitLanes implements CommitLanes {
   }
 }
 
-/** In the order in which they came in. */
 const inOrder = (one: Change, other: Change): number => one.order - other.order;
 
-/** The outcomes for one sink. */
+/** Decided changes of one sink. */
 interface Outcomes {
   readonly sink: CommitSink;
   readonly changes: Change[];
   readonly position: Position;
 }
 
-/** The outcome of a batch: one of the two for each change, except those put back into the queue. */
+/** The outcome of a batch: each change is in one of the two lists, except those put back into the queue. */
 interface Settled {
   readonly told: Outcomes[];
   readonly failed: { readonly changes: readonly Change[]; readonly error: Error }[];
@@ -128,7 +127,6 @@ class Lane {
     this.parameters = new Parameters(options.prepares);
   }
 
-  /** Changes that were taken and wait for their batch. */
   get waiting(): number {
     return this.queue.length;
   }
@@ -153,9 +151,9 @@ class Lane {
   }
 
   /**
-   * Batch after batch. The next one is sent to PostgreSQL before the last one's pushes and replies are written, so that
-   * both work at once. Its result arrives in a later turn of the event loop, so the order on the sockets is that of the
-   * batches.
+   * Commits batch after batch. The next one is sent to PostgreSQL before the last one's pushes and replies are written,
+   * so that both work at once. Its result arrives in a later turn of the event loop, so messages are written to the
+   * sockets in the order of the batches.
    */
   private async work(): Promise<void> {
     let last: Settled | undefined;
@@ -181,14 +179,14 @@ class Lane {
   }
 
   /**
-   * The next batch, of up to `most` changes, in the order they came: one of an item, and one that names a blob. What is
-   * left waits for the next: `commit_changes` judges each change by what was stored before its batch.
+   * The next batch, of up to `most` changes in order of arrival: at most one per item and one per blob. The rest waits
+   * for the next batch, since `commit_changes` judges each change by what was stored before its batch.
    */
   private take(most: number): Change[] {
     const batch: Change[] = [];
     const left: Change[] = [];
     const taken = new Set<string>();
-    // Only where some change has to be its tenant's only one; else nothing is looked up in it.
+    // Only if some change has to be its tenant's only one in the batch; otherwise the map is not needed.
     const tenants = this.queue.some(({ alone }) => alone) ? new Map<string, boolean>() : undefined;
     let bytes = 0;
     let at = 0;
@@ -203,7 +201,7 @@ class Lane {
       const item = tenantId + id;
       const blob = blobRef === null ? undefined : tenantId + blobRef;
       const waits = apart || taken.has(item) || (blob !== undefined && taken.has(blob));
-      // Of one that waits too: a later change of the same item must not overtake it.
+      // Also for a change that waits: a later change of the same item must not overtake it.
       taken.add(item);
       if (blob !== undefined) taken.add(blob);
       if (waits) {
@@ -220,14 +218,14 @@ class Lane {
 
   /**
    * Inserts plain new items, and calls `commit_changes` for the rest (sql/0002_commit.sql). Never rejects, and omits no
-   * change: on any failure the changes that are not known to be decided failed, and their clients retry (guarantee 2).
+   * change: on any failure, changes not known to be decided count as failed, and their clients retry (guarantee 2).
    */
   private async commit(batch: readonly Change[]): Promise<Settled> {
     const settled: Settled = { told: [], failed: [] };
     try {
       const { tenants, others } = byTenant(batch);
       const left = tenants.length === 0 ? [] : await this.insert(tenants, settled);
-      // Where the database is unreachable the others would wait for the same time limit again.
+      // If the database is unreachable, the others would wait for the same time limit again.
       const away = settled.failed.length > 0;
       if (away && others.length > 0) settled.failed.push({ changes: others, error: outOfReach() });
       else if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder), settled);
@@ -240,7 +238,7 @@ class Lane {
 
   private failTheRest(batch: readonly Change[], settled: Settled): void {
     const known = settled.told.reduce((sum, { changes }) => sum + changes.length, 0);
-    // Some of those that failed may have been queued behind the batch.
+    // `failed` may include changes that were queued behind the batch, so its size proves nothing.
     if (settled.failed.length === 0 && known >= batch.length) return;
     const settledOnes = new Set([...settled.told, ...settled.failed].flatMap(({ changes }) => changes));
     const queued = new Set(this.queue);
@@ -249,7 +247,7 @@ class Lane {
     settled.failed.push({ changes, error: unknownOutcome() });
   }
 
-  /** Inserts the changes of tenants that have nothing but new items. Resolves with those that were not. */
+  /** Inserts the changes of tenants that have only new items. Resolves with the changes that were not inserted. */
   private async insert(tenants: readonly TenantChanges[], settled: Settled): Promise<readonly Change[]> {
     let inserted: (Summary | null)[];
     try {
@@ -257,7 +255,7 @@ class Lane {
       inserted = await this.call(INSERT.text, put, (rows) => readInserted(rows, tenants.length));
     } catch (error) {
       const changes = tenants.flatMap((tenant) => tenant.changes);
-      // Another instance may have stored one of the items meanwhile: `commit_changes` decides each of them.
+      // Another instance may have stored one of the items meanwhile: `commit_changes` decides each change.
       if (!isUnavailable(error) && !isRetryable(error)) return changes;
       this.outage(changes, error, settled);
       return [];
@@ -265,7 +263,9 @@ class Lane {
     return this.inserted(tenants, inserted, settled);
   }
 
-  /** Calls `commit_changes`; a batch that fails for its content is split until the bad change is alone (INST-15). */
+  /**
+   * Calls `commit_changes`; a batch that fails because of its content is split until the bad change is alone (INST-15).
+   */
   private async decide(batch: readonly Change[], settled: Settled): Promise<void> {
     let decided: Decided[];
     try {
@@ -288,8 +288,8 @@ class Lane {
   }
 
   /**
-   * The database is unreachable. Where the connection is gone, the queued changes would fail too, after another time
-   * limit: they fail now.
+   * The database is unreachable. If the connection is gone, the queued changes fail now too: they would otherwise fail
+   * after another time limit.
    */
   private outage(batch: readonly Change[], error: unknown, { failed }: Settled): void {
     this.downUntil = isUnavailable(error) ? this.options.clock.now() + DOWN_MS : 0;
@@ -299,8 +299,8 @@ class Lane {
   }
 
   /**
-   * One statement, repeated where that may help: a change that a lost call stored is recognised as `same`. With an open
-   * connection it is sent before this returns. `read` throws where the result does not fit the call; then the outcome
+   * One statement, repeated if that may help: a change that was stored by a lost call is recognised as `same`. With an
+   * open connection it is sent before this returns. `read` throws if the result does not fit the call; then the outcome
    * is unknown, and the connection is not used again.
    */
   private call<T>(statement: string, put: () => void, read: (rows: unknown) => T): Promise<T> {
@@ -330,9 +330,9 @@ class Lane {
   }
 
   /**
-   * The lane's connection. A cached plan fits the table sizes of the time it was made. One made for empty tables scans
-   * them: 20 times the work a moment later, until the first autovacuum. So plans are discarded each time the number of
-   * calls has grown fourfold, as the tables may have.
+   * The lane's connection. A cached plan fits the table sizes at the time it was made. A plan made for empty tables
+   * scans them: 20 times the work shortly after, until the first autovacuum. So plans are discarded each time the
+   * number of calls has grown fourfold, as the tables may have.
    */
   private async prepared(): Promise<pg.Client> {
     const client = this.client ?? (await this.connect());
@@ -344,7 +344,7 @@ class Lane {
   }
 
   private async connect(): Promise<pg.Client> {
-    // It may be lost before `connect` returns it: then it is used once, which fails, and not kept.
+    // The connection may be lost before `connect` returns it: then it is used once, which fails, and not kept.
     const opening: { lost: boolean; client?: pg.Client } = { lost: false };
     const client = await this.options.connect((error) => {
       opening.lost = true;
@@ -368,7 +368,7 @@ class Lane {
     if (client !== undefined) void cutOff(client).catch(this.options.onFault);
   }
 
-  /** Versions follow from the head: a tenant's changes are its last ones, in their order. */
+  /** Versions are derived from the head: a tenant's changes are its last versions, in order. */
   private inserted(
     tenants: readonly TenantChanges[],
     summaries: readonly (Summary | null)[],
@@ -401,7 +401,7 @@ class Lane {
       const last = decided[i];
       if (last === undefined || change.sink === null) continue;
       if (last.verdict === 'alone') {
-        // A change that was alone already is not put back: it fails with those without a result.
+        // A change that was already alone is not put back: it fails with those without a result.
         if (!change.alone) back.push(change);
         continue;
       }
@@ -423,7 +423,7 @@ class Lane {
     }
   }
 
-  /** Back to their place: later changes must not overtake them, least of all those of the same item. */
+  /** Restores their place in the queue: later changes must not overtake them, least of all those of the same item. */
   private putBack(changes: readonly Change[]): void {
     if (changes.length === 0) return;
     for (const change of changes) change.alone = true;
@@ -449,8 +449,8 @@ class Lane {
   }
 
   /**
-   * A sink that throws is a defect: it is told to fail what it has not answered yet with an unknown outcome; the other
-   * sinks get theirs, and the lane continues.
+   * A sink that throws is a defect: it is called again to fail the changes it has not answered, with an unknown
+   * outcome. The other sinks get their outcomes, and the lane continues.
    */
   private tellOne(sink: CommitSink, changes: readonly Change[], outcome: Position | Error): void {
     try {
@@ -474,7 +474,7 @@ class Lane {
 const outOfReach = (): ServiceError => unavailable('the database is out of reach');
 const unknownOutcome = (): ServiceError => unavailable('whether it is stored is not known');
 
-/** Changes by who submitted them. */
+/** Changes grouped by the sink that submitted them. */
 function bySink(changes: readonly Change[]): Map<CommitSink, Change[]> {
   const found = new Map<CommitSink, Change[]>();
   for (const change of changes) {

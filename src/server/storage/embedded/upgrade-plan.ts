@@ -1,4 +1,4 @@
-/** What an upgrade of the embedded database over a major version needs, looked at before anything is begun. */
+/** Checks what a major-version upgrade of the embedded database needs, before anything is changed. */
 import { existsSync } from 'node:fs';
 import { lstat, opendir, realpath, stat, statfs } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
@@ -8,7 +8,7 @@ import { clusterFolder, finishUpgrade, hasCluster } from './process.js';
 import { canReach, databaseUser, requireReachable, type SystemUser } from './user.js';
 import { ClusterVersionError, majorOfBinaries, majorOfFolder } from './version.js';
 
-/** Why an upgrade cannot be begun, or was given up. The old folder is as usable as before. */
+/** Why an upgrade cannot start, or was aborted. The old folder is as usable as before. */
 export class UpgradeError extends Error {
   override readonly name = 'UpgradeError';
 
@@ -25,33 +25,32 @@ export class UpgradeError extends Error {
 /** What an upgrade will do. Sizes are bytes. */
 export interface UpgradePlan {
   readonly dataDir: string;
-  /** The cluster as it is found, and where the new one will be. */
+  /** The existing cluster, and later the new one's place. */
   readonly folder: string;
-  /** Where the old cluster will be kept; nothing is there now. */
+  /** Where the old cluster will be kept; does not exist yet. */
   readonly keptAs: string;
   /** Major versions. */
   readonly from: number;
   readonly to: number;
   readonly oldBinaries: Binaries;
   readonly newBinaries: Binaries;
-  /** What both run as; null: this process's user. */
+  /** The user that both run as; null: this process's user. */
   readonly user: SystemUser | null;
   readonly needBytes: number;
   readonly freeBytes: number;
 }
 
-/** What `planUpgrade` is asked for. */
 export interface UpgradeQuestion {
   readonly dataDir: string;
-  /** Folder with the programs of the old version, as a person names it; looked for where it is not given. */
+  /** Folder with the programs of the old version, as named by a person; searched for if omitted. */
   readonly oldBinaries?: string | undefined;
-  /** Bytes that are free where this folder is; default: asked of the system. */
+  /** Free bytes on the disk of this folder; default: queried from the system. */
   readonly freeBytes?: (folder: string) => Promise<number>;
 }
 
-/** A new cluster without data, with its log. */
+/** Size of a new cluster without data, with its log. */
 const EMPTY_BYTES = 128 * 1024 * 1024;
-/** Of what the old one takes: indexes are made anew and may be filled otherwise. */
+/** Factor on the old cluster's size: indexes are rebuilt and may be filled differently. */
 const MARGIN = 1.25;
 /** The last package of each major version, for operators without another copy of the programs. */
 const LAST_PACKAGES: Readonly<Record<number, string>> = {
@@ -64,8 +63,8 @@ const LAST_PACKAGES: Readonly<Record<number, string>> = {
 const KEPT_MAX = 100;
 
 /**
- * Looks at everything that an upgrade needs; changes nothing. `current`: the folder is of this version already.
- * Rejects with `UpgradeError`, with `ClusterVersionError` for a folder of a newer version.
+ * Checks everything that an upgrade needs; changes nothing. `current`: the folder already has this version.
+ * Rejects with `UpgradeError`, or with `ClusterVersionError` for a folder of a newer version.
  */
 export async function planUpgrade(question: UpgradeQuestion): Promise<UpgradePlan | { readonly current: number }> {
   const named = resolve(question.dataDir);
@@ -76,7 +75,7 @@ export async function planUpgrade(question: UpgradeQuestion): Promise<UpgradePla
       'Give the DATA_DIR of the server.',
     );
   }
-  // Without links, as a postmaster is found by its folder.
+  // With links resolved, since a postmaster is found by its folder.
   const dataDir = await realpath(named);
   await finishUpgrade(dataDir);
   const folder = await clusterFolder(dataDir);
@@ -94,7 +93,7 @@ export async function planUpgrade(question: UpgradeQuestion): Promise<UpgradePla
   return { dataDir, folder, keptAs, from, to, oldBinaries, newBinaries, user, needBytes, freeBytes };
 }
 
-/** Throws `UpgradeError` where the disk would not hold both clusters. */
+/** Throws `UpgradeError` if the disk cannot hold both clusters. */
 export function requireSpace({ dataDir, needBytes, freeBytes }: UpgradePlan): void {
   if (freeBytes >= needBytes) return;
   throw new UpgradeError(
@@ -104,7 +103,7 @@ export function requireSpace({ dataDir, needBytes, freeBytes }: UpgradePlan): vo
   );
 }
 
-/** The folder is renamed at the end: a mounted one, or a link to another disk, cannot be. */
+/** The folder is renamed at the end, which is impossible for a mount point or a link to another disk. */
 async function requireMovable(dataDir: string, folder: string): Promise<void> {
   const [outer, inner, link] = await Promise.all([stat(dataDir), stat(folder), lstat(folder)]);
   if (!link.isSymbolicLink() && outer.dev === inner.dev) return;
@@ -180,12 +179,12 @@ async function freeIn(folder: string): Promise<number> {
   return bavail * bsize;
 }
 
-/** Bytes of all files below. */
+/** Total bytes of all files below. */
 async function sizeOf(folder: string): Promise<number> {
   let bytes = 0;
   for await (const entry of await opendir(folder, { recursive: true })) {
     if (!entry.isFile()) continue;
-    // A database that runs removes files.
+    // A running database may remove files meanwhile.
     bytes += (await ifThere(() => stat(join(entry.parentPath, entry.name))))?.size ?? 0;
   }
   return bytes;

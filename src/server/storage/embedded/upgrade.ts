@@ -1,12 +1,13 @@
 /**
- * The embedded database over a major version of PostgreSQL: its rows are read by the old programs and written by the
- * new ones, straight from one server into the other, in the form of a backup (dump.ts; the package brings no pg_dump).
+ * Upgrades the embedded database over a major version of PostgreSQL: the old programs read its rows and the new ones
+ * write them, straight from one server into the other, in the format of a backup (dump.ts; the package has no pg_dump).
  *
- * Invariants. The old folder is never written to but for one row, and always usable: `postgres` until the new one is
- * whole, verified, stopped and named `postgres.upgraded`; its kept name after that. The history's name (epoch) goes
- * over, since the rows and their versions are the same, so devices go on where they were; and it is taken from the old
- * database before the new one can be started, so that the old one, put back, tells another history: its versions would
- * be given a second time. Killed in between, neither has it, and devices replay: that is safe.
+ * Invariants. Only one row is ever changed in the old folder, and it stays usable: as `postgres` until the new cluster
+ * is complete, verified, stopped and named `postgres.upgraded`; under its kept name after that. The history's name
+ * (epoch) is carried over, since the rows and their versions are the same, so devices continue where they were. It is
+ * deleted from the old database before the new one can be started, so that the old one, put back, reports another
+ * history: it would assign the same versions a second time. If the upgrade is killed in between, neither has the name,
+ * and devices replay, which is safe.
  */
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -29,32 +30,30 @@ import { migrate } from '../migrate.js';
 import { syncFolder } from '../../../files/durable.js';
 import { UpgradeError, type UpgradePlan } from './upgrade-plan.js';
 
-/** What is done next. The old folder is usable before and after each. */
+/** The next step to be done. The old folder is usable before and after each. */
 export const UPGRADE_STEPS = ['sweep', 'start', 'make', 'copy', 'compare', 'retire', 'name', 'keep', 'place'] as const;
 export type UpgradeStep = (typeof UPGRADE_STEPS)[number];
 
-/** What `upgrade` needs besides its plan. */
 export interface UpgradeOptions {
-  /** Of the database's superuser, in both. */
+  /** The database superuser's password, in both clusters. */
   readonly password: string;
   /** Folder of the migrations. */
   readonly migrations: string;
-  /** Called before each step. What it throws ends the upgrade, with the old folder in its place, until `keep`. */
+  /** Called before each step. If it throws before `keep`, the upgrade ends with the old folder in its place. */
   readonly onStep: (step: UpgradeStep) => void;
-  /** Told while rows are copied: bytes done of about so many. What it throws ends the upgrade. */
+  /** Called while rows are copied: bytes done, of approximately `total`. If it throws, the upgrade ends. */
   readonly onProgress: (done: number, total: number) => void;
 }
 
-/** What an upgrade did. */
 export interface Upgraded {
   readonly epoch: string;
   readonly figures: readonly TableFigures[];
 }
 
-/** How long a killed postmaster is waited for. */
+/** How long to wait for a killed postmaster. */
 const STOP_MAX_MS = 10_000;
 
-/** A half-made cluster that a killed upgrade left. One at a time works on a DATA_DIR, so it is nobody's. */
+/** Removes an incomplete cluster left by a killed upgrade. Only one upgrade at a time runs on a DATA_DIR. */
 async function removeCluster(folder: string): Promise<void> {
   const running = isMade(folder) ? await runningPostmaster(folder) : null;
   if (running !== null) {
@@ -65,22 +64,21 @@ async function removeCluster(folder: string): Promise<void> {
 }
 
 const newFolder = (dataDir: string): string => join(dataDir, 'postgres.new');
-/** Rows that are loaded into a new table in one transaction need no log: the checkpoint at the stop makes them durable. */
+/** Rows loaded into a new table in one transaction need no WAL: the checkpoint at the stop makes them durable. */
 const LOADING = { wal_level: 'minimal', max_wal_senders: '0' };
-/** Of our connections. */
 const NAME = 'service upgrade';
 const silent = (): void => undefined;
 
 /**
- * Does it. The caller sees to it that no other process does the same. Rejects with `DataDirInUseError` while a server
- * runs, with `UpgradeError` where the old database is changed meanwhile; the old folder is in its place then.
+ * The caller ensures that no other process upgrades the same folder. Rejects with `DataDirInUseError` while a server
+ * runs, with `UpgradeError` if the old database is changed meanwhile; the old folder is then in its place.
  */
 export async function upgrade(plan: UpgradePlan, options: UpgradeOptions): Promise<Upgraded> {
   const { dataDir, folder, keptAs } = plan;
   const { onStep } = options;
   onStep('sweep');
-  // Whole as it may be, a leftover is of no use once the old database may have been written to; without an old one it
-  // is the database.
+  // Even if complete, a leftover is useless once the old database may have been written to; but if there is no old
+  // database, the leftover is the database.
   if (!isMade(folder)) throw new UpgradeError('changed', `${folder} is gone`, 'Run this again.');
   await removeCluster(newFolder(dataDir));
   await removeCluster(upgradedFolder(dataDir));
@@ -99,7 +97,7 @@ export async function upgrade(plan: UpgradePlan, options: UpgradeOptions): Promi
   await rename(folder, keptAs);
   await syncFolder(dataDir);
   onStep('place');
-  // A server that is started in this moment does the same (finishUpgrade).
+  // A server that starts at this moment does the same (finishUpgrade).
   if (!isMade(folder)) await rename(upgradedFolder(dataDir), folder);
   await syncFolder(dataDir);
   return upgraded;
@@ -137,7 +135,7 @@ async function copy(from: string, to: string, options: UpgradeOptions): Promise<
   const epoch = await withClient(from, NAME, async (client) =>
     (await hasTable(client, 'installation')) ? epochOf(client, ulid()) : undefined,
   );
-  // A cluster whose very first start was cut off: nobody's data is in it.
+  // A cluster whose very first start was interrupted: it contains no data.
   if (epoch === undefined) return { epoch: '', figures: [] };
   await migrate({ url: from, folder, dryRun: true }); // refuses a schema that this version does not know
   onStep('copy');
@@ -159,13 +157,13 @@ async function copy(from: string, to: string, options: UpgradeOptions): Promise<
     await requireFitting(client);
     await client.query('ANALYZE');
     const carried = await epochOf(client, epoch);
-    // A large database takes longer to write out than a stop waits.
+    // Writing out a large database takes longer than a stop waits.
     await client.query('CHECKPOINT');
     return { epoch: carried, figures: after };
   });
 }
 
-/** Every table of the old database, with its bytes counted on their way. */
+/** The rows of every table of the old database; reports their bytes as they pass. */
 async function* rowsOf(dump: Dump, onProgress: UpgradeOptions['onProgress']): AsyncGenerator<Restored> {
   let done = 0;
   for (const table of dump.tables) {
@@ -180,7 +178,7 @@ async function* rowsOf(dump: Dump, onProgress: UpgradeOptions['onProgress']): As
   }
 }
 
-/** The epoch that a server would find here; `fresh` where the history has no name yet. */
+/** The epoch that a server would find here; `fresh` if the history has no name yet. */
 async function epochOf(client: pg.Client, fresh: string): Promise<string> {
   const { rows } = await client.query<{ epoch: string }>('SELECT claim_epoch($1) AS epoch', [fresh]);
   const [found] = rows;
@@ -188,7 +186,7 @@ async function epochOf(client: pg.Client, fresh: string): Promise<string> {
   return found.epoch;
 }
 
-/** Instances of a parent that was killed may still be at work, and so may a person. */
+/** Instances of a killed parent process, or a person, may still be connected. */
 async function requireAlone(url: string): Promise<void> {
   const others = await withClient(url, NAME, async (client) => {
     const { rows } = await client.query<{ name: string }>(

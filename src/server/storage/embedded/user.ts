@@ -1,6 +1,6 @@
 /**
  * Which system user the embedded PostgreSQL runs as. PostgreSQL refuses to run as root, so a server started by root
- * hands it to the user `postgres`; a server started by anybody else runs it as itself.
+ * runs it as the user `postgres`; a server started by another user runs it as that user.
  */
 import { execFile } from 'node:child_process';
 import { realpath, stat } from 'node:fs/promises';
@@ -11,7 +11,7 @@ import { SERVICE_NAME } from '../../../protocol/limits.js';
 
 const run = promisify(execFile);
 
-/** Numeric ids that child processes are given. */
+/** Numeric ids for child processes. */
 export interface SystemUser {
   readonly uid: number;
   readonly gid: number;
@@ -37,7 +37,7 @@ async function createUser(): Promise<SystemUser> {
     const shell = ['--no-create-home', '--home-dir', '/nonexistent', '--shell', '/usr/sbin/nologin'];
     await run('useradd', ['--system', '--gid', USER_NAME, ...shell, USER_NAME]);
   } catch (error) {
-    // Another server that starts at the same time may have been quicker: then the user is there after all.
+    // Another server starting at the same time may have been faster: then the user exists.
     const made = await lookUp();
     if (made !== undefined) return made;
     throw new Error(
@@ -59,7 +59,7 @@ async function ownerOf(folder: string): Promise<SystemUser | undefined> {
 
 /**
  * The user to run PostgreSQL as; null: the server's own.
- * Under root an existing cluster keeps its owner (it may have been made before by a server that was not root).
+ * Under root an existing cluster keeps its owner (it may have been created by a server that did not run as root).
  */
 export async function databaseUser(clusterFolder: string): Promise<SystemUser | null> {
   const owner = await ownerOf(clusterFolder);
@@ -77,7 +77,7 @@ export async function databaseUser(clusterFolder: string): Promise<SystemUser | 
   return user;
 }
 
-/** Can `user` open this path (`-x`: enter a folder, run a program)? Asked of the system itself, so ACLs count too. */
+/** Whether `user` can access this path (`-x`: enter a folder, run a program). The system decides, so ACLs count too. */
 export async function canReach(path: string, user: SystemUser | null): Promise<boolean> {
   if (user === null) return true;
   try {
@@ -101,9 +101,7 @@ async function closedFolder(path: string, user: SystemUser): Promise<string> {
   return path;
 }
 
-/**
- * @throws Error that names the closed folder and a way out, when the database's user cannot enter DATA_DIR.
- */
+/** @throws Error that names the closed folder and a solution, if the database's user cannot enter DATA_DIR. */
 export async function requireReachable(dataDir: string, user: SystemUser | null): Promise<void> {
   if (user === null || (await canReach(dataDir, user))) return;
   throw new Error(

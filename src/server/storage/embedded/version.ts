@@ -1,4 +1,4 @@
-/** Major versions of PostgreSQL: a folder belongs to the one that made it, and no other can read it. */
+/** Major versions of PostgreSQL: a folder can only be read by the major version that made it. */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import type { Binaries } from './binaries.js';
 
 const run = promisify(execFile);
 
-/** The folder was made by another major version than the programs are. Nothing was touched; the message says what to do. */
+/** Folder and programs differ in their major version. Nothing was changed; the message says what to do. */
 export class ClusterVersionError extends Error {
   override readonly name = 'ClusterVersionError';
 
@@ -31,7 +31,7 @@ export class ClusterVersionError extends Error {
   }
 }
 
-/** Major version that made the cluster in `folder`, as its PG_VERSION says. Rejects where there is no cluster. */
+/** Major version that made the cluster in `folder`, from its PG_VERSION. Rejects if there is no cluster. */
 export async function majorOfFolder(folder: string): Promise<number> {
   const text = (await readFile(join(folder, 'PG_VERSION'), 'utf8')).trim();
   const major = Number(text);
@@ -41,7 +41,7 @@ export async function majorOfFolder(folder: string): Promise<number> {
   return major;
 }
 
-/** Major version of the programs. Rejects where they do not run. */
+/** Major version of the programs. Rejects if they do not run. */
 export async function majorOfBinaries({ postgres }: Binaries): Promise<number> {
   const { stdout } = await run(postgres, ['--version'], { cwd: '/' });
   const major = /\(PostgreSQL\) (\d+)/.exec(stdout)?.[1];
@@ -49,7 +49,7 @@ export async function majorOfBinaries({ postgres }: Binaries): Promise<number> {
   return Number(major);
 }
 
-/** Throws `ClusterVersionError` where these programs cannot work on this folder. */
+/** Throws `ClusterVersionError` if these programs cannot work on this folder. */
 export async function requireSameMajor(folder: string, binaries: Binaries): Promise<void> {
   const [made, programs] = await Promise.all([majorOfFolder(folder), majorOfBinaries(binaries)]);
   if (made !== programs) throw new ClusterVersionError(folder, made, programs);
