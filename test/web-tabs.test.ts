@@ -131,6 +131,15 @@ t.test('WEB-58: a browser that is revoked while it is open says so, and shows wh
   await other.reload();
   await other.shows('phase', ({ phase }) => phase === 'revoked');
   await other.shows('list', ({ items }) => titles(items).includes('kept'));
+  await other.page.waitForSelector('.revoked');
+  const offered = await other.page.$$eval('.side .nav-link, .side button, .row-acts button', (found) =>
+    found.map((one) => one.ariaLabel ?? one.textContent),
+  );
+  t.same(
+    offered.filter((name) => /devices|settings|new bin|edit/i.test(name)),
+    [],
+    'nothing that it cannot do',
+  );
   await other.call('forget');
   await other.shows('phase', ({ phase }) => phase === 'empty');
   const left = await other.page.evaluate(async () => (await indexedDB.databases()).map(({ name }) => name));

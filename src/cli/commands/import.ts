@@ -152,9 +152,6 @@ function expectOwn(
   );
 }
 
-/** Items per report of progress: a plain export is read at once, so its progress is counted in items. */
-const PROGRESS_EVERY = 100;
-
 async function importRecords(
   context: Context,
   options: ImportOptions & { readonly account?: Account },
@@ -173,15 +170,13 @@ async function importRecords(
     if (existing === undefined) await expectKnown(open, [...incoming.bins.keys()]);
     else await importer.bins(incoming.bins, existing);
     let taken = 0;
-    let read = 0;
     const progress = throttledProgress(terminal);
-    const text = (): string => `Imported ${taken} of ${incoming.items} items  ${read} % of the file`;
-    const records = incoming.records((share) => {
-      read = Math.floor(share * 100);
-      progress(text);
-    });
+    const text = (): string => `Imported ${taken} of ${incoming.items} items`;
+    // Also while the content of one item is read, which may take long.
+    const records = incoming.records(() => progress(text));
     await importer.items(records, () => {
-      if (++taken % PROGRESS_EVERY === 0) terminal.progress(text());
+      taken++;
+      progress(text);
       if (terminal.interrupted.aborted)
         throw new CommandError(EXIT.interrupted, 'Interrupted.', 'Run the same command again to go on.');
     });

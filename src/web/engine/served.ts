@@ -115,6 +115,9 @@ const deviceCalls = (engine: Engine) =>
     offer: () => engine.offers.begin(engine.device, engine.serverUrl),
     offerAnswer: (same) => engine.offers.answer(same),
     offerCancel: () => engine.offers.cancel(),
+    devicesRefresh: async () => {
+      await engine.device.devices.refresh();
+    },
     deviceRename: ({ id, name }) => engine.device.devices.rename(id, name),
     deviceRevoke: (id) => engine.device.revoke(id),
     deviceCertify: ({ id, fingerprint }) => engine.device.devices.certify(id, fingerprint),

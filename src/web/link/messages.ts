@@ -315,6 +315,8 @@ export interface Calls {
   offer(): void;
   offerAnswer(same: boolean): void;
   offerCancel(): void;
+  /** Reads the list anew; the topic `devices` has it. */
+  devicesRefresh(): void;
   deviceRename(params: { readonly id: string; readonly name: string }): void;
   deviceRevoke(id: string): void;
   deviceCertify(params: { readonly id: string; readonly fingerprint: string }): void;
@@ -365,6 +367,7 @@ export const REPEATABLE: ReadonlySet<keyof Calls> = new Set([
   'deviceRename',
   'passwordExists',
   'storage',
+  'devicesRefresh',
   'dismiss',
   'touched',
   'askClaimed',

@@ -9,7 +9,7 @@ import { DropZone } from './drop.js';
 import { RefreshCw } from './icons.js';
 import { KeysDialog, useKeys } from './keys.js';
 import { Button, EmptyState, Toasts } from './kit.js';
-import { call, phase, shared } from './link.js';
+import { call, isRevoked, phase, shared } from './link.js';
 import { later } from './later.js';
 import { LockScreen } from './lock.js';
 import { itemId, page } from './route.js';
@@ -65,7 +65,6 @@ function Screens(): JSX.Element | null {
     case 'failed':
       return <StoreFailed />;
     case 'revoked':
-      return <Open revoked />;
     case 'open':
       return <Open />;
   }
@@ -95,7 +94,7 @@ function useTouch(): void {
   }, []);
 }
 
-function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element {
+function Open(): JSX.Element {
   useKeys();
   useTouch();
   useEffect(() => void navigator.storage?.persist?.().catch(() => false), []);
@@ -125,8 +124,8 @@ function Open({ revoked = false }: { readonly revoked?: boolean }): JSX.Element 
         <Sidebar />
       </aside>
       <main class="main">
-        {revoked && <Page page="revoked" />}
-        {page.value === null ? <Browse /> : <Page page={page.value} />}
+        {isRevoked.value && <Page page="revoked" />}
+        {page.value === null || isRevoked.value ? <Browse /> : <Page page={page.value} />}
       </main>
       {drawer.value && <Drawer />}
       {showingKeys.value && <KeysDialog />}

@@ -5,7 +5,7 @@ import { isEmoji } from '../../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX } from '../../protocol/limits.js';
 import type { BinRow } from '../link/messages.js';
 import { Button, Confirm, Dialog, Field } from './kit.js';
-import { call } from './link.js';
+import { call, info } from './link.js';
 import { Problem } from './screen.js';
 import { text } from './strings.js';
 import { useTask } from './task.js';
@@ -107,7 +107,7 @@ function RemoveDialog({
       onYes={remove}
       onClose={onClose}
     >
-      <p>{words.removeItems(bin.count)}</p>
+      <p>{task.busy ? words.removing(info.value?.waiting.count ?? 0) : words.removeItems(bin.count)}</p>
       <Problem problem={task.problem} />
     </Confirm>
   );

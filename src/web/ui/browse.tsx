@@ -9,7 +9,7 @@ import { Check, Inbox, MenuIcon, Search, X } from './icons.js';
 import { KIND_ICONS } from './kinds.js';
 import { BinSign, Button, Dialog, EmptyState } from './kit.js';
 import { later } from './later.js';
-import { bins, phase } from './link.js';
+import { bins, isRevoked } from './link.js';
 import { List } from './list.js';
 import { Notices } from './notices.js';
 import { binId, itemId } from './route.js';
@@ -36,7 +36,6 @@ export function Browse(): JSX.Element {
   }, [itemId.value]);
   const name = binId.value === null ? text.frame.all : binName(binId.value);
   // A revoked device has no connection and takes no new items.
-  const revoked = phase.value?.phase === 'revoked';
   return (
     <div class="browse">
       <section class="pane-list" aria-label={name}>
@@ -49,8 +48,8 @@ export function Browse(): JSX.Element {
           </h1>
           <SearchButton />
         </header>
-        {!revoked && <Status short />}
-        {!revoked && <Composer />}
+        {!isRevoked.value && <Status short />}
+        {!isRevoked.value && <Composer />}
         <SearchField name={name} />
         <Chips />
         <Uploads />

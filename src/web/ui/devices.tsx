@@ -11,7 +11,7 @@ import { Menu } from './menu.js';
 import { call, devices, info } from './link.js';
 import { PairDialog } from './pair.js';
 import { Problem } from './screen.js';
-import { PageHead } from './section.js';
+import { PageHead, useAnswer } from './section.js';
 import { SignOutDialog } from './sign-out.js';
 import { pagesText } from './strings-pages.js';
 import { useTask } from './task.js';
@@ -26,6 +26,8 @@ interface Open {
 
 /** All devices of the vault: pair, rename, certify, revoke. */
 export function DevicesScreen(): JSX.Element {
+  // Who is online is as of the last reading.
+  useAnswer(() => call('devicesRefresh'), null);
   const [open, setOpen] = useState<Open | null>(null);
   const [pairing, setPairing] = useState(false);
   const [leaving, setLeaving] = useState(false);

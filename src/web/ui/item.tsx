@@ -15,7 +15,7 @@ import { KIND_ICONS } from './kinds.js';
 import { honest } from './honest.js';
 import { Button, Confirm, EmptyState, Notice, OneLine, submits } from './kit.js';
 import { Menu } from './menu.js';
-import { call, devices, info, useItem } from './link.js';
+import { call, devices, info, isRevoked, useItem } from './link.js';
 import { leave } from './route.js';
 import { copyLabel, entriesOf, SecondsTo } from './row.js';
 import { text } from './strings.js';
@@ -98,7 +98,7 @@ function HeadActions({ item, onEdit }: { readonly item: ItemDetail; readonly onE
       ) : (
         <Button kind="icon" icon={Download} label={text.list.download} onClick={() => void download(item)} />
       )}
-      <Button kind="icon" icon={Pencil} label={text.list.edit} onClick={onEdit} />
+      {!isRevoked.value && <Button kind="icon" icon={Pencil} label={text.list.edit} onClick={onEdit} />}
       <Menu label={text.list.more(item.title)} entries={entriesOf(item)} />
     </>
   );

@@ -5,7 +5,7 @@ import type { ItemRow } from '../link/messages.js';
 import { edit, remove, toMove } from './actions.js';
 import { copyItem } from './clipboard.js';
 import { Dialog } from './kit.js';
-import { link } from './link.js';
+import { isRevoked, link } from './link.js';
 import { itemId, leave, page } from './route.js';
 import { focusComposer, focusSearch, moveInList, showingKeys } from './state.js';
 import { text } from './strings.js';
@@ -27,6 +27,11 @@ function withCurrent(act: (item: ItemRow) => void): void {
   });
 }
 
+/** As `withCurrent`, for what changes the item. */
+function changing(act: (item: ItemRow) => void): void {
+  if (!isRevoked.value) withCurrent(act);
+}
+
 const open = (item: ItemRow): void => {
   if (item.href !== null) window.open(item.href, '_blank', 'noopener,noreferrer');
 };
@@ -40,9 +45,9 @@ const KEYS: Readonly<Record<string, () => void>> = {
   ArrowUp: () => moveInList.current(-1),
   c: () => withCurrent((item) => item.file === null && void copyItem(item)),
   o: () => withCurrent(open),
-  e: () => withCurrent(edit),
-  m: () => withCurrent((item) => (toMove.value = item)),
-  Delete: () => withCurrent((item) => void remove(item.id)),
+  e: () => changing(edit),
+  m: () => changing((item) => (toMove.value = item)),
+  Delete: () => changing((item) => void remove(item.id)),
   '?': () => (showingKeys.value = true),
   Escape: () => (itemId.value !== null || page.value !== null) && leave(),
 };

@@ -324,7 +324,7 @@ export function Confirm({ title, action, busy = false, onYes, onClose, children 
       actions={
         <>
           <Button onClick={onClose} autoFocus>
-            {text.kit.cancel}
+            {busy ? text.kit.close : text.kit.cancel}
           </Button>
           <Button kind="danger" busy={busy} onClick={onYes}>
             {action}

@@ -1,5 +1,5 @@
 /** The page's link to the engine, and the watched topics as signals. */
-import { type ReadonlySignal, signal } from '@preact/signals';
+import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { Link, LinkError } from '../link/client.js';
 import {
@@ -47,6 +47,8 @@ function watched<N extends PlainTopic>(topic: N): ReadonlySignal<Topics[N]['valu
 }
 
 export const phase = watched('phase');
+/** This device was revoked: its items can be read, and nothing can be changed. */
+export const isRevoked = computed(() => phase.value?.phase === 'revoked');
 export const info = watched('info');
 export const bins = watched('bins');
 export const devices = watched('devices');

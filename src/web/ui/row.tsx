@@ -8,6 +8,7 @@ import { copyItem } from './clipboard.js';
 import { Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from './icons.js';
 import { KIND_ICONS } from './kinds.js';
 import { Button, OneLine, When } from './kit.js';
+import { isRevoked } from './link.js';
 import { Menu, type MenuEntry } from './menu.js';
 import { hashOf, binId, openItem } from './route.js';
 import { download } from './content.js';
@@ -47,12 +48,16 @@ export function entriesOf(item: ItemRow): readonly MenuEntry[] {
       ? { label: copyLabel(item), icon: Copy, onSelect: () => void copyItem(item) }
       : { label: words.download, icon: Download, onSelect: () => void download(item) },
     ...(item.href === null ? [] : [{ label: words.open, icon: ExternalLink, href: item.href }]),
-    { label: words.edit, icon: Pencil, onSelect: () => edit(item) },
-    { label: words.move, icon: FolderInput, onSelect: () => (toMove.value = item) },
-    null,
-    { label: words.remove, icon: Trash2, danger: true, onSelect: () => void remove(item.id) },
+    ...(isRevoked.value ? [] : changesOf(item)),
   ];
 }
+
+const changesOf = (item: ItemRow): readonly MenuEntry[] => [
+  { label: words.edit, icon: Pencil, onSelect: () => edit(item) },
+  { label: words.move, icon: FolderInput, onSelect: () => (toMove.value = item) },
+  null,
+  { label: words.remove, icon: Trash2, danger: true, onSelect: () => void remove(item.id) },
+];
 
 interface RowProps {
   readonly item: ItemRow;

@@ -6,7 +6,7 @@ import { attempt, binName } from './actions.js';
 import { BinDialog } from './bins.js';
 import { Keyboard, Layers, Lock, MonitorSmartphone, Pencil, Plus, Settings, ShieldCheck, X } from './icons.js';
 import { BinSign, Button, useModal } from './kit.js';
-import { bins, call, info, phase } from './link.js';
+import { bins, call, info, isRevoked } from './link.js';
 import { binId, go, hashOf, page, type Place } from './route.js';
 import { drawer, showingKeys } from './state.js';
 import { Status } from './status.js';
@@ -38,7 +38,9 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
         </ul>
         <div class="side-title">
           <h2>{words.bins}</h2>
-          <Button kind="icon" icon={Plus} label={words.newBin} onClick={() => (making.value = true)} />
+          {!isRevoked.value && (
+            <Button kind="icon" icon={Plus} label={words.newBin} onClick={() => (making.value = true)} />
+          )}
         </div>
         <ul>
           {known.map((bin) => (
@@ -48,20 +50,19 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
               icon={<BinSign emoji={bin.emoji} />}
               label={binName(bin.id)}
               count={bin.count}
-              onEdit={() => (editing.value = bin)}
+              onEdit={isRevoked.value ? undefined : () => (editing.value = bin)}
             />
           ))}
         </ul>
       </nav>
       <nav class="side-foot" aria-label={words.menu}>
         <ul>
-          {PAGE_LINKS.map(([to, Sign]) => (
-            <NavItem key={to} to={{ page: to }} icon={<Sign />} label={words[to]} />
-          ))}
+          {!isRevoked.value &&
+            PAGE_LINKS.map(([to, Sign]) => <NavItem key={to} to={{ page: to }} icon={<Sign />} label={words[to]} />)}
           <SideActions />
         </ul>
       </nav>
-      {phase.value?.phase !== 'revoked' && <Status />}
+      {!isRevoked.value && <Status />}
       {making.value && <BinDialog onClose={() => (making.value = false)} onMade={(id) => go({ binId: id })} />}
       {editing.value !== null && <BinDialog bin={editing.value} onClose={() => (editing.value = null)} />}
     </div>
@@ -102,7 +103,7 @@ interface NavItemProps {
   readonly icon: JSX.Element;
   readonly label: string;
   readonly count?: number;
-  readonly onEdit?: () => void;
+  readonly onEdit?: (() => void) | undefined;
 }
 
 function NavItem({ to, icon, label, count, onEdit }: NavItemProps): JSX.Element {

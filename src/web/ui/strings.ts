@@ -143,6 +143,9 @@ const bins = {
     count === 0
       ? 'There is nothing in it.'
       : `${counted(count, 'item')} in it ${count === 1 ? 'is' : 'are'} deleted on all devices. This cannot be undone.`,
+  /** `waiting`: changes that the server does not have yet. */
+  removing: (waiting: number): string =>
+    `${waiting === 0 ? 'Removing it' : `${counted(waiting, 'change')} to be sent`}… It goes on when this is closed.`,
   noName: 'A bin needs a name.',
   noEmoji: 'One emoji, please.',
   unnamed: 'Bin without a name',
@@ -382,7 +385,8 @@ const uploads = {
   title: 'Uploads',
   waiting: 'Waiting',
   continues: (percent: number): string => `Continues at ${percent} %`,
-  speed: (done: string, size: string, perSecond: string): string => `${done} of ${size}, ${perSecond}/s`,
+  sent: (done: string, size: string): string => `${done} of ${size}`,
+  speed: (perSecond: string): string => `, ${perSecond}/s`,
   progress: (name: string): string => `${name}: upload`,
   cancel: (name: string): string => `Cancel ${name}`,
   retry: 'Try again',

@@ -38,7 +38,8 @@ function UploadRow({
           <span class={`small numbers ${state === 'failed' ? 'danger-text' : 'quiet'}`}>
             {state !== 'sending' && done > 0 && words.continues(Math.floor((done / Math.max(size, 1)) * 100))}
             {state === 'waiting' && done === 0 && words.waiting}
-            {state === 'sending' && words.speed(text.size(done), text.size(size), text.size(speed))}
+            {state === 'sending' && words.sent(text.size(done), text.size(size))}
+            {state === 'sending' && speed > 0 && words.speed(text.size(speed))}
           </span>
         </div>
         {state === 'failed' ? (
