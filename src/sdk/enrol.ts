@@ -181,7 +181,7 @@ function registering(
       if (isUndecided(failure)) doubtful = true;
       else if (!doubtful || !(failure instanceof ApiError)) throw failure;
       try {
-        return await reauthenticate(own.api, platform, { tenantId, deviceId: own.id, keys: own.keys });
+        return await reauthenticate(own.api, platform.sodium, { tenantId, deviceId: own.id, keys: own.keys });
       } catch (error) {
         // The server does not know the device, at least not yet: the caller gets the error of the registration.
         throw error instanceof ApiError && error.code === 'device_not_found' ? failure : error;

@@ -3,12 +3,12 @@
  * user: the server seals a challenge to the device, which only this device can answer.
  */
 import { answerReauthChallenge } from '../crypto/reauth.js';
+import type { Sodium } from '../crypto/sodium.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { PublicApi } from './api.js';
 import { ApiError, ClientError, isPassing, isRevoked, REVOKED } from './errors.js';
 import type { Http, HttpReply, HttpRequest } from './http.js';
 import type { Identity, Token } from './identity.js';
-import type { Platform } from './platform.js';
 import type { Core } from './core.js';
 
 /** A token is renewed when less than this is left, or, with a lifetime below ten days, less than a tenth of it. */
@@ -107,17 +107,14 @@ export class Session {
     const { http, identity } = this.options;
     this.expectActive();
     try {
-      this.token = await reauthenticate(
-        new PublicApi((request) => http.send({ ...request, once })),
-        this.options,
-        identity,
-      );
+      const api = new PublicApi((request) => http.send({ ...request, once }));
+      const token = await reauthenticate(api, this.options.sodium, identity);
+      // In server time, as `expiresAt`: otherwise the lifetime would be wrong by the clock offset.
+      this.token = { ...token, issuedAt: this.serverNow() };
     } catch (error) {
       if (isRevoked(error)) this.endRevoked();
       throw error;
     }
-    // In server time, as `expiresAt`: otherwise the lifetime would be wrong by the clock offset.
-    this.token = { ...this.token, issuedAt: this.serverNow() };
     this.renewAt = renewalTime(this.token);
     this.options.onToken(this.token);
   }
@@ -133,19 +130,19 @@ function renewalTime({ expiresAt, issuedAt }: Token): number | null {
 }
 
 /**
- * Re-authenticates once. The tenant id is the one stored when the device joined, never one from the challenge. Throws
+ * Re-authenticates once; the token comes without the time of its issue. The tenant id is the one stored when the device joined, never one from the challenge. Throws
  * `CryptoRefusal` `bad_challenge` for anything but a challenge for this device.
  */
 export async function reauthenticate(
   api: PublicApi,
-  { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,
+  sodium: Sodium,
   device: Pick<Identity, 'tenantId' | 'deviceId' | 'keys'>,
 ): Promise<Token> {
   const { deviceId, tenantId, keys } = device;
   const { challengeId, challenge } = await api.reauthChallenge(deviceId);
   const answer = answerReauthChallenge(sodium, { tenantId, deviceId, challengeId }, { challenge, keys });
   const { token, expiresAt } = await api.reauth({ deviceId, challengeId, answer });
-  return { text: token, expiresAt, issuedAt: clock.now() };
+  return { text: token, expiresAt };
 }
 
 /** 401: expired, or signed with a secret that the server no longer has. Re-authentication helps in both cases. */

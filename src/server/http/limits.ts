@@ -438,7 +438,7 @@ export class RequestBudgets {
     return ctx.owner === '' ? this.unauthenticated : this.devices;
   }
 
-  /** A new holding of the request's owner, with amount 0. The response, which has the peer's address, is still valid. */
+  /** A new holding of the request's owner, with amount 0. Its response must still be valid: it has the address. */
   holding(ctx: ChargedRequest, giveWay?: () => void): Holding {
     if (ctx.owner !== '') return new Holding(ctx.tenantId, ctx.owner, giveWay);
     const address = this.addressOf(ctx);
@@ -524,8 +524,7 @@ export class DeviceRates {
 
   /**
    * Takes one read or write, and a body's declared length. Throws `rate_limited` with the seconds to wait. Returns the
-   * bucket that undeclared lengths are charged to later; undefined where the rate is off, which also turns off the
-   * count of bytes.
+   * bucket that undeclared lengths are charged to later; undefined where the rate is off: bytes are not counted then.
    */
   take(device: string, kind: 'read' | 'write', bodyBytes = 0): Bucket | undefined {
     const rate = this.rates[kind];

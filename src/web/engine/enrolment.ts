@@ -33,6 +33,8 @@ export class Enrolment {
   /** Registers the generated keys; called again while the outcome is unknown, so that no second device is made. */
   private register: (() => Promise<SavableIdentity>) | undefined;
   private answer: (password: string | null) => void = () => undefined;
+  /** Erases the keys of the phrase of the last recovery. */
+  private forget: () => void = () => undefined;
 
   /** `enrolled` gets the new identity, and resolves when it is stored. */
   constructor(
@@ -73,10 +75,10 @@ export class Enrolment {
   recover(name: string, phrase: string): void {
     this.begin(async ({ password }) => {
       const recovery = await prepareRecovery({ ...this.device(name), phrase, password });
+      this.forget();
+      this.forget = () => recovery.forget();
       this.register = () => recovery.register();
-      const identity = await recovery.register();
-      recovery.forget();
-      return identity;
+      return recovery.register();
     });
   }
 
@@ -96,6 +98,8 @@ export class Enrolment {
     this.current.abort();
     this.answer(null);
     this.register = undefined;
+    this.forget();
+    this.forget = () => undefined;
     this.step.set({ step: 'idle' });
   }
 
