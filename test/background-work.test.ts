@@ -4,7 +4,7 @@ import t from 'tap';
 import { Batcher } from '../src/protocol/batcher.js';
 import { Serial } from '../src/protocol/serial.js';
 import { KeyedFlight, SingleFlight } from '../src/protocol/single-flight.js';
-import { repeated } from '../src/server/app/database.js';
+import { repeated } from '../src/server/app/lifecycle.js';
 import { TestClock } from './support/clock.js';
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

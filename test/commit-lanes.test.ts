@@ -387,8 +387,9 @@ t.test('a large batch is half of what is under way: PostgreSQL decides one while
     meter: { ...meter, pushed: none, read: none, notified: none, refused: none, turnedAway: none },
   });
   const expected = [
-    [64, [64]],
-    [100, [64, 36]],
+    [32, [32]],
+    [60, [32, 28]],
+    [100, [50, 50]],
     [200, [100, 100]],
     // The second has half of 150 that wait and 150 that are not answered yet.
     [300, [150, 150]],

@@ -152,6 +152,9 @@ function expectOwn(
   );
 }
 
+/** Items per report of progress. */
+const PROGRESS_EVERY = 100;
+
 async function importRecords(
   context: Context,
   options: ImportOptions & { readonly account?: Account },
@@ -175,8 +178,7 @@ async function importRecords(
     // Also while the content of one item is read, which may take long.
     const records = incoming.records(() => progress(text));
     await importer.items(records, () => {
-      taken++;
-      progress(text);
+      if (++taken % PROGRESS_EVERY === 0) terminal.progress(text());
       if (terminal.interrupted.aborted)
         throw new CommandError(EXIT.interrupted, 'Interrupted.', 'Run the same command again to go on.');
     });

@@ -1,7 +1,8 @@
 /** The context of the commands of `service-admin`: configuration, database, and the checks before both are used. */
 import type pg from 'pg';
 import { pino } from 'pino';
-import { startEmbedded, type Stop } from '../app/database.js';
+import { startEmbedded } from '../app/database.js';
+import { runStops, type Stop } from '../app/lifecycle.js';
 import { readConfig, sessionDatabaseUrl, type Config } from '../config/config.js';
 import { keptSecret } from '../config/secrets.js';
 import { createPool } from '../storage/database.js';
@@ -109,7 +110,7 @@ export async function withDatabase<T>(config: Config, work: (database: OperatorD
     stops.push(() => pool.end());
     return await work({ url, pool, alone });
   } finally {
-    for (const stop of stops.reverse()) await stop();
+    await runStops(stops);
   }
 }
 

@@ -48,7 +48,8 @@ import { PostgresTenantLoader } from '../storage/tenant-loader.js';
 import { TenantRegistry } from '../tenant/registry.js';
 import { SERVER_VERSION } from '../../root.js';
 import { blobJobs } from './blobs.js';
-import { repeated, type Database, type Stop } from './database.js';
+import type { Database } from './database.js';
+import { repeated, type Stop } from './lifecycle.js';
 
 /** What every part is constructed from. */
 export interface Parts {

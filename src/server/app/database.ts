@@ -2,8 +2,7 @@
 import type pg from 'pg';
 import type { Logger } from 'pino';
 import { sessionDatabaseUrl, type Config } from '../config/config.js';
-import type { Clock, Timer } from '../../protocol/clock.js';
-import { SingleFlight } from '../../protocol/single-flight.js';
+import type { Clock } from '../../protocol/clock.js';
 import { keptSecret } from '../config/secrets.js';
 import { createPool, endPool, openClient } from '../storage/database.js';
 import { hostsOf } from '../storage/database-hosts.js';
@@ -12,11 +11,9 @@ import { EpochGuard } from '../storage/epoch-guard.js';
 import { migrate } from '../storage/migrate.js';
 import { CircuitBreaker } from '../storage/circuit-breaker.js';
 import { SQL_FOLDER } from '../../root.js';
+import { repeated, type Stop } from './lifecycle.js';
 
 const POOL_SIZE = 12;
-
-/** Stops one part of the server. */
-export type Stop = () => Promise<void>;
 
 interface DatabaseOptions {
   readonly config: Config;
@@ -131,24 +128,6 @@ async function compareHistory(pool: pg.Pool, history: EpochGuard): Promise<void>
   } finally {
     client.release(failed);
   }
-}
-
-/**
- * Calls `work`, which must not reject, every `ms` milliseconds, unless the previous call is still running. Returns its
- * stop, which waits for that call.
- */
-export function repeated(clock: Clock, ms: number, work: () => Promise<void>): Stop {
-  const working = new SingleFlight(work);
-  const later = (): Timer =>
-    clock.setTimer(ms, () => {
-      timer = later();
-      void working.join();
-    });
-  let timer = later();
-  return () => {
-    timer.cancel();
-    return working.idle();
-  };
 }
 
 /** Starts the PostgreSQL under DATA_DIR with additional `settings`. Resolves with its URL; adds its stop to `stops`. */

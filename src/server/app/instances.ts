@@ -15,7 +15,8 @@ import type { Logger } from 'pino';
 import { asError } from '../../protocol/error-code.js';
 import type { Config } from '../config/config.js';
 import { serverSecrets } from '../config/secrets.js';
-import { startEmbedded, type Stop } from './database.js';
+import { startEmbedded } from './database.js';
+import { runStops, type Stop } from './lifecycle.js';
 import { probePort } from './preflight.js';
 import type { DrainOrder } from '../storage/registration.js';
 import type { Server, ServerOptions } from './server.js';
@@ -158,7 +159,7 @@ export async function startInstances(
   const instances: Instance[] = [];
   const stopAll = async (): Promise<void> => {
     const ended = await Promise.allSettled(instances.map((instance) => instance.stop()));
-    for (const stop of stops.reverse()) await stop();
+    await runStops(stops);
     const failed = ended.find((one) => one.status === 'rejected');
     if (failed !== undefined) throw failed.reason;
   };

@@ -24,7 +24,8 @@ import {
   type Services,
   type Tenants,
 } from './compose.js';
-import { openDatabase, type DatabaseHooks, type Stop } from './database.js';
+import { openDatabase, type DatabaseHooks } from './database.js';
+import { runStops, type Stop } from './lifecycle.js';
 import type { DrainOrder } from '../storage/registration.js';
 import { openDocs } from './docs.js';
 import { openWebApp } from './web.js';
@@ -53,7 +54,7 @@ export interface Server {
   drain(order: DrainOrder): void;
   /**
    * Accepts no new work, finishes accepted work, closes sockets with 1012 over half of `graceMs`, stops the database
-   * last. Rejects with the first failure, after all parts were stopped. A second call waits for the first.
+   * last. Rejects as `runStops`, after all parts were stopped. A second call waits for the first.
    */
   close(graceMs: number): Promise<void>;
 }
@@ -64,32 +65,14 @@ export interface Server {
  */
 export async function startServer(options: ServerOptions): Promise<Server> {
   const stops: Stop[] = [];
-  const onFault = (error: unknown): void => options.log.error({ cause: describe(error) }, 'a part did not stop');
-  const stopAll = (): Promise<void> => runStops(stops, onFault);
   try {
-    return await compose(options, stops, stopAll);
+    return await compose(options, stops, () => runStops(stops));
   } catch (error) {
-    await stopAll().catch(onFault);
+    await runStops(stops).catch((fault: unknown) => {
+      options.log.error({ cause: describe(fault) }, 'a part did not stop');
+    });
     throw error;
   }
-}
-
-/**
- * Runs all stops, last first, even if one fails: the database, which is the last, must still be stopped. Throws the
- * first failure; `onFault` gets the others, which may follow from it.
- */
-async function runStops(stops: Stop[], onFault: (error: unknown) => void): Promise<void> {
-  const failures: unknown[] = [];
-  for (let stop = stops.pop(); stop !== undefined; stop = stops.pop()) {
-    try {
-      await stop();
-    } catch (error) {
-      failures.push(error);
-    }
-  }
-  const [first, ...others] = failures;
-  others.forEach(onFault);
-  if (failures.length > 0) throw first;
 }
 
 async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Promise<void>): Promise<Server> {
