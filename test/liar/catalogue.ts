@@ -1,4 +1,4 @@
-/** All lies in one place, and the texts that are made of them: the page of the reference, and the rules. */
+/** All lies in one place, and the texts generated from them: the page of the reference and the rules. */
 import type { Family, Told, Undetectable } from './lie.js';
 import { BLOB_LIES } from './lies/blobs.js';
 import { CHALLENGE_LIES } from './lies/challenge.js';
@@ -31,64 +31,64 @@ export const CATALOGUE: readonly Told[] = [
 export const UNDETECTABLE: readonly Undetectable[] = [
   {
     does: 'withholds an item from the start, in frames, listings and counts alike',
-    why: 'A device cannot miss what it never heard of',
+    why: 'A device cannot miss what it has never seen',
     limits: 'Any device that has seen the item notices (LIAR-35). Compare the list with the device that wrote it',
   },
   {
-    does: 'shows two devices two histories, each sound in itself',
-    why: 'Devices compare nothing with each other but through the server',
-    limits: 'Every item shown is one that a device of the user wrote; nothing can be added or changed',
+    does: 'shows two devices two different histories, each consistent in itself',
+    why: 'Devices communicate only through the server',
+    limits: 'Every item shown was written by a device of the user; nothing can be added or changed',
   },
   {
-    does: 'sends everything late, or nothing at all; refuses writes; says that a device is revoked',
-    why: 'Whoever runs the server can switch it off',
-    limits: 'What is held stays readable, what was written waits in the outbox',
+    does: 'delays or withholds everything; refuses writes; reports a device as revoked',
+    why: 'The operator of the server can switch it off',
+    limits: 'Data on the device stays readable; writes wait in the outbox',
   },
   {
     does: 'un-revokes a device that held the master key, for a device that did not see the revocation',
-    why: 'The certificate of that device still holds, and a revocation is the word of the server',
+    why: 'The certificate of that device is still valid, and only the server states a revocation',
     limits:
-      'A device that saw it in the same run of its program notices (LIAR-62). Only a new phrase, and with it a new tenant, shuts out who holds the master key',
+      'A device that saw the revocation in the same run of its program notices (LIAR-62). Only a new phrase, and with it a new tenant, shuts out a holder of the master key',
   },
   {
-    does: 'lies about who wrote (`senderDevice`), or gives an item in the name of another device',
+    does: 'lies about the author of an item (`senderDevice`), or attributes it to another device',
     why: 'No tag covers it: all devices of a user tag with the same key',
-    limits: 'Only devices of the user can write at all; the field is shown as the word of the server',
+    limits: 'Only devices of the user can write; the field is shown as a statement of the server',
   },
   {
-    does: "changes a device's name, glyph, or the times at which it was seen, in the list",
-    why: 'The certificate covers id and key only',
+    does: 'changes the name, glyph or last-seen times of a device in the list',
+    why: 'The certificate covers only id and key',
     limits: 'Compare fingerprints, not names. At pairing the name is covered by the attestation (LIAR-69)',
   },
   {
-    does: 'puts an item back into a bin in which it was before, or gives an older set of keys for the same content',
-    why: 'The tag of that state is one that a device made, and neither move nor re-wrap has a time of its own',
-    limits: 'The content is the same, and no stranger can open it',
+    does: 'moves an item back into an earlier bin, or serves an older set of keys for the same content',
+    why: 'A device made the tag of that state, and neither a move nor a re-wrap has its own timestamp',
+    limits: 'The content is the same, and only devices of the user can open it',
   },
   {
-    does: 'brings a deleted item back where the delete was never seen, or under another epoch',
+    does: 'restores a deleted item on a device that never saw the delete, or under another epoch',
     why: 'A restored database does the same',
-    limits: 'The event `reset` says that the history is another one; the item is one that the user wrote',
+    limits: 'The event `reset` reports that the history is a different one; the user wrote the item',
   },
   {
     does: 'hides an empty bin, or changes slugs, times and counts of bins, or the figures of `/me`',
-    why: 'Nothing a device holds speaks of them',
-    limits: 'Items name their bin under their tag, so a bin with items is missed (LIAR-65)',
+    why: 'No data on a device contradicts the lie',
+    limits: 'The tag of an item covers its bin, so a missing bin that has items is noticed (LIAR-65)',
   },
   {
-    does: 'watches: who is online when, how much is written, which type and which bin',
-    why: 'It needs that to deliver',
-    limits: 'Contents, labels of bins and keys are not among it',
+    does: 'observes who is online and when, how much is written, which type and which bin',
+    why: 'It needs this information to deliver',
+    limits: 'It does not see contents, labels of bins or keys',
   },
   {
-    does: 'names an address of another host for a blob, in the network of the device',
-    why: 'A store may be anywhere, and nothing tells a right host from a wrong one',
+    does: 'sends, as the address of a blob, another host in the network of the device',
+    why: 'A store may be on any host, and nothing distinguishes a right host from a wrong one',
     limits:
-      'Only https (http where the server itself is reached so), no token, no redirect, and what comes back is used only where it decrypts. In a browser the rules of CORS hold too',
+      'Only https (http if the server itself is reached over http), no token, no redirect; the response is used only if it decrypts. In a browser the CORS rules apply as well',
   },
   {
-    does: 'sends junk without end',
-    why: 'Each piece may be the last',
+    does: 'sends endless junk',
+    why: 'Any piece could be the last',
     limits: 'Replies, frames and queues are bounded, and a device may be disconnected at any time',
   },
 ];
@@ -114,7 +114,7 @@ const SPECIAL: Readonly<Record<string, string>> = {
   'bins unreadable': 'event `bins`, `readable` false',
 };
 
-/** A name of the catalogue in the words of the reference. */
+/** A name of the catalogue as the reference writes it. */
 function spoken(name: string): string {
   const special = SPECIAL[name];
   if (special !== undefined) return special;
@@ -125,7 +125,7 @@ function spoken(name: string): string {
   return what === '' ? `event ${code(how)}` : `event ${code(how)}, reason ${what}`;
 }
 
-const named = ({ named: names }: Told): string => (names.length === 0 ? 'Not at all' : names.map(spoken).join('; '));
+const named = ({ named: names }: Told): string => (names.length === 0 ? 'Not reported' : names.map(spoken).join('; '));
 
 const row = (...cells: readonly string[]): string => `| ${cells.join(' | ')} |`;
 
@@ -134,7 +134,7 @@ function tableOf(family: Family): string {
   return [
     `## ${FAMILIES[family]}`,
     '',
-    row('', 'The server', 'Who notices', 'How it is named', 'What it costs'),
+    row('', 'The server', 'Who notices', 'Reported as', 'Cost'),
     row('---', '---', '---', '---', '---'),
     ...lies.map((lie) => row(lie.id, lie.does, lie.notices, named(lie), lie.costs)),
     '',
@@ -143,17 +143,19 @@ function tableOf(family: Family): string {
 
 const HEAD = `# Attacks by the server
 
-Our clients trust a server with delivery and with nothing else. This page lists what a server can try against them, who
-notices, by which event, reason or error a program hears of it, and what it costs all the same. Each numbered attack is
-played by the tests against the client library, with a real server behind the liar: it is named as it is written here;
-nothing is shown that no device of the user wrote, and nothing is lost that was held; and in what the devices sent there
-is no master key, secret key, phrase, visible code or content, and no key that was sealed for a stranger.
+Our clients trust a server with delivery and nothing else. This page lists the attacks a server can try, who notices
+them, the event, reason or error by which a program learns of them, and what they still cost. The tests run each numbered
+attack against the client library, with a lying proxy in front of a real server. They check that the attack is reported as
+listed here, that only items written by a device of the user are shown, and that no data on the device is lost. They also
+check that the devices never sent a master key, secret key, phrase, visible code or content, or a key sealed for a device
+that is not the user's.
 
-Names: *event* is an event of \`Device\`; *rejects* is what the call ends with. A \`ProtocolError\` has the \`code\` that is
-named, a \`CryptoRefusal\` the \`reason\`. What does not verify is not shown, and the last state that did is kept: \`hidden\`
-lists such items, \`kept\` reads them. When the server is honest again, \`resync\` reads everything anew and mends the rest.
+*Event* is an event of \`Device\`; *rejects* is the error with which the call rejects. A \`ProtocolError\` has the listed
+\`code\`, a \`CryptoRefusal\` the listed \`reason\`. An item that does not verify is not shown, and its last verified state is
+kept: \`hidden\` lists such items, \`kept\` reads them. When the server is honest again, \`resync\` reads everything again
+and repairs the rest.
 
-\`npm run liar\` tells another client those of them that can be told to any: [Conformance](conformance.md#prove-a-client).
+\`npm run liar\` runs the attacks that apply to any client against another client: [Conformance](conformance.md#prove-a-client).
 `;
 
 const TAIL = `## What no client can detect
@@ -172,7 +174,7 @@ export function attacksPage(): string {
 /** The lines of the section "Lying servers" in RULES.md. */
 export function rules(): readonly string[] {
   return CATALOGUE.map((lie) => {
-    const outcome = lie.named.length === 0 ? 'and changes nothing' : `and is named: ${named(lie)}`;
-    return `- **${lie.id}** A lying server ${lie.does}, ${outcome}.`;
+    const outcome = lie.named.length === 0 ? 'it has no effect' : `reported as: ${named(lie)}`;
+    return `- **${lie.id}** A lying server ${lie.does}; ${outcome}.`;
   });
 }

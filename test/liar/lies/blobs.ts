@@ -6,7 +6,7 @@ import type { Lie } from '../lie.js';
 import type { Json, LiedCall, RawReply } from '../proxy.js';
 import type { Stage } from '../stage.js';
 
-const FAILS = 'The content is not to be had; the item stays as it is';
+const FAILS = 'The content is unavailable; the item is unchanged';
 const UNSENT = 'Nothing is written';
 const READER = 'The call that reads it';
 const WRITER = 'The call that writes it';
@@ -14,7 +14,7 @@ const WRITER = 'The call that writes it';
 const isGrant = ({ method, path }: LiedCall): boolean => method === 'GET' && path.endsWith('/url');
 const isBytes = ({ path }: LiedCall): boolean => path.includes('sig=');
 
-/** A text that lies in a blob; what a list shows of it is the user's too. */
+/** A text stored in a blob; the preview that a list shows is the user's as well. */
 async function large(stage: Stage, id?: string): Promise<{ readonly id: string; readonly text: string }> {
   const text = `${randomBytes(8).toString('hex')} `.repeat(8_000);
   const stored = await stage.put(text, id);
@@ -40,7 +40,7 @@ const bytesAre =
     await stage.fails(stage.victim.payload(id));
   };
 
-/** The victim reads a large text, and gets this for its address. */
+/** The victim reads a large text, and gets the bent grant for its address. */
 const grantIs =
   (bend: (truth: Json) => Json) =>
   async (stage: Stage): Promise<void> => {
@@ -55,7 +55,7 @@ async function writesLarge(stage: Stage): Promise<void> {
   await stage.fails(stage.victim.put({ binId: 'inbox', type: 'text', payload: { text } }));
 }
 
-/** What is told of a PUT: of the one of `upload-url`, or of each part of an upload. */
+/** Bends the description of a PUT: the one of `upload-url`, or each part of an upload. */
 const uploadIs =
   (bend: (put: Json) => Json) =>
   async (stage: Stage): Promise<void> => {
@@ -117,25 +117,25 @@ export const BLOB_LIES: readonly Lie[] = [
     play: bytesAre((truth) => ({ body: Buffer.concat([truth, Buffer.alloc(1)]) })),
   }),
   lie(105, {
-    does: 'exchanges chunks of a blob',
+    does: 'swaps chunks of a blob',
     named: BAD,
     play: bytesAre((truth) => ({
       body: Buffer.concat([truth.subarray(SEALED_CHUNK_BYTES), truth.subarray(0, SEALED_CHUNK_BYTES)]),
     })),
   }),
   lie(106, {
-    does: 'sends a blob without end',
+    does: 'sends an endless blob',
     named: BAD,
     play: bytesAre((truth) => ({ body: Buffer.concat([truth, truth, truth]), endless: true })),
   }),
   lie(107, {
-    does: 'hands out addresses of a blob that are late, for ever',
+    does: 'hands out only expired addresses for a blob',
     notices: 'The call that reads it, after three fresh addresses',
     named: ['throws ApiError url_invalid'],
     play: bytesAre(() => refusal(403, 'url_invalid')),
   }),
   lie(108, {
-    does: 'names an address for a blob that is none of the web',
+    does: 'sends a blob address that is not a web address',
     named: BAD_URL,
     play: async (stage) => {
       for (const url of ['file:///etc/passwd', 'ftp://127.0.0.1/x', 'data:text/plain,x', '/blobs/x']) {
@@ -144,15 +144,15 @@ export const BLOB_LIES: readonly Lie[] = [
     },
   }),
   lie(109, {
-    does: 'sends whoever asks for a blob elsewhere',
+    does: 'redirects the download of a blob to another address',
     named: BAD_URL,
     play: bytesAre((_, stage) => ({ status: 302, headers: { location: `${stage.liar.url}/elsewhere` } })),
   }),
   lie(110, {
     does: 'lies about the size of a blob',
-    notices: 'Nobody needs to: the chunks say where it ends',
+    notices: 'Nobody needs to: the chunks mark the end of the blob',
     named: [],
-    costs: 'A wrong progress bar, and some attempts',
+    costs: 'A wrong progress bar and some extra attempts',
     play: async (stage) => {
       const { id, text } = await large(stage);
       for (const size of [0, 1, 10, 2 ** 40, Number.MAX_SAFE_INTEGER]) {
@@ -162,22 +162,22 @@ export const BLOB_LIES: readonly Lie[] = [
     },
   }),
   lie(111, {
-    does: 'names an address for an upload that is none of the web',
+    does: 'sends an upload address that is not a web address',
     notices: WRITER,
     named: BAD_URL,
     costs: UNSENT,
     play: uploadIs((truth) => ({ ...truth, url: 'file:///tmp/x' })),
   }),
   lie(112, {
-    does: "wants headers with an upload that are not a store's",
+    does: 'demands upload headers that no store uses',
     notices: WRITER,
     named: BAD_URL,
     costs: UNSENT,
     play: uploadIs((truth) => ({ ...truth, headers: { authorization: 'Bearer x', 'transfer-encoding': 'chunked' } })),
   }),
   lie(113, {
-    does: 'says that a blob is stored, and drops it',
-    notices: 'The call that writes it; where the item is accepted all the same, whoever reads it (LIAR-100)',
+    does: 'confirms that a blob is stored, and drops it',
+    notices: 'The call that writes it; if the item is accepted all the same, the call that reads it (LIAR-100)',
     named: ['throws ApiError blob_not_found'],
     costs: UNSENT,
     play: async (stage) => {

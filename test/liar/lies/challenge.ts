@@ -1,4 +1,4 @@
-/** Lies about a challenge for re-authentication: what was sealed to the device is no challenge for it. */
+/** Lies about a challenge for re-authentication: what is sealed to the device is not a challenge for it. */
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import type { Identity } from '../../../src/sdk/identity.js';
 import { lp } from '../../support/devices.js';
@@ -6,13 +6,13 @@ import { newId } from '../../support/client.js';
 import type { Lie } from '../lie.js';
 import { base64url } from '../proxy.js';
 
-/** Whom a challenge is for. */
+/** The identity that a challenge is for. */
 type Asked = Pick<Identity, 'masterKey' | 'tenantId' | 'deviceId'>;
 type Opened = (asked: Asked, challengeId: string) => Uint8Array;
 
 const secret = nodeSodium.random(32);
 
-/** The device is asked to renew its token with each of these in the challenge's place; it must answer none. */
+/** The device renews its token and gets each of these in place of the challenge; it must answer none. */
 const asked =
   (forms: readonly Opened[]): Lie['play'] =>
   async (stage) => {
@@ -35,7 +35,7 @@ const asked =
   };
 
 export interface ChallengeLie extends Lie {
-  /** What is sealed to the device in the place of a challenge. */
+  /** What is sealed to the device in place of a challenge. */
   readonly forms: readonly Opened[];
 }
 
@@ -46,7 +46,7 @@ const lie = (number: number, does: string, forms: readonly Opened[]): ChallengeL
   id: `LIAR-${number}`,
   family: 'challenge',
   does,
-  notices: 'The device; it answers nothing',
+  notices: 'The device; it does not answer',
   named: [NAMED],
   costs: 'The token is not renewed',
   play: asked(forms),
@@ -57,7 +57,7 @@ const NAME = 'service-reauth-v1';
 export const CHALLENGE_LIES: readonly ChallengeLie[] = [
   lie(85, 'presents the sealed master key as a challenge', [({ masterKey }) => masterKey]),
   lie(86, 'presents a sealed item key as a challenge', [() => nodeSodium.random(32)]),
-  lie(87, 'presents a challenge of another name, tenant, device or number', [
+  lie(87, 'presents a challenge for another name, tenant, device or challenge id', [
     ({ tenantId, deviceId }, id) => lp('service-other-v1', tenantId, deviceId, id, secret),
     ({ deviceId }, id) => lp(NAME, 'x', deviceId, id, secret),
     ({ tenantId }, id) => lp(NAME, tenantId, newId(), id, secret),

@@ -14,7 +14,7 @@ const EVERY = 'Every device, before it seals a key';
 async function listed(stage: Stage, change: (devices: readonly Json[]) => readonly Json[]): Promise<void> {
   stage.liar.answer = ({ path }, truth) =>
     path === '/devices' ? { ...truth, devices: change(truth['devices'] as Json[]) } : undefined;
-  // A reading that was under way is shared: it may have begun with the truth.
+  // A refresh in progress is shared, and may have begun with the true list.
   await stage.victim.devices.refresh();
   await stage.victim.devices.refresh();
   await stage.fails(stage.victim.put(note('not for spies')));
@@ -38,7 +38,7 @@ export const DEVICE_LIES: readonly Lie[] = [
     id: 'LIAR-61',
     family: 'devices',
     does: 'gives a device another key under its own id',
-    notices: 'The device itself, which believes its own key only; to the others it is LIAR-60',
+    notices: 'The device itself, which trusts only its own key; for the others it is LIAR-60',
     named: [],
     costs: 'Nothing',
     play: async (stage) => {
@@ -65,7 +65,7 @@ export const DEVICE_LIES: readonly Lie[] = [
   {
     id: 'LIAR-62',
     family: 'devices',
-    does: 'un-revokes a device that this one has seen revoked',
+    does: 'un-revokes a device whose revocation this device has seen',
     notices: 'Every device that saw the revocation, in the same run of its program',
     named: ['uncertified', 'throws UncertifiedDeviceError uncertified_device'],
     costs: STOPS,
@@ -105,7 +105,7 @@ export const BIN_LIES: readonly Lie[] = [
     does: 'forges the label of a bin',
     notices: 'Every device that reads it',
     named: ['bins unreadable'],
-    costs: 'The bin stands there without its name',
+    costs: 'The bin is shown without its name',
     play: async (stage) => {
       const [one] = await labelled(stage);
       const meta = base64url(nodeSodium.random(64));
@@ -118,7 +118,7 @@ export const BIN_LIES: readonly Lie[] = [
     does: 'swaps the labels of two bins',
     notices: 'Every device that reads them',
     named: ['bins unreadable'],
-    costs: 'The bins stand there without their names',
+    costs: 'The bins are shown without their names',
     play: async (stage) => {
       const [one, other] = await labelled(stage);
       await bins(stage, (all) => {
@@ -133,7 +133,7 @@ export const BIN_LIES: readonly Lie[] = [
     id: 'LIAR-65',
     family: 'bins',
     does: 'hides a bin that has items',
-    notices: 'Every device that holds one of them; of an empty bin nobody',
+    notices: 'Every device that holds one of the items; nobody if the bin is empty',
     named: ['bins unlisted'],
     costs: 'Nothing: the items stay readable',
     play: (stage) => bins(stage, (all) => all.filter((bin) => bin['id'] !== 'inbox')),

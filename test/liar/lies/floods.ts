@@ -1,4 +1,4 @@
-/** Lies without end: what a server makes up so that a device fills up with it, or never comes to an end. */
+/** Endless lies: data that a server invents to fill up a device or to keep it reading for ever. */
 import { IDLE_MAX, QUARANTINED_MAX } from '../../../src/sdk/replica.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';
@@ -10,7 +10,7 @@ const PAGE = 2_000;
 const NOISE = Buffer.from(nodeSodium.random(80)).toString('base64url');
 const NONCE = Buffer.from(nodeSodium.random(24)).toString('base64url');
 
-/** A row of an item that nobody signed. */
+/** A row of an unsigned item. */
 const junk = (version: number, id = newId()): Json => ({
   ...{ id, binId: 'inbox', type: 'text', ts: 1_700_000_000_000, senderDevice: id, version, deletedAt: null },
   payloadEnc: { ct: NOISE, nonce: NONCE, keys: {} },
@@ -45,20 +45,20 @@ const lie = (number: number, told: Omit<Lie, 'id' | 'family'>): Lie => ({
   ...told,
 });
 
-const READERS = 'Every device that reads it, at a bound';
-const STOPS = 'Reading stops until the user connects again; what is held stays, and what the user writes goes out';
+const READERS = 'Every device that reads the listing, at a limit';
+const STOPS = 'Reading stops until the user connects again; data on the device stays, and writes are still sent';
 let repeated = newId();
 
 export const FLOODS: readonly Lie[] = [
   lie(114, {
-    does: 'lists items that nobody signed, without end',
+    does: 'lists an endless number of unsigned items',
     notices: READERS,
     named: ['throws ProtocolError quarantine_full'],
-    costs: `${STOPS}. Of each item some hundred bytes are kept, of ${QUARANTINED_MAX} at most`,
+    costs: `${STOPS}. Some hundred bytes are kept per item, for at most ${QUARANTINED_MAX} items`,
     play: lists((version) => junk(version), QUARANTINED_MAX),
   }),
   lie(115, {
-    does: 'lists the same item again and again under newer versions, without end',
+    does: 'lists the same item endlessly under newer versions',
     notices: READERS,
     named: ['throws ProtocolError endless_replay'],
     costs: STOPS,
@@ -68,15 +68,15 @@ export const FLOODS: readonly Lie[] = [
     },
   }),
   lie(116, {
-    does: 'lists deletes of items that never were, without end',
+    does: 'lists an endless number of deletes of items that never existed',
     notices: READERS,
     named: ['throws ProtocolError endless_replay'],
-    costs: `${STOPS}. Nothing of them is kept`,
+    costs: `${STOPS}. Nothing of the deletes is kept`,
     play: lists((version) => gone(version), IDLE_MAX),
   }),
   lie(117, {
-    does: 'sends items that nobody signed, without end',
-    notices: 'Every device that is connected, at a bound',
+    does: 'sends an endless number of unsigned items',
+    notices: 'Every connected device, at a limit',
     named: ['problem ProtocolError quarantine_full'],
     costs: STOPS,
     play: async (stage) => {

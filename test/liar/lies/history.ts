@@ -2,7 +2,7 @@
 import { rows, type Json, type Liar } from '../proxy.js';
 import { isItem } from './items.js';
 
-/** Where a lie about a history is told. */
+/** Where a lie about a history is played. */
 type Told = { readonly liar: Liar };
 
 export const isDelete = (frame: Json): boolean => frame['type'] === 'delete';

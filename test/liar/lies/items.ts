@@ -1,4 +1,4 @@
-/** Lies about an item: what is in the frame or the row is not what its writer made. */
+/** Lies about an item: the frame or row differs from what its writer made. */
 import { openItem, sealBlobItem, sealItem } from '../../../src/crypto/item.js';
 import { certifyDevice } from '../../../src/crypto/device.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
@@ -32,7 +32,7 @@ const typeKey = (row: Json): 'type' | 'itemType' => ('itemType' in row ? 'itemTy
 
 export const isItem = (row: Json): boolean => row['type'] === 'item';
 
-/** An item wholly of the server's making, under keys of its own. */
+/** An item made entirely by the server, under keys of its own. */
 function forged(row: Json): Json {
   const masterKey = nodeSodium.random(32);
   const { publicKey } = nodeSodium.boxKeyPair();
@@ -106,7 +106,7 @@ export async function listed(stage: Stage, { bend, blob }: ItemLie): Promise<voi
   await stage.victim.pull();
 }
 
-const EVERYBODY = 'Every device that gets the item, before anything of it is decrypted';
+const EVERYBODY = 'Every device that gets the item, before decrypting any of it';
 const HOLDER = 'Every device that gets the item';
 
 function about(number: number, does: string, reason: string, bend: Bend): ItemLie {
@@ -116,7 +116,7 @@ function about(number: number, does: string, reason: string, bend: Bend): ItemLi
     does,
     notices: reason === 'bad_sig' || reason === 'no_sig' ? EVERYBODY : HOLDER,
     named: [`quarantined ${reason}`],
-    costs: 'The item is not shown; what was known of it before is kept',
+    costs: 'The item is not shown; its last known state is kept',
     bend,
     blob: false,
     play: (stage) => arrives(stage, bend, false),
@@ -133,7 +133,7 @@ const entries = (row: Json): [string, unknown][] => Object.entries(row['blobKeys
 
 export const ITEM_LIES: readonly ItemLie[] = [
   about(1, 'forges an item under keys of its own', 'bad_sig', (row) => forged(row)),
-  about(2, 'takes the tag of an item away', 'no_sig', (row) => without(row, 'sig')),
+  about(2, 'removes the tag of an item', 'no_sig', (row) => without(row, 'sig')),
   about(3, 'gives an item the tag of another', 'bad_sig', (row, other) => resealed(row, { sig: sealOf(other)['sig'] })),
   about(4, 'gives an item another type', 'bad_sig', (row) => ({ ...row, [typeKey(row)]: 'password' })),
   about(5, 'gives an item another time', 'bad_sig', (row) => ({ ...row, ts: Number(row['ts']) + 1 })),
@@ -152,7 +152,7 @@ export const ITEM_LIES: readonly ItemLie[] = [
     resealed(row, { master: sealOf(other)['master'], keys: sealOf(other)['keys'] }),
   ),
   about(13, 'drops every key of an item', 'no_key', (row) => resealed(without(row, 'master'), { keys: {} })),
-  about(14, 'puts noise in the place of the keys of an item', 'no_key', (row) =>
+  about(14, 'replaces the keys of an item with noise', 'no_key', (row) =>
     resealed(row, {
       keys: Object.fromEntries(
         Object.keys(sealOf(row)['keys'] as Json).map((id) => [id, base64url(nodeSodium.random(80))]),

@@ -10,7 +10,7 @@ import { base64url, type Hooks, type Json } from '../proxy.js';
 const spy = nodeSodium.boxKeyPair();
 const spyMaster = nodeSodium.random(32);
 
-/** What an honest pairing before this one left with the server. */
+/** What the server kept from an earlier, honest pairing. */
 export interface OldPairing {
   /** The existing device's id. */
   readonly known: string;
@@ -21,7 +21,7 @@ export interface OldPairing {
 }
 
 export interface PairLie extends Told {
-  /** Who must refuse: the device that shows the words, or the new one. */
+  /** The device that must refuse: the one that shows the words, or the new one. */
   readonly side: 'existing' | 'new';
   readonly hooks: (old: OldPairing) => Partial<Hooks>;
 }
@@ -56,7 +56,7 @@ function toExisting(number: number, does: string, reason: RefusalReason, hooks: 
     id: `LIAR-${number}`,
     family: 'pairing',
     does,
-    notices: 'The device that shows the words, before its user is asked; nothing is released',
+    notices: 'The device that shows the words, before it prompts its user; nothing is released',
     named: [`throws PairingError bad_request: CryptoRefusal ${reason}`, 'throws PairingError rejected'],
     costs: 'The pairing ends; new words are needed',
     side: 'existing',
@@ -69,9 +69,9 @@ function toNew(number: number, does: string, reason: RefusalReason, hooks: PairL
     id: `LIAR-${number}`,
     family: 'pairing',
     does,
-    notices: 'The new device; it takes no key over',
+    notices: 'The new device; it accepts no key',
     named: [`throws CryptoRefusal ${reason}`],
-    costs: 'The pairing ends; the device that was registered is to be revoked',
+    costs: 'The pairing ends; revoke the device that was registered',
     side: 'new',
     hooks,
   };
@@ -96,10 +96,10 @@ export const PAIR_LIES: readonly PairLie[] = [
   toExisting(71, 'gives the new device another id', 'bad_attestation', () =>
     told((body) => ({ ...body, deviceId: newId() })),
   ),
-  toExisting(72, 'lies about the host that was dialled', 'wrong_host', () =>
+  toExisting(72, 'lies about the host that the new device dialled', 'wrong_host', () =>
     told((body) => ({ ...body, host: 'evil.example' })),
   ),
-  toExisting(73, 'gives the new device an id that is known', 'known_device', ({ known }) =>
+  toExisting(73, 'gives the new device the id of a known device', 'known_device', ({ known }) =>
     onRequest((request) => ({ ...request, deviceId: known })),
   ),
   toExisting(74, 'replays the request of an old pairing', 'bad_attestation', ({ request: old }) =>
@@ -117,7 +117,7 @@ export const PAIR_LIES: readonly PairLie[] = [
   toNew(77, 'changes the certificate', 'bad_confirmation', () =>
     onRelease((truth) => ({ ...truth, deviceCert: base64url(Buffer.alloc(32, 1)) })),
   ),
-  toNew(78, 'answers with a whole release of its own', 'bad_confirmation', () =>
+  toNew(78, 'answers with a complete release of its own', 'bad_confirmation', () =>
     onRelease((truth) => {
       const device = { id: String(deviceOf(truth)['id']), publicKey: ownKeyOf(truth) };
       return {
@@ -138,11 +138,11 @@ export const PAIR_LIES: readonly PairLie[] = [
   ),
 ];
 
-/** Told to nobody but the new device, before there is anything to release. */
+/** Played only to the new device, before there is anything to release. */
 export const LOW_ORDER: Told & { readonly hooks: () => Partial<Hooks> } = {
   id: 'LIAR-82',
   family: 'pairing',
-  does: 'hands out a key of low order, with which every secret is known',
+  does: 'hands out a low-order key, which makes every shared secret known',
   notices: 'The new device, before it sends anything that depends on the words',
   named: ['throws CryptoRefusal low_order'],
   costs: 'The pairing ends; new words are needed',
@@ -152,10 +152,10 @@ export const LOW_ORDER: Told & { readonly hooks: () => Partial<Hooks> } = {
 export const OTHER_TENANT: Told & { readonly hooks: () => Partial<Hooks> } = {
   id: 'LIAR-83',
   family: 'pairing',
-  does: 'names another tenant to a new device',
-  notices: 'The device, when its token is renewed: no true challenge is for that tenant',
+  does: 'sends a new device another tenant',
+  notices: 'The device, when its token is renewed: no genuine challenge is for that tenant',
   named: ['throws CryptoRefusal bad_challenge'],
-  costs: 'The device is to be paired again',
+  costs: 'The device must be paired again',
   hooks: () => answered(EPK, (truth) => ({ ...truth, tenantId: 'another' })),
 };
 
@@ -177,8 +177,8 @@ export const OTHER_CLAIM: Told & { readonly hooks: () => Partial<Hooks> } = {
 export const OTHER_HOST: Told = {
   id: 'LIAR-118',
   family: 'pairing',
-  does: 'passes on the pairing of a device that dialled another host',
-  notices: 'The device that shows the words, before its user is asked; nothing is released',
+  does: 'forwards the pairing of a device that dialled another host',
+  notices: 'The device that shows the words, before it prompts its user; nothing is released',
   named: ['throws PairingError bad_request: CryptoRefusal wrong_host', 'throws PairingError rejected'],
-  costs: 'The pairing ends; new words are needed, and one address for both devices',
+  costs: 'The pairing ends; new words are needed, and both devices must use the same address',
 };

@@ -1,4 +1,4 @@
-/** Devices that a server slips into the list: no key may be sealed for one of them. */
+/** Devices that a server slips into the list: no key may be sealed for any of them. */
 import { certifyDevice } from '../../../src/crypto/device.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';
@@ -12,7 +12,7 @@ type Change = (devices: readonly Json[]) => readonly Json[];
 export interface Slip {
   readonly id: string;
   readonly does: string;
-  /** What becomes of the list, for the device of this id. */
+  /** Returns the bent list for the device with this id. */
   readonly change: (deviceId: string) => Change;
 }
 

@@ -14,7 +14,7 @@ async function target({ victim }: Stage): Promise<string> {
   return item.id;
 }
 
-/** Writes an item again, and waits for the victim to show it: its state before, as a frame. */
+/** Writes an item again and waits for the victim to show it; returns its earlier state as a frame. */
 async function outdated(stage: Stage, id: string): Promise<Json> {
   const old = frameOf(stage, id);
   const { version } = await stage.put('the newer content', id);
@@ -25,7 +25,7 @@ async function outdated(stage: Stage, id: string): Promise<Json> {
 /** Cuts the line: the next `caught_up` comes over a new connection. */
 const again = ({ liar }: Stage): void => liar.cut();
 
-/** A delete of the server's own in the place of an edit. */
+/** A delete made by the server in place of an edit. */
 async function deletes(stage: Stage, sig: unknown): Promise<void> {
   const id = await target(stage);
   stage.liar.frame = (frame) =>
@@ -54,7 +54,7 @@ const AFTER = 'Every device, at the next `caught_up`';
 const LISTING = 'Every device that reads the listing';
 const DELETED = 'The item leaves the list; its last content is kept';
 const NOTHING = 'Nothing';
-const DELAY = 'Delay: the connection is made anew';
+const DELAY = 'Delay: the device reconnects';
 
 const DELETES: readonly Lie[] = [
   lie(20, {
@@ -120,7 +120,7 @@ const AGES: readonly Lie[] = [
     },
   }),
   lie(25, {
-    does: 'brings a deleted item back',
+    does: 'restores a deleted item',
     notices: 'Every device that saw the delete',
     named: ['quarantined resurrected'],
     costs: NOTHING,
@@ -147,9 +147,9 @@ const AGES: readonly Lie[] = [
   }),
   lie(27, {
     does: 'rolls the history back under the same epoch',
-    notices: 'Every device that was further, at the next `caught_up`',
+    notices: 'Every device that was ahead of it, at the next `caught_up`',
     named: ['missing'],
-    costs: 'Nothing: what was held stays',
+    costs: 'Nothing: data on the device stays',
     play: async (stage) => {
       const before = stage.liar.frames.findLast(isCaughtUp) ?? {};
       const head = versionOf(before);
@@ -163,8 +163,8 @@ const AGES: readonly Lie[] = [
     },
   }),
   lie(28, {
-    does: 'calls an older state a restored one: a reset, then old content',
-    notices: 'Every device, by the reset; of old content those that held newer',
+    does: 'presents an older state as a restored one: a reset, then old content',
+    notices: 'Every device, by the reset; the old content, every device that held newer content',
     named: ['reset', 'quarantined rolled_back'],
     costs: 'The item is hidden; its newest content is kept',
     play: async (stage) => {
@@ -174,10 +174,10 @@ const AGES: readonly Lie[] = [
     },
   }),
   lie(29, {
-    does: 'calls an empty history a restored one',
+    does: 'presents an empty history as a restored one',
     notices: 'Every device that held something',
     named: ['reset', 'orphaned'],
-    costs: 'Nothing: what was held stays readable, and can be written again',
+    costs: 'Nothing: data on the device stays readable and can be written again',
     play: (stage) => {
       const end = { type: 'caught_up', version: 0, epoch: 'empty', itemCount: 0, versionSum: 0 };
       stage.liar.say({ type: 'reset', epoch: 'empty' }, end);
@@ -186,7 +186,7 @@ const AGES: readonly Lie[] = [
   }),
   lie(30, {
     does: 'sends reset after reset',
-    notices: 'Every device, at the second',
+    notices: 'Every device, at the second reset',
     named: ['problem ProtocolError epoch_changed'],
     costs: DELAY,
     play: (stage) => {
@@ -199,7 +199,7 @@ const AGES: readonly Lie[] = [
 const ORDER: readonly Lie[] = [
   lie(31, {
     does: 'sends changes out of order',
-    notices: 'Every device, at the change that comes late',
+    notices: 'Every device, at the change that arrives late',
     named: ['problem ProtocolError bad_order'],
     costs: 'Nothing: the late change counts',
     play: async (stage) => {
@@ -246,7 +246,7 @@ const COUNTS: readonly Lie[] = [
     does: 'hides an item and counts it',
     notices: AFTER,
     named: ['missing'],
-    costs: 'The item is not there, and its user knows',
+    costs: 'The item is missing, and the user is notified',
     play: async (stage) => {
       const id = newId();
       hide(stage, [id]);
@@ -256,7 +256,7 @@ const COUNTS: readonly Lie[] = [
     },
   }),
   lie(35, {
-    does: 'hides an item that this device has seen, also in the count',
+    does: 'hides an item that this device has seen, and leaves it out of the count',
     notices: 'Every device that held it, at the next `caught_up`',
     named: ['missing unlisted'],
     costs: 'Nothing: it stays readable here',
@@ -273,10 +273,10 @@ const COUNTS: readonly Lie[] = [
     },
   }),
   lie(36, {
-    does: 'says that it sent more than it did: `caught_up` with a version above the last change',
+    does: 'claims that it sent more than it did: `caught_up` with a version above the last change',
     notices: AFTER,
     named: ['missing'],
-    costs: 'Delay; no cursor moves, so that nothing is passed over',
+    costs: 'Delay; no cursor moves, so nothing is skipped',
     play: (stage) => {
       counts(stage, (end) => ({ ...end, version: versionOf(end) + 1_000 }));
       again(stage);
@@ -284,7 +284,7 @@ const COUNTS: readonly Lie[] = [
     },
   }),
   lie(37, {
-    does: 'counts items that are not there',
+    does: 'counts items that do not exist',
     notices: AFTER,
     named: ['missing'],
     costs: 'Delay: everything is read again',
@@ -295,7 +295,7 @@ const COUNTS: readonly Lie[] = [
     },
   }),
   lie(38, {
-    does: 'ends a replay in another epoch than it began in',
+    does: 'ends a replay in a different epoch from the one in which it began',
     notices: AFTER,
     named: ['problem ProtocolError epoch_changed'],
     costs: DELAY,
@@ -306,7 +306,7 @@ const COUNTS: readonly Lie[] = [
     },
   }),
   lie(39, {
-    does: 'names an epoch that is too long to be said again',
+    does: 'sends an epoch that is too long to be sent back',
     notices: 'Every device, on arrival',
     named: ['problem ProtocolError malformed'],
     costs: DELAY,
@@ -341,14 +341,14 @@ const LISTINGS: readonly Lie[] = [
     play: pulls((truth) => ({ ...truth, nextSince: Number(truth['nextSince']) + 1 })),
   }),
   lie(42, {
-    does: 'sends a listing without end',
+    does: 'sends an endless listing',
     notices: LISTING,
     named: ['throws ProtocolError bad_listing'],
     costs: DELAY,
     play: pulls((truth) => ({ ...truth, items: [], hasMore: true, nextSince: Number(truth['nextSince']) + 1 })),
   }),
   lie(43, {
-    does: 'begins a listing anew on every page',
+    does: 'restarts a listing on every page',
     notices: LISTING,
     named: ['throws ProtocolError epoch_changed'],
     costs: DELAY,
@@ -368,7 +368,7 @@ export const STREAM_LIES: readonly Lie[] = [...DELETES, ...AGES, ...ORDER, ...CO
 
 export const GONE_LIES: readonly Lie[] = [
   lie(119, {
-    does: 'brings a deleted item back, again and again, in the stream and in listings',
+    does: 'restores a deleted item repeatedly, in the stream and in listings',
     notices: 'Every device that saw the delete',
     named: ['quarantined resurrected'],
     costs: NOTHING,
@@ -393,7 +393,7 @@ export const GONE_LIES: readonly Lie[] = [
     },
   }),
   lie(120, {
-    does: 'brings a deleted item back behind a delete of its own, or behind a row that cannot be read',
+    does: 'restores a deleted item after a delete of its own, or after an unreadable row',
     notices: 'Every device that saw the delete',
     named: ['quarantined resurrected'],
     costs: NOTHING,

@@ -22,7 +22,7 @@ const CALLER = 'The call that gets it';
 const FAILS = 'The call fails';
 const REPLY_MAX = 16 * 1024 * 1024;
 
-/** The victim asks who it is, and is answered like this. */
+/** The victim requests its own identity and gets these answers. */
 const answered =
   (replies: readonly RawReply[], named: string): Lie['play'] =>
   async (stage) => {
@@ -34,7 +34,7 @@ const answered =
     if (other !== undefined) throw new Error(`told otherwise: ${other}`);
   };
 
-/** Another host, and what was said to it. */
+/** Another host, and what was sent to it. */
 async function elsewhere(stage: Stage): Promise<{ readonly url: string; readonly heard: () => number }> {
   let heard = 0;
   const server = createServer((_, response) => {
@@ -55,7 +55,7 @@ async function redirects(stage: Stage): Promise<void> {
   if (other.heard() > 0) throw new Error('the redirect was followed');
 }
 
-/** A clock whose every wait is short: what never ends is given up soon. */
+/** A clock that shortens every wait, so that an endless call times out soon. */
 const impatient = {
   ...platform,
   clock: {
@@ -99,7 +99,7 @@ async function tokens(stage: Stage): Promise<void> {
 const isTyped = (error: unknown): boolean =>
   error instanceof ProtocolError || error instanceof ApiError || error instanceof NetworkError;
 
-/** Every reply with every field broken: what is thrown is one of ours. */
+/** Every reply with every field broken: the error thrown must be one of ours. */
 async function shapes(stage: Stage): Promise<void> {
   let answer = '';
   // Thousands of answers: they are handed to the library where the platform's own `fetch` would.
@@ -158,21 +158,21 @@ const limited = (retryAfter: string): RawReply => ({
 
 export const TRANSPORT_LIES: readonly Lie[] = [
   lie(89, {
-    does: 'redirects to another host, to get the token sent there',
+    does: 'redirects to another host, to have the token sent there',
     notices: 'The call that gets it; it follows no redirect',
     named: ['throws NetworkError network'],
     costs: FAILS,
     play: redirects,
   }),
   lie(90, {
-    does: 'answers with more than any reply of the contract has',
+    does: 'answers with more bytes than any reply of the contract has',
     notices: CALLER,
     named: ['throws ProtocolError too_large'],
     costs: 'The call fails, after 16 MiB',
     play: answered([{ body: ' '.repeat(REPLY_MAX + 1) }], 'throws ProtocolError too_large'),
   }),
   lie(91, {
-    does: 'answers with little that unpacks to much',
+    does: 'answers with a small body that decompresses to a large one',
     notices: CALLER,
     named: ['throws ProtocolError too_large'],
     costs: 'The call fails, after 16 MiB',
@@ -182,7 +182,7 @@ export const TRANSPORT_LIES: readonly Lie[] = [
     ),
   }),
   lie(92, {
-    does: 'answers with JSON as deep as it is long, or with none',
+    does: 'answers with extremely nested JSON, or with no JSON',
     notices: CALLER,
     named: ['throws ProtocolError malformed'],
     costs: FAILS,
@@ -199,15 +199,16 @@ export const TRANSPORT_LIES: readonly Lie[] = [
     ),
   }),
   lie(93, {
-    does: 'answers without end',
+    does: 'sends an endless answer',
     notices: CALLER,
     named: ['throws NetworkError timeout'],
-    costs: 'The call fails, after 15 s an attempt',
+    costs: 'The call fails, after 15 s per attempt',
     play: trickles,
   }),
   lie(94, {
-    does: 'asks for absurd waits',
-    notices: 'The call that gets it: above 65 s it is told at once, and what is no number is not believed',
+    does: 'demands absurd waits',
+    notices:
+      'The call that gets it: a wait above 65 s is reported at once, and a value that is not a number is ignored',
     named: ['throws ApiError rate_limited'],
     costs: FAILS,
     play: answered(
@@ -216,10 +217,10 @@ export const TRANSPORT_LIES: readonly Lie[] = [
     ),
   }),
   lie(95, {
-    does: 'says that a token ended long ago, or never ends',
-    notices: 'Nobody needs to: a token is renewed at most once a minute for its age, and whenever it is refused',
+    does: 'claims that a token expired long ago, or never expires',
+    notices: 'Nobody needs to: a token is renewed at most once a minute because of its age, and whenever it is refused',
     named: [],
-    costs: 'Nothing; the header `Date` is not read at all',
+    costs: 'Nothing; the header `Date` is not read',
     play: times,
   }),
   lie(96, {
@@ -230,24 +231,24 @@ export const TRANSPORT_LIES: readonly Lie[] = [
     play: tokens,
   }),
   lie(97, {
-    does: 'answers with another type in any field of any reply',
+    does: 'answers with a wrong type in any field of any reply',
     notices: CALLER,
     named: ['throws ProtocolError malformed'],
     costs: FAILS,
     play: shapes,
   }),
   lie(98, {
-    does: 'sends frames with another type in any field',
-    notices: 'Every device, on arrival; the line goes on',
+    does: 'sends frames with a wrong type in any field',
+    notices: 'Every device, on arrival; the connection stays open',
     named: ['problem ProtocolError malformed'],
-    costs: 'The frame is lost; what it should have brought is found missing at the next `caught_up`',
+    costs: 'The frame is lost; its content is found missing at the next `caught_up`',
     play: frames,
   }),
   lie(99, {
-    does: 'sends a frame larger than any of the contract',
+    does: 'sends a frame larger than the contract allows',
     notices: 'The platform, which ends the connection at 1 MiB',
     named: [],
-    costs: 'Delay: the connection is made anew',
+    costs: 'Delay: the device reconnects',
     play: hugeFrame,
   }),
 ];

@@ -1,4 +1,4 @@
-/** Lies about what became of this device's own writes. */
+/** Lies about the outcome of this device's own writes. */
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';
 import { note } from '../../support/client-world.js';
@@ -25,7 +25,7 @@ async function anItem(stage: Stage): Promise<string> {
   return item?.id ?? newId();
 }
 
-/** Bends the first reply to a write; what is sent again is answered with the truth. */
+/** Bends the first reply to a write; a repeated write gets the true reply. */
 function once(stage: Stage, change: (truth: Json) => Json, at = '/items'): void {
   let lied = false;
   stage.liar.answer = ({ method, path }, truth) => {
@@ -35,7 +35,7 @@ function once(stage: Stage, change: (truth: Json) => Json, at = '/items'): void 
   };
 }
 
-/** Five writes at a time: the first goes alone, the others as a batch. */
+/** Five writes at once: the first is sent alone, the others as a batch. */
 async function many(stage: Stage, change: (results: readonly Json[]) => readonly Json[]): Promise<void> {
   once(stage, (truth) => ({ ...truth, results: change(truth['results'] as Json[]) }), '/items/batch');
   const calls = Array.from({ length: 5 }, (_, at) => write(stage, `one of five: ${at}`));
@@ -47,7 +47,7 @@ const refusal = (code: string, status: number, details: Json): RawReply => ({
   body: JSON.stringify({ error: { code, message: 'says the liar', details } }),
 });
 
-/** Details of a conflict that no server can mean; JSON as it would stand on the wire. */
+/** Details of a conflict that no server can mean, as JSON on the wire. */
 const ABSURD: readonly string[] = [
   '{"version":9007199254740992,"ts":9007199254740992}',
   '{"version":9007199254740991,"ts":9007199254740990}',
@@ -64,19 +64,19 @@ const WAITS = 'The change waits in the outbox and is sent again: the same write 
 
 const ACKS: readonly Lie[] = [
   lie(44, {
-    does: 'acknowledges a version that never was',
+    does: 'acknowledges a version that never existed',
     notices: WRITER,
     named: ['problem ProtocolError bad_ack'],
-    costs: 'Delay: the connection is made anew; the cursor does not move',
+    costs: 'Delay: the device reconnects; the cursor does not move',
     play: async (stage) => {
       stage.liar.say({ type: 'ack', id: await anItem(stage), version: 1_000_000 });
     },
   }),
   lie(45, {
-    does: "acknowledges a change that was not made, in the place of another device's",
-    notices: 'The device that is told so',
+    does: "acknowledges a change that was not made, in place of another device's change",
+    notices: 'The device that gets the acknowledgement',
     named: ['problem ProtocolError bad_ack'],
-    costs: 'Delay: the change comes over the next connection',
+    costs: 'Delay: the change arrives over the next connection',
     play: async (stage) => {
       stage.liar.frame = (frame) =>
         frame['type'] === 'item' ? [{ type: 'ack', id: newId(), version: frame['version'] }] : [frame];
@@ -87,7 +87,7 @@ const ACKS: readonly Lie[] = [
     does: 'acknowledges a change with another version',
     notices: WRITER,
     named: ['problem ProtocolError bad_ack'],
-    costs: 'Delay: the connection is made anew; the cursor does not move',
+    costs: 'Delay: the device reconnects; the cursor does not move',
     play: async (stage) => {
       stage.liar.frame = (frame) =>
         frame['type'] === 'ack' ? [{ ...frame, version: Number(frame['version']) + 1_000 }] : [frame];
@@ -108,8 +108,8 @@ const REPLIES: readonly Lie[] = [
     },
   }),
   lie(48, {
-    does: 'answers a write with a later version than it has',
-    notices: 'The device that wrote, when the stream brings the true one',
+    does: 'answers a write with a later version than the true one',
+    notices: 'The device that wrote, when the stream brings the true version',
     named: ['problem ProtocolError wrong_reply'],
     costs: 'Nothing',
     play: async (stage) => {
@@ -118,7 +118,7 @@ const REPLIES: readonly Lie[] = [
     },
   }),
   lie(49, {
-    does: 'answers a write with an older version than it replaces',
+    does: 'answers a write with an older version than the one it replaces',
     notices: WRITER,
     named: ['problem ProtocolError wrong_reply', 'throws QueuedError queued'],
     costs: WAITS,
@@ -154,9 +154,9 @@ const REPLIES: readonly Lie[] = [
 const REFUSALS: readonly Lie[] = [
   lie(53, {
     does: 'invents a conflict with absurd details',
-    notices: 'The device that wrote: it overwrites nothing on the word of such details',
+    notices: 'The device that wrote: it overwrites nothing because of such details',
     named: ['throws ApiError conflict'],
-    costs: 'The write is refused, and its caller knows',
+    costs: 'The write is refused, and the caller is notified',
     play: async (stage) => {
       const id = await anItem(stage);
       for (const details of ABSURD) {
@@ -169,20 +169,20 @@ const REFUSALS: readonly Lie[] = [
     },
   }),
   lie(54, {
-    does: 'refuses a sound write for good',
-    notices: 'The caller, or event `rejected` with what it would have written',
+    does: 'permanently refuses a valid write',
+    notices: 'The caller, or event `rejected` with the content of the refused write',
     named: ['throws ApiError validation'],
-    costs: 'The write is refused, and its caller knows',
+    costs: 'The write is refused, and the caller is notified',
     play: async (stage) => {
       stage.liar.raw = ({ method, path }) => (isWrite(method, path) ? refusal('validation', 400, {}) : undefined);
       await stage.fails(stage.victim.put(note('refused without a reason')));
     },
   }),
   lie(55, {
-    does: 'asks for the key of a stranger: a write misses a device that is not in the list',
-    notices: 'The device that wrote: nobody outside the certified list gets a key',
+    does: 'demands a key for an unknown device: it refuses a write that lacks a device that is not in the list',
+    notices: 'The device that wrote: no device outside the certified list gets a key',
     named: ['throws ApiError validation'],
-    costs: 'The write is refused, and its caller knows',
+    costs: 'The write is refused, and the caller is notified',
     play: async (stage) => {
       const details = { missingDevices: [newId()], pubkey: base64url(nodeSodium.random(32)) };
       stage.liar.raw = ({ method, path }) => (isWrite(method, path) ? refusal('validation', 400, details) : undefined);
