@@ -87,37 +87,34 @@ function readOptions(): Options {
   };
 }
 
-async function scenarios(context: Context): Promise<Outcome[]> {
+/** Runs the scenarios; each outcome comes when its scenario has ended, so that a later failure does not lose it. */
+async function* scenarios(context: Context): AsyncGenerator<Outcome> {
   const { scenarios: asked } = context.options;
   const has = (...ids: ScenarioId[]): boolean => ids.some((id) => asked.has(id));
-  const outcomes: Outcome[] = [];
-  if (has('S1', 'S2', 'S3', 'S4')) outcomes.push(...(await WriteScenarios.run(context)));
-  if (has('S5')) outcomes.push(await idleSockets(context));
-  if (has('S6')) outcomes.push(await reconnects(context));
-  if (has('S7')) outcomes.push(await replays(context));
-  if (has('S8')) outcomes.push(await twoInstances(context));
-  if (has('S9')) outcomes.push(await heldSockets(context));
-  if (has('BLOBS')) outcomes.push(await blobs(context));
-  if (has('MIX')) outcomes.push(await mixed(context));
-  if (has('LONG')) outcomes.push(await longRun(context));
-  if (has('ROLL')) outcomes.push(await rollingRestart(context));
-  return outcomes;
+  if (has('S1', 'S2', 'S3', 'S4')) yield* await WriteScenarios.run(context);
+  if (has('S5')) yield await idleSockets(context);
+  if (has('S6')) yield await reconnects(context);
+  if (has('S7')) yield await replays(context);
+  if (has('S8')) yield await twoInstances(context);
+  if (has('S9')) yield await heldSockets(context);
+  if (has('BLOBS')) yield await blobs(context);
+  if (has('MIX')) yield await mixed(context);
+  if (has('LONG')) yield await longRun(context);
+  if (has('ROLL')) yield await rollingRestart(context);
 }
 
-function factLines(facts: MachineFacts, { rounds, seconds }: Options, stolen: number): string[] {
+function factLines(facts: MachineFacts, { rounds, seconds }: Options): string[] {
   return [
     `${facts.cores} cores (${facts.cpu}), ${facts.memoryGiB} GiB, Linux ${facts.kernel}; client on the same cores`,
     `Node ${facts.node}, PostgreSQL ${facts.postgres}, drivers in ${facts.drivers}`,
     `commit ${facts.commit}, ${facts.at.slice(0, 16).replace('T', ' ')} UTC`,
-    `${rounds} interleaved rounds, ${seconds} s measured in each leg; ${(stolen * 100).toFixed(1)} % of the CPU time taken by neighbours`,
+    `${rounds} interleaved rounds, ${seconds} s measured in each leg`,
   ];
 }
 
-function print(outcomes: readonly Outcome[], facts: readonly string[], markdown: boolean): void {
-  const lead = facts.map((line) => (markdown ? `- ${line}` : line)).join('\n');
-  const tables = outcomes.map((outcome) => table(outcome, markdown)).join('\n');
-  process.stdout.write(`${lead}\n\n${tables}\n`);
-}
+const print = (lines: readonly string[], markdown: boolean): void => {
+  process.stdout.write(`${lines.map((line) => (markdown ? `- ${line}` : line)).join('\n')}\n\n`);
+};
 
 /** The options without the scenarios that need a C compiler. */
 function withoutC(options: Options): Options {
@@ -133,11 +130,16 @@ async function main(): Promise<number> {
   const context = new Context(options, drivers);
   const before = stolenTicks();
   try {
-    const outcomes = await scenarios(context);
+    const facts = machineFacts(await (await context.fast()).version(), drivers.kind);
+    print(factLines(facts, options), options.markdown);
+    const outcomes: Outcome[] = [];
+    for await (const outcome of scenarios(context)) {
+      outcomes.push(outcome);
+      process.stdout.write(`${table(outcome, options.markdown)}\n`);
+    }
     const after = stolenTicks();
     const stolen = (after[0] - before[0]) / Math.max(1, after[1] - before[1]);
-    const facts = machineFacts(await (await context.fast()).version(), drivers.kind);
-    print(outcomes, factLines(facts, options, stolen), options.markdown);
+    print([`${(stolen * 100).toFixed(1)} % of the CPU time taken by other guests of the host`], options.markdown);
     mkdirSync(join(RESULTS, '..'), { recursive: true });
     const { rounds, seconds, quick } = options;
     writeFileSync(RESULTS, `${JSON.stringify({ facts, rounds, seconds, quick, stolen, outcomes }, null, 2)}\n`);

@@ -361,7 +361,7 @@ console.log(await device.passwordExists());`,
 };
 
 const BROWSER = 'The library has no call for it: a browser asks.';
-const WATCH = 'The library has no call for it: it is for whoever watches the server.';
+const WATCH = 'The library has no call for it: it is for the operator.';
 
 const STATUS: Readonly<Record<string, Example>> = {
   'GET /api/me': {

@@ -166,7 +166,7 @@ export const ERRORS = {
     hint: "The message is the server's.",
     next: 'Nothing was changed. Do not repeat the call as it is: tell the user the code.',
   },
-  disk: { exit: EXIT.failure, hint: 'Nothing was changed. Make room, or mend the permissions, then try again.' },
+  disk: { exit: EXIT.failure, hint: 'Nothing was changed. Make room, or fix the permissions, then try again.' },
   internal: {
     exit: EXIT.failure,
     hint: 'This is a fault of the companion. Please report it.',

@@ -24,7 +24,7 @@ export interface Reason {
 const OTHER_DEVICE =
   'Look at the item on the device that wrote it and save it there again. If nobody of yours wrote it, delete it.';
 const SUSPECT_SERVER =
-  'Compare with another device. The last good state is kept: save it again, and ask whoever runs the server why.';
+  'Compare with another device. The last good state is kept: save it again, and ask the operator of the server why.';
 const START_AGAIN = 'Start the pairing again with new words. If it happens twice, do not trust this network or server.';
 
 const about =
@@ -56,7 +56,7 @@ export const REASONS: Readonly<Record<HiddenReason, Reason>> = {
   rolled_back: item('The server gave an older state of the item as if it were new.', SUSPECT_SERVER),
   resurrected: item(
     'The server brought back an item that was deleted.',
-    'Delete it again if it should be gone, and ask whoever runs the server why it came back.',
+    'Delete it again if it should be gone, and ask the operator of the server why it came back.',
   ),
   untagged_delete: item(
     'The item was deleted by somebody who did not prove to be one of your devices.',
@@ -98,7 +98,7 @@ export const REASONS: Readonly<Record<HiddenReason, Reason>> = {
   bad_wrap: pairing('The master key that arrived was not sealed for this device.', START_AGAIN),
   bad_challenge: recovery(
     'The server asked this device to open something that is not a challenge. Nothing was answered.',
-    'Do not go on with this server until whoever runs it has explained it.',
+    'Do not go on with this server until its operator has explained it.',
   ),
 };
 

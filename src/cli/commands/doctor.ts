@@ -26,8 +26,8 @@ function seconds(text: string): number {
 export function registerDoctor(program: DeviceCommand): void {
   program
     .command('doctor')
-    .summary('what is wrong, and how to mend it')
-    .description('Say what is wrong, and how to mend it')
+    .summary('what is wrong, and how to fix it')
+    .description('Say what is wrong, and how to fix it')
     .option('--idle <seconds>', 'watch an idle connection for so long; 120 shows most proxies', seconds, IDLE_DEFAULT_S)
     .examples('doctor', 'doctor --idle 120 --json')
     .does(runDoctor);
@@ -117,10 +117,10 @@ const WORDS: Readonly<Record<Finding['status'], readonly [word: string, colour: 
   problem: ['PROBLEM', 31],
 };
 
-function showFinding({ terminal }: Context, { check, status, what, do: mend }: Finding): void {
+function showFinding({ terminal }: Context, { check, status, what, do: advice }: Finding): void {
   const [word, colour] = WORDS[status];
   const padded = word.padEnd(8);
   const shown = terminal.colours ? `\u001b[${colour}m${padded}\u001b[0m` : padded;
   terminal.print(`${shown} ${check.padEnd(12)} ${sanitizeText(what)}`);
-  if (mend !== undefined) terminal.print(`${' '.repeat(22)}-> ${sanitizeText(mend)}`);
+  if (advice !== undefined) terminal.print(`${' '.repeat(22)}-> ${sanitizeText(advice)}`);
 }

@@ -49,7 +49,7 @@ export function registerExport(program: DeviceCommand): void {
     .summary('the whole vault as one file, encrypted under the twelve words')
     .description('Write the whole vault into one file, encrypted under your twelve words')
     .argument('<file>', 'the file to write; - is standard output, with --plain and --to bitwarden only')
-    .option('--plain', 'write readable JSON instead: whoever has the file reads everything')
+    .option('--plain', 'write readable JSON instead: anyone with the file can read everything')
     .addOption(
       new Option(
         '--to <program>',
@@ -113,7 +113,7 @@ function expectAllowed({ terminal }: Context, options: ExportOptions): void {
     );
   }
   if (isReadable(options))
-    terminal.note('Warning: a plain export is not encrypted. Whoever gets this file reads the whole vault.');
+    terminal.note('Warning: a plain export is not encrypted. Anyone with this file can read the whole vault.');
 }
 
 async function outputOf(context: Context, options: ExportOptions, open: OpenDevice): Promise<Output> {

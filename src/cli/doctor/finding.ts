@@ -52,8 +52,8 @@ export interface DoctorContext {
 /** Findings of one check. `warning`: it works, with a caveat. `problem`: it does not work, or is not safe. */
 export const about = (check: CheckName) => ({
   ok: (what: string): Finding => ({ check, status: 'ok', what }),
-  warning: (what: string, mend: string): Finding => ({ check, status: 'warning', what, do: mend }),
-  problem: (what: string, mend: string): Finding => ({ check, status: 'problem', what, do: mend }),
+  warning: (what: string, advice: string): Finding => ({ check, status: 'warning', what, do: advice }),
+  problem: (what: string, advice: string): Finding => ({ check, status: 'problem', what, do: advice }),
 });
 
 /** True where checks that depend on this one are skipped. */

@@ -26,7 +26,7 @@ const SKEW_PROBLEM_MS = 120_000;
 const DATE_RESOLUTION_MS = 1_000;
 
 /** What is wrong, and what to do. */
-type Fault = readonly [what: string, mend: string];
+type Fault = readonly [what: string, advice: string];
 
 /** Host and port to connect to. */
 function targetOf({ identity }: DoctorContext) {
@@ -54,17 +54,17 @@ export async function checkName(doctor: DoctorContext): Promise<Finding> {
   const { ok, problem } = about('dns');
   const { host } = targetOf(doctor);
   if (isIP(host) !== 0) return ok(`${host} is an address; no name is looked up.`);
-  const mend = 'Is this machine on line, and is the name spelled right? Try another network or name server.';
+  const advice = 'Is this machine on line, and is the name spelled right? Try another network or name server.';
   try {
     const found = await within(doctor.platform.clock, WITHIN_MS, lookup(host, { all: true }), undefined);
-    if (found === undefined) return problem(`The name ${host} was not answered within 10 s.`, mend);
+    if (found === undefined) return problem(`The name ${host} was not answered within 10 s.`, advice);
     return ok(`${host} is ${found.map(({ address }) => address).join(', ')}.`);
   } catch (error) {
     const code = errorCode(error);
     const gone = code === 'ENOTFOUND' || code === 'ENODATA';
     return problem(
       gone ? `There is no server of the name ${host}.` : `The name ${host} cannot be looked up (${code}).`,
-      mend,
+      advice,
     );
   }
 }
@@ -78,8 +78,8 @@ const CONNECT_CAUSES: Readonly<Record<string, Fault>> = {
 };
 
 function connectFinding(check: CheckName, place: string, code: string): Finding {
-  const [what, mend] = CONNECT_CAUSES[code] ?? [`cannot be connected to (${code})`, 'Is the address right?'];
-  return about(check).problem(`${place}, ${what}.`, mend);
+  const [what, advice] = CONNECT_CAUSES[code] ?? [`cannot be connected to (${code})`, 'Is the address right?'];
+  return about(check).problem(`${place}, ${what}.`, advice);
 }
 
 /** TCP: does anything listen there? */
@@ -109,8 +109,8 @@ export async function checkTls(doctor: DoctorContext): Promise<readonly Finding[
   const outcome = await within<Shown | string, string>(clock, WITHIN_MS, shown, 'ETIMEDOUT').finally(end);
   if (typeof outcome === 'string') {
     if (outcome in CONNECT_CAUSES) return [connectFinding('tls', `${host}, port ${port}`, outcome)];
-    const mend = 'Is it an http server? Then its proxy must speak TLS on this port, or the port is the wrong one.';
-    return [about('tls').problem(`${host}, port ${port}, does not speak TLS (${outcome}).`, mend)];
+    const advice = 'Is it an http server? Then its proxy must speak TLS on this port, or the port is the wrong one.';
+    return [about('tls').problem(`${host}, port ${port}, does not speak TLS (${outcome}).`, advice)];
   }
   const now = clock.now();
   const trusted = doctor.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
@@ -157,8 +157,8 @@ function faultFinding(
     wrong_name: [`is not for ${host} but for ${named}.`, 'Is the address right? If it is, another site answers there.'],
     other: [`does not hold (${named}).`, RENEW],
   };
-  const [what, mend] = faults[kind];
-  return about('tls').problem(`${which.charAt(0).toUpperCase()}${which.slice(1)} ${what}`, mend);
+  const [what, advice] = faults[kind];
+  return about('tls').problem(`${which.charAt(0).toUpperCase()}${which.slice(1)} ${what}`, advice);
 }
 
 const readStatus = object({
@@ -217,18 +217,18 @@ function serverFindings(doctor: DoctorContext, response: Response, text: string)
   const { version, database, claimed, tenantId } = status;
   const faults: Finding[] = [];
   if (database !== 'up') {
-    const mend = 'Start PostgreSQL, or look into its log. What you write meanwhile waits here.';
-    faults.push(problem(`The server (version ${version}) is up, its database is ${database}.`, mend));
+    const advice = 'Start PostgreSQL, or look into its log. What you write meanwhile waits here.';
+    faults.push(problem(`The server (version ${version}) is up, its database is ${database}.`, advice));
   }
   if (tenantId !== '' && tenantId !== doctor.identity.tenantId) {
     const what = 'The server at this address holds another vault than the one this device belongs to.';
-    const mend =
+    const advice =
       'Is the address right? If the server was set up anew: `recover` with the twelve words, then `import` an archive.';
-    faults.push(problem(what, mend));
+    faults.push(problem(what, advice));
   }
   if (claimed === false) {
-    const mend = '`recover` with the twelve words brings a device back.';
-    faults.push(problem('Nobody has claimed this server: its devices were wiped.', mend));
+    const advice = '`recover` with the twelve words brings a device back.';
+    faults.push(problem('Nobody has claimed this server: its devices were wiped.', advice));
   }
   return faults.length > 0 ? faults : [ok(`The server runs version ${version}; its database is up.`)];
 }
@@ -265,9 +265,9 @@ export function checkClock({ time }: DoctorContext): readonly Finding[] {
   const off = Math.max(0, Math.abs(skew) - doubt);
   const way = skew > 0 ? 'ahead of' : 'behind';
   const what = `This machine's clock is about ${span(Math.abs(skew))} ${way} the server's.`;
-  const mend =
+  const advice =
     'Let the system set the clock (NTP), here or on the server: pairing codes, tokens and the order of changes depend on it.';
-  if (off >= SKEW_PROBLEM_MS) return [problem(what, mend)];
-  if (off >= SKEW_WARNING_MS) return [warning(what, mend)];
+  if (off >= SKEW_PROBLEM_MS) return [problem(what, advice)];
+  if (off >= SKEW_WARNING_MS) return [warning(what, advice)];
   return [ok(`This machine's clock agrees with the server's (within ${Math.ceil((off + doubt) / 100) / 10} s).`)];
 }

@@ -22,7 +22,7 @@ export async function checkSecrets({ profile }: Context): Promise<Finding[]> {
     place === 'keychain'
       ? "The secrets are encrypted; their key is in the system's keychain."
       : `The secrets are encrypted; their key is in a file beside them (${profile.folder}), since no keychain was used. ` +
-        'Whoever can read your files can read the vault.';
+        'Anyone who can read your files can read the vault.';
   return [about('secrets').ok(kept)];
 }
 
@@ -36,10 +36,10 @@ export async function checkPermissions({ profile: { folder } }: Context): Promis
     const stat = await lstat(path).catch(() => undefined);
     if (stat === undefined || !isOpenToOthers(stat.mode)) continue;
     const what = `${path} is open to other users of this machine (mode ${modeText(stat.mode)}).`;
-    const mend =
+    const advice =
       `It is closed when it is next read; to be sure: chmod ${stat.isDirectory() ? '700' : '600'} ${path}. ` +
       'If others use this machine, revoke this device from another one and pair it again.';
-    findings.push(problem(what, mend));
+    findings.push(problem(what, advice));
   }
   const denied = await access(folder, constants.R_OK | constants.W_OK | constants.X_OK).then(() => 'ENOENT', errorCode);
   if (denied !== 'ENOENT')

@@ -84,8 +84,8 @@ function refusal(error: unknown): Finding {
     );
   const { code, status } = error;
   if (code === 'device_not_found' || status === 401) {
-    const mend = `Its devices were wiped, or another server answers there. ${REJOIN}`;
-    return problem('The server does not know this device (any more).', mend);
+    const advice = `Its devices were wiped, or another server answers there. ${REJOIN}`;
+    return problem('The server does not know this device (any more).', advice);
   }
   if (code === 'payment_required') {
     const what = 'The account of this server is not paid for: nothing but its status is answered.';
@@ -108,16 +108,17 @@ export async function checkDevices({ platform, identity, session }: DoctorContex
     const certified = isCertified(platform.sodium, masterKey, { id, publicKey: pubkey, cert });
     if (id === deviceId && !equalBytes(pubkey, keys.publicKey)) {
       const what = "The server lists another key under this device's id: other devices would seal for that key.";
-      const mend = 'Do not certify it anywhere. Revoke this device and pair it again; ask whoever runs the server.';
-      findings.push(problem(what, mend));
+      const advice =
+        'Do not certify it anywhere. Revoke this device and pair it again; ask the operator of the server.';
+      findings.push(problem(what, advice));
     } else if (id === deviceId && !certified) {
-      const mend = 'It is put there at the next command; if it stays away, the server loses or refuses it.';
-      findings.push(warning('The server lists this device without its certificate.', mend));
+      const advice = 'It is put there at the next command; if it stays away, the server loses or refuses it.';
+      findings.push(warning('The server lists this device without its certificate.', advice));
     } else if (!certified) {
       const fingerprint = fingerprintOfDevice(platform.sodium, device);
       const what = `Nobody of yours vouches for the device ${JSON.stringify(name)} (${id}, fingerprint ${fingerprint}): nothing is written while it is listed.`;
-      const mend = `Is it yours? Compare the fingerprint with the one it shows, then certify it. If it is not: \`${PROGRAM_NAME} revoke ${id}\`.`;
-      findings.push(problem(what, mend));
+      const advice = `Is it yours? Compare the fingerprint with the one it shows, then certify it. If it is not: \`${PROGRAM_NAME} revoke ${id}\`.`;
+      findings.push(problem(what, advice));
     }
   }
   if (!active.some(({ id }) => id === deviceId))

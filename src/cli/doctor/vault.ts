@@ -190,8 +190,8 @@ function stuck({ problems, rejected }: Observed, left: readonly Pending[]): read
   if (left.length > 0) {
     const known = problems.find((error) => codeOf(error) in CAUSES) ?? problems[0];
     const why = known === undefined ? 'no answer came' : codeOf(known);
-    const mend = CAUSES[why] ?? 'They are kept, and tried again by every command.';
-    findings.push(problem(`${left.length} changes wait here and cannot be sent (${why}).`, mend));
+    const advice = CAUSES[why] ?? 'They are kept, and tried again by every command.';
+    findings.push(problem(`${left.length} changes wait here and cannot be sent (${why}).`, advice));
   }
   return findings.length > 0 ? findings : [ok('No change waits to be sent.')];
 }

@@ -104,7 +104,7 @@ export const signedUpPage = (tenant: Pick<SignedUp, 'url' | 'claimToken'>, style
     title: 'it is yours',
     style,
     body: `<h1>${escapeHtml(tenant.url)} is yours</h1>
-<p>Claim it with your first device, within 24 hours. This link is shown once, and whoever has it can claim:</p>
+<p>Claim it with your first device, within 24 hours. This link is shown once, and anyone who has it can claim:</p>
 <p><code>${claimLink}</code></p>
 ${style === undefined ? '' : button}<p>In a terminal: <code>service-device claim '${claimLink}'</code></p>`,
   });

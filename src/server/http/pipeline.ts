@@ -415,13 +415,13 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   answerLater(ctx: RequestContext, answer: Answer): void {
     this.settle(ctx);
     this.writer.answer(ctx, answer);
-    this.tellIdle();
+    this.notifyIdle();
   }
 
   refuseLater(ctx: RequestContext, error: unknown): void {
     this.settle(ctx);
     this.writer.fail(ctx, error);
-    this.tellIdle();
+    this.notifyIdle();
   }
 
   /**
@@ -438,12 +438,12 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
         } catch (error) {
           this.writer.fail(ctx, error);
         }
-        this.tellIdle();
+        this.notifyIdle();
       },
       (error: unknown) => {
         this.settle(ctx);
         this.writer.fail(ctx, error);
-        this.tellIdle();
+        this.notifyIdle();
       },
     );
   }
@@ -461,7 +461,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     else if (ctx.room?.amount === 0) this.budgets.releaseRoom(ctx);
   }
 
-  private tellIdle(): void {
+  private notifyIdle(): void {
     if (this.waiting.size === 0) for (const wake of this.whenIdle.splice(0)) wake();
   }
 

@@ -83,7 +83,7 @@ const AWAITED_MAX = 8;
 /** Own heartbeats that may be missed before the listening connection is replaced. */
 const UNHEARD_MAX = 3;
 /** Heads announced to all instances at once; if there are more, the others compare heads instead. */
-const RECENT_TOLD_MAX = 1_000;
+const RECENT_ANNOUNCED_MAX = 1_000;
 
 /** An own heartbeat. */
 interface Beat {
@@ -163,7 +163,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** True while the last heartbeat is overdue: subscriptions may not arrive here. */
   private overdue = false;
   /** True if an announcement was dropped or may have failed since the last heartbeat. */
-  private untold = false;
+  private unannounced = false;
   private others = 0;
   /** No other instance was up recently. */
   private alone = true;
@@ -194,8 +194,8 @@ export class ChangeFeed implements ChangeAnnouncer {
         onBlock: (block) => this.onChanges(block),
         onLost: onGap,
         onUnread: (id) => {
-          if (this.closed) this.untold = true;
-          else this.tellUntold(id);
+          if (this.closed) this.unannounced = true;
+          else this.requestComparison(id);
         },
       });
     this.queue = new NoticeQueue(teller, this.mac, (count) => meter?.notified('sent', count));
@@ -257,7 +257,7 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   private hint(channel: string, hint: Hint): void {
     if (this.closed) return;
-    if (!this.queue.hint(channel, hint)) this.untold = true;
+    if (!this.queue.hint(channel, hint)) this.unannounced = true;
     this.flushSoon();
   }
 
@@ -266,7 +266,8 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.alone) return;
     const now = this.options.clock.now();
     const recent = [...this.recent.all(now)];
-    if (recent.length > RECENT_TOLD_MAX || !this.recent.reaches(this.heardBetween.until - SLOW_MS)) this.untold = true;
+    if (recent.length > RECENT_ANNOUNCED_MAX || !this.recent.reaches(this.heardBetween.until - SLOW_MS))
+      this.unannounced = true;
     else for (const { hint } of recent) this.hint(CHANNEL, hint);
   }
 
@@ -310,7 +311,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     await this.links?.close();
     const { instanceId, pool, onFault } = this.options;
     // If the row remains, its silence makes the others compare heads.
-    if (!this.untold) await pool.query('DELETE FROM instances WHERE id = $1', [instanceId]).catch(onFault);
+    if (!this.unannounced) await pool.query('DELETE FROM instances WHERE id = $1', [instanceId]).catch(onFault);
     await this.listener.close();
   }
 
@@ -334,7 +335,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.subscriptions.sent();
       if (Math.abs(this.options.clock.now() - this.subscriptionsSentAt) > SLOW_MS) this.options.onGap();
     } catch (error) {
-      this.untold = true;
+      this.unannounced = true;
       if (subscribing) this.subscriptions.failed();
       this.options.onFault(error);
     }
@@ -449,11 +450,11 @@ export class ChangeFeed implements ChangeAnnouncer {
     for (const { hint, bucket } of missed) if (this.peers.subscribes(from, bucket)) this.hint(channelOf(from), hint);
     // It was sent after the last own heartbeat that came back, so its sockets were opened at most `late` before that.
     if (late === undefined || this.recent.reaches(this.heardBetween.until - late - SLOW_MS)) return;
-    this.tellUntold(from);
+    this.requestComparison(from);
   }
 
   /** Makes the instance compare heads. */
-  private tellUntold(id: string): void {
+  private requestComparison(id: string): void {
     this.queue.notice(channelOf(id), { untold: true });
     this.flushSoon();
   }
@@ -526,8 +527,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** Uses the database's clock, since instances' clocks may differ. */
   private async registerNow(): Promise<void> {
     const { host, pid, port, version, sockets, draining } = this.options.status();
-    const { untold } = this;
-    this.untold = false;
+    const untold = this.unannounced;
+    this.unannounced = false;
     const { instanceId } = this.options;
     // The others read the heartbeat in the table, unless they have to be notified at once.
     const channel = untold || this.beats === 1 ? CHANNEL : channelOf(instanceId);
@@ -538,7 +539,7 @@ export class ChangeFeed implements ChangeAnnouncer {
         channel,
       ])
       .catch((error: unknown) => {
-        this.untold ||= untold;
+        this.unannounced ||= untold;
         throw error;
       });
     const found = rows[0];
@@ -546,7 +547,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     const others = found.others.length;
     const appeared = this.others === 0 && others > 0;
     // An instance appeared that was not known: nothing may have been announced to it since the last heartbeat.
-    if (others > this.others && this.beats > 1) this.untold = true;
+    if (others > this.others && this.beats > 1) this.unannounced = true;
     this.others = others;
     for (const id of found.others) this.noteOther(id);
     this.links?.keep(found.others);

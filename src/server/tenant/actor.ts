@@ -89,8 +89,8 @@ export class Actor implements CommitSink {
   /** Arrival time of the oldest change pushed by the current message; undefined: it pushed none. */
   private pushedSince: number | undefined;
   /** True while a lane reports a batch: replies wait until the pushes of every tenant are sent. */
-  private telling = false;
-  private owed: Answer[] | undefined;
+  private reporting = false;
+  private heldAnswers: Answer[] | undefined;
   /** Set when a read failed or a commit's outcome is unknown: each tick compares heads until one finds nothing new. */
   heldUp = false;
   /** A generation that was announced at `at`, ms, and is not read yet; the state was the database's as of `asOf`. */
@@ -275,21 +275,21 @@ export class Actor implements CommitSink {
   }
 
   committed(changes: readonly Change[], position: Position): void {
-    this.telling = true;
+    this.reporting = true;
     this.post({ kind: 'committed', changes, ...position });
   }
 
   failed(changes: readonly Change[], error: Error): void {
-    this.telling = true;
+    this.reporting = true;
     this.heldUp = true;
     this.post({ kind: 'failed', changes, error });
   }
 
   settled(): void {
-    this.telling = false;
-    const { owed } = this;
-    this.owed = undefined;
-    for (const effect of owed ?? []) this.carryOut(effect);
+    this.reporting = false;
+    const { heldAnswers } = this;
+    this.heldAnswers = undefined;
+    for (const effect of heldAnswers ?? []) this.carryOut(effect);
   }
 
   private post(message: Message): void {
@@ -394,8 +394,8 @@ export class Actor implements CommitSink {
   private answer(effect: Answer): void {
     const { change } = effect;
     if (change.answered) return;
-    if (this.telling && this.owed !== undefined) return void this.owed.push(effect);
-    if (this.telling) return void (this.owed = [effect]);
+    if (this.reporting && this.heldAnswers !== undefined) return void this.heldAnswers.push(effect);
+    if (this.reporting) return void (this.heldAnswers = [effect]);
     change.answered = true;
     this.pending--;
     this.arena.unpin(change.segment);

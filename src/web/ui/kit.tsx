@@ -279,6 +279,9 @@ export function useModal(onClose: () => void) {
     const element = dialog.current;
     if (element === null) return undefined;
     element.showModal();
+    // The first element of a dialog is its close button; the focus belongs into what the dialog asks for.
+    if (document.activeElement?.closest('.dialog-head') != null)
+      element.querySelector<HTMLElement>('.dialog-body :is(input, select, textarea, button, a[href])')?.focus();
     const onCancel = (event: Event): void => {
       // `onClose` decides whether the dialog is removed; the browser must not close it on its own.
       event.preventDefault();

@@ -84,7 +84,7 @@ async function upgradePostgres(
     throw new CommandError(
       EXIT.usage,
       'DATABASE_URL names a database of its own',
-      'It is upgraded by whoever runs it (pg_upgrade, or the provider); this command is for the embedded one.',
+      'Its operator upgrades it (pg_upgrade, or the provider); this command is for the embedded one.',
     );
   }
   try {

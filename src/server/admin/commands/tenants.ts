@@ -129,7 +129,7 @@ export function registerClaimToken(program: AdminCommand): void {
     .summary('another claim link for a tenant that nobody has claimed')
     .description(
       'Print another claim link for a tenant that nobody has claimed; the one before is of no use then. ' +
-        'Whoever has the link owns the tenant: send it to its owner only',
+        'Anyone with the link owns the tenant: send it to its owner only',
     )
     .argument('<slug>', "the tenant's name")
     .examples('claim-token anna')
@@ -153,7 +153,7 @@ async function claimToken({ terminal, withReady, config }: AdminContext, slug: s
   const url = tenantUrl(settings, slug);
   const link = claimLinkOf({ url, claimToken: token });
   show(terminal, { slug, url, claimToken: token, link }, () => [link]);
-  terminal.note('Whoever opens this link first owns the tenant. The link before it is of no use any more.');
+  terminal.note('The first to open this link owns the tenant. The previous link is no longer valid.');
 }
 
 function requireMulti({ tenantMode }: Config): void {
@@ -191,7 +191,7 @@ export function registerBootstrapRestart(program: AdminCommand): void {
     .summary('make the server of single mode unclaimed again')
     .description(
       'Make the server of single mode unclaimed again: its devices, pairings, account password and recovery key go, ' +
-        'its items stay. Only the twelve words decrypt those, so whoever claims it next needs them',
+        'its items stay. Only the twelve words decrypt those, so its next owner needs them',
     )
     .option('-y, --yes', 'do not ask')
     .examples('bootstrap-restart')

@@ -87,7 +87,7 @@ const NOT_PUBLIC =
   'The bucket must not be public: take away every right of everybody (allUsers, anonymous, public access).';
 /** Permissions do not help in this case: the store accepts any signature. */
 const NOT_VERIFIED =
-  'The store does not check signatures and their time: turn that on there, or take another store. Whoever knows a name gets in.';
+  'The store does not check signatures and their time: turn that on there, or use another store. Anyone who knows a name has access.';
 
 const lasting = (ms: number, now = Date.now()): DownloadGrant => ({ now, expiresAt: now + ms });
 

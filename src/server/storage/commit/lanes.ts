@@ -106,7 +106,7 @@ interface Outcomes {
 
 /** The outcome of a batch: each change is in one of the two lists, except those put back into the queue. */
 interface Settled {
-  readonly told: Outcomes[];
+  readonly committed: Outcomes[];
   readonly failed: { readonly changes: readonly Change[]; readonly error: Error }[];
 }
 
@@ -157,14 +157,14 @@ class Lane {
    */
   private async work(): Promise<void> {
     let last: Settled | undefined;
-    let untold = 0;
+    let unreported = 0;
     while (this.queue.length > 0 || last !== undefined) {
       const begun = performance.now();
-      const half = Math.ceil((this.queue.length + untold) / 2);
+      const half = Math.ceil((this.queue.length + unreported) / 2);
       const batch = this.take(Math.min(BATCH_CHANGES, Math.max(BATCH_WHOLE, half)));
-      untold = batch.length;
+      unreported = batch.length;
       const call = batch.length === 0 ? undefined : this.commit(batch);
-      if (last !== undefined) this.tell(last);
+      if (last !== undefined) this.report(last);
       last = await call;
       if (batch.length > 0) this.guarded(() => this.measure(batch, begun));
     }
@@ -221,7 +221,7 @@ class Lane {
    * change: on any failure, changes not known to be decided count as failed, and their clients retry (guarantee 2).
    */
   private async commit(batch: readonly Change[]): Promise<Settled> {
-    const settled: Settled = { told: [], failed: [] };
+    const settled: Settled = { committed: [], failed: [] };
     try {
       const { tenants, others } = byTenant(batch);
       const left = tenants.length === 0 ? [] : await this.insert(tenants, settled);
@@ -237,10 +237,10 @@ class Lane {
   }
 
   private failTheRest(batch: readonly Change[], settled: Settled): void {
-    const known = settled.told.reduce((sum, { changes }) => sum + changes.length, 0);
+    const known = settled.committed.reduce((sum, { changes }) => sum + changes.length, 0);
     // `failed` may include changes that were queued behind the batch, so its size proves nothing.
     if (settled.failed.length === 0 && known >= batch.length) return;
-    const settledOnes = new Set([...settled.told, ...settled.failed].flatMap(({ changes }) => changes));
+    const settledOnes = new Set([...settled.committed, ...settled.failed].flatMap(({ changes }) => changes));
     const queued = new Set(this.queue);
     const changes = batch.filter((change) => !settledOnes.has(change) && !queued.has(change));
     if (changes.length === 0) return;
@@ -304,7 +304,7 @@ class Lane {
    * is unknown, and the connection is not used again.
    */
   private call<T>(statement: string, put: () => void, read: (rows: unknown) => T): Promise<T> {
-    return this.ask(statement, put, 1).then((rows) => {
+    return this.query(statement, put, 1).then((rows) => {
       try {
         return read(rows);
       } catch (cause) {
@@ -314,7 +314,7 @@ class Lane {
     });
   }
 
-  private ask(statement: string, put: () => void, attempt: number): Promise<unknown> {
+  private query(statement: string, put: () => void, attempt: number): Promise<unknown> {
     const { client } = this;
     const send = (on: pg.Client): Promise<unknown> => {
       put();
@@ -325,7 +325,7 @@ class Lane {
       if (isUnavailable(error)) this.disconnect();
       if (attempt >= ATTEMPTS || !(isConnectionLoss(error) || isRetryable(error))) throw error;
       await this.options.wait(RETRY_MS);
-      return this.ask(statement, put, attempt + 1);
+      return this.query(statement, put, attempt + 1);
     });
   }
 
@@ -372,7 +372,7 @@ class Lane {
   private inserted(
     tenants: readonly TenantChanges[],
     summaries: readonly (Summary | null)[],
-    { told }: Settled,
+    { committed }: Settled,
   ): Change[] {
     const at = this.options.clock.now();
     const left: Change[] = [];
@@ -388,12 +388,12 @@ class Lane {
         change.version = ++version;
         change.decidedAt = at;
       }
-      told.push({ sink, changes, position: { summary, generation } });
+      committed.push({ sink, changes, position: { summary, generation } });
     }
     return left;
   }
 
-  private decided(batch: readonly Change[], decided: readonly Decided[], { told }: Settled): void {
+  private decided(batch: readonly Change[], decided: readonly Decided[], { committed }: Settled): void {
     const at = this.options.clock.now();
     const back: Change[] = [];
     const sinks = new Map<CommitSink, { changes: Change[]; last: Decided }>();
@@ -419,7 +419,7 @@ class Lane {
     }
     this.putBack(back);
     for (const [sink, { changes, last }] of sinks) {
-      told.push({ sink, changes, position: { summary: last.summary, generation: last.generation } });
+      committed.push({ sink, changes, position: { summary: last.summary, generation: last.generation } });
     }
   }
 
@@ -430,13 +430,13 @@ class Lane {
     this.queue = [...changes, ...this.queue].sort(inOrder);
   }
 
-  private tell({ told, failed }: Settled): void {
-    const sinks = told.map(({ sink }) => sink);
-    for (const { sink, changes, position } of told) this.tellOne(sink, changes, position);
+  private report({ committed, failed }: Settled): void {
+    const sinks = committed.map(({ sink }) => sink);
+    for (const { sink, changes, position } of committed) this.reportTo(sink, changes, position);
     for (const { changes, error } of failed) {
       for (const [sink, theirs] of bySink(changes)) {
         sinks.push(sink);
-        this.tellOne(sink, theirs, error);
+        this.reportTo(sink, theirs, error);
       }
     }
     for (const sink of sinks) {
@@ -452,7 +452,7 @@ class Lane {
    * A sink that throws is a defect: it is called again to fail the changes it has not answered, with an unknown
    * outcome. The other sinks get their outcomes, and the lane continues.
    */
-  private tellOne(sink: CommitSink, changes: readonly Change[], outcome: Position | Error): void {
+  private reportTo(sink: CommitSink, changes: readonly Change[], outcome: Position | Error): void {
     try {
       if (outcome instanceof Error) sink.failed(changes, outcome);
       else sink.committed(changes, outcome);
