@@ -110,7 +110,7 @@ t.test('OPER-18: a backup of another schema is refused with what to do', async (
   await writeArchive(newer, { ...source, read: () => Promise.reject(new Error('no tables')) }, () => undefined);
   t.match(await call.json('restore', newer), {
     code: EXIT.refused,
-    error: { code: 'schema', message: /cannot read it/, hint: /99\.0\.0/ },
+    error: { code: 'schema', message: /which this version \(schema \d+\) cannot read$/, hint: /99\.0\.0/ },
   });
   await runSql(url, 'UPDATE migrations SET number = number + 1 WHERE number = (SELECT max(number) FROM migrations)');
   t.match(await call.json('backup', join(folder, 'no.tar.gz')), { code: EXIT.refused }, 'nor is one made');

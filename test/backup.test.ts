@@ -194,7 +194,7 @@ t.test('BACKUP-06: a file that appears while it is made is not replaced', async 
   const path = join(folder, 'backup.tar.gz');
   const making = backup(url, path);
   await writeFile(path, 'of somebody else');
-  await t.rejects(making, { code: 'usage', message: /exists already/ });
+  await t.rejects(making, { code: 'usage', message: /already exists/ });
   t.equal(await readFile(path, 'utf8'), 'of somebody else');
   t.same(await readdir(folder), ['backup.tar.gz']);
 });

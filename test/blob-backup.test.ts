@@ -76,7 +76,7 @@ t.test(
     });
     const { stdout } = await call.plain('verify');
     for (const told of [
-      /1 object .* of no blob/,
+      /1 object .* without a blob/,
       /1 blob missing in the store:/,
       new RegExp(`${ref} +20 +${String(body['id'])}`),
     ])

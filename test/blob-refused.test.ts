@@ -139,7 +139,7 @@ t.test('BLOB-46: a night tells of it once with a number, and purge and verify sa
   t.match(plain.stdout, /^remove blobs without use: the store refused 120 blobs \(/m);
   const verified = await operator.json('verify');
   t.match(verified, { code: EXIT.ok, data: { blobs: { unremoved: { count: 120, bytes: 120 }, missing: 0 } } });
-  t.match((await operator.plain('verify')).stdout, /^120 blobs \(120 bytes\) of no item could not be removed/m);
+  t.match((await operator.plain('verify')).stdout, /^120 blobs \(120 bytes\) without an item could not be removed/m);
   for (const ref of refs.slice(0, 120)) await rm(join(stage.folder, ref), { recursive: true });
   t.match((await operator.json('purge')).data, { refusedBlobs: [] });
   t.match((await operator.json('verify')).data, { blobs: { unremoved: { count: 0 } } });

@@ -137,10 +137,10 @@ function rules(t: Test, kind: Kind): void {
     t.equal(told.code, EXIT.untrusted);
     for (const words of [
       /list of 5 objects .*: 1 of them are as listed/,
-      /2 objects missing \(items name 1; nobody needs the others\)/,
-      /1 object of another size/,
+      /2 objects missing \(items name 1; the others are not needed\)/,
+      /1 object with another size/,
       /1 object with another checksum: the bytes were changed/,
-      /1 object added since: no difference/,
+      /1 object added since: not a difference/,
     ]) {
       t.match(told.stdout, words);
     }

@@ -86,7 +86,7 @@ t.test('S3', { skip: cephMissing }, async (t) => {
       }
       proxy.hidden.add('date');
       const silent = await checkAhead(2 * 3_600_000);
-      t.match(line(silent, 'clock'), { outcome: 'skipped', seen: /does not tell its time/ });
+      t.match(line(silent, 'clock'), { outcome: 'skipped', seen: /does not report its time/ });
       t.match(line(silent, 'list'), {
         outcome: 'failed',
         reason: 'clock',
@@ -147,8 +147,8 @@ t.test('S3', { skip: cephMissing }, async (t) => {
       const ended = await check();
       t.same(notOk(ended), { 'once only': 'weak', 'exact size': 'weak', range: 'weak' });
       t.match(line(ended, 'once only')?.seen, /if-none-match/);
-      t.match(line(ended, 'exact size')?.seen, /the server finds it/);
-      t.match(line(ended, 'range')?.seen, /begins anew/);
+      t.match(line(ended, 'exact size')?.seen, /the server detects it/);
+      t.match(line(ended, 'range')?.seen, /starts again/);
       t.match(ended, { code: EXIT.ok, data: { sound: true } });
     },
   );

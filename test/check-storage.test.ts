@@ -106,7 +106,7 @@ t.test('Google', async (t) => {
     const { stdout, stderr, code } = await (await builtAdmin(t, variables(server))).plain('check-storage');
     t.equal(code, EXIT.ok);
     t.match(stderr, /the bucket blobs-of-the-tests at http:/);
-    t.match(stdout, /^credentials +ok +there/m);
+    t.match(stdout, /^credentials +ok +they are available/m);
     t.match(stdout, /Blobs can be kept there\.\n$/);
   });
 });

@@ -176,7 +176,7 @@ t.test('CLI-59: without a tool the terminal copies, through tmux and screen too'
   t.equal(textOf(sequences), `\u001b]52;c;${Buffer.from('milk').toString('base64')}\u0007`);
   writeFileSync(sequences, '');
   const secret = await desk.call(['copy', await password()], { env: none, sequences });
-  t.match(secret, { code: EXIT.ok, notes: /cleared unread/ });
+  t.match(secret, { code: EXIT.ok, notes: /cleared without being read/ });
   t.equal(textOf(sequences), `\u001b]52;c;${Buffer.from(SECRET).toString('base64')}\u0007`);
   due();
   await until('it is cleared unread', () => textOf(sequences).endsWith('\u001b]52;c;IA==\u0007\u001b]52;c;\u0007'));

@@ -151,7 +151,7 @@ t.test('CLI-65: it asks nobody and says nothing where it cannot answer', async (
   t.equal(desk.tap.calls.length, calls, 'nothing was sent');
 
   const held = tryLock(join(desk.folder, 'lock'));
-  t.same(await answer('1 @item', 'get', ''), [], 'another command is at work');
+  t.same(await answer('1 @item', 'get', ''), [], 'another command is running');
   t.equal((await answer('1 @bin', 'x', '')).length, 4, 'which this does not need');
   if ('lock' in held) held.lock.release();
   t.equal((await answer('1 @item', 'get', '')).length, 2);

@@ -39,7 +39,7 @@ const titles = async (desk: Machine): Promise<string[]> => titlesOf(await desk.j
 
 t.test('CLI-49 CLI-51: numbers mean the last list that was shown, also after others came', async (t) => {
   const { desk } = await scene(t);
-  t.match(await desk.call(['get', '--last']), { code: EXIT.notFound, notes: /no item yet/ });
+  t.match(await desk.call(['get', '--last']), { code: EXIT.notFound, notes: /no items yet/ });
   t.match(await desk.call(['get', '1']), { code: EXIT.notFound }, 'before any list');
   for (const text of ['one', 'two', 'three']) await put(desk, text);
   const { out } = await desk.call(['list']);
@@ -83,7 +83,7 @@ t.test('CLI-49: what an old list called a number is asked about before it is del
   for (const text of ['one', 'two', 'three']) await put(desk, text);
   await desk.call(['list']);
   later(11 * MINUTE);
-  t.match(await desk.call(['rm', '1', '--yes']), { code: EXIT.usage, notes: /list that these numbers are of is old/ });
+  t.match(await desk.call(['rm', '1', '--yes']), { code: EXIT.usage, notes: /list of these numbers is old/ });
   const asked = await desk.call(['rm', '1', '--yes'], { answers: [[/Delete 1 item/, 'n']] });
   t.match(asked, { code: EXIT.failure, notes: /^ {2}\w{5} {2}three$/m });
   t.match(await desk.call(['rm', '1', '--yes'], { answers: [[/Delete 1 item/, 'y']] }), { code: EXIT.ok });
@@ -223,12 +223,15 @@ t.test('CLI-55: a folder is put with all that is in it, each file under its path
   t.equal(mixed.code, EXIT.failure);
   t.match(mixed.data[0], { items: [{}, {}, {}, {}], failed: [{ file: at('none') }, { file: at('missing') }] });
   mkdirSync(at('empty'));
-  t.match(await desk.call(['put', '--folder', at('empty')]), { code: EXIT.usage, notes: /no file to put/ });
+  t.match(await desk.call(['put', '--folder', at('empty')]), {
+    code: EXIT.usage,
+    notes: /no file in the folder to put/,
+  });
   t.match(await desk.call(['put', 'text', '--folder', at('.')]), { code: EXIT.usage });
   t.match(await desk.call(['put', '--file', at('sub')]), { code: EXIT.failure, notes: /that is a folder\n.*--folder/ });
   t.equal((await filesIn([at('.')], 11)).files.length, 4);
   await t.rejects(filesIn([at('.')], 10), {
     exitCode: EXIT.usage,
-    message: /more than 10 names are in there: nothing was/,
+    message: /the folder has more than 10 names: nothing was/,
   });
 });

@@ -90,7 +90,7 @@ t.test('CBLOB-31: without the server a file is described, and its bytes are refu
   const refused = {
     code: EXIT.unavailable,
     bytes: { length: 0 },
-    notes: /with the server, not here.*\n.*Leave --local out/,
+    notes: /on the server, not here.*\n.*Omit --local/,
   };
   t.match(await desk.call(['get', id, '--local']), refused);
   t.match(await desk.call(['get', id, '--local', '-o', join(desk.home, 'copy')]), refused);

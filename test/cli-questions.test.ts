@@ -143,7 +143,7 @@ t.test('CLI-05 CLI-37 CLI-41: at a real terminal a yes before the digits lets no
   const [paired, joined] = await Promise.all([pair.ended, join]);
   t.equal(joined.code, EXIT.refused, joined.stdout);
   t.equal(paired.code, EXIT.refused);
-  t.match(paired.stdout, /It was not let in/);
+  t.match(paired.stdout, /It was not admitted/);
   t.notMatch(paired.stdout, /Error|Done/);
 });
 
@@ -180,7 +180,7 @@ t.test('CLI-21 CLI-37: standard input that is no terminal answers no question', 
     const asked = argv[0] === 'rm' ? spawnCli(t, argv, { home, input }).ended : run(argv, input);
     const { code, stderr } = await asked;
     t.equal(code, EXIT.usage, argv.join(' '));
-    t.match(stderr, /nobody can be asked here/, argv.join(' '));
+    t.match(stderr, /there is no terminal to confirm at/, argv.join(' '));
   }
   t.match(JSON.parse((await run(['list', '--json'])).stdout), { items: [{ id }] });
 });

@@ -35,7 +35,7 @@ async function scene(t: Test): Promise<Scene> {
       ++parts > 1 ? Promise.resolve(new Response('', { status: 418 })) : truth(url, init);
     const { code, notes } = await desk.call(['put', '--file', path, ...args]);
     t.equal(code, EXIT.refused, notes);
-    t.match(notes, /41 % is with the server.*same command goes on/s);
+    t.match(notes, /41 % is on the server.*same command continues/s);
     desk.tap.blobs = truth;
   };
   return { desk, path, away, first: made.first.device };
@@ -113,7 +113,7 @@ t.test('CBLOB-64: a file that is changed while it is sent is not written, whatev
   });
   const { code, notes } = await desk.call(['put', '--file', path]);
   t.equal(code, EXIT.failure, notes);
-  t.match(notes, /was changed meanwhile.*nobody writes to the file/s);
+  t.match(notes, /was changed meanwhile.*nothing is writing to the file/s);
   t.match(await desk.json(['uploads']), { uploads: [] }, 'it was given up');
   t.match(await desk.json(['list']), { items: [] });
   meanwhile(() => renameSync(path, `${path}.moved`));

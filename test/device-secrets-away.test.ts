@@ -45,7 +45,7 @@ t.test('SECRET-08: while the keychain is away nothing is written, and no key goe
     for (const work of [() => secrets.keep(renewed), () => secrets.renew(renewed), () => secrets.read()])
       t.match(await refusal(work()), away, fails);
     t.match(await refusal(secretsIn(folder, { keychain, setting: 'on' }).renew(renewed)), away);
-    t.match(await refusal(secretsIn(folder, { keychain, setting: 'off' }).renew(renewed)), { message: /off forbids/ });
+    t.match(await refusal(secretsIn(folder, { keychain, setting: 'off' }).renew(renewed)), { message: /off disables/ });
     t.same(await profile(folder), before, 'the folder is as it was');
     keychain.fails = undefined;
     t.equal(await tokenIn(secrets), 'first');

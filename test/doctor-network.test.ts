@@ -40,7 +40,7 @@ t.test('DOCTOR-06: a closed port, an unknown name and a silent server are told a
   t.match(closed.of('store'), [{ status: 'ok' }], 'what is here is looked at all the same');
 
   const unknown = await examined(t, { identity: at('https://no-such-server.invalid') });
-  t.match(unknown.of('dns'), [{ status: 'problem', what: /no-such-server\.invalid/, do: /on line/ }]);
+  t.match(unknown.of('dns'), [{ status: 'problem', what: /no-such-server\.invalid/, do: /online/ }]);
   t.same(unknown.of('connection'), []);
 
   const mute = createServer(() => undefined);
@@ -150,7 +150,7 @@ t.test('DOCTOR-08: another site, a wrong path, a redirect, a proxy and another v
   t.match(await look(503), /not ready/);
   proxy.answer = () => false;
   const other = await examined(t, { identity: { ...moved(made, proxy.url), tenantId: '01JAB0TENANT00000000000000' } });
-  t.match(other.of('server'), [{ status: 'problem', what: /another vault/, do: /recover/ }]);
+  t.match(other.of('server'), [{ status: 'problem', what: /a different vault/, do: /recover/ }]);
 });
 
 t.test('DOCTOR-08: a database that is down is told', async (t) => {
@@ -216,7 +216,7 @@ t.test('DOCTOR-13: an idle connection that is cut is told with the silence befor
   };
   const found = await examined(t, { identity: moved(made, proxy.url), platform, terminal, idle: 120 });
   t.match(found.of('idle'), [
-    { status: 'problem', what: /cut after 20 s of silence.*speaks every 30 s/, do: /above 60 s.*below 20 s/ },
+    { status: 'problem', what: /cut after 20 s of silence.*sends something every 30 s/, do: /above 60 s.*below 20 s/ },
   ]);
   const whole = fakeTerminal({ json: true });
   whole.onStep = (text) => {

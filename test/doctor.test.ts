@@ -76,7 +76,7 @@ t.test('DOCTOR-04: a disk that is full, or nearly, is told', async (t) => {
   const folder = await temporaryFolder(t);
   const secrets = secretsIn(folder);
   const context = contextOf({ terminal: fakeTerminal(), platform: wiretap().platform, secrets, folder });
-  t.match(await checkDisk(context, async () => 5 * 1024 * 1024), [{ status: 'problem', what: /5 MiB/, do: /room/ }]);
+  t.match(await checkDisk(context, async () => 5 * 1024 * 1024), [{ status: 'problem', what: /5 MiB/, do: /space/ }]);
   t.match(await checkDisk(context, async () => 50 * 1024 * 1024), [{ status: 'warning' }]);
   t.match(await checkDisk(context, async () => 5e9), [{ status: 'ok' }]);
 });
@@ -124,7 +124,7 @@ t.test('DOCTOR-11 DOCTOR-16: a device that nobody vouches for is named; what wai
     pubkey: second.identity().keys.publicKey,
   });
   const [listed] = found.of('devices');
-  t.match(listed, { status: 'problem', what: /Nobody of yours vouches/, do: /certify/ });
+  t.match(listed, { status: 'problem', what: /None of your devices vouches/, do: /certify/ });
   t.ok(listed?.what.includes(second.device.id) && listed.what.includes(fingerprint) && !listed.what.includes(deviceId));
   t.match(found.of('pending'), [{ status: 'problem', what: /1 changes wait here.*uncertified_device/, do: /devices/ }]);
   t.equal(found.exit, EXIT.failure);

@@ -237,7 +237,7 @@ t.test('IMPORT-12: what goes to Bitwarden comes back as it was', async (t) => {
   t.equal(await exportVault(from.context(terminal), { file, to: 'bitwarden' }), EXIT.ok);
   t.match(
     terminal.notes.join('\n'),
-    /not encrypted[\s\S]*1 item may be longer than Bitwarden takes[\s\S]*1 items have a file/,
+    /not encrypted[\s\S]*1 item may be longer than Bitwarden accepts[\s\S]*1 items have a file/,
   );
   t.equal((await stat(file)).mode & 0o777, 0o600);
   const document = JSON.parse(await readFile(file, 'utf8')) as {

@@ -249,11 +249,11 @@ t.test('IMPORT-01: a damaged export is refused, with the entry and the reason', 
     ['columns.csv', `${chromeCsv}a,b,fake\n`, /at line 5: the row has more or fewer columns/],
     ['latin.csv', Buffer.from('name,url,username,password\nfake,\u00e4,u,p\n', 'latin1'), /it is not UTF-8/],
     ['cut.vcf', vcards.slice(0, vcards.lastIndexOf('END:')), /at line \d+: the card has no end/],
-    ['line.vcf', 'BEGIN:VCARD\r\nVERSION:3.0\r\nfake line\r\nEND:VCARD\r\n', /at line 3: it is no line of a vCard/],
+    ['line.vcf', 'BEGIN:VCARD\r\nVERSION:3.0\r\nfake line\r\nEND:VCARD\r\n', /at line 3: it is not a line of a vCard/],
     ['nested.vcf', 'BEGIN:VCARD\r\nBEGIN:VCARD\r\nEND:VCARD\r\n', /at line 2: a card begins within another/],
-    ['unknown.txt', 'milk, bread', /nor of a program that is known here/],
+    ['unknown.txt', 'milk, bread', /or an export of a known program/],
     ['old.kdb', Buffer.from('03d9a29a65fb4bb500000000', 'hex'), /KeePass 1/],
-    ['cut.kdbx', Buffer.from('03d9a29a67fb4bb501000400', 'hex'), /damaged|no KeePass database/],
+    ['cut.kdbx', Buffer.from('03d9a29a67fb4bb501000400', 'hex'), /damaged|not a KeePass database/],
   ];
   for (const [name, content, message] of cases)
     t.match((await at.refused(await at.file(name, content))).error, { message }, name);
@@ -261,7 +261,7 @@ t.test('IMPORT-01: a damaged export is refused, with the entry and the reason', 
     message: /it is Firefox CSV, not chrome/,
   });
   t.match((await at.refused(await at.file('x.txt', 'milk'), ['--from', 'vcard'])).error, {
-    message: /it is nothing of vcard/,
+    message: /it is not from vcard/,
   });
 });
 

@@ -65,7 +65,7 @@ t.test('LOAD-11: tenants of a run of the same name stay', async (t) => {
   await testTenant(server, 'load-twin-0-1');
   const args = ['run', '--url', urlOf(server), '--name', 'twin', '--out', join(program.folder, 'twin')];
   const { code, stderr } = await program.call(...args, '--tenants', '2', '--seconds', '1');
-  t.match({ code, stderr }, { code: 2, stderr: /there are tenants of a run load-twin/ });
+  t.match({ code, stderr }, { code: 2, stderr: /tenants of a run load-twin already exist/ });
   t.same(await server.sql('SELECT slug FROM tenants'), [{ slug: 'load-twin-0-1' }]);
 });
 
@@ -110,7 +110,7 @@ t.test('LOAD-12: an agent obeys plans within the bounds, and no other', async (t
     const onMessage = (message: unknown): undefined => void heard.push(message);
     new Channel(await first, { role: 'c', secret: SECRET, onMessage, onEnd: () => undefined }).send(order);
     const { code, stderr } = await ended;
-    t.match({ code, stderr }, { code: 4, stderr: /it ordered what is no run/ }, JSON.stringify(order).slice(-90));
+    t.match({ code, stderr }, { code: 4, stderr: /it sent an invalid order/ }, JSON.stringify(order).slice(-90));
     t.same(heard, [{ joins: 1 }], 'nothing was begun');
   }
   t.same(await server.sql('SELECT slug FROM tenants'), [{ slug: 'mine-0-0' }]);
@@ -152,7 +152,8 @@ t.test('LOAD-12: what is no news of a run ends the agent’s connection', async 
   }
   t.same(ticks, []);
   t.equal(door.crews.length, 5);
-  for (const crew of door.crews) await t.rejects(crew.perform({ phase: 'connect' }), /what is no news of a run/);
+  for (const crew of door.crews)
+    await t.rejects(crew.perform({ phase: 'connect' }), /sent an invalid progress message/);
 });
 
 t.test('LOAD-12: an agent that leaves before all have joined makes room for another', async (t) => {
@@ -174,7 +175,7 @@ t.test('LOAD-12: an agent that leaves before all have joined makes room for anot
   const others = [joins(), joins()];
   t.equal((await door.all(new AbortController().signal)).length, 2);
   t.match(
-    notes.filter((note) => /left|turned away/.test(note)),
+    notes.filter((note) => /left|was rejected/.test(note)),
     [/has left/],
   );
   for (const agent of others) agent.end();
@@ -231,7 +232,7 @@ t.test('LOAD-13: who has the secret is lost after 20 s of silence, another one 2
   clock.advance(1);
   t.ok(unknown.ours.destroyed);
   unknown.ours.destroy();
-  t.equal(await unknown.end, 'nothing was heard for 20 s');
+  t.equal(await unknown.end, 'nothing was received for 20 s');
   const known = await agentOf();
   const ends = { onMessage: NOTHING, onEnd: NOTHING };
   const channel = new Channel(known.theirs, { role: 'a', secret: SECRET, ...ends }, new TestClock());
@@ -244,7 +245,7 @@ t.test('LOAD-13: who has the secret is lost after 20 s of silence, another one 2
   clock.advance(5_000);
   t.ok(known.ours.destroyed);
   known.ours.destroy();
-  t.equal(await known.end, 'nothing was heard for 20 s', 'its own pings have not renewed it');
+  t.equal(await known.end, 'nothing was received for 20 s', 'its own pings have not renewed it');
 });
 
 t.test('LOAD-12: the first order may be long, as with many addresses', async (t) => {
@@ -305,7 +306,7 @@ const PART = {
 t.test('LOAD-15: a run that was due to do less than planned is not trusted', (t) => {
   t.same(reported([PART]).doubts, []);
   const { doubts, trusted } = reported([{ ...PART, client: { ...PART.client, rate: PLAN.rate / 2 } }]);
-  t.match({ doubts, trusted }, { doubts: [/^Of 60 operations\/s only 30.0 fell to/], trusted: false });
+  t.match({ doubts, trusted }, { doubts: [/^Of 60 operations\/s only 30.0 were assigned to/], trusted: false });
   t.end();
 });
 
@@ -351,7 +352,7 @@ t.test('LOAD-16: an audit asks again, and does not count to the head one by one'
   t.equal((await audited()).faults, 0);
   t.equal(asked, 4);
   headVersion = Number.MAX_SAFE_INTEGER;
-  t.match((await audited()).examples, [/^a: 9007199254740991 versions are of no change, among them 1, 2, 3, 4, 5$/]);
+  t.match((await audited()).examples, [/^a: 9007199254740991 versions belong to no change, among them 1, 2, 3, 4, 5$/]);
 });
 
 t.test('LOAD-17: what could not be removed is named, and tried again', async (t) => {
@@ -450,9 +451,9 @@ t.test('LOAD-18: words are printed before they count, and no error quotes a list
     await writeFile(list, text, { mode: 0o600 });
     const at = ['--url', urlOf(server), '--device-list', list];
     const cleaned = await program.call('clean', ...at, '--name', 'x');
-    t.match(cleaned, { code: 2, stderr: /this is no list of `service-load devices`/ });
+    t.match(cleaned, { code: 2, stderr: /this is not a list made by `service-load devices`/ });
     const ran = await program.call('run', ...at, '--out', join(program.folder, 'run'), '--processes', '1');
-    t.match(ran, { code: 4, stderr: /this is no list of `service-load devices`/ });
+    t.match(ran, { code: 4, stderr: /this is not a list made by `service-load devices`/ });
     t.notMatch(cleaned.stderr + ran.stderr, /KEY/);
   }
 });

@@ -286,7 +286,7 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
   const { paths } = await keeper(t);
   const lock = await hold(paths);
   t.equal(runningInstance(paths), process.pid);
-  const message = `another instance (process ${process.pid}) runs on this machine`;
+  const message = `another instance (process ${process.pid}) is running on this machine`;
   t.match(await refusal(hold(paths)), { code: 'already_running', message });
   const clock = new TestClock();
   const waiting = holdInstance(paths, () => undefined, { clock, timeoutMs: 6_000 });

@@ -164,7 +164,7 @@ t.test(
     t.equal(
       await text('sb_list_items', { bin: 'Play' }),
       'Error bin_not_found: there is no bin "Play". Bins: inbox, "Work" (01work), "work" (02work). ' +
-        'Call again with one of the bins that sb_list_items tells, by name, slug or id.',
+        'Call again with one of the bins that sb_list_items lists, by name, slug or id.',
     );
     t.match(
       await text('sb_put_item', { bin: 'inbox', payload: '{"text":"x"}' }),

@@ -77,10 +77,10 @@ t.test('METRIC-05: ports that cannot be', (t) => {
   t.equal(takes({ METRICS_PORT: '65535' }), '');
   t.equal(takes({ METRICS_PORT: '65533', INSTANCES: '3' }), '');
   t.equal(takes({ METRICS_PORT: '65534', INSTANCES: '3' }), 'METRICS_PORT takes at most 65533');
-  t.equal(takes({ METRICS_PORT: '9000', PORT: '9000' }), 'METRICS_PORT takes other ports than PORT (9000)');
+  t.equal(takes({ METRICS_PORT: '9000', PORT: '9000' }), 'METRICS_PORT takes ports other than PORT (9000)');
   t.equal(
     takes({ METRICS_PORT: '9000', PORT: '9001', INSTANCES: '2' }),
-    'METRICS_PORT takes other ports than PORT (9001)',
+    'METRICS_PORT takes ports other than PORT (9001)',
   );
   t.equal(takes({ METRICS_PORT: '9000', PORT: '9001' }), '');
   t.equal(takes({ INSTANCES: '256', PORT: '65535' }), '', 'without metrics nothing is counted');

@@ -166,7 +166,7 @@ t.test('FAIL-06: a list of hosts without a primary, or with two', async (t) => {
     new RegExp(`^DATABASE_URL: ${away} does not answer \\(ECONNREFUSED\\), ${away} .*Start the primary, or promote`),
   );
   // The same one twice, which is what two of one timeline look like.
-  await refused(t, listed(host, host), /^DATABASE_URL: \S+ takes writes, \S+ takes writes, and nothing tells/);
+  await refused(t, listed(host, host), /^DATABASE_URL: \S+ takes writes, \S+ takes writes, and nothing shows/);
 });
 
 t.test('CFG-20: a DATABASE_URL that leads nowhere, or where nobody is let in', async (t) => {
@@ -197,7 +197,7 @@ t.test('CFG-20: a DATABASE_URL that leads nowhere, or where nobody is let in', a
     /^DATABASE_URL: the host of nowhere\.invalid:\d+ is not known/,
   );
   const absent = of((u) => (right(u), void (u.pathname = '/absent')));
-  await refused(t, absent, new RegExp(`^DATABASE_URL: at ${host} there is no database "absent"\\. Create it`));
+  await refused(t, absent, new RegExp(`^DATABASE_URL: there is no database "absent" at ${host}\\. Create it`));
   await refused(
     t,
     of((u) => (right(u), void (u.username = 'absent'))),

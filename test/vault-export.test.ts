@@ -164,8 +164,8 @@ t.test(
     const cases: readonly (readonly [name: string, bytes: Buffer, message: RegExp])[] = [
       ['cut', whole.subarray(0, -1), /cut short/],
       ['changed', flipped, /changed or damaged/],
-      ['text', Buffer.from('dear diary'), /neither an archive/],
-      ['empty', Buffer.alloc(0), /neither an archive/],
+      ['text', Buffer.from('dear diary'), /is not an archive/],
+      ['empty', Buffer.alloc(0), /is not an archive/],
       ['json', Buffer.from('{"some": "json"}'), /no export/],
     ];
     for (const [name, bytes, message] of cases) {

@@ -147,7 +147,7 @@ t.test('ARCHIVE-12: an import that was interrupted goes on when it is run again'
   t.match(await refusal(importVault(at.context(terminal), { file })), { exitCode: EXIT.interrupted });
   const there = (await at.client.device.list()).length;
   t.ok(there >= 300 && there < 700, `${there} are there`);
-  t.match(terminal.notes.join('\n'), /Running it again goes on/);
+  t.match(terminal.notes.join('\n'), /Running it again continues/);
   const again = fakeTerminal({ json: true });
   t.equal(await importVault(at.context(again), { file }), EXIT.ok);
   t.match(again.documents, [{ written: 700 - there, same: there }]);
@@ -224,7 +224,7 @@ t.test('ARCHIVE-13: without a server the items wait here, unless their bin is no
   t.equal((await at.client.device.list()).length, 5);
 });
 
-t.test('ARCHIVE-13: a server that asks for patience for ever gets it once', async (t) => {
+t.test('ARCHIVE-13: a server that is rate-limiting for ever gets it once', async (t) => {
   // The two minutes of a stall, too, are over soon; requests keep their fifteen seconds.
   const stall = 120_000;
   const tap = wiretap({ ...hurried, setTimer: (ms, fn) => hurried.setTimer(ms === stall ? ms / 50 : ms, fn) });
@@ -241,10 +241,10 @@ t.test('ARCHIVE-13: a server that asks for patience for ever gets it once', asyn
   const terminal = fakeTerminal({ json: true });
   t.equal(await importVault(at.context(terminal), { file }), EXIT.unavailable);
   t.match(terminal.documents, [{ written: 0, waiting: 900 }]);
-  t.equal(terminal.notes.filter((note) => note.includes('asks for patience')).length, 1);
+  t.equal(terminal.notes.filter((note) => note.includes('is rate-limiting')).length, 1);
 });
 
-t.test('ARCHIVE-13: a server that asks for patience gets it', async (t) => {
+t.test('ARCHIVE-13: a server that is rate-limiting gets it', async (t) => {
   const tap = wiretap(hurried);
   const { platform } = tap;
   const truth = platform.fetch;
@@ -263,6 +263,6 @@ t.test('ARCHIVE-13: a server that asks for patience gets it', async (t) => {
   t.equal(await importVault(at.context(terminal), { file }), EXIT.ok);
   t.equal(refusals, 6);
   t.match(terminal.documents, [{ written: 450, waiting: 0 }]);
-  t.match(terminal.notes.join('\n'), /asks for patience/);
+  t.match(terminal.notes.join('\n'), /is rate-limiting/);
   t.equal((await at.client.device.list()).length, 450);
 });

@@ -133,7 +133,7 @@ t.test('WEB-19 WEB-18: doctor says the same in one row; no web app, or another v
   const proxy = await HttpProxy.before(t, made.server.port);
   const identity = { ...made.first.identity(), serverUrl: proxy.url };
   const row = async (): Promise<unknown> => (await examined(t, { identity })).of('web');
-  t.match(await row(), [{ status: 'ok', what: /is that of version/ }]);
+  t.match(await row(), [{ status: 'ok', what: /serves is version/ }]);
   proxy.answer = instead(engine, (response) => void response.end('alert(1)'));
   t.match(await row(), [{ status: 'problem', what: new RegExp(`1 of .*${engine}`), do: /verify-web/ }]);
   proxy.answer = instead(

@@ -33,7 +33,7 @@ type Fits = (value: string) => boolean;
 
 /** The items of the local copy that fit, newest first. Only these are decrypted: decryption takes most of the time. */
 async function items(profile: Profile, identity: Identity, fits: Fits): Promise<readonly Candidate[]> {
-  const refusal = (): Error => new Error('another command is at work');
+  const refusal = (): Error => new Error('another command is running');
   return withFileLock(join(profile.folder, LOCK_FILE), { refusal, timeoutMs: LOCK_MS }, async () => {
     const { store } = await openNodeStore(join(profile.folder, STORE_FOLDER), identity, { rebuild: false });
     try {

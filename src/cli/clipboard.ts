@@ -194,6 +194,6 @@ export async function copyText(
 /** The error where no clipboard can be reached; its hint names a tool to install. */
 export function noClipboard(env: Env, message: string): CommandError {
   const tool = isSet(env, 'WAYLAND_DISPLAY') ? 'wl-clipboard' : 'xclip';
-  const hint = `Install ${tool}, or use a pipe: \`get\` gives it the content alone, and \`put\` takes it.`;
+  const hint = `Install ${tool}, or use a pipe: \`get\` writes only the content to it, and \`put\` reads it.`;
   return new CommandError(EXIT.unavailable, message, hint, { code: 'no_clipboard' });
 }

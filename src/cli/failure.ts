@@ -23,7 +23,7 @@ const GONE = 'Forget this profile (`service-device forget`); to come back, pair 
 const PASSWORD_REQUIRED = {
   exitCode: EXIT.refused,
   message: 'an account password is set, and none was given',
-  hint: 'At a terminal it is asked for; scripts give it by --password-file.',
+  hint: 'A terminal asks for it; scripts give it with --password-file.',
 } as const;
 
 /** Refusals with a message or a hint of their own. `message` absent: the server's. */
@@ -33,7 +33,7 @@ const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonl
   expired_token: { exitCode: EXIT.refused, message: "this device's token has expired and could not be renewed" },
   bootstrap_already_done: {
     exitCode: EXIT.refused,
-    message: 'this server is claimed already',
+    message: 'this server is already claimed',
     hint: 'Join it from one of its devices (`service-device join`), or come back with the twelve words (`service-device recover`).',
   },
   last_device: {
@@ -47,17 +47,17 @@ const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonl
   },
   bin_not_found: { exitCode: EXIT.notFound, message: 'there is no such bin', hint: 'See `service-device bins`.' },
   item_not_found: { exitCode: EXIT.notFound, message: 'there is no such item', hint: 'See `service-device list`.' },
-  rate_limited: { exitCode: EXIT.unavailable, message: 'the server asks for a slower pace' },
+  rate_limited: { exitCode: EXIT.unavailable, message: 'the server is rate-limiting requests' },
   password_required: PASSWORD_REQUIRED,
   password_invalid: { exitCode: EXIT.refused, message: 'the account password is wrong' },
   storage_cap_exceeded: {
     exitCode: EXIT.refused,
     message: 'the storage of this account is full',
-    hint: 'Delete what is not needed (`service-device rm`; the room of files is free after the night), or ask the operator for more.',
+    hint: 'Delete what is not needed (`service-device rm`; the space of files is freed overnight), or ask the operator for more.',
   },
   blob_too_large: {
     exitCode: EXIT.refused,
-    hint: 'The operator says how large a file may be (MAX_BLOB_SIZE_MB). Put it in parts (`split`), or ask for more.',
+    hint: 'The operator sets how large a file may be (MAX_BLOB_SIZE_MB). Divide it into parts (`split`), or ask for more.',
   },
   device_limit: { exitCode: EXIT.refused, hint: 'Revoke a device that is no longer used (`service-device devices`).' },
   validation: { exitCode: EXIT.failure },
@@ -98,7 +98,7 @@ const CLIENT: Readonly<Partial<Record<ClientError['code'], Omit<Failure, 'code' 
   },
   cancelled: { exitCode: EXIT.interrupted },
   no_blob: { exitCode: EXIT.notFound },
-  source_changed: { exitCode: EXIT.failure, hint: 'Run it again when nobody writes to the file.' },
+  source_changed: { exitCode: EXIT.failure, hint: 'Run it again when nothing is writing to the file.' },
   deleted_item: { exitCode: EXIT.notFound },
   default_bin: { exitCode: EXIT.refused, hint: 'To empty it, delete or move its items.' },
   too_many: { exitCode: EXIT.refused, hint: 'Remove some and try again.' },

@@ -93,7 +93,7 @@ export function chosenItem(
   if (typed !== undefined && last === true) throw new CommandError(EXIT.usage, 'give an item, or --last, not both');
   if (typed !== undefined) return findItem(items, typed, listed);
   const [newest] = items;
-  if (newest === undefined) throw new CommandError(EXIT.notFound, 'there is no item yet');
+  if (newest === undefined) throw new CommandError(EXIT.notFound, 'there are no items yet');
   return newest;
 }
 

@@ -31,7 +31,7 @@ export class ImportSource {
       if (!encrypted && !/^\s*\{/.test(start.toString('utf8')))
         throw new CommandError(
           EXIT.untrusted,
-          `${path} is neither an archive nor a plain export of a vault, nor of a program that is known here.`,
+          `${path} is not an archive, a plain export of a vault, or an export of a known program.`,
         );
       return new ImportSource(handle, (await handle.stat()).size, encrypted);
     } catch (error) {
@@ -67,7 +67,7 @@ export class ImportSource {
     if (this.size > PLAIN_MAX) {
       throw new CommandError(
         EXIT.failure,
-        `A plain export of more than ${PLAIN_MAX / 1024 / 1024} MiB is not read at once.`,
+        `A plain export of more than ${PLAIN_MAX / 1024 / 1024} MiB cannot be read at once.`,
         'Export it as an archive instead: those are read piece by piece.',
       );
     }

@@ -24,7 +24,7 @@ export async function whole(
 
 /** The error of `--local` for content that only the server has. */
 export const notHere = (what: string): CommandError =>
-  new CommandError(EXIT.unavailable, `${what} is with the server, not here`, 'Leave --local out.');
+  new CommandError(EXIT.unavailable, `${what} is on the server, not here`, 'Omit --local.');
 
 /** The text of a text item, byte for byte as it was put. */
 export const textIn = ({ type, payload }: ItemView): string | undefined =>

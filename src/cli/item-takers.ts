@@ -118,5 +118,5 @@ async function freePath(folder: string, name: string): Promise<string> {
       throw error;
     }
   }
-  throw new CommandError(EXIT.failure, `${COPIES_MAX} files have that name already`);
+  throw new CommandError(EXIT.failure, `${COPIES_MAX} files already have that name`);
 }

@@ -96,5 +96,5 @@ function answerOf(text: string): KeychainAnswer {
   } catch {
     // Not JSON: the library does not support this system, or the child was killed.
   }
-  return { ok: false, message: 'there is no keychain that can be asked here' };
+  return { ok: false, message: 'no keychain is available here' };
 }

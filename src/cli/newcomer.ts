@@ -55,7 +55,7 @@ export async function newcomer(
 export function checkedName(of: 'device' | 'bin', typed: string): string {
   const name = typed.trim();
   if (isDisplayName(name)) return name;
-  const rule = 'name is 1 to 64 characters, something to see among them, and no control characters';
+  const rule = 'name must be 1 to 64 characters, at least one of them visible, and no control characters';
   throw new CommandError(EXIT.usage, `a ${of} ${rule}`);
 }
 
@@ -65,7 +65,7 @@ export async function expectNobody({ profile }: Context): Promise<void> {
   if (there === undefined) return;
   throw new CommandError(
     EXIT.refused,
-    `profile ${profile.name} is a device of ${there.serverUrl} already`,
+    `profile ${profile.name} is already a device of ${there.serverUrl}`,
     'Use another profile (--profile NAME), or forget this one first (`service-device forget`).',
     { code: 'device_here' },
   );
@@ -88,7 +88,7 @@ export async function registered(
       const { code, message } = failureOf(error);
       if (attempt >= REGISTER_TRIES) throw new CommandError(EXIT.unavailable, message, stands, { cause: error, code });
       const wait = backoffMs(attempt, RECONNECT, platform.random);
-      terminal.note(`No sure answer: ${message}. Trying again in ${Math.ceil(wait / 1000)} s ...`);
+      terminal.note(`No clear answer: ${message}. Trying again in ${Math.ceil(wait / 1000)} s ...`);
       await delay(platform.clock, wait, terminal.interrupted).catch((cause: unknown) => {
         throw new CommandError(EXIT.interrupted, 'interrupted', stands, { cause });
       });

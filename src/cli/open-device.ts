@@ -150,7 +150,7 @@ class Session {
       clock: platform.clock,
       failed: (error) => {
         const message = failureOf(error).message.replace(/\.$/, '');
-        return `Warning: the renewed token is not saved: ${message}. It is used from memory; a command that goes on running tries again.`;
+        return `Warning: the renewed token is not saved: ${message}. It is used from memory; a command that keeps running tries again.`;
       },
       note: (text) => terminal.note(text),
     });

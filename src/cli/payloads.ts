@@ -68,7 +68,7 @@ export function shaped(type: ContentType, given: JsonObject, of: { readonly file
 }
 
 const needsFile = (type: ContentType): CommandError =>
-  new CommandError(EXIT.usage, `type ${type} is a file`, `Give it by --file <path>, or pipe it in with --file -.`, {
+  new CommandError(EXIT.usage, `type ${type} is a file`, `Give it with --file <path>, or pipe it in with --file -.`, {
     code: 'needs_file',
   });
 

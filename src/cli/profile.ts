@@ -83,7 +83,7 @@ export async function withLock<T>(
     refusal: () =>
       new CommandError(
         EXIT.unavailable,
-        'another command is at work with this profile',
+        'another command is using this profile',
         'Wait for it to end, or use another profile (--profile NAME).',
         { code: 'busy' },
       ),

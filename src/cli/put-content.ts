@@ -55,7 +55,7 @@ async function ofFile(source: FileSource, name: string, type: ContentType | unde
   const text = textOf(await source.start(PAYLOAD_MAX));
   // A text without visible characters is a file: its bytes and its name are the content.
   if (text !== undefined && (type !== undefined || isVisible(text))) return textFile(name, text);
-  if (type !== undefined) throw notText(`${name} is no text`);
+  if (type !== undefined) throw notText(`${name} is not text`);
   return asFile('file', name, source);
 }
 
@@ -114,7 +114,7 @@ interface HeldSource extends BlobSource {
 }
 
 const READ_BYTES = 256 * 1024;
-const FOLDERS = 'Folders are given by --folder.';
+const FOLDERS = 'Use --folder for folders.';
 
 /** An open file. It is read through its handle: another file that gets its name meanwhile is not sent. */
 class FileSource implements HeldSource {

@@ -62,7 +62,7 @@ const BUSY = { code: 'busy' };
 const readIdentity = object({ ...SECRETS, serverUrl: nonEmpty, deviceId: nonEmpty, name: string });
 const readHeader = object({ format: string, version: count, place: string, key: string, nonce: bytes(), ct: bytes() });
 const WAY_BACK =
-  `Forget what is here (\`${PROGRAM_NAME} forget\`) and become a device anew: \`${PROGRAM_NAME} pair\` beside ` +
+  `Forget what is here (\`${PROGRAM_NAME} forget\`) and become a device again: \`${PROGRAM_NAME} pair\` beside ` +
   `another device of yours, or \`${PROGRAM_NAME} recover\` with your twelve words. Then revoke the old entry in the ` +
   'device list.';
 /** A keychain shows only the entries of its user: the open one may not be the usual one. */
@@ -83,7 +83,7 @@ export async function readPrivate(path: string, max: number, warn: files.Warn): 
     return await files.readPrivate(path, max, warn);
   } catch (error) {
     if (!(error instanceof files.PrivateFileError)) throw error;
-    throw new CommandError(EXIT.failure, error.message, `Mend it with: chmod 600 ${path}`, { cause: error });
+    throw new CommandError(EXIT.failure, error.message, `Fix it with: chmod 600 ${path}`, { cause: error });
   }
 }
 
@@ -221,7 +221,7 @@ export class Secrets {
         return identityOf(read, read);
       },
       changed: () => this.damaged('does not open with its key: one of the two was changed or replaced', { place }),
-      unreadable: () => this.damaged('has an unreadable content'),
+      unreadable: () => this.damaged('has unreadable content'),
     });
   }
 
@@ -237,7 +237,7 @@ export class Secrets {
       const works = await givesBack(probe, sodium.random(KEY_BYTES));
       await keychain.delete(probe);
       if (works && (await givesBack(keyName, key))) return true;
-      throw new KeychainError('absent', 'the keychain does not give back what it was given');
+      throw new KeychainError('absent', 'the keychain does not return what was stored');
     } catch (error) {
       if (!(error instanceof KeychainError)) throw error;
       if (setting === 'on') throw keychainRefusal(error);
@@ -266,7 +266,7 @@ export class Secrets {
 
   private async fromKeychain(keyName: string): Promise<string | undefined> {
     if (this.options.setting === 'off') {
-      const forbidden = `The key of ${this.path} is in the keychain, which ${SERVICE_NAME.toUpperCase()}_KEYCHAIN=off forbids to ask.`;
+      const forbidden = `The key of ${this.path} is in the keychain, which ${SERVICE_NAME.toUpperCase()}_KEYCHAIN=off disables.`;
       throw new CommandError(EXIT.failure, forbidden, 'Run the command without it.');
     }
     try {
@@ -317,7 +317,7 @@ export class Secrets {
 }
 
 function keychainRefusal(cause: KeychainError): CommandError {
-  const how = cause.code === 'silent' ? 'does not answer' : 'cannot be asked';
+  const how = cause.code === 'silent' ? 'does not answer' : 'is not available';
   const what = `The keychain, which holds the key of this device's secrets, ${how}.`;
   const hint = 'Unlock it (a window may be waiting for its password) and run the command again.';
   return new CommandError(EXIT.unavailable, what, hint, { cause, code: 'keychain' });

@@ -29,7 +29,7 @@ export async function serverFrom(terminal: Asked, given: string | undefined, mis
   const url = addressOf(typed);
   if (url.startsWith('http://') && !isLocalHost(new URL(url).hostname)) {
     terminal.note(
-      'Warning: this address is not https. Your items are encrypted all the same, but others can see when you write.',
+      'Warning: this address is not https. Your items are encrypted anyway, but others can see when you write.',
     );
   }
   return url;
@@ -56,7 +56,7 @@ export function askedWords(
     return typed;
   };
   return retried(terminal, attempt, (error) =>
-    error instanceof CryptoRefusal ? `${error.message}. Once more.` : undefined,
+    error instanceof CryptoRefusal ? `${error.message}. Try again.` : undefined,
   );
 }
 
@@ -64,7 +64,7 @@ export function askedWords(
 export const forgiving = <T>(
   { terminal }: { readonly terminal: Asked },
   attempt: () => Promise<T>,
-  mistyped = 'That is not the account password. Once more.',
+  mistyped = 'That is not the account password. Try again.',
 ): Promise<T> =>
   retried(terminal, attempt, (error) =>
     error instanceof ApiError && error.code === 'password_invalid' && terminal.interactive ? mistyped : undefined,

@@ -12,11 +12,11 @@ export const VARIABLES: Readonly<Record<string, string>> = {
   ITEM: 'the id of an item in `inbox`',
   VERSION: 'its version',
   BIN: 'the id of a bin',
-  BLOB: 'the name of a blob, `blobRef` of the reply that made room for it',
+  BLOB: 'the name of a blob, `blobRef` of the reply that reserved space for it',
   UPLOAD_URL: '`url` of that reply',
-  UPLOAD: 'the name of a blob whose upload in parts is not at its end',
+  UPLOAD: 'the name of a blob whose upload in parts is not finished',
   DOWNLOAD_URL: '`url` of the reply to `GET /api/blobs/{ref}/url`',
-  EMPTY_HOST: 'a server that nobody has claimed',
+  EMPTY_HOST: 'an unclaimed server',
   ADMIN_TOKEN: "the operator's token, `ADMIN_TOKEN` of the server",
   CHALLENGE: '`challengeId` of a challenge',
   ANSWER: 'the answer to it, made as [Cryptography](cryptography.md) says',
@@ -28,7 +28,7 @@ export const VARIABLES: Readonly<Record<string, string>> = {
   DOMAIN: 'a host name under it, such as `anna.sync.example.com`',
   TENANT_HOST: "a tenant's address under it",
   RETURN: 'the code of a checkout, as the signup page has it',
-  EVENT: 'an event of the payment provider, as it came',
+  EVENT: 'an event of the payment provider, as received',
   SIGNATURE: 'its signature',
 };
 
@@ -111,8 +111,8 @@ for (const { type, payload } of await device.list({ binId: 'inbox' })) console.l
       body: `{ "items": [ { "id": "${ULID}",\n  "binId": "inbox", "type": "text", "ts": $(date +%s)000,\n  ${envelope} ] }`,
     }),
     sdk: `const items = await device.rewrap(); // adds keys that devices lack, in batches
-console.log(\`\${items} items were mended\`);`,
-    prints: /^\d+ items were mended$/,
+console.log(\`\${items} items were fixed\`);`,
+    prints: /^\d+ items were fixed$/,
   },
   'DELETE /api/items/:id': {
     shell: mine('/api/items/$ITEM', { method: 'DELETE' }),
@@ -174,19 +174,19 @@ const BLOBS: Readonly<Record<string, Example>> = {
       body: '{ "contentLength": 5, "contentType": "application/octet-stream" }',
     }),
     sdk: `${PUT_FILE}
-console.log(id); // room, upload and item in one call`,
+console.log(id); // space, upload and item in one call`,
     prints: /^[0-9A-Z]{26}$/,
   },
   'POST /api/uploads': {
     shell: mine('/api/uploads', { method: 'POST', body: '{ "contentLength": 12000000 }' }),
     sdk: `${PUT_FILE}
-console.log(id); // begun, sent part by part, and named by an item, in one call`,
+console.log(id); // started, sent in parts, and named by an item, in one call`,
     prints: /^[0-9A-Z]{26}$/,
   },
   'POST /api/uploads/:ref': {
     shell: mine('/api/uploads/$UPLOAD', { method: 'POST' }),
     sdk: `${PUT_FILE}
-console.log(await device.blobSize(id)); // after a cut the library asks, and goes on`,
+console.log(await device.blobSize(id)); // after an interruption the library asks, and continues`,
     prints: /^5$/,
   },
   'DELETE /api/uploads/:ref': {
@@ -217,8 +217,8 @@ for await (const bytes of device.blob(id)) console.log(new TextDecoder().decode(
   },
 };
 
-const ITSELF = 'The library does it by itself, before a token ends and when one is refused.';
-const OPERATOR = "The library has no call for it: it is the operator's.";
+const ITSELF = 'The library does it automatically, before a token ends and when one is refused.';
+const OPERATOR = 'The library has no call for it: it is for the operator.';
 
 const DEVICES: Readonly<Record<string, Example>> = {
   'GET /api/devices': {

@@ -42,7 +42,7 @@ export const tempSibling = (path: string, ending: string): string =>
 /** Throws `EEXIST` where the path exists, also as a dangling link. */
 export async function expectFree(path: string): Promise<void> {
   if ((await ifThere(() => lstat(path))) !== undefined)
-    throw Object.assign(new Error(`EEXIST: ${path} exists already`), { code: 'EEXIST' });
+    throw Object.assign(new Error(`EEXIST: ${path} already exists`), { code: 'EEXIST' });
 }
 
 /** Errors of file systems without hard links, such as FAT. */

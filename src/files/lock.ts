@@ -172,7 +172,7 @@ function makeFolder(path: string): void {
   const user = process.getuid?.();
   const own = !POSIX || user === 0 || found?.uid === user;
   if (found !== undefined && !(found.isDirectory() && own))
-    throw Object.assign(new Error(`ENOTDIR: ${path} is no folder of this user`), { code: 'ENOTDIR' });
+    throw Object.assign(new Error(`ENOTDIR: ${path} is not a folder of this user`), { code: 'ENOTDIR' });
 }
 
 /** Creates the folder; false where the path exists. */

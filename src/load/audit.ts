@@ -190,7 +190,7 @@ export class TenantAudit {
       const some: number[] = [];
       for (let version = ledger.base + 1; version <= head && some.length < 5; version++)
         if (!seen.has(version)) some.push(version);
-      this.fault(`${missing} versions are of no change, among them ${some.join(', ')}`);
+      this.fault(`${missing} versions belong to no change, among them ${some.join(', ')}`);
     }
     for (const version of ledger.changes.keys())
       if (version > head || version <= ledger.base)

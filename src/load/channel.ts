@@ -52,7 +52,7 @@ export class Channel {
     // Not a time-out of the socket: what this side sends would renew that, and proves nothing about the other side.
     const heard = (): void => {
       this.silence?.cancel();
-      this.silence = clock.setTimer(SILENT_MS, () => cut('nothing was heard for 20 s'));
+      this.silence = clock.setTimer(SILENT_MS, () => cut('nothing was received for 20 s'));
     };
     socket.setNoDelay(true);
     socket.on('data', (bytes: Buffer) => {
@@ -114,7 +114,7 @@ export class Channel {
 
   private line(line: string): string | undefined {
     if (this.other === undefined) {
-      if (!NONCE.test(line)) return 'it is no part of a load test';
+      if (!NONCE.test(line)) return 'it is not part of a load test';
       this.other = line;
       for (const message of this.waiting.splice(0)) this.send(message);
       return undefined;
@@ -122,12 +122,12 @@ export class Channel {
     const [mac, text] = [line.slice(0, 64), line.slice(65)];
     const right = Buffer.from(this.mac(this.options.role === 'a' ? 'c' : 'a', this.received++, text));
     const given = Buffer.from(mac);
-    if (given.length !== right.length || !timingSafeEqual(given, right)) return 'it has another secret';
+    if (given.length !== right.length || !timingSafeEqual(given, right)) return 'it has a different secret';
     let message: unknown;
     try {
       message = JSON.parse(text);
     } catch {
-      return 'a message that is no JSON';
+      return 'a message that is not JSON';
     }
     if (typeof message === 'object' && message !== null && 'ping' in message) return undefined;
     return this.options.onMessage(message);

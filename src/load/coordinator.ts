@@ -59,8 +59,8 @@ export class Coordinator {
     if ((await withTarget(plan.url, (target) => this.slugs(target))).length > 0)
       throw new CommandError(
         EXIT.usage,
-        `there are tenants of a run ${plan.name}`,
-        'Take another --name, or remove them: service-load clean --name.',
+        `tenants of a run ${plan.name} already exist`,
+        'Use another --name, or remove them: service-load clean --name.',
       );
     const interrupted = (): void => void this.all(crews, 'remove');
     signal.addEventListener('abort', interrupted, { once: true });

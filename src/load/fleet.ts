@@ -209,5 +209,5 @@ function listedIn(text: string): Read<typeof deviceList>['tenants'] {
     // Not passed on: the message of a `SyntaxError` quotes the text, which holds keys.
     if (!(error instanceof SyntaxError)) throw error;
   }
-  throw new ProtocolError('this is no list of `service-load devices`');
+  throw new ProtocolError('this is not a list made by `service-load devices`');
 }

@@ -64,7 +64,7 @@ export class Ledger {
 
   /** Records that the change under way was acknowledged as `version`. */
   acknowledge(entry: Entry, version: number, { device, deletes }: { device: number; deletes: boolean }): void {
-    if (this.changes.has(version)) this.faults.add(`version ${version} was answered for two changes`);
+    if (this.changes.has(version)) this.faults.add(`version ${version} was returned for two changes`);
     this.changes.set(version, { entry, device, sentAt: entry.sentAt, deletes });
     for (let by = this.lastBy.length; by <= device; by++) this.lastBy.push(0);
     this.lastBy[device] = Math.max(this.lastBy[device] ?? 0, version);

@@ -131,7 +131,7 @@ export async function accessOf(
   const adminToken = await secretOf(terminal, { file: adminTokenFile, variable: 'ADMIN_TOKEN' });
   if (adminToken !== undefined || !required) return { adminToken };
   throw usage(
-    'there is nothing to make tenants with',
+    'there is no ADMIN_TOKEN and no --device-list',
     "Set ADMIN_TOKEN to the server's (multi mode), or give --device-list (service-load devices).",
   );
 }

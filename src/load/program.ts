@@ -14,13 +14,13 @@ import { Refused } from './target.js';
 
 /** The program with all its commands; a test compares the reference with it. */
 export function loadProgramOf(run: Run<LoadContext>, version = ''): LoadCommand {
-  const program = newProgram<LoadContext>(LOAD_NAME, 'Loads a server of your own, and says how it fared.', run)
+  const program = newProgram<LoadContext>(LOAD_NAME, 'Loads your own server and reports the results.', run)
     .option('--json', 'results as JSON, for scripts')
     .version(version, '-V, --version', 'the version of this program')
     .examples(
       'run --url http://localhost:8080 --tenants 32 --devices 5 --rate 200 --seconds 60',
       'run --url https://sync.example.org --confirm sync.example.org --device-list devices.json',
-      'clean --url http://localhost:8080     # what a run that was killed has left',
+      'clean --url http://localhost:8080     # what a killed run has left',
     );
   for (const register of [registerRun, registerAgent, registerDevices, registerClean]) register(program);
   return program;
@@ -45,9 +45,10 @@ function known(error: Error): Failure | undefined {
 function hintOf({ code }: Refused): { hint?: string } {
   if (code === 'not_found')
     return {
-      hint: 'Only a server in multi mode makes tenants; for another one: service-load devices, then --device-list.',
+      hint: 'Only a server in multi mode creates tenants; for others run service-load devices, then use --device-list.',
     };
-  if (code === 'forbidden' || code === 'no_token') return { hint: "ADMIN_TOKEN must be the server's, here as there." };
+  if (code === 'forbidden' || code === 'no_token')
+    return { hint: 'ADMIN_TOKEN must be the same here and on the server.' };
   return {};
 }
 

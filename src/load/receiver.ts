@@ -170,7 +170,7 @@ export class Receiver implements Received {
     try {
       frame = record(JSON.parse(data.toString('utf8')), '');
     } catch {
-      this.note('a frame that is no JSON object');
+      this.note('a frame that is not a JSON object');
       return;
     }
     switch (frame['type']) {
@@ -185,7 +185,7 @@ export class Receiver implements Received {
         this.caughtUp(frame, now);
         break;
       case 'reset':
-        this.note('a reset: the history is another one');
+        this.note('a reset: the history was replaced');
         break;
       case 'error':
         this.options.meter.error(`frame_${plainCode(frame['code'])}`);

@@ -95,7 +95,7 @@ export class AgentDoor {
       ...{ role: 'c', secret },
       onMessage: (message) => {
         if (crew !== undefined) {
-          if (!isNews(message)) return 'it sent what is no news of a run';
+          if (!isNews(message)) return 'it sent an invalid progress message';
           crew.heard(message);
           return undefined;
         }
@@ -113,7 +113,7 @@ export class AgentDoor {
         return undefined;
       },
       onEnd: (text) => {
-        if (crew === undefined) return onNote(`${address} was turned away: ${text}.`);
+        if (crew === undefined) return onNote(`${address} was rejected: ${text}.`);
         crew.lost(text);
         if (this.complete) return;
         // Before the run another agent, or the same one restarted, may take its place.
@@ -191,7 +191,7 @@ export async function serveAsAgent(options: {
   const channel: Channel = new Channel(socket, {
     ...{ role: 'a', secret, onEnd: ended },
     onMessage: (message) => {
-      if (!isOrder(message)) return 'it ordered what is no run';
+      if (!isOrder(message)) return 'it sent an invalid order';
       obey(message);
       return undefined;
     },
@@ -204,7 +204,7 @@ export async function serveAsAgent(options: {
   gone = true;
   signal.removeEventListener('abort', interrupted);
   // Without a coordinator nothing else would remove what was made.
-  const kept = (error: unknown): void => onNote(`What was made could not be removed: ${asError(error).message}.`);
+  const kept = (error: unknown): void => onNote(`The data of the run could not be removed: ${asError(error).message}.`);
   if (!finished) await crew.perform({ phase: 'remove' }).catch(kept);
   crew.end();
   if (!finished) throw new AgentError(`the coordinator is gone: ${text}`);

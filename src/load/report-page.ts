@@ -231,11 +231,11 @@ function facts(report: Report): string {
     ]),
     [
       'Audit',
-      `${audit.faults === 0 ? 'held' : `FAILED: ${audit.faults} differences`}; ${number(audit.acknowledged)} acknowledged, ${number(audit.stored)} items read back, ${number(audit.received)} received, ${number(audit.unanswered)} unanswered`,
+      `${audit.faults === 0 ? 'passed' : `FAILED: ${audit.faults} differences`}; ${number(audit.acknowledged)} acknowledged, ${number(audit.stored)} items read back, ${number(audit.received)} received, ${number(audit.unanswered)} unanswered`,
     ],
     ...client.map(({ part, cpu, loopDelayP99Ms, starved }) => [
       `Process ${part + 1}`,
-      `${(cpu * 100).toFixed(0)} % of a core; event loop away ${number(loopDelayP99Ms)} ms (p99); ${starved} times not sealed in time`,
+      `${(cpu * 100).toFixed(0)} % of a core; event loop blocked ${number(loopDelayP99Ms)} ms (p99); ${starved} times not sealed in time`,
     ]),
   ];
   return table(['', ''], rows, 'The run');

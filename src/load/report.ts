@@ -125,7 +125,7 @@ function doubtsOf(
   if (audit.faults > 0) doubts.push(`The audit failed: ${audit.faults} differences.`);
   const rate = results.reduce((sum, { client }) => sum + client.rate, 0);
   if (plan.seconds > 0 && rate < plan.rate * RATE_SHARE)
-    doubts.push(`Of ${plan.rate} operations/s only ${rate.toFixed(1)} fell to processes that have tenants.`);
+    doubts.push(`Of ${plan.rate} operations/s only ${rate.toFixed(1)} were assigned to processes that have tenants.`);
   const starved = results.reduce((sum, { client }) => sum + client.starved, 0);
   const slow = results.filter(({ client }) => client.loopDelayP99Ms > LOOP_P99_MS).length;
   const busy = results.filter(({ client }) => client.cpu > CPU_SHARE).length;
@@ -133,8 +133,9 @@ function doubtsOf(
   if (starved > 0)
     doubts.push(`${limit} ${starved} times an item was due and not sealed yet. Add processes or machines.`);
   if (lag.p99 > LAG_P99_MS) doubts.push(`${limit} it began one operation in a hundred more than ${lag.p99} ms late.`);
-  if (slow > 0) doubts.push(`${limit} the event loop of ${slow} processes was away for more than ${LOOP_P99_MS} ms.`);
-  if (busy > 0) doubts.push(`${limit} ${busy} processes used their core up. Add processes or machines.`);
+  if (slow > 0)
+    doubts.push(`${limit} the event loop of ${slow} processes was blocked for more than ${LOOP_P99_MS} ms.`);
+  if (busy > 0) doubts.push(`${limit} ${busy} processes used up their core. Add processes or machines.`);
   return doubts;
 }
 

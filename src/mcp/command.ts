@@ -29,13 +29,13 @@ const HELP = `service-mcp: your bins for AI agents, over the Model Context Proto
       --name NAME         this device's name, as the others see it
       --password-file F   the account password, where one is set ("-": standard input)
       --passwords CHOICE  allow: agents may read the secrets of passwords; withhold: they may not
-                          (else it is asked; where nobody can be asked they may not)
-      --force             replace the pairing that is there
+                          (else you are asked; without a terminal they may not)
+      --force             replace the existing pairing
   service-mcp passwords [allow|withhold]  whether agents may read the secrets of passwords
-  service-mcp serve     speak MCP on standard input and output: what an MCP client starts
-  service-mcp status    how this machine stands (--json for scripts)
+  service-mcp serve     speak MCP on standard input and output (started by MCP clients)
+  service-mcp status    show the status of this machine (--json for scripts)
   service-mcp unpair    revoke this machine's access and forget it
-      --force             forget it also where the server cannot be told
+      --force             forget it even if it cannot be revoked
   service-mcp --version, --help
 
 Environment: SERVICE_HOST; SERVICE_BINS (only these bins, by name, slug or id, with commas between);
@@ -117,8 +117,7 @@ function read<const T extends NonNullable<ParseArgsConfig['options']>>(rest: rea
     if (!errorCode(cause).startsWith('ERR_PARSE_ARGS')) throw cause;
     // Not the parser's message: it quotes arguments, which may contain the six words.
     const odd = rest.find((each) => each.startsWith('-') && !Object.hasOwn(options, each.replace(/^-+|=.*$/g, '')));
-    const what =
-      odd === undefined ? 'an argument is missing, or one is too many' : `there is no option ${sanitizeText(odd)}`;
+    const what = odd === undefined ? 'an argument is missing or unexpected' : `there is no option ${sanitizeText(odd)}`;
     throw new McpError('usage', what, { cause });
   }
 }
@@ -140,14 +139,14 @@ async function unpair(context: CommandContext, force: boolean): Promise<void> {
   const { terminal, paths } = context;
   const identity = await loadIdentity(context).catch((error: unknown) => {
     if (!UNREADABLE.has(failureOf(error).code)) throw error;
-    context.note(`Warning: ${failureOf(error).message}. The device could not be revoked: do that on another device.`);
+    context.note(`Warning: ${failureOf(error).message}. The device could not be revoked. Revoke it on another device.`);
     return undefined;
   });
   if (identity !== undefined) {
     await revokeDevice(context, identity).catch((error: unknown) => {
       const { code, message, hint } = failureOf(error);
       if (!force) {
-        const instead = code === 'last_device' ? hint : `${hint} To forget the pairing all the same add --force.`;
+        const instead = code === 'last_device' ? hint : `${hint} To forget the pairing anyway add --force.`;
         throw new McpError(code, `nothing was removed: ${message}`, { cause: error, hint: instead });
       }
       const name = JSON.stringify(sanitizeText(identity.name));
@@ -155,7 +154,7 @@ async function unpair(context: CommandContext, force: boolean): Promise<void> {
     });
   }
   await forgetIdentity(paths);
-  terminal.print('Unpaired. Nothing of the pairing is left on this machine.');
+  terminal.print('Unpaired. The pairing was removed from this machine.');
   if (existsSync(auditPath(context))) terminal.print(`The record of tool calls is still there: ${auditPath(context)}`);
 }
 

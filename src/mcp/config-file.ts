@@ -174,7 +174,7 @@ function opened({ paths, platform: { sodium } }: Keeper, file: ConfigFile, machi
         return { identity: identityOf(read, { serverUrl, deviceId, name }), passwords: read.passwords === true };
       },
       changed: () => damaged(paths, 'was changed after it was written'),
-      unreadable: () => damaged(paths, 'has an unreadable content'),
+      unreadable: () => damaged(paths, 'has unreadable content'),
     }),
   );
 }

@@ -35,5 +35,5 @@ export function positionOf(cursor: string, selection: Selection): Position {
   const position = { id, ts: Number.parseInt(ts, 36) };
   // Compared as text too: the base64url decoder ignores invalid characters.
   if (isUlid(id) && given === mark(position, selection) && cursorAfter(position, selection) === cursor) return position;
-  throw new McpError('bad_cursor', 'the cursor is not one that a call with these arguments gave');
+  throw new McpError('bad_cursor', 'the cursor was not returned by a call with these arguments');
 }

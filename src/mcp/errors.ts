@@ -29,10 +29,10 @@ export const ERRORS = {
   config_damaged: { exit: EXIT.failure, hint: PAIR_AGAIN },
   config_newer: { exit: EXIT.failure, hint: 'Install the newest version of @service/mcp.' },
   /** The file is a link, belongs to another user, or cannot be read or closed to others. */
-  config_unsafe: { exit: EXIT.failure, hint: 'Make it a plain file of your own: `chmod 600` on the file.' },
-  already_running: { exit: EXIT.unavailable, hint: 'End that one first: one instance runs on a machine.' },
+  config_unsafe: { exit: EXIT.failure, hint: 'Make it a regular file that you own: `chmod 600` on the file.' },
+  already_running: { exit: EXIT.unavailable, hint: 'End that one first: only one instance can run on a machine.' },
   /** This instance lost its lock to another one. */
-  lock_lost: { exit: EXIT.unavailable, hint: 'Restart the MCP client that should have it.' },
+  lock_lost: { exit: EXIT.unavailable, hint: 'Restart the MCP client that should use it.' },
   revoked: { exit: EXIT.refused, hint: PAIR_AGAIN, next: UNPAIRED },
   /** The server does not know this device: its database is not the one that the device was paired with. */
   unknown_device: { exit: EXIT.refused, hint: PAIR_AGAIN, next: UNPAIRED },
@@ -45,7 +45,7 @@ export const ERRORS = {
   pairing_expired: { exit: EXIT.refused, hint: 'Show new words on the other device, then pair again.' },
   pairing_rejected: { exit: EXIT.refused, hint: 'Show new words on the other device, then pair again.' },
   password_required: { exit: EXIT.refused, hint: 'Run `service-mcp pair` at a terminal, where it is asked for.' },
-  password_invalid: { exit: EXIT.refused, hint: 'Pair again with the right one. The words are still good.' },
+  password_invalid: { exit: EXIT.refused, hint: 'Pair again with the right one. The words are still valid.' },
   device_limit: { exit: EXIT.refused, hint: 'Revoke a device that is no longer used, then try again.' },
   interrupted: {
     exit: EXIT.interrupted,
@@ -54,7 +54,7 @@ export const ERRORS = {
   },
   unreachable: {
     exit: EXIT.unavailable,
-    hint: 'Look whether the server is up and the address is right.',
+    hint: 'Check that the server is up and the address is right.',
     next: 'Nothing was changed. Call again after a minute; if that fails too, tell the user.',
   },
   server_trouble: {
@@ -70,7 +70,7 @@ export const ERRORS = {
   /** The response is not of this service. */
   bad_answer: {
     exit: EXIT.failure,
-    hint: 'Is the address right? A proxy in between answers like this too.',
+    hint: 'Is the address right? A proxy in between can also answer like this.',
     next: 'Do not call again: tell the user that the address, or a proxy, may be wrong.',
   },
   /** A signature, a certificate or a key does not verify. */
@@ -82,17 +82,17 @@ export const ERRORS = {
   uncertified_device: {
     exit: EXIT.untrusted,
     hint: 'On another device compare the fingerprint and certify it, or revoke it.',
-    next: 'Nothing was stored. Tell the user to compare its fingerprint on another device and to certify or revoke it; sb_list_items and sb_search go on working.',
+    next: 'Nothing was stored. Tell the user to compare its fingerprint on another device and to certify or revoke it; sb_list_items and sb_search still work.',
   },
   tenant_suspended: {
     exit: EXIT.refused,
     hint: 'Reading works. Writing works again when the account is paid for.',
-    next: 'Nothing was changed. Tell the user that the account is to be paid for; sb_list_items and sb_search go on working.',
+    next: 'Nothing was changed. Tell the user that the account must be paid for; sb_list_items and sb_search still work.',
   },
   payment_required: {
     exit: EXIT.refused,
     hint: 'The account is inactive until it is paid for.',
-    next: 'Tell the user that the account is to be paid for: no tool works before.',
+    next: 'Tell the user that the account must be paid for: no tool works until then.',
   },
   storage_full: {
     exit: EXIT.refused,
@@ -102,7 +102,7 @@ export const ERRORS = {
   /** No other device is left that could pair this one again. */
   last_device: {
     exit: EXIT.refused,
-    hint: 'To leave this machine only run `service-mcp unpair --force`; the twelve words bring you back.',
+    hint: 'To forget the pairing on this machine only, run `service-mcp unpair --force`; the twelve words restore access.',
   },
   /** An environment variable has an invalid value. */
   bad_setting: { exit: EXIT.usage, hint: 'Correct the variable where the MCP client starts this program.' },
@@ -121,12 +121,12 @@ export const ERRORS = {
   },
   bin_not_found: {
     exit: EXIT.notFound,
-    hint: 'Call again with one of the bins that sb_list_items tells, by name, slug or id.',
+    hint: 'Call again with one of the bins that sb_list_items lists, by name, slug or id.',
   },
   /** A cursor that no page returned, or with arguments other than those of its page. */
   bad_cursor: {
     exit: EXIT.usage,
-    hint: 'Call again without cursor: that begins with the newest. A cursor goes with the same other arguments only.',
+    hint: 'Call again without cursor, which starts with the newest. A cursor is valid only with the same other arguments.',
   },
   /** Several bins have the name or slug. */
   bin_ambiguous: {
@@ -135,7 +135,7 @@ export const ERRORS = {
   },
   bin_not_allowed: {
     exit: EXIT.refused,
-    hint: 'Call again with one of the bins that sb_list_items tells. Only the person who runs this program can allow others.',
+    hint: 'Call again with one of the bins that sb_list_items lists. Only the person who runs this program can allow others.',
   },
   item_not_found: {
     exit: EXIT.notFound,
@@ -148,7 +148,7 @@ export const ERRORS = {
   /** The change is kept in this program and sent when the server is back. */
   queued: {
     exit: EXIT.unavailable,
-    hint: 'Do not call again for the same change: it would be made twice. A note of sb_list_items says whether it still waits.',
+    hint: 'Do not call again for the same change: it would be made twice. A note of sb_list_items says whether it is still waiting.',
   },
   clock_wrong: {
     exit: EXIT.failure,
@@ -163,14 +163,14 @@ export const ERRORS = {
   /** A refusal of the server that has no code of its own in this catalogue; the message quotes it. */
   refused: {
     exit: EXIT.refused,
-    hint: "The message is the server's.",
+    hint: 'The message is from the server.',
     next: 'Nothing was changed. Do not repeat the call as it is: tell the user the code.',
   },
   disk: { exit: EXIT.failure, hint: 'Nothing was changed. Make room, or fix the permissions, then try again.' },
   internal: {
     exit: EXIT.failure,
-    hint: 'This is a fault of the companion. Please report it.',
-    next: 'Tell the user that standard error of this program has more. Call again once at most.',
+    hint: 'This is a bug in the companion. Please report it.',
+    next: 'Tell the user that standard error of this program has details. Call again at most once.',
   },
 } as const satisfies Readonly<Record<string, ErrorEntry>>;
 

@@ -19,19 +19,19 @@ import { asError, errorCode } from '../protocol/error-code.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { ERRORS, McpError, type McpCode } from './errors.js';
 
-const TOO_LARGE = 'the content is larger than the server takes';
+const TOO_LARGE = 'the content is larger than the server accepts';
 
 /**
  * The server's codes (reference, Errors) that have their own code here. Without `says` the server's message is used.
  */
 const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: string }>> = {
-  device_revoked: { code: 'revoked', says: 'this machine was revoked: it has no access any more' },
+  device_revoked: { code: 'revoked', says: 'this machine was revoked: it no longer has access' },
   device_not_found: { code: 'unknown_device', says: 'the server does not know this machine' },
   password_required: { code: 'password_required', says: 'an account password is set, and none was given' },
   password_invalid: { code: 'password_invalid', says: 'that is not the account password' },
   device_limit: { code: 'device_limit' },
   last_device: { code: 'last_device', says: 'this is the last device of the account, which cannot be revoked' },
-  rate_limited: { code: 'rate_limited', says: 'the server asks for a slower pace' },
+  rate_limited: { code: 'rate_limited', says: 'the server is rate-limiting requests' },
   tenant_suspended: { code: 'tenant_suspended', says: 'the account is suspended' },
   payment_required: { code: 'payment_required', says: 'the account is not paid for' },
   bin_not_found: { code: 'bin_not_found', says: 'there is no such bin (any more)' },
@@ -46,7 +46,7 @@ const PAIRING: Readonly<Record<PairingFailure, { readonly code: McpCode; readonl
   rejected: { code: 'pairing_rejected', says: 'the other device refused the pairing' },
   cancelled: { code: 'interrupted', says: 'the pairing was cancelled' },
   unknown_code: { code: 'unknown_code', says: 'no device shows these words' },
-  expired: { code: 'pairing_expired', says: 'the five minutes of the words are over' },
+  expired: { code: 'pairing_expired', says: 'the words have expired after five minutes' },
   no_code: { code: 'server_trouble', says: 'the server found every code in use' },
   bad_request: { code: 'untrusted', says: 'the device that answered does not prove that it knows the words' },
   password_required: { code: 'password_required', says: 'an account password is set, and none was given' },
@@ -83,7 +83,9 @@ function failure(error: Error, quoted: boolean): McpError {
     return new McpError(error.code as McpCode, error.message, { cause: error, hint: error.hint });
   const found = ofClient(error, quoted) ?? ofSystem(error);
   if (found !== undefined && (quoted || found.code !== 'internal')) return found;
-  const says = quoted ? sanitizeText(error.message) : 'something went wrong in the companion: standard error has it';
+  const says = quoted
+    ? sanitizeText(error.message)
+    : 'something went wrong in the companion: standard error has details';
   return new McpError('internal', says, { cause: error });
 }
 
@@ -103,18 +105,18 @@ function ofClient(error: Error, quoted: boolean): McpError | undefined {
   }
   if (error instanceof PayloadError) return as('bad_payload', error.message, error.hint);
   if (error instanceof QueuedError) {
-    const kept = `the change of item ${error.id} is kept in this program and goes out when the server is back`;
+    const kept = `the change of item ${error.id} is kept in this program and will be sent when the server is back`;
     return as('queued', `${kept}, as long as this program runs (${failure(asError(error.cause), quoted).message})`);
   }
   if (error instanceof CryptoRefusal) {
     if (error.reason === 'bad_words') return as('bad_words', sanitizeText(error.message));
-    if (error.reason === 'empty_password') return as('password_invalid', 'an empty password is none');
+    if (error.reason === 'empty_password') return as('password_invalid', 'the password is empty');
     if (error.reason === 'too_large') return as('too_large', error.message);
     return as('untrusted', `something does not verify: ${sanitizeText(error.message)}`);
   }
   if (error instanceof ProtocolError) {
     if (!quoted) return as('bad_answer', `the server's answer breaks the protocol (${error.code})`);
-    return as('bad_answer', `the server's answer is not one of this service: ${sanitizeText(error.message)}`);
+    return as('bad_answer', `the server's answer is not from this service: ${sanitizeText(error.message)}`);
   }
   return undefined;
 }
@@ -124,13 +126,13 @@ function ofApi(error: ApiError, quoted: boolean): McpError {
   // The server chooses the code: `constructor` must not match an inherited property.
   const known = Object.hasOwn(API, error.code) ? API[error.code] : undefined;
   if (error.code === 'rate_limited' && error.retryAfter !== null)
-    return as('rate_limited', 'the server asks for a slower pace', `Try again in ${error.retryAfter} s.`);
+    return as('rate_limited', 'the server is rate-limiting requests', `Try again in ${error.retryAfter} s.`);
   if (known?.says !== undefined) return as(known.code, known.says);
   const code = known?.code ?? (isPassing(error) ? 'server_trouble' : 'refused');
-  const says = code === 'server_trouble' ? 'the server is in trouble' : 'the server refused';
+  const says = code === 'server_trouble' ? 'the server has a problem' : 'the server refused';
   if (!quoted) {
-    const hint = code === 'refused' ? "The code stands in the service's reference, under Errors." : undefined;
-    return as(code, `${says} (${CODE.test(error.code) ? error.code : 'a code that is none'})`, hint);
+    const hint = code === 'refused' ? "The code is explained in the service's reference, under Errors." : undefined;
+    return as(code, `${says} (${CODE.test(error.code) ? error.code : 'an invalid code'})`, hint);
   }
   const said = sanitizeText(error.message).slice(0, 500);
   const request = error.requestId === null ? '' : ` (request ${sanitizeText(error.requestId)})`;

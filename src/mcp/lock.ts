@@ -20,7 +20,7 @@ export async function holdInstance(paths: Paths, onLost: () => void, patience = 
   await privateFolder(paths.folder, () => undefined);
   const refusal = (heldBy: number | undefined): McpError => {
     const who = heldBy === undefined ? 'another instance' : `another instance (process ${heldBy})`;
-    return new McpError('already_running', `${who} runs on this machine`);
+    return new McpError('already_running', `${who} is running on this machine`);
   };
   return waitForLock(instancePath(paths), { ...patience, refusal, onLost });
 }
@@ -37,6 +37,6 @@ export async function withLock<T>(
   work: () => Promise<T>,
 ): Promise<T> {
   await privateFolder(paths.folder, note);
-  const refusal = () => new McpError('already_running', `another command is at work with ${paths.configPath}`);
+  const refusal = () => new McpError('already_running', `another command is using ${paths.configPath}`);
   return withFileLock(`${paths.configPath}.lock`, { refusal }, work);
 }

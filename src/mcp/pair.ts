@@ -34,7 +34,7 @@ interface PairOptions {
 const WORDS = 6;
 const QUESTION = 'The six words that the other device shows: ';
 const NO_SERVER = 'the address of the server is missing';
-const GIVE_SERVER = 'Give its address by --host, or set SERVICE_HOST.';
+const GIVE_SERVER = 'Give its address with --host, or set SERVICE_HOST.';
 const LINE_MAX = 4_096;
 const LINE_BREAK = 0x0a;
 const TICK_MS = 1_000;
@@ -43,7 +43,7 @@ const TICK_MS = 1_000;
 export const passwordsSaid = (allowed: boolean): string =>
   allowed
     ? 'Agents may read the secrets of your passwords; `service-mcp passwords withhold` ends that.'
-    : 'Secrets of passwords are withheld from agents; `service-mcp passwords allow` lets them read them.';
+    : 'Secrets of passwords are withheld from agents; `service-mcp passwords allow` lets agents read them.';
 
 /**
  * Pairs and saves the pairing. Prompts for missing options if interactive. With `force` an existing pairing is replaced
@@ -69,7 +69,7 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   terminal.print(`Paired. This machine is ${JSON.stringify(name)}, a device of ${serverUrl}.`);
   terminal.print(passwordsSaid(passwords));
   terminal.print(
-    'Let your MCP client start `service-mcp serve`; the README has snippets. A running one must be restarted.',
+    'Configure your MCP client to start `service-mcp serve`; the README has snippets. If it is running, restart it.',
   );
 }
 
@@ -79,7 +79,7 @@ async function expectUnpaired(context: CommandContext): Promise<void> {
   const { serverUrl, name } = await loadIdentity(context);
   throw new McpError(
     'already_paired',
-    `this machine is ${JSON.stringify(sanitizeText(name))}, a device of ${serverUrl}, already`,
+    `this machine is already ${JSON.stringify(sanitizeText(name))}, a device of ${serverUrl}`,
   );
 }
 
@@ -101,7 +101,7 @@ function nameFrom(given: string | undefined): string {
 /** Prompts for the choice; anything but yes means no, as does a terminal that is not interactive. */
 async function passwordsAllowed({ terminal }: CommandContext): Promise<boolean> {
   if (!terminal.interactive) return false;
-  terminal.note('What agents read goes to the model that your MCP client uses.');
+  terminal.note('Anything agents read is sent to the model that your MCP client uses.');
   return isYes(await terminal.ask('May agents read the secrets of your passwords? [y/N] '));
 }
 
@@ -109,7 +109,7 @@ async function passwordsAllowed({ terminal }: CommandContext): Promise<boolean> 
 async function wordsFrom(context: CommandContext, given: string | undefined): Promise<string> {
   if (given !== undefined) return decodeWords(context.platform.sodium, given, WORDS).text;
   if (context.terminal.interactive) return askedWords(context, { count: WORDS, question: QUESTION, hidden: false });
-  const hint = 'Give them by --code "one two three four five six"; at a terminal they are asked for.';
+  const hint = 'Give them with --code "one two three four five six"; at a terminal you are asked for them.';
   throw new McpError('usage', 'the six words are missing', { hint });
 }
 
@@ -151,14 +151,14 @@ async function joined(
   const onDigits = (digits: string): void => waiting.shown(digits);
   const password = waiting.around(passwordFrom(context, passwordFile));
   const attempt = (): Promise<Identity> => join({ ...request, onDigits, password });
-  const mistyped = 'That is not the account password. Once more; the digits will be others.';
+  const mistyped = 'That is not the account password. Try again; the digits will change.';
   try {
     // A retry would read the same password from the file, and the server counts each attempt.
     return await (passwordFile === undefined ? forgiving(context, attempt, mistyped) : attempt());
   } catch (error) {
     const failure = failureOf(error);
     if (failure.code !== 'interrupted') throw error;
-    const hint = `Nothing was kept. If the other device has said yes already, revoke ${JSON.stringify(request.name)} there.`;
+    const hint = `Nothing was kept. If the other device has already said yes, revoke ${JSON.stringify(request.name)} there.`;
     throw new McpError('interrupted', failure.message, { cause: error, hint });
   } finally {
     waiting.end();
@@ -216,26 +216,26 @@ async function kept(context: CommandContext, pairing: Pairing, keep: typeof save
     const source = await keep(context, pairing);
     if (source !== 'host-name') return;
     context.note(
-      'Warning: this machine has no identifier of its own, so the pairing is bound to the names of host and user. ' +
+      'Warning: this machine has no identifier, so the pairing is bound to the host and user names. ' +
         'In a container, mount /etc/machine-id from the host.',
     );
   } catch (error) {
     const gone = await revokeDevice(context, identity).then(
-      () => 'The device that was just made is revoked again.',
-      () => `Revoke the device ${JSON.stringify(identity.name)} on another device: nobody holds it.`,
+      () => 'The new device was revoked.',
+      () => `Revoke the device ${JSON.stringify(identity.name)} on another device: it is not used.`,
     );
     const { code, message } = failureOf(error);
-    throw new McpError(code, `the pairing could not be kept: ${message}`, { cause: error, hint: gone });
+    throw new McpError(code, `the pairing could not be saved: ${message}`, { cause: error, hint: gone });
   }
 }
 
 async function replaced(context: CommandContext, before: Identity): Promise<void> {
   const old = JSON.stringify(sanitizeText(before.name));
   await revokeDevice(context, before).then(
-    () => context.note(`The pairing before, ${old}, is revoked.`),
+    () => context.note(`The previous pairing, ${old}, was revoked.`),
     (error: unknown) =>
       context.note(
-        `Warning: the pairing before, ${old} at ${before.serverUrl}, could not be revoked (${failureOf(error).message}). ` +
+        `Warning: the previous pairing, ${old} at ${before.serverUrl}, could not be revoked (${failureOf(error).message}). ` +
           'Revoke it on another device.',
       ),
   );

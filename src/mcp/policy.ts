@@ -36,7 +36,7 @@ function isOn(env: Env, name: string): boolean {
   const value = (env[name] ?? '').trim().toLowerCase();
   if (ON.has(value)) return true;
   if (OFF.has(value)) return false;
-  throw new McpError('bad_setting', `${name} is neither 1 nor 0`);
+  throw new McpError('bad_setting', `${name} must be 1 or 0`);
 }
 
 function binsOf(value: string | undefined): readonly string[] | null {

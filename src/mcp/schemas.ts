@@ -40,7 +40,9 @@ export const putInput = z.strictObject({
   bin: bin.describe('The bin to save it in: its name, slug or id. Where the user names none: inbox.'),
   type: type
     .optional()
-    .describe('Content type. Left out, it is found from the fields; a text that is only a web address becomes a link.'),
+    .describe(
+      'Content type. If omitted, it is derived from the fields; a text that is only a web address becomes a link.',
+    ),
   payload: z
     .record(z.string(), z.unknown(), 'must be an object, such as {"text": "Milk, bread"}')
     .meta({ description: 'The content: fields of its type and no others.', anyOf: PAYLOAD_SCHEMAS }),
@@ -60,12 +62,12 @@ const page = {
     .min(1)
     .max(200)
     .optional()
-    .describe('nextCursor of the page before, to go on after it. All other arguments stay the same.'),
+    .describe('nextCursor of the previous page, to continue after it. All other arguments stay the same.'),
 };
 
 /** `sb_list_items`. */
 export const listInput = z.strictObject({
-  id: id.optional().describe('Only the item of this id, its texts whole.'),
+  id: id.optional().describe('Only the item with this id, its texts uncut.'),
   ...page,
 });
 
@@ -75,7 +77,7 @@ export const searchInput = z.strictObject({
     .string()
     .min(1)
     .max(SEARCH_TEXT_MAX)
-    .describe('One word or phrase, looked for as it stands; case, accents and line breaks do not matter.'),
+    .describe('One word or phrase, searched for literally; case, accents and line breaks do not matter.'),
   ...page,
 });
 
@@ -91,7 +93,7 @@ const item = z.object({
   binName: z.string().nullable().describe('Name that the user gave the bin; null where there is none.'),
   type: z.enum(CONTENT_TYPES).nullable(),
   ts: z.string().describe('When it was written, by the clock of the device that wrote it. ISO 8601, UTC.'),
-  version: version.describe("Server-assigned version; 0 where the server's history does not have the item any more."),
+  version: version.describe("Server-assigned version; 0 where the server's history no longer has the item."),
   payload: z
     .record(z.string(), z.unknown())
     .nullable()
@@ -108,7 +110,7 @@ const item = z.object({
     .object({
       url: z.string().nullable().describe('Signed URL of the encrypted content; null where there is none now.'),
       size: z.int().nullable().describe('Bytes of the encrypted content.'),
-      expiresAt: z.string().nullable().describe('When the URL ends. ISO 8601, UTC.'),
+      expiresAt: z.string().nullable().describe('When the URL expires. ISO 8601, UTC.'),
       problem: z.string().optional().describe('Why there is no URL.'),
       holds: z
         .enum(['file', 'payload'])
@@ -119,8 +121,8 @@ const item = z.object({
   unreadable: z
     .object({ reason: z.string(), meaning: z.string(), whatToDo: z.string() })
     .optional()
-    .describe('The item does not verify or decrypt: why, by a code. What else is said of it is not proven.'),
-  onServer: z.literal(false).optional().describe("The server's history does not have the item any more."),
+    .describe('The item does not verify or decrypt: why, by a code. Its other fields are not proven.'),
+  onServer: z.literal(false).optional().describe("The server's history no longer has the item."),
 });
 
 /** One item of a list or a search. */
@@ -128,7 +130,7 @@ export type ItemOutput = z.infer<typeof item>;
 
 const listing = {
   items: z.array(item).describe('Newest first.'),
-  total: z.int().describe('How many items fit, on all pages.'),
+  total: z.int().describe('How many items match, on all pages.'),
   nextCursor: z
     .string()
     .nullable()
@@ -137,7 +139,7 @@ const listing = {
     .boolean()
     .nullable()
     .describe('Whether all items that the server counts are here; null where that could not be compared.'),
-  notes: z.array(z.string()).describe('What else has to be known of this answer.'),
+  notes: z.array(z.string()).describe('Further information about this answer.'),
 };
 
 /** `sb_list_items`. */
@@ -145,7 +147,7 @@ export const listOutput = z.object({
   ...listing,
   bins: z
     .array(z.object({ id: z.string(), slug: z.string().nullable(), name: z.string().nullable() }))
-    .describe('The bins that there are, also empty ones. Any of name, slug and id may be given as bin.'),
+    .describe('The existing bins, including empty ones. Any of name, slug and id may be given as bin.'),
 });
 /** `sb_search`. */
 export const searchOutput = z.object(listing);
@@ -161,5 +163,5 @@ export const deleteOutput = z.object({
   id: z.string(),
   version: version.describe('The version of the delete.'),
   deleted: z.literal(true),
-  alreadyDeleted: z.boolean().describe('True where the item was deleted before.'),
+  alreadyDeleted: z.boolean().describe('True if the item was already deleted.'),
 });

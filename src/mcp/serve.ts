@@ -55,7 +55,8 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
     expectServer(options.env, identity);
     const audit = await Audit.open(context);
     const keep = async (renewed: Identity): Promise<void> => {
-      if (!(await renewIdentity(context, renewed))) note('The pairing was replaced or ended while this program runs.');
+      if (!(await renewIdentity(context, renewed)))
+        note('The pairing was replaced or ended while this program was running.');
     };
     const vault = await Vault.open({ platform, identity, policy, note, keep });
     try {
@@ -94,7 +95,7 @@ function expectServer(env: Env, { serverUrl }: Identity): void {
   } catch {
     // Not a URL: refused like another server.
   }
-  const what = `SERVICE_HOST is another server than ${serverUrl}, with which this machine is paired`;
+  const what = `SERVICE_HOST is not ${serverUrl}, the server that this machine is paired with`;
   const hint = 'Correct it or leave it out; to change the server run `service-mcp pair --force`.';
   throw new McpError('bad_setting', what, { hint });
 }
@@ -137,7 +138,7 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
   input.once('close', stop);
   mcp.server.onclose = stop;
   // Not the parser's message: it would quote the input.
-  mcp.server.onerror = ({ name }) => options.note(`service-mcp: a message could not be taken (${name})`);
+  mcp.server.onerror = ({ name }) => options.note(`service-mcp: a message could not be processed (${name})`);
   try {
     await mcp.connect(transport);
     if (!ended.aborted) await once(ended, 'abort');

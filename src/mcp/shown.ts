@@ -35,8 +35,8 @@ export const isoOf = (ms: number): string => new Date(Math.min(ms, TIME_MAX)).to
 /** An item that opened when it arrived but no longer does. */
 const DAMAGED = {
   reason: 'damaged_item',
-  meaning: 'The copy in memory does not open any more.',
-  whatToDo: 'Restart this program: it reads everything anew.',
+  meaning: 'The copy in memory can no longer be opened.',
+  whatToDo: 'Restart this program: it reads everything again.',
 };
 
 /** The items of one page. */
@@ -149,7 +149,7 @@ export function itemText(item: ItemOutput, at: number): string {
   const marks = [
     ...(redacted === undefined ? [] : [`withheld: ${namesText(redacted)}`]),
     ...(cut === undefined ? [] : [`cut: ${namesText(cut)}`]),
-    ...(onServer === false ? ['not on the server any more'] : []),
+    ...(onServer === false ? ['no longer on the server'] : []),
   ];
   const lines = [
     `${at}. ${id} ${type ?? 'unknown type'}, ${where}, ${ts}, version ${version}${marks.length === 0 ? '' : ` (${marks.join('; ')})`}`,

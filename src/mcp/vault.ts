@@ -77,7 +77,7 @@ export class Vault {
       save: options.keep,
       clock: options.platform.clock,
       // Not fatal: otherwise the next start renews the token with the device's key.
-      failed: (error) => `The renewed token is not saved: ${toolFailure(error).message}. It is tried again.`,
+      failed: (error) => `The renewed token was not saved: ${toolFailure(error).message}. Trying again.`,
       note: options.note,
     });
   }
@@ -111,7 +111,9 @@ export class Vault {
   takeNews(): readonly string[] {
     const { news } = this;
     this.news = [];
-    return this.waiting.size === 0 ? news : [...news, `${this.waiting.size} changes wait for the server to be back.`];
+    return this.waiting.size === 0
+      ? news
+      : [...news, `${this.waiting.size} changes are waiting for the server to be back.`];
   }
 
   /**
@@ -231,7 +233,7 @@ export class Vault {
     device.on('sent', ({ id }) => void this.waiting.delete(id));
     device.on('rejected', ({ id, error }) => {
       this.waiting.delete(id);
-      this.report(`The change of ${id} that waited was refused (${toolFailure(error).code}) and is not made.`);
+      this.report(`The waiting change of ${id} was refused (${toolFailure(error).code}) and was not made.`);
     });
     device.on('revoked', () => this.options.note('This machine was revoked.'));
   }

@@ -104,7 +104,7 @@ async function drain(input: NodeJS.ReadStream, interrupt: () => void): Promise<v
 export async function confirmed(terminal: Terminal, question: string, yes: boolean | undefined): Promise<void> {
   if (yes === true) return;
   if (!terminal.interactive) {
-    throw new CommandError(EXIT.usage, 'nobody can be asked here', 'Add --yes if you are sure.');
+    throw new CommandError(EXIT.usage, 'there is no terminal to confirm at', 'Add --yes if you are sure.');
   }
   if (!isYes(await terminal.ask(`${question} [y/N] `))) throw new Declined('Nothing was done.');
 }

@@ -20,7 +20,7 @@ const SYSTEM: Readonly<Record<string, string>> = {
   EROFS: 'the disk is read-only',
   ENOENT: 'no such file or folder',
   EISDIR: 'that is a folder',
-  ENOTDIR: 'that is no folder',
+  ENOTDIR: 'that is not a folder',
   EMFILE: 'too many files are open',
 };
 

@@ -8,7 +8,7 @@ import { CommandError, EXIT } from './terminal.js';
 const FULL: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
 
 const taken = (path: string): CommandError =>
-  new CommandError(EXIT.usage, `${path} exists already.`, 'Give another name, or --force to replace it.');
+  new CommandError(EXIT.usage, `${path} already exists.`, 'Give another name, or --force to replace it.');
 
 /** The system's error as a `CommandError`, where the user can do something about it. */
 export function toUserError(path: string, error: unknown): unknown {

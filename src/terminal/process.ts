@@ -61,8 +61,8 @@ export async function runProcess(options: {
   });
   // The event loop is empty before the command has ended: Node would exit with 13 and print nothing.
   process.on('beforeExit', () => {
-    const message = 'the command stopped half way: what it waited for can never come';
-    const hint = 'What was said to be written or kept is. Run it again; if it stops again, report it.';
+    const message = 'the command stopped half way: what it waited for can never arrive';
+    const hint = 'Everything reported as written or kept is safe. Run it again; if it stops again, report it.';
     const json = argv.includes('--json');
     errors.write(`${json ? jsonLine({ error: { code: 'failure', message, hint } }) : `Error: ${message}\n${hint}`}\n`);
     process.exit(EXIT.failure);

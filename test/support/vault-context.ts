@@ -67,7 +67,8 @@ export function fakeTerminal(
     ask: (question, { hidden = false } = {}) => {
       terminal.asked.push({ question, hidden });
       const answer = answers.shift();
-      if (answer === undefined) return Promise.reject(new CommandError(EXIT.usage, 'nobody can be asked here'));
+      if (answer === undefined)
+        return Promise.reject(new CommandError(EXIT.usage, 'there is no terminal to confirm at'));
       return Promise.resolve(answer);
     },
     openInput: () => Readable.from([Buffer.from(input)]),

@@ -26,7 +26,7 @@ export function registerBins(program: DeviceCommand): void {
     .command('add <name>')
     .summary('a new bin')
     .description(
-      'Makes a bin. Its name is encrypted. A slug is not, so none is made of the name: where you give none, it is the id.',
+      'Makes a bin. Its name is encrypted. A slug is not, so none is made from the name: if you give none, it is the id.',
     )
     .option('--emoji <emoji>', 'shown before the name')
     .option('--slug <slug>', 'what to type for it; the server can read it')
@@ -34,15 +34,15 @@ export function registerBins(program: DeviceCommand): void {
     .does(add);
   bins
     .command('rename <bin> <name>')
-    .summary('another name for a bin')
-    .description('Gives a bin another name. Its slug stays.')
+    .summary('rename a bin')
+    .description('Renames a bin. Its slug stays.')
     .option('--emoji <emoji>', 'another emoji ("": none)')
     .examples('bins rename reading "Read later"')
     .does(rename);
   bins
     .command('rm <bin>')
     .summary('remove a bin and what is in it')
-    .description('Removes a bin and every item in it, on all devices. There is no way back.')
+    .description('Removes a bin and every item in it, on all devices. This cannot be undone.')
     .option('-y, --yes', 'do not ask')
     .examples('bins rm reading')
     .does(remove);

@@ -31,7 +31,7 @@ export function registerClipboard(program: DeviceCommand): void {
     .does(copy);
   program
     .command('paste')
-    .summary('put what is in the clipboard')
+    .summary('put the content of the clipboard')
     .description('Writes the text in the clipboard as a new item: an address is a link, other text is text.')
     .option('-b, --bin <bin>', 'where to: name, slug or id (default: inbox)')
     .examples('paste', 'paste -b shopping')
@@ -57,7 +57,7 @@ async function copy(context: Context, id: string | undefined, { last }: { readon
       `Copied: ${sanitizeText(title)}${cleared ? ` (cleared after ${SECONDS} s)` : ''}`,
     ]);
     if (by === 'terminal') terminal.note('The terminal was asked to copy it; not every one does.');
-    if (by === 'terminal' && cleared) terminal.note('What its clipboard holds then is cleared unread.');
+    if (by === 'terminal' && cleared) terminal.note('Its clipboard is then cleared without being read.');
   });
 }
 
@@ -85,7 +85,7 @@ async function clearing(
 async function paste(context: Context, options: { readonly bin?: string }): Promise<void> {
   const { terminal, platform } = context;
   const tools = clipboardTools(terminal.env);
-  if (tools.length === 0) throw noClipboard(terminal.env, 'there is no clipboard that can be read here');
+  if (tools.length === 0) throw noClipboard(terminal.env, 'no clipboard can be read here');
   let bytes: Buffer | undefined;
   for (const one of tools) bytes ??= await pasteBy({ env: terminal.env, clock: platform.clock }, one, PAYLOAD_MAX);
   if (bytes === undefined)
@@ -93,7 +93,7 @@ async function paste(context: Context, options: { readonly bin?: string }): Prom
       code: 'no_text',
     });
   const text = textOf(bytes);
-  if (text === undefined) throw notText('what is in the clipboard is no text');
+  if (text === undefined) throw notText('the clipboard content is not text');
   if (!isVisible(text)) throw nothing('the clipboard');
   const { type, payload } = textDetected(text);
   await putFound(context, { type, payload: shaped(type, payload) }, options);

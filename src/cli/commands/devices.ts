@@ -46,18 +46,18 @@ export function registerDevices(program: DeviceCommand): void {
     .does(certify);
   program
     .command('revoke <device>')
-    .summary("end a device's access; of this one: sign out")
+    .summary("end a device's access; for this one: sign out")
     .description(
       'Ends the access of a device, named by id or name, on every server instance at once. Items written from then on are ' +
-        'not sealed for it. What it has read already it has read. With the id of this device: signs out and forgets.',
+        'not sealed for it. It keeps what it has already read. With the id of this device: signs out and forgets.',
     )
     .option('-y, --yes', 'do not ask')
     .examples('revoke Phone', 'revoke 01J9ZC4 --yes')
     .does(revoke);
   program
     .command('rename <device> <name>')
-    .summary('give a device another name')
-    .description('Gives a device, named by id or name, another name. The server can read it.')
+    .summary('rename a device')
+    .description('Renames a device, given by id or name. The server can read it.')
     .examples('rename Phone "Old phone"')
     .does(rename);
 }

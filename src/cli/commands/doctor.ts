@@ -26,9 +26,14 @@ function seconds(text: string): number {
 export function registerDoctor(program: DeviceCommand): void {
   program
     .command('doctor')
-    .summary('what is wrong, and how to fix it')
+    .summary('say what is wrong, and how to fix it')
     .description('Say what is wrong, and how to fix it')
-    .option('--idle <seconds>', 'watch an idle connection for so long; 120 shows most proxies', seconds, IDLE_DEFAULT_S)
+    .option(
+      '--idle <seconds>',
+      'watch an idle connection for this long; 120 shows most proxies',
+      seconds,
+      IDLE_DEFAULT_S,
+    )
     .examples('doctor', 'doctor --idle 120 --json')
     .does(runDoctor);
 }
@@ -105,7 +110,7 @@ async function examine(
     } catch (error) {
       // An invalid response to one check does not stop the others.
       const what = `The server did not answer as it should (${asError(error).name}).`;
-      add(about(check).problem(what, 'Run doctor again; if it stays, update this program or the server.'));
+      add(about(check).problem(what, 'Run doctor again; if this persists, update this program or the server.'));
     }
   }
   add(await checkVault(doctor, failed('upgrade') ? undefined : session?.figures));

@@ -54,10 +54,10 @@ export function registerClaim(program: DeviceCommand): void {
     .summary('claim a new server: this becomes its first device')
     .description(
       'Claims a new, empty server (default: SERVICE_HOST). Shows twelve words once: they are the only way back when ' +
-        'all your devices are lost. They are stored nowhere, so write them down; two of them are asked back.',
+        'all your devices are lost. They are stored nowhere, so write them down; you are asked for two of them.',
     )
-    .option('--claim-token <token>', 'what signup or the operator gave you (or SERVICE_CLAIM_TOKEN)')
-    .option('--show-phrase', 'print the words without asking any back; needed where nobody can be asked')
+    .option('--claim-token <token>', 'the token that signup or the operator gave you (or SERVICE_CLAIM_TOKEN)')
+    .option('--show-phrase', 'print the words without asking for any; needed where there is no terminal')
     .examples('claim https://sync.example.org --name Laptop', 'claim --json --show-phrase')
     .does(claim);
 }
@@ -67,8 +67,8 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
   if (options.showPhrase !== true && (terminal.json || !terminal.interactive)) {
     throw new CommandError(
       EXIT.usage,
-      'the twelve words would be shown where nobody may be looking',
-      'Claim at a terminal; or say --show-phrase, and keep what is printed.',
+      'the twelve words would be shown where perhaps nobody sees them',
+      'Claim at a terminal, or add --show-phrase and keep what is printed.',
     );
   }
   const device = await newcomer(context, url, options);
@@ -104,7 +104,7 @@ function showPhrase(terminal: Terminal, phrase: string): void {
 }
 
 async function askBack({ terminal, platform }: Context, words: readonly string[]): Promise<void> {
-  terminal.print('Two of them are asked back now, so that you know they are on your paper.');
+  terminal.print('You are asked for two of them now, to check that they are on your paper.');
   const first = Math.floor(platform.random() * words.length);
   const second = (first + 1 + Math.floor(platform.random() * (words.length - 1))) % words.length;
   const missing = 'the words are not on your paper; nothing was claimed';
@@ -112,7 +112,7 @@ async function askBack({ terminal, platform }: Context, words: readonly string[]
     for (let tries = 1; ; tries++) {
       const typed = await terminal.ask(`Word number ${number}: `);
       if (typed.trim().toLowerCase() === words[number - 1]) break;
-      if (tries >= TRIES) throw new CommandError(EXIT.usage, missing, 'Begin again: you will be shown other words.');
+      if (tries >= TRIES) throw new CommandError(EXIT.usage, missing, 'Start again: you will be shown other words.');
       terminal.note(`That is not word number ${number}. Look at your paper.`);
     }
   }
@@ -128,7 +128,7 @@ export function registerJoin(program: DeviceCommand): void {
     .summary('join from another device: enter the six words that it shows')
     .description(
       'Makes this machine a device of an account that has one already. On the other device run `pair`; it shows six ' +
-        'words and a text that holds address and words in one. Then compare the digits on both screens. ' +
+        'words and a text that holds both the address and the words. Then compare the digits on both screens. ' +
         'Words that are not given are asked for, or read from standard input.',
     )
     .examples(
@@ -213,10 +213,10 @@ async function recover(context: Context, url: string | undefined, options: Recov
     const password = passwordFrom(context, options.passwordFile);
     const recovery = await prepareRecovery({ ...device, phrase, password });
     try {
-      const stands = 'It may have gone through: look at the device list later, and revoke what nobody holds.';
+      const stands = 'It may have gone through: look at the device list later, and revoke devices that nobody holds.';
       const register = () => forgivingTyped(context, options, () => recovery.register());
       const identity = await registered(context, register, stands);
-      const next = `Look who else is a device, and revoke what is lost: ${PROGRAM_NAME} devices`;
+      const next = `Check the other devices, and revoke lost ones: ${PROGRAM_NAME} devices`;
       await kept(context, identity, { event: 'recovered', next });
     } finally {
       recovery.forget();
@@ -236,7 +236,7 @@ export function registerForget(program: DeviceCommand): void {
     .command('forget')
     .summary('remove this profile from this machine')
     .description(
-      'Removes identity, keys and local copy from this machine. The server is not told: the device stays in the list of the ' +
+      'Removes identity, keys and local copy from this machine. The server is not notified: the device stays in the list of the ' +
         'others. To sign out, use `revoke` with the id of this device. Changes that were not sent are lost.',
     )
     .option('-y, --yes', 'do not ask')

@@ -53,7 +53,7 @@ export function registerExport(program: DeviceCommand): void {
     .addOption(
       new Option(
         '--to <program>',
-        'write what another program takes, readable to anybody: JSON, or a folder of files',
+        'write a form that another program reads, readable by anyone: JSON, or a folder of files',
       ).choices(TARGETS),
     )
     .option('--no-files', 'leave the content of files out: what describes them is there')
@@ -75,7 +75,7 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
   if (options.to === 'folder') await expectNoFolder(options.file);
   else if (options.file !== '-') await NewFile.expectFree(options.file, options.force === true);
   return context.withDevice(async (open) => {
-    if (!open.current) terminal.note('The server could not be reached: what is exported is what is here.');
+    if (!open.current) terminal.note('The server could not be reached: only what is here is exported.');
     const output = await outputOf(context, options, open);
     try {
       const exporter = new Exporter(context, open, { output, files: options.files !== false });
@@ -100,15 +100,15 @@ const isReadable = ({ plain, to }: ExportOptions): boolean => plain === true || 
 function expectAllowed({ terminal }: Context, options: ExportOptions): void {
   const { file, to, plain } = options;
   if (plain === true && to !== undefined)
-    throw new CommandError(EXIT.usage, '--plain and --to are two forms: say one of them.');
+    throw new CommandError(EXIT.usage, '--plain and --to are two forms: give one of them.');
   if (file === '-' && to === 'folder')
     throw new CommandError(EXIT.usage, 'A folder has many files.', 'Give the name of a folder.');
   if (file === '-' && !isReadable(options))
-    throw new CommandError(EXIT.usage, 'An archive is bytes, and goes into a file.', 'Give a file name.');
+    throw new CommandError(EXIT.usage, 'An archive is binary, and is written to a file.', 'Give a file name.');
   if (file === '-' && onScreen(terminal)) {
     throw new CommandError(
       EXIT.usage,
-      'A plain export is not written to a screen: everything in the vault would stand there.',
+      'A plain export is not written to a screen: everything in the vault would be readable there.',
       'Give a file name, or pipe the output into another program.',
     );
   }
@@ -294,7 +294,7 @@ const outOfReach = (error: unknown): unknown =>
     ? new CommandError(
         EXIT.unavailable,
         'The content of a file cannot be read from the server. Nothing was written.',
-        'Run it again when the server is back, or say --no-files to leave the content of files out.',
+        'Run it again when the server is back, or add --no-files to leave the content of files out.',
         { cause: error },
       )
     : error;
@@ -308,7 +308,7 @@ function report(
   const notes: readonly (readonly [count: number, note: string])[] = [
     [
       blobs,
-      `${blobs} items have a file with the server, which is not in the export${to === 'bitwarden' ? '.' : ': only its name is.'}`,
+      `${blobs} items have a file on the server, which is not in the export${to === 'bitwarden' ? '.' : ': only its name is.'}`,
     ],
     [lacking, `${lacking} items name content that the server does not have as it was written: it is not here.`],
     [

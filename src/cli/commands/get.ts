@@ -27,15 +27,15 @@ export function registerGet(program: DeviceCommand): void {
     .command('get [id]')
     .summary('read an item')
     .description(
-      'Shows an item, named by its number in the last list or by its id. A pipe gets the content alone: the text, the ' +
+      'Shows an item, named by its number in the last list or by its id. A pipe gets only the content: the text, the ' +
         'address of a link, the secret of a password, the bytes of a file. On a screen secrets are masked.',
     )
     .option('--last', 'the newest item')
-    .option('--field <name>', 'this field alone')
+    .option('--field <name>', 'only this field')
     .option('--show', 'secrets too, on a screen')
-    .option('-o, --output <path>', 'write the file, or the text, there: a name, a folder, or - for standard output')
+    .option('-o, --output <path>', 'where to write the file or the text: a name, a folder, or - for standard output')
     .option('--force', 'with --output: replace a file of that name')
-    .option('--local', 'ask the server nothing')
+    .option('--local', 'do not contact the server')
     .examples('get 3', 'get --last', 'get 8F3KQ --field user', 'get 8F3KQ --output ~/Downloads')
     .does(get);
 }
@@ -72,7 +72,7 @@ async function saved(context: Context, open: OpenDevice, what: Saving): Promise<
   const { item, output } = what;
   const text = item.blob?.holds === 'file' ? undefined : textIn(item);
   if (text === undefined && item.blob?.holds !== 'file')
-    throw new CommandError(EXIT.usage, `this ${item.type} has no file`, 'Leave --output out.', { code: 'no_blob' });
+    throw new CommandError(EXIT.usage, `this ${item.type} has no file`, 'Omit --output.', { code: 'no_blob' });
   if (output === '-' && terminal.json)
     throw new CommandError(EXIT.usage, 'with --json standard output is JSON', 'Give --output a file name.');
   const { file, size } = await saveItem(context, open, { ...what, text });

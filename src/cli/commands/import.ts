@@ -37,7 +37,7 @@ interface ImportOptions {
 export function registerImport(program: DeviceCommand): void {
   program
     .command('import')
-    .summary("what export wrote, or another program's export, into this vault")
+    .summary('import an export of a vault, or of another program, into this vault')
     .description(
       'Bring an archive, a plain export, or what another program exported into this vault: Bitwarden JSON and CSV, Chrome ' +
         'and Firefox CSV, KeePass KDBX, vCard, a folder of Markdown. What no field here holds becomes a note with the ' +
@@ -45,11 +45,11 @@ export function registerImport(program: DeviceCommand): void {
     )
     .argument('<file>', 'the file that `export` wrote, a file of another program, or a folder of Markdown')
     .addOption(
-      new Option('--from <program>', 'whose export it must be; without it the content tells').choices(PROGRAMS),
+      new Option('--from <program>', 'the program it must be from; without it the content decides').choices(PROGRAMS),
     )
-    .option('--dry-run', 'only say what would become of what; write nothing')
-    .option('--overwrite', 'replace what differs here, also where it is newer here')
-    .option('--foreign', 'take an export of another vault')
+    .option('--dry-run', 'only show what would be imported; write nothing')
+    .option('--overwrite', 'replace items that differ here, even newer ones')
+    .option('--foreign', 'accept an export of another vault')
     .option('--phrase-stdin', "read the archive's twelve words from standard input instead of asking")
     .option('--password-file <path>', 'the password of a locked export, for scripts ("-": standard input)')
     .option('--key-file <path>', 'the key file of a KeePass database')
@@ -107,7 +107,7 @@ async function importOwn(context: Context, options: ImportOptions): Promise<Exit
   let seed: Uint8Array = new Uint8Array(0);
   try {
     if (source.encrypted) {
-      const question = 'The twelve words under which this archive was made: ';
+      const question = 'The twelve words of this archive: ';
       const fromInput = options.phraseStdin === true;
       seed = await askSeed(sodium, context.terminal, { question, fromInput });
     }
@@ -147,8 +147,8 @@ function expectOwn(
   if (survey.manifest.masterFingerprint === own || foreign === true) return;
   throw new CommandError(
     EXIT.untrusted,
-    `${file} is of another vault (fingerprint ${survey.manifest.masterFingerprint}, this one has ${own}). Nothing was written.`,
-    'Say --foreign if it is yours all the same.',
+    `${file} is from another vault (fingerprint ${survey.manifest.masterFingerprint}, this one has ${own}). Nothing was written.`,
+    'Add --foreign if it is yours anyway.',
   );
 }
 
@@ -165,7 +165,7 @@ async function importRecords(
   const importer = new Importer(device, {
     ...{ sodium: platform.sodium, clock: platform.clock, overwrite: options.overwrite === true },
     spool: (content) => Spool.of(platform.sodium, content),
-    onPatience: () => terminal.note('The server asks for patience. Waiting.'),
+    onPatience: () => terminal.note('The server is rate-limiting. Waiting.'),
     signal: terminal.interrupted,
   });
   try {
@@ -180,7 +180,7 @@ async function importRecords(
     await importer.items(records, () => {
       if (++taken % PROGRESS_EVERY === 0) terminal.progress(text());
       if (terminal.interrupted.aborted)
-        throw new CommandError(EXIT.interrupted, 'Interrupted.', 'Run the same command again to go on.');
+        throw new CommandError(EXIT.interrupted, 'Interrupted.', 'Run the same command again to continue.');
     });
     await importer.finish();
     terminal.progress('');
@@ -189,7 +189,9 @@ async function importRecords(
     terminal.progress('');
     await importer.finish().catch(() => undefined);
     if (importer.counts.written > 0)
-      terminal.note(`${importer.counts.written} items were imported before this. Running it again goes on from there.`);
+      terminal.note(
+        `${importer.counts.written} items were imported before this. Running it again continues from there.`,
+      );
     throw error;
   } finally {
     importer.close();
@@ -228,7 +230,7 @@ export function report(
     [counts.renamed, 'items had been deleted here and are here under new ids: a deleted id cannot be used again.'],
     [counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'],
     [counts.blobs, 'items are files whose content is not in this export, and were left out.'],
-    [counts.waiting, 'items wait here and go out when the server is back: run any command then.'],
+    [counts.waiting, 'items wait here and are sent when the server is back: run any command then.'],
     ...refused.map(({ code, items }) => [items, `items were refused: ${sanitizeText(code)}.`] as const),
   ];
   for (const [count, note] of notes) if (count > 0) terminal.note(`${count} ${note}`);

@@ -26,7 +26,7 @@ const LIMIT_DEFAULT = 50;
 /** Parses an option's value: a positive integer. Throws `InvalidArgumentError`. */
 export function positive(value: string): number {
   const number = Number(value);
-  if (!Number.isSafeInteger(number) || number < 1) throw new InvalidArgumentError('A number from 1 on is needed.');
+  if (!Number.isSafeInteger(number) || number < 1) throw new InvalidArgumentError('It must be a number from 1 up.');
   return number;
 }
 
@@ -37,8 +37,8 @@ const listing = (program: DeviceCommand, name: string, description: string): Dev
     .description(description)
     .option('-b, --bin <bin>', 'those of a bin: name, slug or id')
     .option('--type <type>', 'those of a type')
-    .option('--limit <count>', 'at most so many', positive, LIMIT_DEFAULT)
-    .option('--local', 'ask the server nothing');
+    .option('--limit <count>', 'at most this many', positive, LIMIT_DEFAULT)
+    .option('--local', 'do not contact the server');
 
 /** `list` and `search <text...>`. */
 export function registerLists(program: DeviceCommand): void {
@@ -61,7 +61,7 @@ export function registerLists(program: DeviceCommand): void {
 
 async function search(context: Context, words: readonly string[], options: Options): Promise<void> {
   const wanted = wordsOf(words.join(' '));
-  if (wanted.length === 0) throw new CommandError(EXIT.usage, 'what is looked for?');
+  if (wanted.length === 0) throw new CommandError(EXIT.usage, 'what should be searched for?');
   const fits = (item: ItemView): boolean => holds(item, wanted);
   await listItems(context, options, { empty: 'Nothing found.', left: 'more are not listed', fits });
 }
@@ -118,7 +118,7 @@ export function registerChanges(program: DeviceCommand): void {
     .command('rm <id...>')
     .summary('delete items, on all devices')
     .description(
-      'Deletes items on all devices. There is no way back once that was sent: without a server, or with --later, ' +
+      'Deletes items on all devices. It cannot be undone once sent: without a server, or with --later, ' +
         '`restore` takes it back.',
     )
     .option('-y, --yes', 'do not ask')
@@ -127,8 +127,8 @@ export function registerChanges(program: DeviceCommand): void {
     .does(rm);
   program
     .command('restore [id...]')
-    .summary('take deletions back that were not sent yet')
-    .description('Takes deletions back that wait to be sent: of these items, or the last one.')
+    .summary('take back deletions that were not sent yet')
+    .description('Takes back deletions that wait to be sent: of these items, or the last one.')
     .option('--last', 'the last deletion')
     .examples('restore', 'restore 8F3KQ')
     .does(restore);
@@ -182,7 +182,7 @@ async function rm(
       const age = platform.clock.now() - (listed?.at ?? 0);
       const old = byNumber && (age < 0 || age > LIST_OLD_MS);
       if (old && !terminal.interactive)
-        throw new CommandError(EXIT.usage, 'the list that these numbers are of is old', 'Give ids, or list again.');
+        throw new CommandError(EXIT.usage, 'the list of these numbers is old', 'Give ids, or list again.');
       const ask = options.yes !== true || old;
       if (terminal.interactive && ask) for (const id of ids) terminal.note(`  ${said(id)}`);
       await confirmed(terminal, `Delete ${counted(ids.size, 'item')} on all devices?`, !ask);

@@ -29,7 +29,7 @@ export function registerPair(program: DeviceCommand): void {
     .description(
       'Shows six words, good for five minutes and one device. Enter them there (`join`). Then both screens show six ' +
         'digits: say yes only where they are the same and the name is that of your device. ' +
-        'Scripts: --yes lets a device in only if --digits fits; "--digits -" reads them from standard input.',
+        'Scripts: --yes admits a device only if --digits matches; "--digits -" reads them from standard input.',
     )
     .option('--yes', 'do not ask; only together with --digits')
     .option('--digits <digits>', 'the six digits that the new device shows ("-": read from standard input)')
@@ -48,11 +48,11 @@ async function pair(context: Context, options: Options): Promise<void> {
     return;
   }
   if (options.yes === true && options.digits === undefined)
-    throw new CommandError(EXIT.usage, '--yes lets nobody in without --digits');
+    throw new CommandError(EXIT.usage, '--yes admits no device without --digits');
   if (!terminal.interactive && options.yes !== true) {
     throw new CommandError(
       EXIT.usage,
-      'nobody can be asked here whether to let a device in',
+      'there is no terminal to confirm at',
       'Pair at a terminal, or give --yes with --digits.',
     );
   }
@@ -162,7 +162,7 @@ async function waited(
     const name = gate.request?.name ?? '';
     const keys =
       items === null
-        ? 'Its keys are still under way; `sync` finishes that.'
+        ? 'Its keys are still being added; `sync` finishes that.'
         : `${counted(items, 'item')} opened to it.`;
     show(terminal, { event: 'joined', deviceId, name, rewrapped: items }, () => [
       `${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`,
@@ -170,12 +170,12 @@ async function waited(
   } catch (error) {
     if (gate.declined) {
       const code = 'pairing_rejected';
-      throw new Declined('It was not let in. The six words are used up.', EXIT.refused, { cause: error, code });
+      throw new Declined('It was not admitted. The six words are used up.', EXIT.refused, { cause: error, code });
     }
     if (!gate.differs) throw error;
     throw new CommandError(
       EXIT.untrusted,
-      'the digits are not those of the new device: it was not let in',
+      'the digits are not those of the new device: it was not admitted',
       'If you typed them right, somebody may be in between. Start again.',
       { cause: error, code: 'digits_differ' },
     );

@@ -16,7 +16,7 @@ export function registerPassword(program: DeviceCommand): void {
     .command('password')
     .summary('set, change or remove the account password')
     .description(
-      'The account password is asked for when a device joins or is recovered. It opens no items; only what is stretched ' +
+      'The account password is asked for when a device joins or is recovered. It opens no items; only a value derived ' +
         'from it leaves this machine.',
     )
     .examples('password set', 'password change');
@@ -24,7 +24,7 @@ export function registerPassword(program: DeviceCommand): void {
   settingCommand(password, 'change');
   password
     .command('remove')
-    .summary('do without a password; the current one is needed')
+    .summary('remove the password; the current one is needed')
     .option('--current-file <path>', 'the current password, for scripts ("-": standard input)')
     .examples('password remove')
     .does(removePassword);
@@ -48,7 +48,7 @@ async function setPassword(context: Context, which: 'set' | 'change', options: O
       // `set` sends no current password: the server refuses that as a wrong one where a password is set.
       if (which !== 'set' || !(error instanceof ApiError) || error.code !== 'password_invalid') throw error;
       const hint = `To set another one: ${PROGRAM_NAME} password change`;
-      throw new CommandError(EXIT.refused, 'an account password is set already', hint, { code: 'password_invalid' });
+      throw new CommandError(EXIT.refused, 'an account password is already set', hint, { code: 'password_invalid' });
     });
     show(terminal, { password: which }, () => [`The account password is ${which === 'set' ? 'set' : 'changed'}.`]);
   });

@@ -61,10 +61,10 @@ export function registerPut(program: DeviceCommand): void {
     .command('put [text...]')
     .summary('write an item: a text, a link, a file, a password, ...')
     .description(
-      'Writes the arguments, files or standard input. What it is, is seen from the content: an address is a link, a ' +
-        'file that is a text is code (which has a name), other text is text; pictures, recordings, films, and whatever is no ' +
-        'text or over 64 KB are files, of any size; --type says otherwise. A file comes back byte for byte, and under its ' +
-        'name. Fields of the other types come by --set or --payload; the secret of a password is asked for, or read from ' +
+      'Writes the arguments, files or standard input. The type follows from the content: an address is a link, a ' +
+        'text file is code (which has a name), other text is text; pictures, recordings, films, and anything that is not ' +
+        'text or over 64 KB are files, of any size; --type overrides this. A file is returned byte for byte, under its ' +
+        'name. Fields of the other types are given with --set or --payload; the secret of a password is asked for, or read from ' +
         'standard input.',
     )
     .option('--file <path...>', 'the content of a file, or of several, an item each ("-": standard input)')
@@ -73,8 +73,8 @@ export function registerPut(program: DeviceCommand): void {
     .option('--set <field=value>', 'a field of the payload; may be repeated', gathered, [])
     .option('--payload <json>', 'all fields as a JSON object ("-": from standard input)')
     .option('-b, --bin <bin>', 'where to: name, slug or id (default: inbox)')
-    .option('--id <id>', 'write over this item instead of a new one')
-    .option('--overwrite', 'with --id: also where another device changed the item meanwhile')
+    .option('--id <id>', 'overwrite this item instead of adding one')
+    .option('--overwrite', 'with --id: even if another device changed the item meanwhile')
     .examples(
       'put "milk, bread"',
       'put https://example.org --bin reading',
@@ -244,7 +244,7 @@ async function noteLeft(
   const begun = await begunOf(open, found, id).catch(() => undefined);
   if (begun !== undefined)
     terminal.note(
-      `${percentOf(begun)} % is with the server. The same command goes on from there; see also \`uploads\`.`,
+      `${percentOf(begun)} % is on the server. The same command continues from there; see also \`uploads\`.`,
     );
 }
 
@@ -319,7 +319,7 @@ const withFields = (type: ContentType, payload: JsonObject, set: readonly string
 /** Content of a detected type as another type: its text becomes the main field. */
 function asType(type: ContentType, found: Detected, { file, name }: ItemOptions): JsonObject {
   const main = mainField(type);
-  if (main === undefined) throw new CommandError(EXIT.usage, `a ${type} is given by --set or --payload`);
+  if (main === undefined) throw new CommandError(EXIT.usage, `a ${type} is given with --set or --payload`);
   const own = mainField(found.type) ?? '';
   const text = found.payload[own];
   if (type !== 'code' || file === undefined || file === '-') return { [main]: text };
@@ -341,9 +341,9 @@ async function detected(
 
 /** A secret is never an argument: arguments are visible in the process list and in the shell's history. */
 const secretAsArgument = (hint: string): CommandError =>
-  new CommandError(EXIT.usage, 'a secret is not given as an argument, where others can read it', hint);
+  new CommandError(EXIT.usage, 'a secret must not be an argument, where others can read it', hint);
 
-const ASKED = 'Leave it out and it is asked for; or pipe it in.';
+const ASKED = 'Omit it to be asked for it, or pipe it in.';
 const PIPED = 'Pipe the whole payload in, the secret with the rest: --payload -';
 
 async function passwordOf(context: Context, { set, file }: ItemOptions): Promise<Detected> {

@@ -15,7 +15,7 @@ import { noteHidden } from '../views.js';
 export function registerStatus(program: DeviceCommand): void {
   program
     .command('status')
-    .summary('who this device is, and how things stand')
+    .summary('show this device and its state')
     .description('Shows this device, its server, its fingerprint, what is here and what waits to be sent.')
     .examples('status', 'status --json')
     .does(status);
@@ -24,7 +24,7 @@ export function registerStatus(program: DeviceCommand): void {
     .summary('send, read and compare with the server')
     .description(
       'Sends what waits, reads what is new, and compares with what the server counts. Gives devices that joined the keys they ' +
-        'still lack. Ends with exit code 6 where items are missing.',
+        'still lack. Exits with code 6 if items are missing.',
     )
     .option('--full', 'read everything again, not only what is new')
     .examples('sync', 'sync --full')
@@ -120,7 +120,7 @@ async function connected({ terminal, platform }: Context, device: Device): Promi
 
 function incomplete({ expected, held, unlisted }: DeviceEvents['missing']): CommandError {
   const message =
-    `the server counts ${counted(expected.itemCount, 'item')} and ${held.itemCount} can be had from it` +
-    (unlisted.length === 0 ? '' : `; ${unlisted.length} that were here it does not list any more`);
+    `the server counts ${counted(expected.itemCount, 'item')} and ${held.itemCount} can be read from it` +
+    (unlisted.length === 0 ? '' : `; it no longer lists ${unlisted.length} that were here`);
   return new CommandError(EXIT.untrusted, message, `\`${PROGRAM_NAME} doctor\` says more.`, { code: 'incomplete' });
 }

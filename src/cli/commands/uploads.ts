@@ -10,10 +10,10 @@ import { percentOf, sizeText } from '../transfer.js';
 export function registerUploads(program: DeviceCommand): void {
   const uploads = program
     .command('uploads')
-    .summary('what was not sent to its end, and giving it up')
+    .summary('list interrupted uploads, or give them up')
     .description(
-      'Lists the files whose sending was interrupted. The same `put --file` goes on with one, for seven days at most, and ' +
-        'where nothing was sent for a day the server may have dropped it: then it begins anew.',
+      'Lists the files whose sending was interrupted. The same `put --file` continues one, for seven days at most, and ' +
+        'if nothing was sent for a day the server may have dropped it: then it starts over.',
     )
     .examples('uploads', 'uploads rm --all');
   uploads
@@ -24,7 +24,7 @@ export function registerUploads(program: DeviceCommand): void {
     .does(list);
   uploads
     .command('rm [path...]')
-    .summary('give up: the room of what was sent is free again')
+    .summary('give up uploads, which frees the space of what was sent')
     .description('Gives up the uploads of these files, or all. The files themselves stay.')
     .option('--all', 'all of them')
     .examples('uploads rm holiday.mp4', 'uploads rm --all')

@@ -11,10 +11,10 @@ export function registerVerifyWeb(program: DeviceCommand): void {
   program
     .command('verify-web')
     .argument('[url]', 'a server; default: the one of this device')
-    .summary('is the web app of a server the one of this release?')
+    .summary('check that the web app of a server is that of this release')
     .description(
-      'Compares every file that a server gives to browsers, and what it lets them do, with the release that this program ' +
-        'belongs to. Needs no device. Ends with exit code 6 where something differs.',
+      'Compares every file that a server serves to browsers, and what it lets them do, with the release that this program ' +
+        'belongs to. Needs no device. Exits with code 6 if something differs.',
     )
     .examples('verify-web', 'verify-web https://sync.example.org --json')
     .does(verifyWeb);
@@ -41,7 +41,7 @@ async function verifyWeb(context: Context, url: string | undefined): Promise<Exi
   terminal.progress(`Reading ${serverUrl} ...`);
   const app = await compareWebApp(platform, serverUrl, release).finally(() => terminal.progress(''));
   if (app.kind === 'none')
-    throw new CommandError(EXIT.notFound, 'this server shows no web app', 'WEB_APP is off there.', {
+    throw new CommandError(EXIT.notFound, 'this server serves no web app', 'WEB_APP is off there.', {
       code: 'no_web_app',
     });
   if (app.kind === 'other') {
@@ -56,7 +56,7 @@ async function verifyWeb(context: Context, url: string | undefined): Promise<Exi
     const { good, bad } = paletteOf(terminal);
     const verdict =
       wrong === 0
-        ? `${good('The same.')} What ${serverUrl} gives to browsers is version ${version}, ${counted(files.length, 'file')}.`
+        ? `${good('The same.')} What ${serverUrl} serves to browsers is version ${version}, ${counted(files.length, 'file')}.`
         : `${bad('Not the same.')} ${counted(wrong, 'file')} of ${files.length} are not those of version ${version}: do not open it in a browser.`;
     return [
       ...table(

@@ -39,11 +39,11 @@ export function registerWatch(program: DeviceCommand): void {
     .command('watch')
     .summary('see changes as they happen, newest last')
     .description(
-      'Prints every change as it comes, newest last, until Ctrl-C (exit code 130). A lost connection is made again by itself. ' +
+      'Prints every change as it comes, newest last, until Ctrl-C (exit code 130). A lost connection is restored automatically. ' +
         'With --json each line is one event; secrets are left out of it unless --show is given.',
     )
-    .option('--count <count>', 'end after so many changes, with exit code 0', positive)
-    .option('--last <count>', 'begin with so many items that are here already', positive)
+    .option('--count <count>', 'end after this many changes, with exit code 0', positive)
+    .option('--last <count>', 'begin with this many items that are already here', positive)
     .option('--show', 'with --json and --exec: secrets too')
     .option('--exec <command>', 'run this for each new item, which it reads as JSON from standard input')
     .option('--to <folder>', 'save the file or the text of each new item there')
@@ -201,7 +201,7 @@ class Printer {
   private connection(state: ConnectionState['state']): void {
     const { terminal } = this.context;
     if (state === 'connected' && this.waiting) terminal.note('Connected again.');
-    if (state === 'waiting' && !this.waiting) terminal.note('The connection is lost; it is made again by itself.');
+    if (state === 'waiting' && !this.waiting) terminal.note('The connection is lost; it is restored automatically.');
     if (state === 'waiting' || state === 'connected') this.waiting = state === 'waiting';
   }
 }

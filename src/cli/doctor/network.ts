@@ -18,7 +18,7 @@ const REPLY_MAX = 64 * 1024;
 const SOON_MS = 14 * 24 * 3_600_000;
 /** Proxies renew a certificate when about a third of its lifetime is left. */
 const SOON_SHARE = 0.15;
-const RENEW = 'Renew it on the server (or its proxy), and see why that did not happen by itself.';
+const RENEW = 'Renew it on the server (or its proxy), and find out why that did not happen automatically.';
 /** Pairing codes live for minutes and fail beyond the second limit; certificates and tokens tolerate more. */
 const SKEW_WARNING_MS = 30_000;
 const SKEW_PROBLEM_MS = 120_000;
@@ -54,7 +54,7 @@ export async function checkName(doctor: DoctorContext): Promise<Finding> {
   const { ok, problem } = about('dns');
   const { host } = targetOf(doctor);
   if (isIP(host) !== 0) return ok(`${host} is an address; no name is looked up.`);
-  const advice = 'Is this machine on line, and is the name spelled right? Try another network or name server.';
+  const advice = 'Is this machine online, and is the name spelled right? Try another network or name server.';
   try {
     const found = await within(doctor.platform.clock, WITHIN_MS, lookup(host, { all: true }), undefined);
     if (found === undefined) return problem(`The name ${host} was not answered within 10 s.`, advice);
@@ -63,7 +63,7 @@ export async function checkName(doctor: DoctorContext): Promise<Finding> {
     const code = errorCode(error);
     const gone = code === 'ENOTFOUND' || code === 'ENODATA';
     return problem(
-      gone ? `There is no server of the name ${host}.` : `The name ${host} cannot be looked up (${code}).`,
+      gone ? `There is no server named ${host}.` : `The name ${host} cannot be looked up (${code}).`,
       advice,
     );
   }
@@ -72,8 +72,8 @@ export async function checkName(doctor: DoctorContext): Promise<Finding> {
 const CONNECT_CAUSES: Readonly<Record<string, Fault>> = {
   ECONNREFUSED: ['refuses the connection: nothing listens there', 'Is the server running, and is the port right?'],
   ETIMEDOUT: ['does not answer', 'A firewall may drop the connection, or the machine is off.'],
-  EHOSTUNREACH: ['cannot be reached from here', 'Is this machine on line? Is a VPN needed?'],
-  ENETUNREACH: ['cannot be reached: there is no network', 'Is this machine on line?'],
+  EHOSTUNREACH: ['cannot be reached from here', 'Is this machine online? Is a VPN needed?'],
+  ENETUNREACH: ['cannot be reached: there is no network', 'Is this machine online?'],
   ECONNRESET: ['ends the connection at once', 'A firewall or proxy in between refuses it: ask who runs it.'],
 };
 
@@ -125,7 +125,7 @@ export function sound({ chain: [certificate] }: Shown, now: number): Finding {
   const [from, until] = [Date.parse(certificate.valid_from), Date.parse(certificate.valid_to)];
   if (until - now < Math.min(SOON_MS, (until - from) * SOON_SHARE))
     return about('tls').warning(`The certificate expires in ${span(until - now)}.`, RENEW);
-  return about('tls').ok(`The certificate holds, until ${certificate.valid_to}.`);
+  return about('tls').ok(`The certificate is valid until ${certificate.valid_to}.`);
 }
 
 /** `trusted`: the value of `NODE_EXTRA_CA_CERTS`. */
@@ -141,21 +141,21 @@ function faultFinding(
   const root = `If the authority is your own, ${set} (its root certificate) for every program that connects`;
   const faults: Readonly<Record<CertificateFault['kind'], Fault>> = {
     expired: [`expired ${span(now - at)} ago (${date}).`, RENEW],
-    not_yet_valid: [`is valid from ${date} only.`, "Is this machine's clock right?"],
+    not_yet_valid: [`is not valid before ${date}.`, "Is this machine's clock right?"],
     self_signed: [
       'is signed by itself.',
-      `If it is your own, ${set} (the certificate) for every program that connects; else get one of a public authority.`,
+      `If it is your own, ${set} (the certificate) for every program that connects; else get one from a public authority.`,
     ],
     unknown_authority: [
       `is signed by an authority that this machine does not know: ${named}.`,
-      `${root}; else get a certificate of a public authority.`,
+      `${root}; else get a certificate from a public authority.`,
     ],
     no_chain: [
-      'comes alone, and this machine does not know who issued it.',
+      'comes without its chain, and this machine does not know its issuer.',
       `${root}; else configure the full chain on the server.`,
     ],
     wrong_name: [`is not for ${host} but for ${named}.`, 'Is the address right? If it is, another site answers there.'],
-    other: [`does not hold (${named}).`, RENEW],
+    other: [`is not valid (${named}).`, RENEW],
   };
   const [what, advice] = faults[kind];
   return about('tls').problem(`${which.charAt(0).toUpperCase()}${which.slice(1)} ${what}`, advice);
@@ -217,13 +217,13 @@ function serverFindings(doctor: DoctorContext, response: Response, text: string)
   const { version, database, claimed, tenantId } = status;
   const faults: Finding[] = [];
   if (database !== 'up') {
-    const advice = 'Start PostgreSQL, or look into its log. What you write meanwhile waits here.';
+    const advice = 'Start PostgreSQL, or check its log. Your changes wait here meanwhile.';
     faults.push(problem(`The server (version ${version}) is up, its database is ${database}.`, advice));
   }
   if (tenantId !== '' && tenantId !== doctor.identity.tenantId) {
-    const what = 'The server at this address holds another vault than the one this device belongs to.';
+    const what = 'The server at this address holds a different vault from the one this device belongs to.';
     const advice =
-      'Is the address right? If the server was set up anew: `recover` with the twelve words, then `import` an archive.';
+      'Is the address right? If the server was set up again: `recover` with the twelve words, then `import` an archive.';
     faults.push(problem(what, advice));
   }
   if (claimed === false) {
@@ -241,11 +241,11 @@ function otherServer({ identity: { serverUrl } }: DoctorContext, { status, heade
   }
   if (status === 502 || status === 504) {
     const what = `A proxy answers (${status}): it does not reach the server behind it.`;
-    return [what, 'Is the server running? Look into its log.'];
+    return [what, 'Is the server running? Check its log.'];
   }
-  if (status === 503) return ['The server is there, and not ready (503).', 'Wait a little, then look into its log.'];
+  if (status === 503) return ['The server is up but not ready (503).', 'Wait a little, then check its log.'];
   if (status === 401 || status === 403 || status === 407) {
-    const pass = 'Let it pass /api and /ws through: the devices have tokens of their own.';
+    const pass = 'Let it pass /api and /ws through: the devices have their own tokens.';
     return [`A proxy in between asks for a login (${status}).`, pass];
   }
   const path = new URL(serverUrl).pathname;

@@ -58,7 +58,7 @@ export async function checkDisk({ profile }: Context, free = freeIn): Promise<Fi
   const left = await free(profile.folder).catch(() => undefined);
   if (left === undefined) return [];
   const mib = Math.floor(left / 1024 / 1024);
-  const make = 'Make room: without it nothing new can be kept, and changes are refused.';
+  const make = 'Free some space: without it nothing new can be saved, and changes are refused.';
   if (left < OUT_BYTES) return [problem(`The disk is full: ${mib} MiB are left.`, make)];
   if (left < LOW_BYTES) return [warning(`The disk is nearly full: ${mib} MiB are left.`, make)];
   return [ok(`${mib} MiB are free.`)];

@@ -13,8 +13,8 @@ const ANSWER_WITHIN_MS = 10_000;
 /** The server's default (the reference, Limits). */
 const PING_EVERY_MS = 30_000;
 const PROXY_HINT =
-  'A proxy in between must pass the Upgrade header on for /ws (nginx: proxy_http_version 1.1; proxy_set_header Upgrade ' +
-  '$http_upgrade; proxy_set_header Connection "upgrade";). Without it changes come only when a command asks.';
+  'A proxy in between must forward the Upgrade header for /ws (nginx: proxy_http_version 1.1; proxy_set_header Upgrade ' +
+  '$http_upgrade; proxy_set_header Connection "upgrade";). Without it, changes arrive only when a command asks.';
 
 const readTicket = object({ ticket: string, expiresAt: count });
 
@@ -123,7 +123,7 @@ async function upgraded(trial: Trial): Promise<Finding> {
   }
   const answered = trial.next('pong');
   trial.send({ type: 'ping' });
-  if ((await answered) === 'here') return ok('The connection for live changes opens and carries.');
+  if ((await answered) === 'here') return ok('The connection for live changes opens and works.');
   return problem('The connection for live changes opens, but nothing comes through it.', PROXY_HINT);
 }
 
@@ -136,8 +136,8 @@ async function idled(doctor: DoctorContext, trial: Trial, { headVersion, epoch }
   const caughtUp = trial.next('caught_up');
   trial.send({ type: 'hello', since: headVersion, epoch, acks: true });
   if ((await caughtUp) !== 'here') {
-    const what = 'The server does not answer to `hello` on the connection for live changes.';
-    return problem(what, 'Look into the log of the server.');
+    const what = 'The server does not answer `hello` on the connection for live changes.';
+    return problem(what, 'Check the server log.');
   }
   const began = clock.now();
   terminal.progress(`Holding an idle connection for ${span(idleMs)} ...`);
@@ -166,8 +166,8 @@ function cut({ code, at }: Closed, { heardAt, pings }: Trial, began: number): Fi
   const [first, second] = pings;
   const interval = first === undefined || second === undefined ? PING_EVERY_MS : second - first;
   return problem(
-    `An idle connection was cut after ${span(silent)} of silence, without a word. The server speaks every ${span(interval)}.`,
-    `A proxy or firewall in between ends what is silent for so long. Raise its time-out for /ws above ${span(2 * interval)} ` +
+    `An idle connection was cut after ${span(silent)} of silence, without notice. The server sends something every ${span(interval)}.`,
+    `A proxy or firewall in between ends connections that are silent this long. Raise its timeout for /ws above ${span(2 * interval)} ` +
       `(nginx: proxy_read_timeout), or set WS_PING_INTERVAL_MS on the server below ${span(silent)}.`,
   );
 }

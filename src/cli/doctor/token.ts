@@ -44,7 +44,7 @@ async function saved({ context }: DoctorContext, identity: Identity): Promise<re
   } catch (error) {
     const { message, hint } = failureOf(error);
     const what = `The renewed token could not be saved: ${message}`;
-    return [warning(what, hint ?? 'The next command renews it again; see to what stands in the way.')];
+    return [warning(what, hint ?? 'The next command renews it again; fix what prevents the save.')];
   }
 }
 
@@ -74,8 +74,8 @@ function refusal(error: unknown): Finding {
     );
   if (error instanceof CryptoRefusal)
     return problem(
-      'The server sent a challenge that is not for this device: nothing was answered.',
-      'Is it your server? Do not go on before you know.',
+      'The server sent a challenge that is not for this device: it was not answered.',
+      'Is it your server? Do not continue until you know.',
     );
   if (!(error instanceof ApiError))
     return problem(
@@ -88,7 +88,7 @@ function refusal(error: unknown): Finding {
     return problem('The server does not know this device (any more).', advice);
   }
   if (code === 'payment_required') {
-    const what = 'The account of this server is not paid for: nothing but its status is answered.';
+    const what = 'The account of this server is not paid for: only its status is available.';
     return problem(what, 'Open the billing page.');
   }
   if (isPassing(error))
@@ -112,11 +112,11 @@ export async function checkDevices({ platform, identity, session }: DoctorContex
         'Do not certify it anywhere. Revoke this device and pair it again; ask the operator of the server.';
       findings.push(problem(what, advice));
     } else if (id === deviceId && !certified) {
-      const advice = 'It is put there at the next command; if it stays away, the server loses or refuses it.';
+      const advice = 'The next command sends it; if it stays missing, the server loses or refuses it.';
       findings.push(warning('The server lists this device without its certificate.', advice));
     } else if (!certified) {
       const fingerprint = fingerprintOfDevice(platform.sodium, device);
-      const what = `Nobody of yours vouches for the device ${JSON.stringify(name)} (${id}, fingerprint ${fingerprint}): nothing is written while it is listed.`;
+      const what = `None of your devices vouches for the device ${JSON.stringify(name)} (${id}, fingerprint ${fingerprint}): nothing is written while it is listed.`;
       const advice = `Is it yours? Compare the fingerprint with the one it shows, then certify it. If it is not: \`${PROGRAM_NAME} revoke ${id}\`.`;
       findings.push(problem(what, advice));
     }

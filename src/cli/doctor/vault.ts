@@ -33,7 +33,7 @@ export async function checkVault(doctor: DoctorContext, figures: Figures | undef
     if (code === 'failure') return [problem('The local copy cannot be read.', damaged)];
     // A full or read-only disk: rebuilding the copy would not help.
     const what = `The local copy cannot be opened: ${message}.`;
-    return [problem(what, hint ?? 'Mend that, and run doctor again.')];
+    return [problem(what, hint ?? 'Fix that, and run doctor again.')];
   }
 }
 
@@ -51,8 +51,8 @@ async function checkStore(store: Store): Promise<Finding> {
   if (held.itemCount === itemCount && held.versionSum === versionSum && (ahead === 0 || cursor.epoch !== null))
     return ok(`The local copy holds ${itemCount} items, up to version ${cursor.since}.`);
   return problem(
-    'The local copy is damaged: its tally and its items do not agree.',
-    `\`${PROGRAM_NAME} doctor\` with a server at hand reads everything again; if it stays, remove the local copy (the reference, Doctor, "store").`,
+    'The local copy is damaged: its tally and its items do not match.',
+    `\`${PROGRAM_NAME} doctor\` with the server reachable reads everything again; if the damage remains, remove the local copy (the reference, Doctor, "store").`,
   );
 }
 
@@ -101,7 +101,7 @@ async function checkLive(
   try {
     const connected = device.connect().then(() => true);
     if (!(await within(clock, COMPLETE_WITHIN_MS, connected, false))) {
-      const what = 'It could not be checked in two minutes whether everything is here.';
+      const what = 'The check that everything is here did not finish in two minutes.';
       return [about('completeness').warning(what, 'Run doctor again when the connection is better.')];
     }
     const complete = completeness(seen, short, await store.held());
@@ -130,20 +130,20 @@ function completeness({ missing, complete, repaired }: Observed, short: boolean,
   if (missing !== undefined)
     return problem(
       lacking(missing),
-      'The server withholds items, or has lost them: look at another device, and at the log of the server. Export what is here (`export`) before you go on.',
+      'The server withholds items, or has lost them: check another device and the server log. Export what is here (`export`) before you continue.',
     );
   if (!complete) return warning('The server did not say how many items there are.', 'Update the server.');
   if (repaired === undefined && !short) return ok(`All ${held.itemCount} items that the server counts are here.`);
   const which = naming(repaired?.items ?? []);
   return warning(
     `Items were missing here. They were fetched again: all ${held.itemCount} are here now.${which}`,
-    'If this comes back, the disk or the server loses data: see the log of the server.',
+    'If this comes back, the disk or the server loses data: check the server log.',
   );
 }
 
 function lacking({ expected, held, unlisted, named }: DeviceEvents['missing']): string {
   const lack = expected.itemCount - held.itemCount;
-  const fewer = lack > 0 ? `${lack} items are missing here` : `${-lack} items too many are here`;
+  const fewer = lack > 0 ? `${lack} items are missing here` : `${-lack} extra items are here`;
   const how = lack === 0 ? 'items are here in other versions' : fewer;
   const more =
     unlisted.length === 0
@@ -174,7 +174,7 @@ const CAUSES: Readonly<Record<string, string>> = {
   tenant_suspended: 'The account is past due, and the server takes no changes: open the billing page.',
   payment_required: 'The account is not paid for: open the billing page.',
   uncertified_device: 'The server lists a device that nobody vouches for: see "devices".',
-  rate_limited: 'The server asks for patience: they go out by themselves.',
+  rate_limited: 'The server is rate-limiting: they are sent automatically.',
 };
 
 const codeOf = (error: Error): string => errorCode(error) || error.name;

@@ -10,14 +10,14 @@ export async function checkWebApp({ platform, identity }: DoctorContext): Promis
   if (release === undefined) return ok('This program has no files of the web app, so it was not compared.');
   const { version } = release;
   const app = await compareWebApp(platform, identity.serverUrl, release);
-  if (app.kind === 'none') return ok('The server shows no web app (WEB_APP is off).');
+  if (app.kind === 'none') return ok('The server serves no web app (WEB_APP is off).');
   if (app.kind === 'other')
     return ok(`The server runs version ${app.version}, this program ${version}: its web app was not compared.`);
   const wrong = app.files.filter(({ found }) => found !== 'same');
-  if (wrong.length === 0) return ok(`The web app that the server shows is that of version ${version}.`);
+  if (wrong.length === 0) return ok(`The web app that the server serves is version ${version}.`);
   const [first] = wrong;
   return problem(
-    `The web app that the server shows is not that of version ${version}: ${wrong.length} of ${app.files.length} files (${first?.path ?? ''}).`,
-    `Do not open it in a browser before you know why: \`${PROGRAM_NAME} verify-web\` lists the files. A proxy that rewrites pages does this too.`,
+    `The web app that the server serves is not version ${version}: ${wrong.length} of ${app.files.length} files (${first?.path ?? ''}).`,
+    `Do not open it in a browser until you know why: \`${PROGRAM_NAME} verify-web\` lists the files. A proxy that rewrites pages does this too.`,
   );
 }

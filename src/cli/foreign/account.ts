@@ -78,9 +78,9 @@ export const accountLines = (terminal: Terminal, account: Account): readonly str
   ...(account.withOriginal === 0
     ? []
     : [
-        `${counted(account.withOriginal, 'entry', 'entries')} with what no field holds: a note says what, the original is beside it.`,
+        `${counted(account.withOriginal, 'entry', 'entries')} with data that no field holds: a note lists it, the original is beside it.`,
       ]),
   ...account.marks.map(
-    ({ mark, entries }) => `Not brought along: ${sanitizeText(mark)} (${counted(entries, 'entry', 'entries')}).`,
+    ({ mark, entries }) => `Not imported: ${sanitizeText(mark)} (${counted(entries, 'entry', 'entries')}).`,
   ),
 ];

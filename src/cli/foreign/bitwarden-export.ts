@@ -51,7 +51,7 @@ export function bitwardenForm(): DocumentForm {
     notes: () =>
       tooLong === 0
         ? []
-        : [`${counted(tooLong, 'item')} may be longer than Bitwarden takes: it then refuses the whole file.`],
+        : [`${counted(tooLong, 'item')} may be longer than Bitwarden accepts: it then refuses the whole file.`],
   };
 }
 

@@ -37,7 +37,7 @@ async function keyOf(locked: Locked, password: string): Promise<Buffer> {
     expectWithin('passes', iterations, MOST.pbkdf2);
     return promisify(pbkdf2)(password, salt, iterations, KEY_BYTES, 'sha256');
   }
-  if (type !== ARGON2ID) throw new ForeignError('kdfType', 'the way its key is made is not known');
+  if (type !== ARGON2ID) throw new ForeignError('kdfType', 'its key derivation is not known');
   const memory = read(locked, 'kdfMemory', count);
   const parallelism = read(locked, 'kdfParallelism', count);
   expectWithin('passes', iterations, MOST.passes);
@@ -51,7 +51,7 @@ async function keyOf(locked: Locked, password: string): Promise<Buffer> {
 
 function expectWithin(what: string, value: number, most: number): void {
   if (value < 1 || value > most)
-    throw new ForeignError('its key', `it asks for ${value} ${what}, and at most ${most} are taken`);
+    throw new ForeignError('its key', `it asks for ${value} ${what}, and at most ${most} are allowed`);
 }
 
 /** HKDF-Expand for one block (RFC 5869, 2.3). Bitwarden leaves out the extract step. */
@@ -61,7 +61,7 @@ const expand = (key: Buffer, info: string): Buffer => createHmac('sha256', key).
 function decrypted(text: string, keys: { readonly cipher: Buffer; readonly mac: Buffer }): Buffer {
   const [, iv64 = '', ct64 = '', mac64 = ''] = /^2\.([\w+/=]+)\|([\w+/=]+)\|([\w+/=]+)$/.exec(text) ?? [];
   const [iv, ct, mac] = [Buffer.from(iv64, 'base64'), Buffer.from(ct64, 'base64'), Buffer.from(mac64, 'base64')];
-  if (iv.length !== IV_BYTES || mac.length !== KEY_BYTES) throw new ForeignError('its data', 'it is of no known form');
+  if (iv.length !== IV_BYTES || mac.length !== KEY_BYTES) throw new ForeignError('its data', 'its format is not known');
   const expected = createHmac('sha256', keys.mac).update(iv).update(ct).digest();
   if (!timingSafeEqual(expected, mac)) throw new WrongPassword();
   const decipher = createDecipheriv('aes-256-cbc', keys.cipher, iv);

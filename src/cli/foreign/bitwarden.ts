@@ -29,7 +29,7 @@ export async function readBitwarden(json: string, secrets: Secrets): Promise<rea
   if (outer['passwordProtected'] !== true) {
     throw new ForeignError(
       '',
-      'it is encrypted under the keys of a Bitwarden account, and opens nowhere else',
+      'it is encrypted under the keys of a Bitwarden account, and cannot be opened elsewhere',
       'Export it again from Bitwarden as .json, or as .json (encrypted) with "password protected". Nothing was written.',
     );
   }
@@ -53,7 +53,7 @@ function parsed(json: string): JsonObject {
     throw new ForeignError('', 'it is not JSON, or is cut short');
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new ForeignError('', 'it is no export of Bitwarden');
+    throw new ForeignError('', 'it is not an export of Bitwarden');
   return value as JsonObject;
 }
 

@@ -92,8 +92,8 @@ interface Record {
 const REASONS: Readonly<{ [code: string]: string }> = {
   CSV_RECORD_INCONSISTENT_FIELDS_LENGTH: 'the row has more or fewer columns than the first line',
   CSV_QUOTE_NOT_CLOSED: 'a quotation mark is not closed, or the file is cut short',
-  CSV_INVALID_CLOSING_QUOTE: 'a quotation mark stands within a value',
-  INVALID_OPENING_QUOTE: 'a quotation mark stands within a value',
+  CSV_INVALID_CLOSING_QUOTE: 'a quotation mark is within a value',
+  INVALID_OPENING_QUOTE: 'a quotation mark is within a value',
 };
 
 async function recordsOf(text: string): Promise<readonly Record[]> {
@@ -112,7 +112,7 @@ async function recordsOf(text: string): Promise<readonly Record[]> {
     if (!(error instanceof CsvError)) throw error;
     const { lines } = error as { readonly lines?: number };
     // The library's own message would quote the row.
-    throw new ForeignError(lines === undefined ? '' : `line ${lines}`, REASONS[error.code] ?? 'it is no CSV');
+    throw new ForeignError(lines === undefined ? '' : `line ${lines}`, REASONS[error.code] ?? 'it is not CSV');
   }
 }
 

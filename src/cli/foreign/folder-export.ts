@@ -27,10 +27,10 @@ const PASSWORDS = 'passwords.csv';
 export async function expectNoFolder(path: string): Promise<void> {
   const found = await readdir(path).catch((error: unknown) => {
     if (errorCode(error) === 'ENOENT') return undefined;
-    throw new CommandError(EXIT.usage, `${path} is no folder, or cannot be read.`, undefined, { cause: error });
+    throw new CommandError(EXIT.usage, `${path} is not a folder, or cannot be read.`, undefined, { cause: error });
   });
   if (found === undefined || found.length === 0) return;
-  throw new CommandError(EXIT.usage, `${path} exists already, and is not empty.`, 'Give the name of a new folder.');
+  throw new CommandError(EXIT.usage, `${path} already exists and is not empty.`, 'Give the name of a new folder.');
 }
 
 /** Writes the folder. */

@@ -125,7 +125,9 @@ function unpacked(bytes: Buffer): Buffer {
     return gunzipSync(bytes, { maxOutputLength: UNPACKED_MAX });
   } catch (error) {
     const tooLarge = errorCode(error) === 'ERR_BUFFER_TOO_LARGE';
-    const why = tooLarge ? `it unpacks to more than ${UNPACKED_MAX / 1024 / 1024} MiB` : 'what is packed is damaged';
+    const why = tooLarge
+      ? `it unpacks to more than ${UNPACKED_MAX / 1024 / 1024} MiB`
+      : 'its compressed data is damaged';
     throw new ForeignError('', why, undefined, { cause: error });
   }
 }
@@ -167,9 +169,9 @@ function refusal({ Consts, KdbxError }: Library, error: unknown): unknown {
     return new ForeignError('', 'the database is damaged', undefined, { cause: error });
   if (error.code === ErrorCodes.InvalidKey) return new WrongPassword({ cause: error });
   const known: Readonly<Record<string, string>> = {
-    [ErrorCodes.BadSignature]: 'it is no KeePass database',
-    [ErrorCodes.InvalidVersion]: 'it is of a version that is not known: 3.1 and 4 are',
-    [ErrorCodes.Unsupported]: 'it uses a cipher that is not known: AES and ChaCha20 are',
+    [ErrorCodes.BadSignature]: 'it is not a KeePass database',
+    [ErrorCodes.InvalidVersion]: 'its version is not supported: 3.1 and 4 are',
+    [ErrorCodes.Unsupported]: 'its cipher is not supported: AES and ChaCha20 are',
     [ErrorCodes.InvalidArg]: 'the key file is damaged',
   };
   return new ForeignError('', known[error.code] ?? 'the database is damaged', undefined, { cause: error });

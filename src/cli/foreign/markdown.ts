@@ -40,11 +40,11 @@ export async function readMarkdown(folder: string): Promise<readonly Entry[]> {
         entries.push(entry);
       }
     }
-    if (path.length > DEPTH_MAX) throw new ForeignError(path.join('/'), `more than ${DEPTH_MAX} folders in folders`);
+    if (path.length > DEPTH_MAX) throw new ForeignError(path.join('/'), `more than ${DEPTH_MAX} nested folders`);
     waiting.push(...below.reverse());
   }
   if (!entries.some(({ name, made }) => made.length > 0 && languageOf(name) === 'markdown'))
-    throw new ForeignError('', 'the folder has no Markdown file', 'Single files go in with `put --file`.');
+    throw new ForeignError('', 'the folder has no Markdown file', 'Add single files with `put --file`.');
   return entries;
 }
 
@@ -62,7 +62,7 @@ async function expectNotOurs(folder: string): Promise<void> {
   throw new ForeignError(
     '',
     'it is what `export --to folder` wrote',
-    'An archive, or `--to bitwarden`, comes back in.',
+    'An archive, or `--to bitwarden`, can be imported.',
   );
 }
 

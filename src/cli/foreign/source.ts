@@ -49,10 +49,7 @@ export async function readForeign(
   try {
     const found = facts.isDirectory() ? await inFolder(path) : await inFile(path, facts, secrets);
     if (from !== undefined && found?.program !== from)
-      throw new ForeignError(
-        '',
-        found === undefined ? `it is nothing of ${from}` : `it is ${found.title}, not ${from}`,
-      );
+      throw new ForeignError('', found === undefined ? `it is not from ${from}` : `it is ${found.title}, not ${from}`);
     if (found !== undefined) expectFewBins(found.entries);
     return found === undefined ? undefined : { ...found, time: Math.floor(facts.mtimeMs) };
   } catch (error) {
@@ -75,7 +72,10 @@ async function inFile(path: string, facts: Stats, secrets: Secrets): Promise<For
     const form = formOf(await readBytes(handle, 0, HEAD_BYTES));
     if (form === undefined) return undefined;
     if (facts.size > FOREIGN_FILE_MAX)
-      throw new ForeignError('', `it has more than ${FOREIGN_FILE_MAX / 1024 / 1024} MiB, which is read at once`);
+      throw new ForeignError(
+        '',
+        `it has more than ${FOREIGN_FILE_MAX / 1024 / 1024} MiB, the most that is read at once`,
+      );
     return await entriesOf(form, await readBytes(handle, 0, facts.size), secrets);
   } finally {
     await handle.close();

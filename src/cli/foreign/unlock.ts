@@ -44,6 +44,6 @@ export async function unlocked<T>(
 export async function keyFileOf({ keyFile }: Secrets): Promise<Uint8Array | undefined> {
   if (keyFile === undefined) return undefined;
   const { size } = await stat(keyFile);
-  if (size > KEY_FILE_MAX) throw new CommandError(EXIT.usage, `${keyFile} is no key file: it has ${size} bytes.`);
+  if (size > KEY_FILE_MAX) throw new CommandError(EXIT.usage, `${keyFile} is not a key file: it has ${size} bytes.`);
   return new Uint8Array(await readFile(keyFile));
 }

@@ -38,7 +38,7 @@ function cardsOf(text: string): readonly Card[] {
       cards.push({ line: first + 1, text: `${lines.slice(first, next).join('\r\n')}\r\n`, properties });
       begun = undefined;
     } else if (sign !== '') {
-      if (begun === undefined) throw new ForeignError(where, 'it stands outside of any card');
+      if (begun === undefined) throw new ForeignError(where, 'it is outside any card');
       begun.properties.push(propertyOf(line, where));
     }
     at = next;
@@ -69,7 +69,7 @@ function propertyOf(line: string, where: string): Property {
   const [head, raw] = [line.slice(0, colon), line.slice(colon + 1)];
   const [full = '', ...given] = head.match(/(?:[^";]|"[^"]*")+/g) ?? [];
   const name = full.replace(/^[\w-]+\./, '').toUpperCase();
-  if (!/^[A-Z0-9-]+$/.test(name)) throw new ForeignError(where, 'it is no line of a vCard');
+  if (!/^[A-Z0-9-]+$/.test(name)) throw new ForeignError(where, 'it is not a line of a vCard');
   const params = new Map<string, string>();
   for (const param of given) {
     // In 2.1 a parameter may be its value alone.
@@ -101,7 +101,7 @@ function unquoted(raw: string, charset: string, where: string): string {
   try {
     return new TextDecoder(charset, { fatal: true }).decode(bytes);
   } catch (error) {
-    throw new ForeignError(where, 'its characters are of another set than it says', undefined, { cause: error });
+    throw new ForeignError(where, 'its character set is not the one it declares', undefined, { cause: error });
   }
 }
 

@@ -30,11 +30,11 @@ interface AgentOptions {
 export function registerAgent(program: LoadCommand): void {
   program
     .command('agent')
-    .summary('load from this machine, as a coordinator orders')
-    .description('Join a run of several machines; ends with it')
+    .summary('load from this machine, on orders of a coordinator')
+    .description('Join a run of several machines; exits when it ends')
     .requiredOption('--join <host:port>', 'the coordinator: service-load run --agents')
-    .requiredOption('--url <url>', 'the server, as the coordinator has it: no other one is loaded')
-    .option('--confirm <host>', 'its host name once more, where it is not this machine')
+    .requiredOption('--url <url>', 'the same server as the coordinator: no other is loaded')
+    .option('--confirm <host>', 'its host name again, if it is not this machine')
     .option('--secret-file <file>', 'instead of LOAD_SECRET in the environment')
     .option('--device-list <file>', 'the same file on every machine')
     .option('--admin-token-file <file>', 'instead of ADMIN_TOKEN in the environment')
@@ -65,13 +65,13 @@ interface DevicesOptions {
 export function registerDevices(program: LoadCommand): void {
   program
     .command('devices')
-    .summary('bring devices into the tenant of a server, for --device-list')
+    .summary('add devices to the tenant of a server, for --device-list')
     .description(
-      'Bring devices into the tenant of a server, by the twelve words of the variable LOAD_PHRASE; a server that nobody ' +
-        'has claimed is claimed, and the words are printed. The file holds keys and tokens: whoever has it reads everything',
+      'Add devices to the tenant of a server, with the twelve words in the variable LOAD_PHRASE; an unclaimed server is ' +
+        'claimed, and the words are printed. The file holds keys and tokens: anyone who has it can read everything',
     )
     .requiredOption('--url <url>', 'the server')
-    .option('--confirm <host>', 'its host name once more, where it is not this machine')
+    .option('--confirm <host>', 'its host name again, if it is not this machine')
     .option('--count <count>', 'devices', '5')
     .option('--out <file>', 'the list', 'devices.json')
     .option('--force', 'replace it')
@@ -98,7 +98,7 @@ async function devices({ terminal }: LoadContext, options: DevicesOptions): Prom
     }
     while (made.length < wanted && !terminal.interrupted.aborted) {
       terminal.progress(
-        `${made.length} of ${wanted}; a server lets five in a minute, unless RATE_PAIR_PER_MIN says more`,
+        `${made.length} of ${wanted}; a server admits five per minute, unless RATE_PAIR_PER_MIN allows more`,
       );
       made.push(await recover({ ...newcomer(platform, serverUrl, made.length + 1), phrase }));
     }
@@ -129,7 +129,7 @@ async function requireUnclaimed(platform: Platform, baseUrl: string): Promise<vo
   throw new CommandError(
     EXIT.usage,
     'this server is claimed: its twelve words are needed',
-    'Set LOAD_PHRASE to them. They give access to everything of that tenant: take a server for tests.',
+    'Set LOAD_PHRASE to them. They give access to everything of that tenant: use a test server.',
   );
 }
 
@@ -161,11 +161,11 @@ interface CleanOptions {
 export function registerClean(program: LoadCommand): void {
   program
     .command('clean')
-    .summary('remove what a run that was killed has left')
+    .summary('remove what a killed run has left')
     .description('Remove test tenants (with ADMIN_TOKEN), or the bin of a run and its items (with --device-list)')
     .requiredOption('--url <url>', 'the server')
-    .option('--confirm <host>', 'its host name once more, where it is not this machine')
-    .option('--name <name>', 'of this run only; with --device-list required, else default: of all')
+    .option('--confirm <host>', 'its host name again, if it is not this machine')
+    .option('--name <name>', 'of this run only; required with --device-list, else default: all runs')
     .option('--device-list <file>', 'the devices of the run')
     .option('--admin-token-file <file>', 'instead of ADMIN_TOKEN in the environment')
     .examples('clean --url http://localhost:8080')
@@ -196,7 +196,7 @@ async function cleanTenants(terminal: Terminal, options: CleanOptions, target: T
 /** The tenants belong to their users: another bin whose name begins like that of a run may be theirs. */
 async function cleanBins(terminal: Terminal, options: CleanOptions, target: Target): Promise<number> {
   if (options.name === undefined)
-    throw new CommandError(EXIT.usage, '--device-list takes --name too: only the bin of that run is removed.');
+    throw new CommandError(EXIT.usage, '--device-list requires --name: only the bin of that run is removed.');
   const name = nameOf(options.name);
   const { deviceList = '' } = await accessOf(terminal, options);
   const { sodium } = await nodePlatform();

@@ -62,14 +62,14 @@ const LIVE_MS = 1_000;
 export function registerRun(program: LoadCommand): void {
   program
     .command('run')
-    .summary('load a server, and report')
+    .summary('load a server and report')
     .description('Connect at a rate, hold, write at a rate; then audit, report, and remove what was made')
     .requiredOption('--url <url>', 'the server')
-    .option('--confirm <host>', 'its host name once more, where it is not this machine')
-    .option('--name <name>', 'name of the run; default: drawn')
+    .option('--confirm <host>', 'its host name again, if it is not this machine')
+    .option('--name <name>', 'name of the run; default: random')
     .option('--tenants <count>', 'tenants to make, with ADMIN_TOKEN of a server in multi mode', '10')
     .option('--devices <count>', 'devices of each, all with a socket', '5')
-    .option('--device-list <file>', 'instead: devices that are there (service-load devices)')
+    .option('--device-list <file>', 'instead: existing devices (service-load devices)')
     .option('--admin-token-file <file>', 'instead of ADMIN_TOKEN in the environment')
     .option('--connect-rate <rate>', 'sockets opened a second', '500')
     .option('--hold <seconds>', 'how long they are held before the first write', '5')
@@ -82,7 +82,7 @@ export function registerRun(program: LoadCommand): void {
     .option('--blob-size <bytes>', 'a blob', '65536')
     .option(
       '--storm <at,share>',
-      'cut this share of the sockets so many seconds into the writing; again for more',
+      'cut this share of the sockets so many seconds into the writing; may be repeated',
       storms,
       [],
     )

@@ -113,13 +113,14 @@ export function comparedLines(
   if ('failed' in found) {
     return [
       `The ${list} was not compared: ${found.failed}.`,
-      `See \`${ADMIN_NAME} check-storage\`; then \`${ADMIN_NAME} verify\` names blobs that are missing or of another size.`,
+      `See \`${ADMIN_NAME} check-storage\`; then \`${ADMIN_NAME} verify\` names blobs that are missing or have another size.`,
     ];
   }
   const { same, sizeOnly, added, missing, missingNamed, otherSize, otherChecksum, examples } = found;
   const wrong = exitOf(found) !== EXIT.ok;
-  const more = sizeOnly === 0 ? '' : ` ${sizeOnly} have the size, and no checksum of the same kind to compare.`;
-  const named = missingNamed === missing ? 'an item names each' : `items name ${missingNamed}; nobody needs the others`;
+  const more = sizeOnly === 0 ? '' : ` ${sizeOnly} have the right size, but no checksum of the same kind to compare.`;
+  const named =
+    missingNamed === missing ? 'an item names each' : `items name ${missingNamed}; the others are not needed`;
   const columns = ['Tenant', 'Object', 'Differs', 'Item', 'Listed; found'].map((title) => ({ title }));
   const rows = examples.map(({ tenantId, ref, difference, itemId, listed, found: there }) => [
     ...[tenantId, ref, difference, itemId ?? ''],
@@ -128,9 +129,10 @@ export function comparedLines(
   return [
     `The backup has the ${list}: ${wrong ? `${same} of them are as listed.` : 'nothing differs.'}${more}`,
     missing > 0 && `${counted(missing, 'object')} missing (${named}).`,
-    otherSize > 0 && `${counted(otherSize, 'object')} of another size.`,
+    otherSize > 0 && `${counted(otherSize, 'object')} with another size.`,
     otherChecksum > 0 && `${counted(otherChecksum, 'object')} with another checksum: the bytes were changed.`,
-    added > 0 && `${counted(added, 'object')} added since: no difference, the nightly job removes what no item needs.`,
+    added > 0 &&
+      `${counted(added, 'object')} added since: not a difference, the nightly job removes what no item needs.`,
     ...(wrong ? table(terminal, columns, rows) : []),
     wrong &&
       'Put these objects back from a copy or an older version of the bucket. Until then devices cannot get them.',

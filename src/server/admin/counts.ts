@@ -38,7 +38,7 @@ export async function requireNoServer(
     new CommandError(
       EXIT.refused,
       'a server is running on this database',
-      'Stop all servers first (of one that was killed: start it once more, and stop it), then restore.',
+      'Stop all servers first (if one was killed, start it again and stop it), then restore.',
       { code: 'server_running' },
     );
   if (databaseUrl === null && !alone) throw running();

@@ -44,6 +44,6 @@ function ofDatabase(error: Error): Failure | undefined {
     exitCode: EXIT.unavailable,
     code: 'unavailable',
     message: `the database cannot be used at present: ${reason}${code === '' ? '' : ` (${code})`}`,
-    hint: 'Is it running, and is DATABASE_URL the one of the server?',
+    hint: 'Is it running, and is DATABASE_URL the one that the server uses?',
   };
 }

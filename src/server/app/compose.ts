@@ -303,7 +303,7 @@ export async function composeHosting(
 
 /** A variable that the configuration has checked already (src/server/config/config.ts, billingConflicts). */
 function given(value: string | null): string {
-  if (value === null) throw new Error('billing is on without what it needs');
+  if (value === null) throw new Error('billing is on without the settings that it needs');
   return value;
 }
 
@@ -324,7 +324,7 @@ async function composeBilling(
     apiBase: config.paymentApiBase,
   });
   const onUnknown = (event: object): void =>
-    log.warn(event, 'a payment event of a customer who is no tenant here (yet)');
+    log.warn(event, 'a payment event for a customer who is not a tenant here (yet)');
   const webhooks = new Webhooks({
     ...{ store, payments, clock, onUnknown, changed, onFault },
     graceMs: config.paymentGraceMs,

@@ -65,7 +65,7 @@ export async function openDatabase(
   if (report.applied.length > 0) log.info({ applied: report.applied }, 'migrated');
   if (report.altered.length > 0) log.warn({ altered: report.altered }, 'migrations differ from the ones applied');
   const history = new EpochGuard((epoch) => {
-    log.warn({ epoch }, 'the database has another history: all sockets start anew');
+    log.warn({ epoch }, 'the database has another history: all sockets start again');
     // Older connections may lead to a server whose history ended: nothing may be read or written there any more.
     breaker.cut();
     hooks.onOtherHistory();

@@ -139,9 +139,9 @@ async function checkServers(name: string, hosts: DatabaseHosts): Promise<string[
   if (writable.length === 0) throw new StartError(`${said}. Start the primary, or promote a standby.`);
   const newest = Math.max(...writable.map(({ timeline }) => timeline));
   if (writable.filter(({ timeline }) => timeline === newest).length > 1)
-    throw new StartError(`${said}, and nothing tells which is the primary. Stop the one that is not.`);
+    throw new StartError(`${said}, and nothing shows which is the primary. Stop the one that is not.`);
   if (writable.length === 1) return [];
-  return [`${said}. Only the newest is used; stop the others, and let them come back as standbys.`];
+  return [`${said}. Only the newest is used; stop the others, and start them again as standbys.`];
 }
 
 /** Runs `work` on the database; its failure becomes a `StartError` that names the variable. */
@@ -180,7 +180,7 @@ async function checkPooler(url: string, directUrl: string): Promise<void> {
     throw new StartError('DATABASE_URL and LISTEN_DATABASE_URL lead to different databases. Correct one of them.');
   if (lacking.length === 0) return;
   throw new StartError(
-    'DATABASE_URL: sessions behind the pooler lack settings that the server relies on. As the owner or a superuser say:\n' +
+    'DATABASE_URL: sessions behind the pooler lack settings that the server relies on. As the owner or a superuser, run:\n' +
       `${lacking.map((line) => `  ${line}`).join('\n')}\nand RECONNECT in the pooler's console.`,
   );
 }
@@ -193,16 +193,16 @@ function databaseText(error: unknown, { host, username, pathname }: URL): string
   switch (code) {
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
-      return `the host of ${where} is not known (${code}). Correct its name, or look at this machine's name service.`;
+      return `the host of ${where} is not known (${code}). Correct its name, or check this machine's name service.`;
     case 'ECONNREFUSED':
     case 'ENOENT':
       return `no database listens at ${where} (${code}). Start it, or correct host and port.`;
     case '28P01':
       return `the database at ${where} refuses the password of the user "${user}". Correct user and password.`;
     case '28000':
-      return `the database at ${where} does not let the user "${user}" in. Create that user, or admit it in pg_hba.conf.`;
+      return `the database at ${where} does not admit the user "${user}". Create that user, or allow it in pg_hba.conf.`;
     case '3D000':
-      return `at ${where} there is no database "${database}". Create it, or correct its name.`;
+      return `there is no database "${database}" at ${where}. Create it, or correct its name.`;
     case '42501':
       return `the user "${user}" lacks a right in the database "${database}" at ${where}. Make that user its owner.`;
     default: {

@@ -58,7 +58,7 @@ const endpoint = (name: string): Variable<string | null> =>
 
 const VARIABLES = {
   /** TCP port of HTTP and WebSocket; 0 takes a free one. */
-  port: wholeNumber('PORT', [8080, 0, PORT_MAX], '0 takes a free port'),
+  port: wholeNumber('PORT', [8080, 0, PORT_MAX], '0 picks a free port'),
   /** Processes that share the port; see src/server/app/instances.ts. */
   instances: wholeNumber('INSTANCES', [1, 1, 256], 'processes on one port'),
   /** Default time over which SIGUSR2 and `service-admin drain` spread the closing of sockets; in minutes. */
@@ -266,7 +266,7 @@ function metricsConflicts({ metricsPort: first, instances, port }: Config): Conf
   if (first === 0) return [];
   if (last > PORT_MAX) return [{ name: 'METRICS_PORT', got, takes: `at most ${PORT_MAX - instances + 1}` }];
   if (port < first || port > last) return [];
-  return [{ name: 'METRICS_PORT', got, takes: `other ports than PORT (${port})` }];
+  return [{ name: 'METRICS_PORT', got, takes: `ports other than PORT (${port})` }];
 }
 
 /** The variables that billing requires. */

@@ -29,7 +29,9 @@ async function readSecret(path: string): Promise<string | undefined> {
     );
   }
   if (text.length < LENGTH_MIN) {
-    throw new Error(`The secret ${path} is damaged: restore it from a backup, or remove it and a new one is drawn.`);
+    throw new Error(
+      `The secret ${path} is damaged: restore it from a backup, or remove it, and a new one is generated.`,
+    );
   }
   await closeToOthers(path, FILE_MODE);
   return text;
@@ -98,7 +100,7 @@ export async function serverSecrets(
     if (databaseUrl !== null) {
       warnings.push(
         `${variable} is not set: this instance signs ${signs} with the one kept in ${join(dataDir, 'secrets')}. ` +
-          `Set the same ${variable} on every instance that shares this database; else each refuses the ${signs} of the others.`,
+          `Set the same ${variable} on every instance that shares this database; otherwise each refuses the ${signs} of the others.`,
       );
     }
     return keptSecret(dataDir, name);

@@ -33,7 +33,7 @@ const page = ({ title, style, body, head = '' }: PageParts): Text =>
 <meta name="referrer" content="no-referrer">
 ${style === undefined ? '' : `<link rel="stylesheet" href="${escapeHtml(style)}">\n`}${head}<title>${escapeHtml(`${SERVICE_NAME}: ${title}`)}</title>
 <main class="screen">
-<div class="step">
+<div class="step stack">
 ${body}
 </div>
 </main>
@@ -87,8 +87,8 @@ export function sentenceOf({ error, details, message, retryAfter = 0 }: ServiceE
   if (error === 'slug_taken') return 'This name is taken. Choose another one.';
   if (error === 'validation' && label !== undefined && typeof rule === 'string') return `${label} ${rule}.`;
   if (error === 'rate_limited')
-    return `There were too many tries from your network. Try again in ${waitOf(retryAfter)}.`;
-  return statusOf(error, 'a') >= 500 ? 'This does not work just now. Try again in a few minutes.' : message;
+    return `There were too many attempts from your network. Try again in ${waitOf(retryAfter)}.`;
+  return statusOf(error, 'a') >= 500 ? 'This does not work right now. Try again in a few minutes.' : message;
 }
 
 const waitOf = (seconds: number): string => {
@@ -115,7 +115,7 @@ export const payPage = (checkoutUrl: string, style: Style): Text =>
   page({
     title: 'payment',
     style,
-    body: `<h1>On to the payment</h1>
+    body: `<h1>Continue to the payment</h1>
 <p><a href="${escapeHtml(checkoutUrl)}">Continue to the checkout</a></p>`,
     head: `<meta http-equiv="refresh" content="0; url=${escapeHtml(checkoutUrl)}">\n`,
   });
@@ -129,7 +129,7 @@ export const unpaidPage = (
     title: 'payment',
     style,
     body: `<h1>Waiting for the payment</h1>
-<p>As soon as it is confirmed, this page shows how to claim ${escapeHtml(url)}. It looks again every ten seconds.</p>
+<p>As soon as it is confirmed, this page shows how to claim ${escapeHtml(url)}. It checks again every ten seconds.</p>
 <form method="post" action="/signup/pay">
 <input type="hidden" name="return" value="${escapeHtml(returnToken)}">
 <p>Not paid yet? The name is kept for 24 hours.</p>
@@ -153,7 +153,7 @@ export const renewedPage = (url: string, style: Style): Text =>
     title: 'another link',
     style,
     body: `<h1>Another claim link was issued</h1>
-<p>The link for ${escapeHtml(url)} that stood here is no longer good. Use the one that the operator has sent.</p>`,
+<p>The link for ${escapeHtml(url)} that was shown here is no longer valid. Use the one that the operator has sent.</p>`,
   });
 
 /** An address that is not, or no longer, valid. */

@@ -85,11 +85,11 @@ export class Signup {
     });
     if (verdict === 'slug_taken') throw new ServiceError('slug_taken');
     if (verdict === 'rate_limited') {
-      const message = 'too many names from your network wait to be claimed';
+      const message = 'too many names from your network are waiting to be claimed';
       throw new ServiceError('rate_limited', message, undefined, COME_BACK_S);
     }
     if (verdict === 'unavailable')
-      throw unavailable('too many tenants wait to be claimed; try again later', COME_BACK_S);
+      throw unavailable('too many tenants are waiting to be claimed; try again later', COME_BACK_S);
     const paid = checkout && (await this.begin(checkout, { tenantId: id, email, returnToken }));
     hosts.add(slug, id);
     announce(id);

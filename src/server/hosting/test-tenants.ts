@@ -59,7 +59,7 @@ export class TestTenants {
       ...{ unclaimedMax: UNCLAIMED_MAX, networkMax: UNCLAIMED_MAX, freeBefore: now - UNCLAIMED_MS },
     });
     if (verdict === 'slug_taken') throw new ServiceError('slug_taken');
-    if (verdict !== 'ok') throw unavailable('the tenant could not be made');
+    if (verdict !== 'ok') throw unavailable('the tenant could not be created');
     const joined = await store.claimTestTenant({ tenantId: id, claimHash, devices, maxDevices, now });
     for (const { verdict: refused } of joined) {
       if (refused === 'ok') continue;

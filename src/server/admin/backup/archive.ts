@@ -151,7 +151,7 @@ async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Prom
     throw new CommandError(
       EXIT.refused,
       `the local store has ${blobs.length} blobs, too many for one backup`,
-      'Keep them in a bucket (STORAGE_KIND), or copy DATA_DIR away with all servers stopped.',
+      'Keep them in a bucket (STORAGE_KIND), or copy DATA_DIR with all servers stopped.',
     );
   await addEntry(tar, { name: MANIFEST, size: text.length, mtime }, [text]);
   tar.finalize();
@@ -220,7 +220,7 @@ async function* entriesOf(
       continue;
     }
     const max = name === MANIFEST ? MANIFEST_BYTES_MAX : 2 * PART_BYTES;
-    if (type !== 'file' || size > max) throw new ArchiveError(`${JSON.stringify(name)} does not belong into a backup`);
+    if (type !== 'file' || size > max) throw new ArchiveError(`${JSON.stringify(name)} does not belong in a backup`);
     const chunks: Buffer[] = [];
     for await (const chunk of entry) chunks.push(chunk as Buffer);
     yield { name, bytes: Buffer.concat(chunks) };
@@ -239,13 +239,13 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
   let objects = 0;
   let manifest: Manifest | undefined;
   const onBlob: OnBlob = async (name, chunks) => {
-    if (manifest !== undefined) throw new ArchiveError('there is something behind the manifest');
+    if (manifest !== undefined) throw new ArchiveError('there is data after the manifest');
     seenBlobs.push(await summed(name, chunks));
   };
   const onRead = (count: number): void => onProgress((read += count), size);
   try {
     for await (const { name, bytes } of entriesOf(path, onRead, onBlob)) {
-      if (manifest !== undefined) throw new ArchiveError('there is something behind the manifest');
+      if (manifest !== undefined) throw new ArchiveError('there is data after the manifest');
       if (name === MANIFEST) manifest = manifestOf(bytes);
       else (isObjects(name) ? seenObjects : seen).push({ name, bytes: bytes.length, sha256: sha256(bytes) });
       if (isObjects(name)) objects += objectsOf(bytes).length;
@@ -266,7 +266,7 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
 
 const isObjects = (name: string): boolean => name.startsWith(OBJECTS);
 
-const changed = (): ArchiveError => new ArchiveError('the file changed while it was restored');
+const changed = (): ArchiveError => new ArchiveError('the file changed while it was being restored');
 
 /** The list of objects of a verified archive, a part at a time, each compared with the manifest again. */
 export async function* readObjectList(path: string, manifest: Manifest): AsyncGenerator<readonly ListedObject[]> {
@@ -294,7 +294,7 @@ function requireSame(said: readonly BlobPart[], read: readonly BlobPart[]): void
   };
   if (said.length === read.length && said.every(same)) return;
   const wrong = said.find((part, at) => !same(part, at));
-  throw new ArchiveError(`the file is damaged: ${wrong?.name ?? 'a part'} is not what the manifest says`);
+  throw new ArchiveError(`the file is damaged: ${wrong?.name ?? 'a part'} does not match the manifest`);
 }
 
 /** Reads a blob to its end and hashes it. */
@@ -366,7 +366,7 @@ export async function* readArchive(path: string, manifest: Manifest, onProgress:
       yield { table, columns, rows: Readable.from(rows()) };
     }
     // The part belongs to no table, or to an earlier one: its rows would be silently left out.
-    if (next < manifest.parts.length) throw new ArchiveError(`${manifest.parts[next]?.name ?? ''} is of no table`);
+    if (next < manifest.parts.length) throw new ArchiveError(`${manifest.parts[next]?.name ?? ''} belongs to no table`);
   } finally {
     await entries.return(undefined);
   }

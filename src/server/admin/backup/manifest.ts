@@ -90,7 +90,7 @@ export function manifestOf(bytes: Buffer): Manifest {
     throw new ArchiveError('the manifest cannot be read', { cause: error });
   }
   if (!isOfFormat(value)) {
-    throw new ArchiveError('this is no backup of a format that this version knows; use the version that wrote it');
+    throw new ArchiveError('this is not a backup in a format that this version knows; use the version that wrote it');
   }
   if (!isManifest(value)) throw new ArchiveError('the manifest is damaged');
   return value;
@@ -135,7 +135,7 @@ export function objectsOf(bytes: Buffer): ListedObject[] {
 }
 
 function objectOf(value: unknown): ListedObject {
-  if (!isObjectLine(value)) throw new Error('a line that is no object');
+  if (!isObjectLine(value)) throw new Error('a line that is not an object');
   const { tenant: tenantId, ref, size, checksum } = value;
   if (Object.keys(checksum ?? {}).length > CHECKSUMS_MAX) throw new Error('too many checksums');
   return { tenantId, ref, size, checksum };

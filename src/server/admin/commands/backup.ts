@@ -40,13 +40,13 @@ export function registerBackup(program: AdminCommand): void {
     .command('backup')
     .summary('the whole database in one file, while servers run')
     .description(
-      'Write the whole database and the blobs of the local store into one file, the rows as they are at one moment; ' +
-        'servers go on meanwhile. The secrets are not in it: keep TOKEN_SECRET, or DATA_DIR/secrets, with it. Of a ' +
-        'bucket the list of its objects with their checksums is in it, the objects are not',
+      'Write the whole database and the blobs of the local store into one file, with all rows as of one moment; ' +
+        'servers keep running. The secrets are not in it: keep TOKEN_SECRET, or DATA_DIR/secrets, with it. For a ' +
+        'bucket, it has the list of the objects with their checksums, but not the objects',
     )
     .argument('<file>', 'the file to write, a gzipped tar')
     .option('--force', 'replace a file of that name')
-    .option('--no-objects', 'leave out the list of the objects of a bucket, which need not be reached then')
+    .option('--no-objects', 'leave out the list of the objects of a bucket; the bucket need not be reachable then')
     .examples('backup service.tar.gz')
     .does(backup);
 }
@@ -107,7 +107,7 @@ async function requirePlace(path: string, force: boolean): Promise<void> {
   try {
     await access(dirname(path), constants.W_OK);
   } catch (error) {
-    throw new CommandError(EXIT.usage, `${dirname(path)} is no folder that may be written to.`, undefined, {
+    throw new CommandError(EXIT.usage, `${dirname(path)} is not a writable folder.`, undefined, {
       cause: error,
     });
   }
@@ -140,14 +140,14 @@ interface RestoreOptions {
 export function registerRestore(program: AdminCommand): void {
   program
     .command('restore')
-    .summary('put a backup into the database')
+    .summary('restore a backup into the database')
     .description(
-      'Put a backup into the database, with all servers stopped. The file is verified first; it is all there ' +
-        'afterwards, or the database is as it was. Every device replays from the start then. A list of the objects of a ' +
+      'Restore a backup into the database, with all servers stopped. The file is verified first; either all of it ' +
+        'is restored, or the database stays as it was. Then every device replays from the start. A list of the objects of a ' +
         'bucket is compared with the blob store afterwards',
     )
     .argument('<file>', 'a backup')
-    .option('--force', 'replace what is in the database; asks')
+    .option('--force', 'replace what is in the database; asks first')
     .option('-y, --yes', 'with --force: do not ask')
     .examples('restore service.tar.gz', 'restore service.tar.gz --force')
     .does(restore);
@@ -221,7 +221,7 @@ async function requireWhole({ pool }: OperatorDatabase): Promise<void> {
     throw new CommandError(
       EXIT.untrusted,
       `the backup is in the database, and ${error.message}`,
-      'Start no server on it. Restore another backup, with --force.',
+      'Do not start a server on it. Restore another backup, with --force.',
       { code: 'damaged', cause: error },
     );
   }
@@ -246,7 +246,7 @@ async function prepare(
   if (found > 0) {
     const counts = await requireEmpty(database, options.force === true);
     if (counts !== undefined) {
-      const question = `The database has ${countsLine(counts)}. Replace all of it by the backup?`;
+      const question = `The database has ${countsLine(counts)}. Replace all of it with the backup?`;
       await confirmed(terminal, question, options.yes);
     }
   }
@@ -256,7 +256,7 @@ async function prepare(
 const tooNew = ({ schema, version }: Manifest, newest: number): CommandError =>
   new CommandError(
     EXIT.refused,
-    `the backup has schema ${schema}, this version (schema ${newest}) cannot read it`,
+    `the backup has schema ${schema}, which this version (schema ${newest}) cannot read`,
     `Update the server to version ${JSON.stringify(version)} or newer, which wrote it, and restore with that.`,
     { code: 'schema' },
   );

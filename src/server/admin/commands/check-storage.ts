@@ -15,11 +15,11 @@ import type { Outcome, Verdict } from '../storage/verdict.js';
 export function registerCheckStorage(program: AdminCommand): void {
   program
     .command('check-storage')
-    .summary('try the blob store out with real requests, and say what is wrong with it')
+    .summary('test the blob store with real requests, and report what is wrong')
     .description(
       'Write, read and remove one small object in the blob store that the environment names, over signed URLs as clients ' +
-        'do and by the calls of the server; try what must be refused; look at clock and CORS rules. Leaves nothing behind. ' +
-        'The local store is tried through the server that runs, as the user it runs as',
+        'do and with the calls of the server; try what must be refused; check clock and CORS rules. Leaves nothing behind. ' +
+        'The local store is tested through the running server, as the user it runs as',
     )
     .option(
       '--url <url>',

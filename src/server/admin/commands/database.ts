@@ -19,7 +19,7 @@ export function registerMigrate(program: AdminCommand): void {
     .command('migrate')
     .summary('bring the database to the schema of this version')
     .description('Bring the database to the schema of this version, as a server does when it starts')
-    .option('--dry-run', 'say what would be applied, and apply nothing')
+    .option('--dry-run', 'show what would be applied, and apply nothing')
     .examples('migrate --dry-run', 'migrate')
     .does(migrateNow);
 }
@@ -36,7 +36,7 @@ async function migrateNow(
       : [dryRun ? 'Would be applied:' : 'Applied:', ...applied.map((name) => `  ${name}`)],
   );
   if (altered.length > 0) {
-    terminal.note(`Warning: these migrations are not the ones that were applied: ${altered.join(', ')}`);
+    terminal.note(`Warning: these migrations differ from the ones that were applied: ${altered.join(', ')}`);
   }
 }
 
@@ -44,14 +44,14 @@ export function registerEpoch(program: AdminCommand): void {
   const epoch = program
     .command('epoch')
     .summary('begin a new history')
-    .description('The history that the database tells')
+    .description('The history of the database')
     .examples('epoch new');
   epoch
     .command('new')
     .summary('begin a new history: every device replays from the start')
     .description(
-      'Begin a new history. For a database that was copied or put back by other means than `restore`: every device ' +
-        'reads everything again. Servers that run hear of it at once',
+      'Begin a new history. For a database that was copied or restored by other means than `restore`: every device ' +
+        'reads everything again. Running servers learn of it at once',
     )
     .examples('epoch new')
     .does(async ({ terminal, withReady }) => {
@@ -64,13 +64,13 @@ export function registerEpoch(program: AdminCommand): void {
 export function registerUpgradePostgres(program: AdminCommand): void {
   program
     .command('upgrade-postgres')
-    .summary('the embedded database over a major version of PostgreSQL')
+    .summary('move the embedded database to another major version of PostgreSQL')
     .description(
       'Move the embedded database to the major version of PostgreSQL that this version brings, with all servers ' +
-        'stopped. The old folder is kept, whatever happens; devices go on where they were',
+        'stopped. The old folder is kept, whatever happens; devices continue where they were',
     )
-    .option('--old-binaries <folder>', 'programs of the old PostgreSQL, where they are not found by themselves')
-    .option('--dry-run', 'say what would be done, and do nothing')
+    .option('--old-binaries <folder>', 'programs of the old PostgreSQL, if they are not found automatically')
+    .option('--dry-run', 'show what would be done, and do nothing')
     .examples('upgrade-postgres --dry-run', 'upgrade-postgres --old-binaries /usr/lib/postgresql/17')
     .does(upgradePostgres);
 }
@@ -83,7 +83,7 @@ async function upgradePostgres(
   if (databaseUrl !== null) {
     throw new CommandError(
       EXIT.usage,
-      'DATABASE_URL names a database of its own',
+      'DATABASE_URL names a separate database',
       'Its operator upgrades it (pg_upgrade, or the provider); this command is for the embedded one.',
     );
   }
@@ -91,7 +91,7 @@ async function upgradePostgres(
     const plan = await planUpgrade({ dataDir, oldBinaries });
     if ('current' in plan) {
       show(terminal, { done: false, from: plan.current, to: plan.current }, () => [
-        `Nothing to do: the database is of PostgreSQL ${plan.current}.`,
+        `Nothing to do: the database is on PostgreSQL ${plan.current}.`,
       ]);
       return;
     }
@@ -147,7 +147,7 @@ async function work(terminal: Terminal, plan: UpgradePlan): Promise<void> {
   const rows = Object.fromEntries(figures.map((one) => [one.table, one.rows]));
   show(terminal, { done: true, from, to, keptAs, epoch, rows }, () => [
     `Moved from PostgreSQL ${from} to ${to}: ${countsLine(rows)} (deleted ones too).`,
-    `The old database is kept in ${keptAs}; remove it when all is well. Devices go on where they were.`,
+    `The old database is kept in ${keptAs}; remove it when all is well. Devices continue where they were.`,
   ]);
 }
 

@@ -19,7 +19,7 @@ const LATE_MS = 60_000;
 export function registerInstances(program: AdminCommand): void {
   program
     .command('instances')
-    .summary('the server processes that run, with their sockets')
+    .summary('list the running server processes with their sockets')
     .description('List the server processes that run on this database, as of their last heartbeat')
     .examples('instances', 'instances --json')
     .does(async ({ terminal, withReady }) => {
@@ -52,15 +52,15 @@ function minutesOf(text: string): number {
 export function registerDrain(program: AdminCommand): void {
   program
     .command('drain')
-    .summary('send the sockets of an instance away, before it is stopped')
+    .summary('send the sockets of an instance away before it is stopped')
     .description(
-      'Send the sockets of an instance, or of all on one machine, to the others over some minutes. It is not ready from ' +
-        'then on, takes no sockets, and answers requests as ever. Ends when no socket is left; interrupted, the ' +
-        'draining goes on. A restart ends it',
+      'Send the sockets of an instance, or of all on one machine, to the others over some minutes. From then on it is ' +
+        'not ready and accepts no sockets, but still answers requests. Ends when no socket is left; if interrupted, the ' +
+        'draining continues. A restart ends it',
     )
     .argument('<instance>', 'its name, or that of its machine, as `instances` shows it')
-    .option('--minutes <count>', 'over so many minutes; left out: DRAIN_MINUTES', minutesOf)
-    .option('--force', 'also where no other instance is left to take the sockets')
+    .option('--minutes <count>', 'over this many minutes (default: DRAIN_MINUTES)', minutesOf)
+    .option('--force', 'even if no other instance is left to take the sockets')
     .examples('drain sync-1', 'drain 01K2ZD6E0Q4W3SMXX0PZ7VJ5R1 --minutes 2')
     .does(drain);
 }
@@ -107,7 +107,7 @@ const nobodyLeft = (): CommandError =>
   new CommandError(
     EXIT.refused,
     'no other instance would be left to take the sockets',
-    'Start another one first. To send them away all the same, until the restart: --force.',
+    'Start another one first. To send them away anyway, until the restart: --force.',
     { code: 'last_instance' },
   );
 
@@ -137,7 +137,9 @@ async function emptied({ store, terminal, chosen, ms }: Watch): Promise<string[]
     const minutes = Math.max(0, Math.ceil((begun + ms - now) / MINUTE_MS));
     tell(() => `Draining: ${counted(sockets, 'socket')} left, ${counted(minutes, 'minute')} to go`);
     await delay(systemClock, LOOK_MS, terminal.interrupted).catch(() => {
-      throw new CommandError(EXIT.interrupted, 'interrupted; the draining goes on', undefined, { code: 'interrupted' });
+      throw new CommandError(EXIT.interrupted, 'interrupted; the draining continues', undefined, {
+        code: 'interrupted',
+      });
     });
   }
 }
@@ -145,17 +147,12 @@ async function emptied({ store, terminal, chosen, ms }: Watch): Promise<string[]
 const notFollowed = (idle: readonly InstanceRow[]): CommandError =>
   new CommandError(
     EXIT.unavailable,
-    `${counted(idle.length, 'instance')} did not take the order: ${idsOf(idle).join(', ')}`,
-    'It may be of an older version, or hang: stop it with SIGTERM.',
+    `${counted(idle.length, 'instance')} did not accept the order: ${idsOf(idle).join(', ')}`,
+    'It may be an older version, or hang: stop it with SIGTERM.',
     { code: 'not_followed' },
   );
 
 const notEmptied = (sockets: number): CommandError =>
-  new CommandError(
-    EXIT.failure,
-    `${counted(sockets, 'socket')} did not go in time`,
-    'Stop the instance all the same.',
-    {
-      code: 'not_emptied',
-    },
-  );
+  new CommandError(EXIT.failure, `${counted(sockets, 'socket')} did not close in time`, 'Stop the instance anyway.', {
+    code: 'not_emptied',
+  });

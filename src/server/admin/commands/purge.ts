@@ -14,15 +14,15 @@ export function registerPurge(program: AdminCommand): void {
     .command('purge')
     .summary('run the nightly jobs now')
     .description(
-      'Run the nightly jobs now, in the place of the next night: items that were deleted long ago are emptied, keys of ' +
-        'revoked devices, whatever has expired and blobs without use are removed, and the blobs are compared with their ' +
-        'store. Servers may run meanwhile',
+      'Run the nightly jobs now, in place of the next night: items that were deleted long ago are emptied, keys of ' +
+        'revoked devices, everything expired and unused blobs are removed, and the blobs are compared with their ' +
+        'store. Servers may keep running',
     )
     .examples('purge')
     .does(purge);
 }
 
-const WAIT = 'Wait until it is through, and look at its log.';
+const WAIT = 'Wait until it is done, and check its log.';
 
 async function purge({ terminal, withReady, config }: AdminContext): Promise<void> {
   let missing = 0;
@@ -47,9 +47,10 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
         const stopped = AbortSignal.any([lost, terminal.interrupted]);
         const through = await runJobs({ jobs, clock: systemClock, onReport, onFault }, stopped);
         if (through) await turn.ran(systemClock.now());
-        else if (faults.length === 0) faults.push(new CommandError(EXIT.unavailable, 'the turn was lost on the way'));
+        else if (faults.length === 0)
+          faults.push(new CommandError(EXIT.unavailable, 'the turn was lost before the jobs were done'));
       });
-      if (!taken) throw new CommandError(EXIT.unavailable, 'a server is running them just now', WAIT, { code: 'busy' });
+      if (!taken) throw new CommandError(EXIT.unavailable, 'a server is running them now', WAIT, { code: 'busy' });
     }),
   );
   const refusedBlobs = refused.map(({ job, refused: objects, fault }) => ({ job, objects, why: reasonOf(fault) }));

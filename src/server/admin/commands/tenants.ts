@@ -20,7 +20,7 @@ function limitOf(text: string): number {
   return limit;
 }
 
-const SLUG = "the tenant's name; left out: the tenant of single mode";
+const SLUG = "the tenant's name (default: the tenant of single mode)";
 
 const deleted = (code?: string): CommandError =>
   new CommandError(EXIT.notFound, 'the tenant has just been deleted', undefined, { code });
@@ -34,26 +34,26 @@ export function registerTenants(program: AdminCommand): void {
   tenants
     .command('list')
     .summary('every tenant with its state, devices, items and storage')
-    .description('List tenants in the order of their names')
+    .description('List tenants in order of their names')
     .option('--after <slug>', 'only those after this name')
-    .option('--limit <count>', 'so many at most', limitOf, LIMIT)
+    .option('--limit <count>', 'at most this many', limitOf, LIMIT)
     .examples('tenants list', 'tenants list --after anna --limit 50')
     .does(list);
   stateCommand(tenants, 'suspend', 'suspended')
-    .summary('a tenant reads and deletes nothing, writes nothing, until it is active again')
-    .description('Suspend a tenant: its devices read, but write nothing. Servers that run hear of it within seconds');
+    .summary('let a tenant only read until it is active again')
+    .description('Suspend a tenant: its devices can read, but not write. Running servers learn of it within seconds');
   stateCommand(tenants, 'activate', 'active')
     .summary('make a tenant active again')
     .description('Make a suspended or inactive tenant active again');
   tenants
     .command('delete')
-    .summary('delete a tenant with all it has, for good')
+    .summary('delete a tenant with all its data, for good')
     .description(
-      'Delete a tenant with its devices, bins and items, for good; its name is free then. Asks for the name. What was ' +
-        'interrupted is gone on with by the same command',
+      'Delete a tenant with its devices, bins and items, for good; its name is then free. Asks for the name. If it is ' +
+        'interrupted, the same command continues it',
     )
     .argument('<slug>', "the tenant's name")
-    .option('--confirm <slug>', 'the name once more, where nobody can be asked')
+    .option('--confirm <slug>', 'the name again, to confirm without a question')
     .examples('tenants delete anna')
     .does(remove);
 }
@@ -69,7 +69,7 @@ const stateCommand = (parent: AdminCommand, name: string, state: 'active' | 'sus
         if (verdict !== 'ok') throw deleted('tenant_not_found');
       });
       show(terminal, { tenant: slug ?? null, state }, () => [
-        `${slug ?? 'The tenant'} is ${state}. Servers that run hear of it within seconds.`,
+        `${slug ?? 'The tenant'} is ${state}. Running servers learn of it within seconds.`,
       ]);
     });
 
@@ -110,15 +110,15 @@ async function remove(context: AdminContext, slug: string, { confirm }: { readon
     terminal.progress('');
     if (verdict !== 'ok') throw deleted('tenant_not_found');
   });
-  show(terminal, { tenant: slug, deleted: true }, () => [`${slug} is deleted with all it had. The name is free.`]);
+  show(terminal, { tenant: slug, deleted: true }, () => [`${slug} is deleted with all its data. The name is free.`]);
 }
 
 async function confirmName({ terminal }: AdminContext, slug: string, given: string | undefined): Promise<void> {
   if (given === undefined && !terminal.interactive) {
-    throw new CommandError(EXIT.usage, 'nobody can be asked here', `Add --confirm ${slug} if you are sure.`);
+    throw new CommandError(EXIT.usage, 'cannot ask for confirmation here', `Add --confirm ${slug} if you are sure.`);
   }
   const name =
-    given ?? (await terminal.ask(`This deletes ${slug} with all its items, for good. Type its name to go on: `));
+    given ?? (await terminal.ask(`This deletes ${slug} with all its items, for good. Type its name to continue: `));
   if (name.trim() === slug) return;
   throw new CommandError(EXIT.failure, 'that is not its name: nothing was done', undefined, { code: 'declined' });
 }
@@ -128,7 +128,7 @@ export function registerClaimToken(program: AdminCommand): void {
     .command('claim-token')
     .summary('another claim link for a tenant that nobody has claimed')
     .description(
-      'Print another claim link for a tenant that nobody has claimed; the one before is of no use then. ' +
+      'Print another claim link for a tenant that nobody has claimed; the previous one is then no longer valid. ' +
         'Anyone with the link owns the tenant: send it to its owner only',
     )
     .argument('<slug>', "the tenant's name")
@@ -145,8 +145,8 @@ async function claimToken({ terminal, withReady, config }: AdminContext, slug: s
     if (verdict === 'ok') return;
     throw new CommandError(
       EXIT.refused,
-      `${slug} is claimed already: a link would open nothing`,
-      'Its owner comes back with another device or with the twelve words.',
+      `${slug} is already claimed: a link would open nothing`,
+      'Its owner can regain access with another device or with the twelve words.',
       { code: verdict },
     );
   });
@@ -171,7 +171,7 @@ export function registerPasswordReset(program: AdminCommand): void {
     .summary('remove the account password of a tenant')
     .description(
       'Remove the account password of a tenant whose owner has forgotten it. Devices and items stay as they are; ' +
-        'until a device sets another one, pairing and recovery ask for none',
+        'until a device sets another one, pairing and recovery do not ask for one',
     )
     .argument('[slug]', SLUG)
     .examples('password-reset', 'password-reset anna')
@@ -180,7 +180,7 @@ export function registerPasswordReset(program: AdminCommand): void {
         if ((await store.removePassword(await tenantNamed(store, slug))) !== 'ok') throw deleted();
       });
       show(terminal, { tenant: slug ?? null, password: false }, () => [
-        'The account password is removed. A device sets another one: service-device password set',
+        'The account password is removed. To set another one on a device: service-device password set',
       ]);
     });
 }
@@ -190,8 +190,8 @@ export function registerBootstrapRestart(program: AdminCommand): void {
     .command('bootstrap-restart')
     .summary('make the server of single mode unclaimed again')
     .description(
-      'Make the server of single mode unclaimed again: its devices, pairings, account password and recovery key go, ' +
-        'its items stay. Only the twelve words decrypt those, so its next owner needs them',
+      'Make the server of single mode unclaimed again: its devices, pairings, account password and recovery key are removed, ' +
+        'its items stay. Only the twelve words decrypt them, so its next owner needs them',
     )
     .option('-y, --yes', 'do not ask')
     .examples('bootstrap-restart')
@@ -206,7 +206,7 @@ async function bootstrapRestart(
     throw new CommandError(
       EXIT.refused,
       'a server with several tenants has no bootstrap restart',
-      `A claim link that was lost: \`${ADMIN_NAME} claim-token SLUG\`.`,
+      `To replace a lost claim link: \`${ADMIN_NAME} claim-token SLUG\`.`,
       { code: 'multi_mode' },
     );
   }

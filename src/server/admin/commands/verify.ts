@@ -31,7 +31,7 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
   const about = aboutBackup(manifest);
   const { objects } = manifest;
   show(terminal, { file, whole: true, ...about, objects: listData(objects) }, () => [
-    `${file} is whole: every part is what its manifest says.`,
+    `${file} is whole: every part matches its manifest.`,
     `Made ${about.createdAt} by version ${about.version}, schema ${about.schema}.`,
     objects !== undefined && `It has the ${aboutList(objects)}.`,
   ]);
@@ -70,13 +70,13 @@ async function reported<T>(terminal: Terminal, what: string, step: Promise<T>): 
 }
 
 function figureLines(terminal: Terminal, counts: string, discrepancies: readonly Discrepancy[]): readonly string[] {
-  if (discrepancies.length === 0) return [`${counts}: every figure fits its rows.`];
+  if (discrepancies.length === 0) return [`${counts}: every figure matches its rows.`];
   const columns = [{ title: 'Tenant' }, { title: 'What' }, { title: 'Stored' }, { title: 'Counted' }];
   const rows = discrepancies.map(({ tenantId, what, stored, counted: found }) => [
     ...[tenantId, what],
     ...[String(stored), String(found)],
   ]);
-  return [`${counts}. These figures do not fit their rows:`, ...table(terminal, columns, rows)];
+  return [`${counts}. These figures do not match their rows:`, ...table(terminal, columns, rows)];
 }
 
 function blobLines(terminal: Terminal, found: Comparison): readonly (string | false)[] {
@@ -84,17 +84,17 @@ function blobLines(terminal: Terminal, found: Comparison): readonly (string | fa
   if (!whole) return ['The comparison of the blobs was stopped.'];
   const columns = [{ title: 'Tenant' }, { title: 'Blob' }, { title: 'Bytes' }, { title: 'Item' }];
   const rows = examples.map(({ tenantId, ref, size, itemId }) => [tenantId, ref, String(size), itemId ?? '']);
-  const unknown = foreign === 0 ? '' : `, ${foreign} of them of tenants that this database never had`;
-  const kept = `${counted(unremoved.count, 'blob')} (${sized(unremoved.bytes)}) of no item could not be removed`;
+  const unknown = foreign === 0 ? '' : `, ${foreign} of them from tenants that this database never had`;
+  const kept = `${counted(unremoved.count, 'blob')} (${sized(unremoved.bytes)}) without an item could not be removed`;
   const first = missing > rows.length ? '; the first of them' : '';
   return [
-    `${counted(objects, 'object')} in the blob store${strays === 0 ? ', each of a blob' : ''}.`,
+    `${counted(objects, 'object')} in the blob store${strays === 0 ? ', each belonging to a blob' : ''}.`,
     strays > 0 &&
-      `${counted(strays, 'object')} (${sized(strayBytes)}) of no blob${unknown}: the nightly job removes old ones.`,
+      `${counted(strays, 'object')} (${sized(strayBytes)}) without a blob${unknown}: the nightly job removes old ones.`,
     unremoved.count > 0 &&
-      `${kept} from the store: may the server remove there? The nightly job tries again; see the log.`,
+      `${kept} from the store: is the server allowed to remove there? The nightly job tries again; see the log.`,
     missing === 0 ? 'No blob is missing.' : `${counted(missing, 'blob')} missing in the store${first}:`,
     ...(missing === 0 ? [] : table(terminal, columns, rows)),
-    missing > 0 && objects === 0 && 'The store is empty: is DATA_DIR, or the bucket, the one of the server?',
+    missing > 0 && objects === 0 && 'The store is empty: is DATA_DIR, or the bucket, the one that the server uses?',
   ];
 }

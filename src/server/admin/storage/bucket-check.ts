@@ -22,7 +22,7 @@ export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
   const write = async (): Promise<string> => {
     upload = await run.upload(PROBE, PROBE_BYTES);
     run.accepted(await put(upload, body), [200, 201, 204]);
-    return `${PROBE_BYTES} bytes went up`;
+    return `${PROBE_BYTES} bytes were uploaded`;
   };
   const again = async (): Promise<string> => {
     const answer = await put(upload ?? (await run.upload(PROBE, PROBE_BYTES)), body);
@@ -34,7 +34,7 @@ export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
     const declared = { ...headers, ...('content-length' in headers ? { 'content-length': '11' } : {}) };
     const answer = await put({ url, headers: declared }, body.slice(0, 11));
     if (isRefusal(answer)) return `a longer upload than declared is refused (${answer.status})`;
-    return weak('a longer upload than declared is taken: the server finds it when an item names it');
+    return weak('a longer upload than declared is accepted: the server detects it when an item names it');
   };
   return run.run({
     checks: [...OPENING, ...COMMON, 'CORS', 'DELETE'],
@@ -56,7 +56,7 @@ async function parts(store: ObjectStore): Promise<string> {
   const upload = { ...SECOND, ...wish, session, kept: 0 };
   try {
     const kept = await store.offsetOf(upload);
-    return kept === 0 ? 'an upload in parts begins, and tells where it stands' : wrong('a begun upload is not there');
+    return kept === 0 ? 'an upload in parts begins, and its offset can be read' : wrong('a begun upload is missing');
   } finally {
     await store.abort(upload);
   }
@@ -71,7 +71,7 @@ function opening(run: StoreRun, store: ObjectStore): readonly Step[] {
   let answer: StoreAnswer | undefined;
   const sign = async (): Promise<string> => {
     origin = new URL((await run.sign()).url).origin;
-    return 'there, and they sign';
+    return 'they are available and can sign';
   };
   const reach = async (): Promise<string> => {
     answer = await send(`${origin}/`, { method: 'GET' });
@@ -81,7 +81,7 @@ function opening(run: StoreRun, store: ObjectStore): readonly Step[] {
     const listing = store.list()[Symbol.asyncIterator]();
     await listing.next();
     await listing.return?.();
-    return 'the bucket is there and can be listed';
+    return 'the bucket exists and can be listed';
   };
   const clear = async (): Promise<undefined> => {
     for (const name of [PROBE, SECOND]) await store.remove(name);
@@ -96,9 +96,9 @@ function opening(run: StoreRun, store: ObjectStore): readonly Step[] {
 }
 
 function clockSeen({ kind }: ObjectStore, theirs: number): string {
-  if (Number.isNaN(theirs)) throw new NotOk({ outcome: 'skipped', seen: 'the store does not tell its time' });
+  if (Number.isNaN(theirs)) throw new NotOk({ outcome: 'skipped', seen: 'the store does not report its time' });
   const ahead = Date.now() - theirs;
-  if (Math.abs(ahead) <= SKEW_MAX_MS) return 'the same as the store has, to the minute';
+  if (Math.abs(ahead) <= SKEW_MAX_MS) return 'the same as that of the store, to the minute';
   const seen = `this machine is ${spanOf(ahead)} ${ahead > 0 ? 'ahead of' : 'behind'} the store`;
   throw new NotOk({ outcome: 'failed', seen, reason: 'clock', advice: adviceFor('clock', kind) });
 }

@@ -54,7 +54,7 @@ export async function checkLocal(check: LocalCheck): Promise<readonly Verdict[]>
 async function folderSeen(store: LocalStore, tenantId: string): Promise<string> {
   const written = await writtenTo(store.folder, tenantId);
   const other = written.find(({ owner }) => owner !== process.getuid?.());
-  if (other === undefined) return `${written.map(({ folder }) => folder).join(', ')}: of this user`;
+  if (other === undefined) return `${written.map(({ folder }) => folder).join(', ')}: owned by this user`;
   // The server can neither read nor remove what another user, including root, writes there.
   const seen = `${other.folder} belongs to another user`;
   throw new NotOk({ outcome: 'failed', seen, reason: 'denied', advice: adviceFor('credentials', 'local') });
@@ -65,8 +65,7 @@ async function serverSeen(run: StoreRun, origin: string, tenant: string | StoreF
     await run.sign();
     return `${origin} answers`;
   }
-  const advice =
-    'Start the server; where it is reached by another address give --url (with many tenants: of a tenant).';
+  const advice = 'Start the server; if it is reached at another address, give --url (with many tenants: of a tenant).';
   throw new NotOk({ outcome: 'failed', seen: tenant.message, reason: tenant.reason, advice });
 }
 

@@ -83,8 +83,7 @@ const UPLOAD_MS = 15 * 60_000;
 const DOWNLOAD_MS = 5 * 60_000;
 const SHORT_MS = 1_000;
 
-const NOT_PUBLIC =
-  'The bucket must not be public: take away every right of everybody (allUsers, anonymous, public access).';
+const NOT_PUBLIC = 'The bucket must not be public: remove all public rights (allUsers, anonymous, public access).';
 /** Permissions do not help in this case: the store accepts any signature. */
 const NOT_VERIFIED =
   'The store does not check signatures and their time: turn that on there, or use another store. Anyone who knows a name has access.';
@@ -203,15 +202,15 @@ export class StoreRun {
 
   private async heading(): Promise<string> {
     const found = await this.store.head(this.names[0]);
-    if (found?.size === PROBE_BYTES) return 'the size is the one declared';
+    if (found?.size === PROBE_BYTES) return 'the size is as declared';
     return wrong(found === undefined ? 'the upload is not there' : `${found.size} bytes`);
   }
 
   private async ranging(url: string): Promise<string> {
     const part = await send(url, { method: 'GET', headers: { range: 'bytes=50000-50009' } });
     const { status, body } = this.accepted(part, [200, 206]);
-    if (status === 206 && body.equals(this.body.slice(50_000, 50_010))) return 'ten bytes of the middle';
-    return weak('ranges are not served: a download that breaks off begins anew');
+    if (status === 206 && body.equals(this.body.slice(50_000, 50_010))) return 'ten bytes from the middle';
+    return weak('ranges are not served: an interrupted download starts again');
   }
 
   /** A request that must be refused. */

@@ -39,18 +39,18 @@ export function adviceFor(reason: FaultReason, kind: StoreKind): string {
     case 'denied':
       return RIGHTS[kind];
     case 'bucket':
-      return `Make the bucket, or correct ${kind === 'gcs' ? 'GCS_BUCKET' : 'S3_BUCKET'}: the store does not know it.`;
+      return `Create the bucket, or correct ${kind === 'gcs' ? 'GCS_BUCKET' : 'S3_BUCKET'}: the store does not know it.`;
     case 'region':
       return 'Set S3_REGION to the region of the bucket.';
     case 'clock':
       return 'Set the clock of this machine (NTP): signatures carry the time.';
     case 'unreachable':
     case 'timeout':
-      return `Is the address right (${kind === 'gcs' ? 'GCS_ENDPOINT' : 'S3_ENDPOINT'}), the store up, and the way there open (DNS, firewall, TLS)?`;
+      return `Is the address right (${kind === 'gcs' ? 'GCS_ENDPOINT' : 'S3_ENDPOINT'}), the store up, and the network open (DNS, firewall, TLS)?`;
     case 'broken':
-      return 'The store answered with a fault of its own: try again, then look at its state.';
+      return 'The store reported an internal error: try again, then check its status.';
     case 'refused':
-      return 'The store does not take this request; is it one of this kind, and is its version recent?';
+      return 'The store does not accept this request; is it a store of this kind, and is its version recent?';
   }
 }
 
@@ -68,7 +68,7 @@ export function weak(seen: string): never {
 
 /** Ends a check as failed: the store returned something other than what was written. */
 export function wrong(seen: string): never {
-  const advice = 'Does something stand between, such as a proxy or a CDN that changes or keeps bodies?';
+  const advice = 'Is there something in between, such as a proxy or a CDN that changes or keeps bodies?';
   throw new NotOk({ outcome: 'failed', seen, reason: 'wrong', advice });
 }
 
