@@ -225,13 +225,13 @@ t.test('CLI-55: a folder is put with all that is in it, each file under its path
   mkdirSync(at('empty'));
   t.match(await desk.call(['put', '--folder', at('empty')]), {
     code: EXIT.usage,
-    notes: /no file in the folder to put/,
+    notes: /there are no files to put/,
   });
   t.match(await desk.call(['put', 'text', '--folder', at('.')]), { code: EXIT.usage });
   t.match(await desk.call(['put', '--file', at('sub')]), { code: EXIT.failure, notes: /that is a folder\n.*--folder/ });
   t.equal((await filesIn([at('.')], 11)).files.length, 4);
   await t.rejects(filesIn([at('.')], 10), {
     exitCode: EXIT.usage,
-    message: /the folder has more than 10 names: nothing was/,
+    message: /there are more than 10 names: nothing was/,
   });
 });

@@ -265,7 +265,7 @@ t.test('HOST-17: a browser gets the form again where it is refused, with a sente
   const refused: readonly (readonly [body: string, status: number, says: RegExp])[] = [
     ['email=me%40example.com&subdomain=dora', 409, /This name is taken/],
     ['email=%22%3E%3Cscript%3E&subdomain=emil', 400, /The mail address must be an address such as/],
-    ['email=me%40example.com&subdomain=%22%3E%3Cscript%3E', 400, /The name /],
+    ['email=me%40example.com&subdomain=%22%3E%3Cscript%3E', 400, /The name must be 3 to 63 of the characters/],
   ];
   for (const [body, status, says] of refused) {
     const reply = await submit(body);

@@ -126,7 +126,7 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
       // The first night finds the upload that came and went unseen, the second one that no item took it.
       clock.advance(25 * HOUR_MS);
       await bucket.down();
-      await t.rejects(night(), /out of reach/);
+      await t.rejects(night(), /unreachable/);
       await bucket.up();
       await night();
       clock.advance(25 * HOUR_MS);

@@ -23,7 +23,7 @@ const GONE = 'Forget this profile (`service-device forget`); to come back, pair 
 const PASSWORD_REQUIRED = {
   exitCode: EXIT.refused,
   message: 'an account password is set, and none was given',
-  hint: 'A terminal asks for it; scripts give it with --password-file.',
+  hint: 'At a terminal you are asked for it; scripts give it with --password-file.',
 } as const;
 
 /** Refusals with a message or a hint of their own. `message` absent: the server's. */

@@ -58,7 +58,7 @@ export async function filesIn(folders: readonly string[], most = NAMES_MAX): Pro
     waiting.push(...below);
   }
   if (folders.length > 0 && files.length === 0 && failed.length === 0)
-    throw new CommandError(EXIT.usage, 'there is no file in the folder to put', 'Hidden files and links are left out.');
+    throw new CommandError(EXIT.usage, 'there are no files to put', 'Hidden files and links are left out.');
   files.sort((one, other) => ((one.name ?? '') < (other.name ?? '') ? -1 : 1));
   const leftOut = LEFT_OUT.filter((reason) => left[reason] > 0).map((reason) =>
     reason === 'hidden' ? `${left.hidden} hidden` : counted(left[reason], reason),
@@ -67,4 +67,4 @@ export async function filesIn(folders: readonly string[], most = NAMES_MAX): Pro
 }
 
 const tooMany = (most: number): CommandError =>
-  new CommandError(EXIT.usage, `the folder has more than ${most} names: nothing was written`, 'Put a part of it.');
+  new CommandError(EXIT.usage, `there are more than ${most} names: nothing was written`, 'Put a part of it.');

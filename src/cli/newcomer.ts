@@ -55,7 +55,7 @@ export async function newcomer(
 export function checkedName(of: 'device' | 'bin', typed: string): string {
   const name = typed.trim();
   if (isDisplayName(name)) return name;
-  const rule = 'name must be 1 to 64 characters, at least one of them visible, and no control characters';
+  const rule = 'name must have 1 to 64 characters, at least one of them visible, and no control characters';
   throw new CommandError(EXIT.usage, `a ${of} ${rule}`);
 }
 

@@ -49,7 +49,7 @@ function placed(root: KdbxGroup, binId: string | undefined): Place[] {
     const binned = at.binned || (binId !== undefined && group.uuid.id === binId);
     if ((group.notes ?? '').trim() !== '') places.push({ ...at, binned, entry: undefined });
     places.push(...group.entries.map((entry) => ({ ...at, binned, entry })));
-    if (at.path.length > DEPTH_MAX) throw new ForeignError('', `it has more than ${DEPTH_MAX} nested groups`);
+    if (at.path.length > DEPTH_MAX) throw new ForeignError('', `its groups are nested more than ${DEPTH_MAX} deep`);
     const below = group.groups.map((child) => ({ path: [...at.path, child.name ?? ''], group: child, binned }));
     open.push(...below.reverse());
   }

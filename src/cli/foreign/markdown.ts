@@ -40,7 +40,8 @@ export async function readMarkdown(folder: string): Promise<readonly Entry[]> {
         entries.push(entry);
       }
     }
-    if (path.length > DEPTH_MAX) throw new ForeignError(path.join('/'), `more than ${DEPTH_MAX} nested folders`);
+    if (path.length > DEPTH_MAX)
+      throw new ForeignError(path.join('/'), `folders are nested more than ${DEPTH_MAX} deep`);
     waiting.push(...below.reverse());
   }
   if (!entries.some(({ name, made }) => made.length > 0 && languageOf(name) === 'markdown'))
