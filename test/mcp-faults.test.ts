@@ -60,7 +60,7 @@ t.test('MCP-68: a put whose answer is lost is kept and sent again, and made once
   const refused = await agent.refused('sb_put_item', text('sent later'));
   t.match(refused, { code: 'queued', hint: /Do not call again/ });
   const [, id = ''] = /change of item (\w{26})/.exec(refused.message) ?? [];
-  t.match((await agent.list()).notes, [/1 changes wait/]);
+  t.match((await agent.list()).notes, [/^1 change is waiting for the server to be back/]);
   liar.honest();
   await agent.list();
   t.match(await shows(all.first, id), { payload: { text: 'sent later' } });

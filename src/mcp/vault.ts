@@ -113,7 +113,10 @@ export class Vault {
     this.news = [];
     return this.waiting.size === 0
       ? news
-      : [...news, `${this.waiting.size} changes are waiting for the server to be back.`];
+      : [
+          ...news,
+          `${this.waiting.size === 1 ? '1 change is' : `${this.waiting.size} changes are`} waiting for the server to be back.`,
+        ];
   }
 
   /**
