@@ -67,6 +67,14 @@ async function scene(t: WithTeardown) {
   return { server, url, first, words, devices };
 }
 
+/** A browser that has claimed a server of its own, past the screens. */
+async function claimedApp(t: WithTeardown): Promise<App> {
+  const server = await runServer(t);
+  const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
+  await app.claim();
+  return app;
+}
+
 t.test('WEB-33: two of the twelve words are asked back before anything is registered', { skip }, async (t) => {
   const { first, words, devices } = await scene(t);
   const { page } = first;
@@ -86,9 +94,7 @@ t.test(
   'WEB-75: what is typed and not saved is there again, and is discarded only where a person says so',
   { skip },
   async (t) => {
-    const server = await runServer(t);
-    const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
-    await app.claim();
+    const app = await claimedApp(t);
     const { page } = app;
     const id = ulid(Date.now(), randomBytes);
     await app.call('put', { id, binId: 'inbox', type: 'text', payload: { text: 'before' } });
@@ -133,9 +139,7 @@ t.test(
   'WEB-76 WEB-87: going back closes a dialog; the inbox cannot be removed, and an emoji is one',
   { skip },
   async (t) => {
-    const server = await runServer(t);
-    const app = await App.open(await freshContext(t), `http://localhost:${server.port}/`);
-    await app.claim();
+    const app = await claimedApp(t);
     const { page } = app;
     await page.setViewport({ width: 1_280, height: 800 }); // with its side bar
     await app.call('binCreate', { name: 'Work', emoji: '' });

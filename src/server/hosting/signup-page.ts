@@ -48,7 +48,7 @@ export interface RefusedForm {
   readonly typed: Readonly<Record<string, unknown>>;
 }
 
-const refusalOf = (sentence: string): string => `<p class="danger-text" role="alert">${escapeHtml(sentence)}</p>\n`;
+const alertOf = (sentence: string): string => `<p class="danger-text" role="alert">${escapeHtml(sentence)}</p>\n`;
 
 /** The form that makes a tenant; again with what was typed, where it was refused. */
 export function signupPage(style: Style, refused?: RefusedForm): Text {
@@ -61,7 +61,7 @@ export function signupPage(style: Style, refused?: RefusedForm): Text {
     style,
     body: `<h1>${escapeHtml(SERVICE_NAME)}</h1>
 <p>Encrypted sync between your devices. The server holds ciphertext only.</p>
-${refused === undefined ? '' : refusalOf(refused.sentence)}<form method="post" action="/signup">
+${refused === undefined ? '' : alertOf(refused.sentence)}<form method="post" action="/signup">
 <div class="stack">
 <div class="field"><label for="email">Your mail address</label>
 <div class="input"><input id="email" name="email" type="email" required maxlength="254" autocomplete="email" value="${typed('email')}"></div></div>
@@ -76,7 +76,7 @@ ${refused === undefined ? '' : refusalOf(refused.sentence)}<form method="post" a
 
 /** A form without fields that was refused: the way back is the browser's. */
 export const refusedPage = (sentence: string, style: Style): Text =>
-  page({ title: 'refused', style, body: `<h1>That did not work</h1>\n${refusalOf(sentence)}` });
+  page({ title: 'refused', style, body: `<h1>That did not work</h1>\n${alertOf(sentence)}` });
 
 const LABELS: Readonly<Record<string, string>> = { email: 'The mail address', subdomain: 'The name' };
 
