@@ -1,40 +1,145 @@
 /** The configuration, from environment variables: VARIABLES has their defaults, units and checks (reference, Configuration). */
+import { isIP } from 'node:net';
 import { resolve } from 'node:path';
+import { databaseAddress } from '../../protocol/database-url.js';
 import { CLAIM_TOKEN_MAX } from '../../protocol/limits.js';
-import {
-  address,
-  cidr,
-  DAY_MS,
-  databaseUrl,
-  days,
-  flag,
-  hostName,
-  list,
-  matching,
-  oneOf,
-  origin,
-  optional,
-  publicUrl,
-  secret,
-  SECRET_MAX,
-  TTL_DAYS_MAX,
-  variable,
-  wholeDays,
-  wholeNumber,
-  type Variable,
-  type ConfigProblem,
-  type ValuesOf,
-} from './variables.js';
+
+/** One environment variable. `parse` returns undefined for an invalid value. */
+interface Variable<T> {
+  readonly name: string;
+  /** Describes the valid values, with their unit, in the error message. */
+  readonly takes: string;
+  /** The value when the variable is unset or empty. */
+  readonly fallback: T;
+  readonly secret?: boolean;
+  readonly parse: (text: string) => T | undefined;
+}
+
+/** One invalid variable: its name, its value (never that of a secret) and what it takes. */
+interface ConfigProblem {
+  readonly name: string;
+  readonly got: string;
+  readonly takes: string;
+}
+
+/** A variable with a default. */
+function variable<T>(name: string, takes: string, fallback: T, parse: Variable<T>['parse']): Variable<T> {
+  return { name, takes, fallback, parse };
+}
+
+/** A variable that is null when unset. */
+const optional = <T>(name: string, takes: string, parse: Variable<T>['parse']): Variable<T | null> =>
+  variable<T | null>(name, takes, null, parse);
+
+/** A whole number within bounds; `unit` names what it counts. */
+function wholeNumber(
+  name: string,
+  [fallback, min, max]: readonly [fallback: number, min: number, max: number],
+  unit?: string,
+): Variable<number> {
+  const parse = (text: string): number | undefined => {
+    const value = /^\d{1,16}$/.test(text) ? Number(text) : NaN;
+    return value >= min && value <= max ? value : undefined;
+  };
+  return variable(name, `a whole number from ${min} to ${max}${unit ? ` (${unit})` : ''}`, fallback, parse);
+}
+
+/** One of a few fixed values. */
+function oneOf<const T extends string>(name: string, values: readonly T[], fallback: T): Variable<T> {
+  const parse = (text: string): T | undefined => values.find((value) => value === text);
+  return variable(name, `one of ${values.join(', ')}`, fallback, parse);
+}
+
+/** A token or key of the operator. It is sent in headers, so it is visible ASCII without spaces. */
+function secret(name: string, min: number, max: number): Variable<string | null> {
+  const parse = (text: string): string | undefined =>
+    text.length >= min && text.length <= max && /^[\x21-\x7e]+$/.test(text) ? text : undefined;
+  const takes = `at least ${min} visible ASCII characters without spaces, at most ${max}`;
+  return { ...optional(name, takes, parse), secret: true };
+}
+
+/** Longest secret: it has to fit into the headers of a request, 4 KiB altogether. */
+const SECRET_MAX = 1_024;
+
+/** Milliseconds of a day. */
+const DAY_MS = 86_400_000;
+/** The maximum of all variables in days: ten years. */
+const TTL_DAYS_MAX = 3_650;
+const UP_TO_MAX = `from 0 to ${TTL_DAYS_MAX}`;
+
+/** Days, which may have a fraction, as milliseconds. */
+function days(text: string): number | undefined {
+  const value = /^\d{1,4}(\.\d{1,9})?$/.test(text) ? Math.round(Number(text) * DAY_MS) : 0;
+  return value >= 1 && value <= TTL_DAYS_MAX * DAY_MS ? value : undefined;
+}
+
+/** Whole days as milliseconds. */
+const wholeDays = (text: string): number | undefined =>
+  /^\d{1,4}$/.test(text) && Number(text) <= TTL_DAYS_MAX ? Number(text) * DAY_MS : undefined;
+
+/** A parser of texts that fit `pattern`. */
+const matching =
+  (pattern: RegExp) =>
+  (text: string): string | undefined =>
+    pattern.test(text) ? text : undefined;
+
+/** A host name (RFC 1123). */
+const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i;
+
+const parsedUrl = (text: string): URL | undefined => (URL.canParse(text) ? new URL(text) : undefined);
+
+/** A host name in lower case. */
+const hostName = (text: string): string | undefined => (HOST_NAME.test(text) ? text.toLowerCase() : undefined);
+
+/** A boolean. */
+const flag = (text: string): boolean | undefined => (text === 'true' || text === 'false' ? text === 'true' : undefined);
+
+/** Where to listen: an IP address or a host name. */
+const address = (text: string): string | undefined => (isIP(text) !== 0 || HOST_NAME.test(text) ? text : undefined);
+
+/** The address of a PostgreSQL database, or of several servers of which one takes writes. */
+const databaseUrl = (text: string): string | undefined => (databaseAddress(text) === undefined ? undefined : text);
+
+/** A base URL: without user, query, fragment and trailing slash. */
+export function publicUrl(text: string): string | undefined {
+  const url = parsedUrl(text);
+  if (url === undefined || (url.protocol !== 'http:' && url.protocol !== 'https:')) return undefined;
+  if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') return undefined;
+  return `${url.origin}${url.pathname}`.replace(/\/+$/, '');
+}
+
+/** A comma-separated list; undefined where an entry is invalid. */
+function list(text: string, entry: (part: string) => string | undefined): readonly string[] | undefined {
+  const parts = text.split(',').map((part) => entry(part.trim()));
+  return parts.every((part) => part !== undefined) ? Object.freeze(parts) : undefined;
+}
+
+/** An origin as browsers write it, or `*`. */
+function origin(text: string): string | undefined {
+  if (text === '*') return text;
+  const url = parsedUrl(text);
+  return (url?.protocol === 'http:' || url?.protocol === 'https:') && url.origin === text.toLowerCase()
+    ? url.origin
+    : undefined;
+}
+
+/** An address or a range, as `address/prefix`. */
+function cidr(text: string): string | undefined {
+  const match = /^([0-9a-f.:]+)(?:\/(\d{1,3}))?$/i.exec(text);
+  const address = match?.[1] ?? '';
+  const bits = isIP(address) === 4 ? 32 : isIP(address) === 6 ? 128 : undefined;
+  if (bits === undefined) return undefined;
+  const prefix = match?.[2] === undefined ? bits : Number(match[2]);
+  return prefix <= bits ? `${address}/${prefix}` : undefined;
+}
 
 /** The configuration is invalid. Lists all invalid variables, so that one start is enough to find them. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
-  readonly problems: readonly ConfigProblem[];
 
-  constructor(problems: readonly ConfigProblem[]) {
+  constructor(readonly problems: readonly ConfigProblem[]) {
     const lines = problems.map(({ name, got, takes }) => `  ${name}: got ${got}; takes ${takes}`);
     super(`The configuration cannot be used:\n${lines.join('\n')}`);
-    this.problems = problems;
   }
 }
 
@@ -50,6 +155,12 @@ const BUCKET = /^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$/;
 const PREFIX = /^[A-Za-z0-9._-]{1,64}(\/[A-Za-z0-9._-]{1,64}){0,7}$/;
 const MIB = 1024 * 1024;
 
+/** Secret, since it contains a password; `more` follows the form of the URL in its description. */
+const database = (name: string, more: string): Variable<string | null> => ({
+  ...optional(name, `postgres://user:password@host:port/database${more}`, databaseUrl),
+  secret: true,
+});
+
 const bucket = (name: string): Variable<string | null> =>
   optional(name, "a bucket's name: 3 to 222 of a-z 0-9 . _ -", matching(BUCKET));
 
@@ -64,37 +175,23 @@ const VARIABLES = {
   /** Default time over which SIGUSR2 and `service-admin drain` spread the closing of sockets; in minutes. */
   drainMinutes: wholeNumber('DRAIN_MINUTES', [5, 0, 120], 'minutes'),
   /** Address to listen on. */
-  host: variable('HOST', 'an IP address or a host name', { fallback: '0.0.0.0', parse: address }),
+  host: variable('HOST', 'an IP address or a host name', '0.0.0.0', address),
   /** One tenant, whatever the host, or one for each name under `baseDomain`. */
   tenantMode: oneOf('TENANT_MODE', ['single', 'multi'], 'single'),
   /** Multi mode: tenants are `<slug>.<base domain>`, lower case. Falls back to DOMAIN; read it through `apexOf`. */
   baseDomain: optional('BASE_DOMAIN', 'a host name without scheme, port and path', hostName),
   /** PostgreSQL 14 or newer; null: the embedded PostgreSQL under `dataDir`. */
-  databaseUrl: {
-    ...optional(
-      'DATABASE_URL',
-      'postgres://user:password@host:port/database, several as host:port,host:port, or nothing for the embedded PostgreSQL',
-      databaseUrl,
-    ),
-    secret: true,
-  },
+  databaseUrl: database('DATABASE_URL', ', several as host:port,host:port, or nothing for the embedded PostgreSQL'),
   /** A direct URL, for LISTEN and locks, when `databaseUrl` leads through a transaction pooler; null: it does not. */
-  listenDatabaseUrl: {
-    ...optional('LISTEN_DATABASE_URL', 'postgres://user:password@host:port/database, past the pooler', databaseUrl),
-    secret: true,
-  },
+  listenDatabaseUrl: database('LISTEN_DATABASE_URL', ', past the pooler'),
   /** Absolute path of the folder with the embedded PostgreSQL and the generated secrets. */
-  dataDir: variable('DATA_DIR', 'the path of a folder', {
-    fallback: resolve('data'),
-    parse: (text) => (text.includes('\0') ? undefined : resolve(text)),
-  }),
+  dataDir: variable('DATA_DIR', 'the path of a folder', resolve('data'), (text) =>
+    text.includes('\0') ? undefined : resolve(text),
+  ),
   /** Key of the tokens' MAC; null: generated and kept under `dataDir` (see secrets.ts). */
   tokenSecret: secret('TOKEN_SECRET', 16, SECRET_MAX),
   /** Lifetime of a bearer token in milliseconds; the variable is in days and may be a fraction. */
-  tokenTtlMs: variable('TOKEN_TTL_DAYS', `a number of days above 0, at most ${TTL_DAYS_MAX}`, {
-    fallback: 30 * DAY_MS,
-    parse: days,
-  }),
+  tokenTtlMs: variable('TOKEN_TTL_DAYS', `a number of days above 0, at most ${TTL_DAYS_MAX}`, 30 * DAY_MS, days),
   /** Grants access to the admin endpoints; null: they answer `forbidden`. Never generated. */
   adminToken: secret('ADMIN_TOKEN', 8, SECRET_MAX),
   /** When set, bootstrap in single mode requires it as `claimToken`, whose length is bounded. */
@@ -107,7 +204,8 @@ const VARIABLES = {
   corsOrigins: variable<readonly string[]>(
     'CORS_ORIGINS',
     'origins such as https://app.example.com separated by commas, or *',
-    { fallback: Object.freeze([]), parse: (text) => list(text, origin) },
+    Object.freeze([]),
+    (text) => list(text, origin),
   ),
   /** Devices of one tenant that are not revoked. An item carries at most 1,000 keys, so more could never write. */
   maxDevices: wholeNumber('MAX_DEVICES', [100, 1, 1_000], 'devices'),
@@ -116,14 +214,11 @@ const VARIABLES = {
   /** Which item writes must carry `sig`. */
   requireSig: oneOf('REQUIRE_SIG', ['always', 'a', 'never'], 'a'),
   /** What `/me` reports as `server.region`. */
-  region: variable('REGION', '1 to 64 of the characters A-Z a-z 0-9 . _ -', {
-    fallback: 'local',
-    parse: matching(/^[A-Za-z0-9._-]{1,64}$/),
-  }),
+  region: variable('REGION', '1 to 64 of the characters A-Z a-z 0-9 . _ -', 'local', matching(/^[\w.-]{1,64}$/)),
   /** Port of the Prometheus metrics; 0: off. */
   metricsPort: wholeNumber('METRICS_PORT', [0, 1, PORT_MAX]),
   /** Address of the metrics; loopback by default, since they are served without authentication. */
-  metricsHost: variable('METRICS_HOST', 'an IP address or a host name', { fallback: '127.0.0.1', parse: address }),
+  metricsHost: variable('METRICS_HOST', 'an IP address or a host name', '127.0.0.1', address),
   logLevel: oneOf('LOG_LEVEL', ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info'),
   /** Whether the server refuses to start with an untested build of uWebSockets.js. */
   uwsStrict: oneOf('UWS_STRICT', ['on', 'off'], 'off'),
@@ -133,7 +228,8 @@ const VARIABLES = {
   trustedProxies: variable<readonly string[]>(
     'TRUSTED_PROXIES',
     'addresses or ranges such as 10.0.0.0/8 separated by commas, or none',
-    { fallback: Object.freeze(LOOPBACK), parse: (text) => (text === 'none' ? Object.freeze([]) : list(text, cidr)) },
+    Object.freeze(LOOPBACK),
+    (text) => (text === 'none' ? Object.freeze([]) : list(text, cidr)),
   ),
   /** Per device and instance; 0: off. */
   rateReadPerS: wholeNumber('RATE_READ_PER_S', [100, 0, RATE_MAX], 'per second, 0 is off'),
@@ -175,35 +271,22 @@ const VARIABLES = {
   /** Whether the bucket is in the path instead of the host name; null: yes where an endpoint is set. */
   s3ForcePathStyle: optional('S3_FORCE_PATH_STYLE', 'true or false', flag),
   /** A deleted item is reduced to its tombstone after this time, ms; the variable is in days. */
-  softDeleteMs: variable('SOFT_DELETE_DAYS', `a whole number of days from 0 to ${TTL_DAYS_MAX}`, {
-    fallback: 30 * DAY_MS,
-    parse: wholeDays,
-  }),
+  softDeleteMs: variable('SOFT_DELETE_DAYS', `a whole number of days ${UP_TO_MAX}`, 30 * DAY_MS, wholeDays),
   /** When the nightly jobs run, minutes after midnight in the machine's local time. */
-  purgeAt: variable('PURGE_AT', 'a time of day such as 03:30', {
-    fallback: 3 * 60 + 30,
-    parse: (text) => {
-      const match = /^([01]\d|2[0-3]):([0-5]\d)$/.exec(text);
-      return match === null ? undefined : Number(match[1]) * 60 + Number(match[2]);
-    },
+  purgeAt: variable('PURGE_AT', 'a time of day such as 03:30', 3 * 60 + 30, (text) => {
+    const match = /^([01]\d|2[0-3]):([0-5]\d)$/.exec(text);
+    return match === null ? undefined : Number(match[1]) * 60 + Number(match[2]);
   }),
   /** Whether hosted tenants pay. */
-  paymentBillingEnabled: variable('PAYMENT_BILLING_ENABLED', 'true or false', { fallback: false, parse: flag }),
+  paymentBillingEnabled: variable('PAYMENT_BILLING_ENABLED', 'true or false', false, flag),
   /** Stripe's secret key. */
   paymentSecretKey: secret('PAYMENT_SECRET_KEY', 8, SECRET_MAX),
   /** The key of Stripe's webhook signatures. */
   paymentWebhookSecret: secret('PAYMENT_WEBHOOK_SECRET', 8, SECRET_MAX),
   /** The price of the subscription. */
-  paymentPriceId: optional(
-    'PAYMENT_PRICE_ID',
-    'the id of a price, such as price_1AbC',
-    matching(/^[A-Za-z0-9_.-]{1,255}$/),
-  ),
+  paymentPriceId: optional('PAYMENT_PRICE_ID', 'the id of a price, such as price_1AbC', matching(/^[\w.-]{1,255}$/)),
   /** A tenant with a failed payment is served for this time, ms; the variable is in days. */
-  paymentGraceMs: variable('PAYMENT_GRACE_DAYS', `a whole number from 0 to ${TTL_DAYS_MAX} (days)`, {
-    fallback: 7 * DAY_MS,
-    parse: wholeDays,
-  }),
+  paymentGraceMs: variable('PAYMENT_GRACE_DAYS', `a whole number ${UP_TO_MAX} (days)`, 7 * DAY_MS, wholeDays),
   /** Another server than Stripe's own, for tests. */
   paymentApiBase: optional(
     'PAYMENT_API_BASE',
@@ -219,11 +302,10 @@ const VARIABLES = {
   wsPongGraceMs: wholeNumber('WS_PONG_GRACE_MS', [90_000, 40, 3 * HOUR_MS], 'milliseconds'),
 };
 
-/** A variable's text; an empty one counts as unset, since compose files cannot omit it. */
-const textOf = (env: NodeJS.ProcessEnv, name: string): string => env[name]?.trim() ?? '';
-
 /** The server's configuration, frozen. Times are milliseconds, sizes bytes; the fields are described in VARIABLES. */
-export type Config = ValuesOf<typeof VARIABLES>;
+export type Config = {
+  readonly [K in keyof typeof VARIABLES]: (typeof VARIABLES)[K] extends Variable<infer T> ? T : never;
+};
 
 /** An invalid value for messages: without secrets, passwords of URLs and control characters. */
 function shown(text: string, isSecret: boolean | undefined): string {
@@ -232,73 +314,71 @@ function shown(text: string, isSecret: boolean | undefined): string {
   return JSON.stringify(harmless.length > 100 ? `${harmless.slice(0, 100)}...` : harmless);
 }
 
-/** A variable that another one's value requires. */
-const missing = (name: string, takes: string): ConfigProblem => ({ name, got: 'nothing', takes });
-
 /** Checks between variables, each of which is valid by itself. */
 function conflicts(config: Config): ConfigProblem[] {
-  const found: ConfigProblem[] = [];
-  if (config.wsPongGraceMs <= config.wsPingIntervalMs) {
-    found.push({
-      name: 'WS_PONG_GRACE_MS',
-      got: String(config.wsPongGraceMs),
-      takes: `more than WS_PING_INTERVAL_MS (${config.wsPingIntervalMs}): a client must be pinged before it can be late`,
-    });
-  }
-  if (config.tenantMode === 'multi' && apexOf(config) === '') {
-    found.push(missing('BASE_DOMAIN', 'the domain whose subdomains are the tenants: TENANT_MODE is multi'));
-  }
-  // LISTEN_DATABASE_URL bypasses a pooler, whose own address is DATABASE_URL.
-  if (config.listenDatabaseUrl !== null && config.databaseUrl === null) {
-    found.push(missing('DATABASE_URL', 'the pooler: LISTEN_DATABASE_URL is set'));
-  }
-  const { storageKind } = config;
+  const {
+    instances,
+    metricsPort,
+    port,
+    paymentBillingEnabled: bills,
+    storageKind,
+    tenantMode,
+    wsPingIntervalMs,
+  } = config;
+  const multi = tenantMode === 'multi';
   const bucketTakes = `the bucket that blobs are kept in: STORAGE_KIND is ${storageKind}`;
-  if (storageKind === 'gcs' && config.gcsBucket === null) found.push(missing('GCS_BUCKET', bucketTakes));
-  if (storageKind === 's3' && config.s3Bucket === null) found.push(missing('S3_BUCKET', bucketTakes));
-  return [...found, ...metricsConflicts(config), ...billingConflicts(config)];
-}
-
-/** The metrics ports of all instances, counted up from the first, must be valid and other ports than PORT. */
-function metricsConflicts({ metricsPort: first, instances, port }: Config): ConfigProblem[] {
-  const last = first + instances - 1;
-  const got = instances === 1 ? String(first) : `${first}, and ${last} for the last of ${instances} INSTANCES`;
-  if (first === 0) return [];
-  if (last > PORT_MAX) return [{ name: 'METRICS_PORT', got, takes: `at most ${PORT_MAX - instances + 1}` }];
-  if (port < first || port > last) return [];
-  return [{ name: 'METRICS_PORT', got, takes: `ports other than PORT (${port})` }];
-}
-
-/** The variables that billing requires. */
-function billingConflicts(config: Config): ConfigProblem[] {
-  if (!config.paymentBillingEnabled) return [];
-  const needed: readonly (readonly [name: string, value: string | null, takes: string])[] = [
-    ['PAYMENT_SECRET_KEY', config.paymentSecretKey, "Stripe's secret key"],
-    ['PAYMENT_WEBHOOK_SECRET', config.paymentWebhookSecret, 'the signing secret of the webhook'],
-    ['PAYMENT_PRICE_ID', config.paymentPriceId, 'the price that is subscribed to'],
+  const forBilling = 'PAYMENT_BILLING_ENABLED is true';
+  // The metrics ports of all instances, counted up from the first.
+  const last = metricsPort + instances - 1;
+  const ports =
+    instances === 1 ? String(metricsPort) : `${metricsPort}, and ${last} for the last of ${instances} INSTANCES`;
+  // `got` is absent where a variable is not set that another one requires.
+  const checks: readonly (readonly [name: string, conflict: boolean, takes: string, got?: string])[] = [
+    [
+      'WS_PONG_GRACE_MS',
+      config.wsPongGraceMs <= wsPingIntervalMs,
+      `more than WS_PING_INTERVAL_MS (${wsPingIntervalMs}): a client must be pinged before it can be late`,
+      String(config.wsPongGraceMs),
+    ],
+    [
+      'BASE_DOMAIN',
+      multi && apexOf(config) === '',
+      'the domain whose subdomains are the tenants: TENANT_MODE is multi',
+    ],
+    // LISTEN_DATABASE_URL bypasses a pooler, whose own address is DATABASE_URL.
+    [
+      'DATABASE_URL',
+      config.listenDatabaseUrl !== null && config.databaseUrl === null,
+      'the pooler: LISTEN_DATABASE_URL is set',
+    ],
+    ['GCS_BUCKET', storageKind === 'gcs' && config.gcsBucket === null, bucketTakes],
+    ['S3_BUCKET', storageKind === 's3' && config.s3Bucket === null, bucketTakes],
+    ['METRICS_PORT', metricsPort > 0 && last > PORT_MAX, `at most ${PORT_MAX - instances + 1}`, ports],
+    [
+      'METRICS_PORT',
+      metricsPort > 0 && last <= PORT_MAX && port >= metricsPort && port <= last,
+      `ports other than PORT (${port})`,
+      ports,
+    ],
+    ['PAYMENT_BILLING_ENABLED', bills && !multi, 'false: there is nobody to bill, TENANT_MODE is single', 'true'],
+    ['PAYMENT_SECRET_KEY', bills && config.paymentSecretKey === null, `Stripe's secret key: ${forBilling}`],
+    [
+      'PAYMENT_WEBHOOK_SECRET',
+      bills && config.paymentWebhookSecret === null,
+      `the signing secret of the webhook: ${forBilling}`,
+    ],
+    ['PAYMENT_PRICE_ID', bills && config.paymentPriceId === null, `the price that is subscribed to: ${forBilling}`],
   ];
-  const absent = needed
-    .filter(([, value]) => value === null)
-    .map(([name, , takes]) => missing(name, `${takes}: PAYMENT_BILLING_ENABLED is true`));
-  if (config.tenantMode === 'multi') return absent;
-  const takes = 'false: there is nobody to bill, TENANT_MODE is single';
-  return [{ name: 'PAYMENT_BILLING_ENABLED', got: 'true', takes }, ...absent];
+  return checks.flatMap(([name, conflict, takes, got = 'nothing']) => (conflict ? [{ name, got, takes }] : []));
 }
 
 /** The URL of connections that need a session of their own; null: the embedded PostgreSQL. */
-export const sessionDatabaseUrl = ({
-  databaseUrl,
-  listenDatabaseUrl,
-}: Pick<Config, 'databaseUrl' | 'listenDatabaseUrl'>): string | null => listenDatabaseUrl ?? databaseUrl;
+export const sessionDatabaseUrl = ({ databaseUrl, listenDatabaseUrl }: Config): string | null =>
+  listenDatabaseUrl ?? databaseUrl;
 
 /** The domain of a hosted service, lower case, without a final dot; empty in single mode and where none is named. */
-export function apexOf({
-  tenantMode,
-  baseDomain,
-  domain,
-}: Pick<Config, 'tenantMode' | 'baseDomain' | 'domain'>): string {
-  return tenantMode === 'multi' ? (baseDomain ?? domain ?? '') : '';
-}
+export const apexOf = ({ tenantMode, baseDomain, domain }: Config): string =>
+  tenantMode === 'multi' ? (baseDomain ?? domain ?? '') : '';
 
 /** The URL of a host of a hosted service, without a trailing slash: https, or scheme and port of `PUBLIC_URL`. */
 function hostedUrl(publicUrl: string | null, host: string): string {
@@ -320,14 +400,12 @@ export const tenantUrl = (config: Config, slug: string): string =>
 export function readConfig(env: NodeJS.ProcessEnv): Config {
   const problems: ConfigProblem[] = [];
   const values: Record<string, unknown> = {};
-  const read = (variable: Variable<unknown>): unknown => {
-    const text = textOf(env, variable.name);
-    const value = text === '' ? variable.fallback : variable.parse(text);
-    if (value === undefined)
-      problems.push({ name: variable.name, got: shown(text, variable.secret), takes: variable.takes });
-    return value;
-  };
-  for (const [field, variable] of Object.entries(VARIABLES)) values[field] = read(variable);
+  for (const [field, { name, takes, fallback, secret, parse }] of Object.entries<Variable<unknown>>(VARIABLES)) {
+    // An empty text counts as unset, since compose files cannot omit a variable.
+    const text = env[name]?.trim() ?? '';
+    values[field] = text === '' ? fallback : parse(text);
+    if (values[field] === undefined) problems.push({ name, got: shown(text, secret), takes });
+  }
   if (problems.length > 0) throw new ConfigError(problems);
   const config = Object.freeze(values) as Config;
   const clashes = conflicts(config);
@@ -347,6 +425,4 @@ export function publicHosts(config: Pick<Config, 'tenantMode' | 'publicUrl' | 'd
 }
 
 /** Every variable in the order of VARIABLES, for the check of the reference's page on configuration. */
-export const CONFIG_VARIABLES: readonly Pick<Variable<unknown>, 'name' | 'takes' | 'fallback' | 'parse'>[] = [
-  ...Object.values(VARIABLES),
-];
+export const CONFIG_VARIABLES: readonly Variable<unknown>[] = Object.values(VARIABLES);

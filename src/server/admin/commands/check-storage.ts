@@ -1,9 +1,8 @@
 /** `service-admin check-storage`: tries the blob store as clients and as the server. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { tenantUrl, type Config } from '../../config/config.js';
+import { publicUrl, tenantUrl, type Config } from '../../config/config.js';
 import { keptSecret } from '../../config/secrets.js';
-import { publicUrl } from '../../config/variables.js';
 import { localStore, withStore } from '../../blobs/objects/open.js';
 import { sanitizeText, paletteOf, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
