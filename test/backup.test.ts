@@ -5,7 +5,7 @@ import { Readable } from 'node:stream';
 import { gunzipSync } from 'node:zlib';
 import t from 'tap';
 import { readArchive, verifyArchive, writeArchive } from '../src/server/admin/backup/archive.js';
-import { dumpDatabase, DUMPED_TABLES, LEFT_OUT_TABLES, restoreDatabase } from '../src/server/storage/dump.js';
+import { dumpDatabase, DUMPED_TABLES, restoreDatabase } from '../src/server/storage/dump.js';
 import { migrate } from '../src/server/storage/migrate.js';
 import { SQL_FOLDER } from '../src/root.js';
 import { mustWrite, newItem } from './support/devices.js';
@@ -14,6 +14,18 @@ import { Scene } from './support/scene.js';
 import { runServer, runSql } from './support/server.js';
 
 const nothing = (): void => undefined;
+
+/** Tables that a backup leaves out on purpose (src/server/storage/dump.ts). */
+const LEFT_OUT_TABLES = [
+  'installation',
+  'epochs',
+  'instances',
+  'presence',
+  'notice_key',
+  'rate_limits',
+  'host_changes',
+  'migrations',
+];
 
 async function backup(url: string, path: string): Promise<void> {
   await dumpDatabase(url, async ({ about, bytes, read }) =>

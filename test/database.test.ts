@@ -276,17 +276,20 @@ t.test('retries end with success, with an error that is not worth one, or after 
   };
   let calls = 0;
   const work = (): Promise<string> => (++calls < 4 ? Promise.reject(deadlock) : Promise.resolve('done'));
-  t.equal(await withRetry(work, { wait }), 'done');
+  t.equal(await withRetry(work, undefined, wait), 'done');
   t.equal(calls, 4);
   t.equal(waits.length, 3);
   for (const [index, ms] of waits.entries())
     t.ok(ms >= 2.5 * 2 ** index && ms <= 5 * 2 ** index, `wait ${index}: ${ms} ms`);
 
   calls = -10;
-  await t.rejects(withRetry(work, { wait }), { code: '40P01' });
+  await t.rejects(withRetry(work, undefined, wait), { code: '40P01' });
   t.equal(calls, -5);
   calls = 0;
-  await t.rejects(withRetry(work, { wait, worthwhile: () => false }), { code: '40P01' });
+  await t.rejects(
+    withRetry(work, () => false, wait),
+    { code: '40P01' },
+  );
   t.equal(calls, 1);
 });
 

@@ -1,11 +1,9 @@
-/** What instances know of each other's subscriptions (src/server/storage/peers.ts, recent-heads.ts). */
+/** What instances know of each other's subscriptions (src/server/storage/subscriptions.ts). */
 import { randomBytes } from 'node:crypto';
 import { deflateRawSync } from 'node:zlib';
 import t from 'tap';
-import { bucketOf, Peers, SET_PARTS, TenantSet } from '../src/server/storage/peers.js';
-import { NoticeMac } from '../src/server/storage/notice-mac.js';
-import { hintPayloads, partsNotices, type Hint } from '../src/server/storage/notice.js';
-import { RecentHeads } from '../src/server/storage/recent-heads.js';
+import { hintPayloads, NoticeMac, partsNotices, type Hint } from '../src/server/storage/notice.js';
+import { bucketOf, Peers, RecentHeads, SET_PARTS, TenantSet } from '../src/server/storage/subscriptions.js';
 
 const TENANTS = Array.from({ length: 20_000 }, (_, n) => `01ARZ3NDEKTSV4RRFFQ${String(n).padStart(7, '0')}`);
 const payloadOf = (notice: object): string =>

@@ -6,7 +6,7 @@ import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
 import { CONFIG_VARIABLES } from '../src/server/config/config.js';
-import { openDocs } from '../src/server/app/docs.js';
+import { openDocs } from '../src/server/app/built.js';
 import { ALL_ROWS } from '../src/server/app/route-table.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { CATALOGUE, codeOf, type ErrorName } from '../src/protocol/errors.js';

@@ -225,6 +225,6 @@ t.test(
     const dataDir = pathOf(await temporaryFolder(t), 'data');
     const env = { INSTANCES: '2', HOST: '192.0.2.1', PORT: '0' };
     await t.rejects(spawnServer(t, { embedded: true, dataDir, env }), /before it listened/);
-    t.equal(await EmbeddedPostgres.runningUrl({ dataDir, password: '' }), null);
+    t.equal(await EmbeddedPostgres.runningUrl(dataDir, ''), null);
   },
 );

@@ -1,8 +1,7 @@
 /** Changes go to the instances that subscribe to their tenants (src/server/storage/change-feed.ts). */
 import t, { type Test } from 'tap';
-import { NoticeMac } from '../src/server/storage/notice-mac.js';
-import { partsNotices, type Notice } from '../src/server/storage/notice.js';
-import { SET_PARTS, TenantSet } from '../src/server/storage/peers.js';
+import { NoticeMac, partsNotices, type Notice } from '../src/server/storage/notice.js';
+import { SET_PARTS, TenantSet } from '../src/server/storage/subscriptions.js';
 import { type ItemRow, frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
 import { Events, until } from './support/events.js';
 import {

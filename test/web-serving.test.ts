@@ -8,7 +8,7 @@ import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import t from 'tap';
 import type { WebRelease } from '../src/protocol/web-app.js';
 import { WEB_FOLDER } from '../src/root.js';
-import { openWebApp } from '../src/server/app/web.js';
+import { openWebApp } from '../src/server/app/built.js';
 import { openBucket } from '../src/server/blobs/objects/open.js';
 import type { WebApp } from '../src/server/http/ports.js';
 import { CHROMIUM, startBrowser } from './support/browser.js';

@@ -10,7 +10,7 @@ import { apexOf, type Config, ConfigError, readConfig } from './config/config.js
 import { describe } from './http/fail.js';
 import { DataDirInUseError } from './storage/embedded/embedded.js';
 import type { DrainOrder } from './storage/registration.js';
-import { ClusterVersionError } from './storage/embedded/version.js';
+import { ClusterVersionError } from './storage/embedded/binaries.js';
 import { MigrationError } from './storage/migrate.js';
 import { asError } from '../protocol/error-code.js';
 import { IN_CHECKOUT, RELEASE } from '../root.js';
@@ -58,7 +58,7 @@ async function main(): Promise<void> {
     ? startInstances({ config, log }, fileURLToPath(import.meta.url))
     : startServer({ config, log, siblings: instance ? folder : undefined });
   const maxMs = several ? STOP_ALL_MAX_MS : STOP_MAX_MS;
-  const stop = stopOnSignals(starting, { ownDatabase: config.databaseUrl === null, folder, maxMs });
+  const stop = stopOnSignals(starting, config.databaseUrl === null, folder, maxMs);
   drainOnSignal(starting, { ms: config.drainMinutes * MINUTE_MS, alone: instance });
   const server = await starting;
   if (instance) {
@@ -66,13 +66,12 @@ async function main(): Promise<void> {
     return;
   }
   for (const warning of [...warnings, ...server.warnings]) log.warn(warning);
-  if (!stop.requested) await greet({ server, log, stop }, config);
+  if (!stop.requested) await greet(server, config, log, stop);
 }
 
-interface Greeting {
-  readonly server: Server;
-  readonly log: Logger;
-  readonly stop: { readonly requested: boolean };
+/** Whether a signal has ended the server. */
+interface Stopping {
+  readonly requested: boolean;
 }
 
 /** A name under which this machine reaches the server. */
@@ -82,7 +81,7 @@ function shownHost({ host }: Pick<Config, 'host'>): string {
 }
 
 /** Prints the greeting. A failure is logged only. */
-async function greet({ server, log, stop }: Greeting, config: Config): Promise<void> {
+async function greet(server: Server, config: Config, log: Logger, stop: Stopping): Promise<void> {
   const base = `http://${shownHost(config)}:${server.port}`;
   say('', `  service is listening on ${base}`);
   if (server.tenantId === null) {
@@ -121,12 +120,10 @@ async function greet({ server, log, stop }: Greeting, config: Config): Promise<v
  */
 function stopOnSignals(
   starting: Promise<Server>,
-  {
-    ownDatabase,
-    folder,
-    maxMs,
-  }: { readonly ownDatabase: boolean; readonly folder: string | undefined; readonly maxMs: number },
-): { readonly requested: boolean } {
+  ownDatabase: boolean,
+  folder: string | undefined,
+  maxMs: number,
+): Stopping {
   const state = { requested: false };
   const stop = async (signal: NodeJS.Signals): Promise<void> => {
     if (state.requested) return;

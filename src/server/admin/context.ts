@@ -119,7 +119,7 @@ async function locate(config: Config, stops: Stop[]): Promise<{ url: string; alo
   if (url !== null) return { url, alone: false };
   const { dataDir } = config;
   const password = await keptSecret(dataDir, 'database-password');
-  const running = await EmbeddedPostgres.runningUrl({ dataDir, password });
+  const running = await EmbeddedPostgres.runningUrl(dataDir, password);
   if (running !== null) return { url: running, alone: false };
-  return { url: await startEmbedded({ config, log: pino({ level: 'silent' }) }, stops), alone: true };
+  return { url: await startEmbedded(config, pino({ level: 'silent' }), stops), alone: true };
 }

@@ -4,7 +4,7 @@ import { ConfigError } from '../config/config.js';
 import { isUnavailable } from '../storage/database.js';
 import { RestoreError } from '../storage/dump.js';
 import { DataDirInUseError } from '../storage/embedded/embedded.js';
-import { ClusterVersionError } from '../storage/embedded/version.js';
+import { ClusterVersionError } from '../storage/embedded/binaries.js';
 import { MigrationError } from '../storage/migrate.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { ServiceError } from '../../protocol/errors.js';

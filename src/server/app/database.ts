@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import { sessionDatabaseUrl, type Config } from '../config/config.js';
 import type { Clock } from '../../protocol/clock.js';
 import { keptSecret } from '../config/secrets.js';
-import { createPool, endPool, openClient } from '../storage/database.js';
+import { createPool, endPool, openClient, withPooled } from '../storage/database.js';
 import { hostsOf } from '../storage/database-hosts.js';
 import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
 import { EpochGuard } from '../storage/epoch-guard.js';
@@ -14,11 +14,6 @@ import { SQL_FOLDER } from '../../root.js';
 import { repeated, type Stop } from './lifecycle.js';
 
 const POOL_SIZE = 12;
-
-interface DatabaseOptions {
-  readonly config: Config;
-  readonly log: Logger;
-}
 
 /**
  * Interval of the checks for a failover that broke no connection, ms: behind a pooler the history is compared, and
@@ -54,11 +49,8 @@ export interface DatabaseHooks {
 }
 
 /** Opens the database. Rejects with `MigrationError`, or the error of the connection. */
-export async function openDatabase(
-  { config, log, clock }: DatabaseOptions & { readonly clock: Clock },
-  hooks: DatabaseHooks,
-): Promise<Database> {
-  const url = config.databaseUrl ?? (await startEmbedded({ config, log }, hooks.stops));
+export async function openDatabase(config: Config, log: Logger, clock: Clock, hooks: DatabaseHooks): Promise<Database> {
+  const url = config.databaseUrl ?? (await startEmbedded(config, log, hooks.stops));
   const sessionUrl = sessionDatabaseUrl(config) ?? url;
   const pooled = config.listenDatabaseUrl !== null;
   const report = await migrate({ url: sessionUrl, folder: SQL_FOLDER });
@@ -95,7 +87,8 @@ export async function openDatabase(
   breaker.start();
   const { onFault } = hooks;
   const hosts = hostsOf(url);
-  if (pooled) hooks.stops.push(repeated(clock, LOOK_MS, () => compareHistory(pool, history).catch(onFault)));
+  const compare = (): Promise<void> => withPooled(pool, (client) => history.check(client));
+  if (pooled) hooks.stops.push(repeated(clock, LOOK_MS, () => compare().catch(onFault)));
   if (hosts.servers.length > 1) hooks.stops.push(repeated(clock, LOOK_MS, () => hosts.look().catch(onFault)));
   return {
     ...{ pool, history, noticeKey, sessionUrl, pooled, link },
@@ -118,29 +111,17 @@ async function noticeKeyOf(pool: pg.Pool): Promise<Uint8Array> {
   return rows[0].key;
 }
 
-/** Compares the history on a connection of the pool. */
-async function compareHistory(pool: pg.Pool, history: EpochGuard): Promise<void> {
-  const client = await pool.connect();
-  let failed = true;
-  try {
-    await history.check(client);
-    failed = false;
-  } finally {
-    client.release(failed);
-  }
-}
-
 /** Starts the PostgreSQL under DATA_DIR with additional `settings`. Resolves with its URL; adds its stop to `stops`. */
 export async function startEmbedded(
-  { config, log }: DatabaseOptions,
+  { dataDir }: Config,
+  log: Logger,
   stops: Stop[],
   settings: Readonly<Record<string, string>> = {},
 ): Promise<string> {
   const embedded = await EmbeddedPostgres.start({
-    dataDir: config.dataDir,
-    password: await keptSecret(config.dataDir, 'database-password'),
+    ...{ dataDir, settings },
+    password: await keptSecret(dataDir, 'database-password'),
     onLog: (level, message) => log[level]({ from: 'postgres' }, message),
-    settings,
   });
   stops.push(() => embedded.stop());
   return embedded.url;

@@ -13,11 +13,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { asError } from '../../protocol/error-code.js';
-import type { Config } from '../config/config.js';
 import { serverSecrets } from '../config/secrets.js';
 import { startEmbedded } from './database.js';
 import { runStops, type Stop } from './lifecycle.js';
-import { probePort } from './preflight.js';
+import { probePort } from '../storage/embedded/process.js';
 import type { DrainOrder } from '../storage/registration.js';
 import type { Server, ServerOptions } from './server.js';
 
@@ -117,10 +116,6 @@ export class Instance {
     if (this.closing || !this.started) return;
     this.log.error(how, 'an instance ended; it is started again');
     this.failures = Date.now() - begun > WELL_MS ? 0 : this.failures + 1;
-    this.again();
-  }
-
-  private again(): void {
     const wait = RESTART_AFTER_MS[Math.min(Math.max(0, this.failures - 1), RESTART_AFTER_MS.length - 1)];
     this.timer = setTimeout(() => {
       // If it fails, its exit event leads here again.
@@ -154,7 +149,7 @@ export async function startInstances(
   const stops: Stop[] = [];
   const { tokenSecret, warnings } = await serverSecrets(config);
   const max = String(CONNECTIONS_EACH * config.instances + CONNECTIONS_BESIDES);
-  const url = config.databaseUrl ?? (await startEmbedded({ config, log }, stops, { max_connections: max }));
+  const url = config.databaseUrl ?? (await startEmbedded(config, log, stops, { max_connections: max }));
   let folder = '';
   const instances: Instance[] = [];
   const stopAll = async (): Promise<void> => {
@@ -172,13 +167,14 @@ export async function startInstances(
         TOKEN_SECRET: tokenSecret,
         INSTANCES: '1',
         PORT: String(port),
-        ...metricsOf(config, n),
+        // The metrics of the instances are on METRICS_PORT and the ports after it.
+        ...(config.metricsPort > 0 ? { METRICS_PORT: String(config.metricsPort + n) } : {}),
       },
     });
   let listening: Listening | undefined;
   try {
     // For port 0 a free one is chosen here: the instances have to share one port.
-    if (port === 0) port = await probePort({ host: config.host, port });
+    if (port === 0) port = await probePort(config.host, port);
     folder = await makeLinkFolder(log, stops);
     // Sequentially: the first one migrates the database.
     for (let n = 0; n < config.instances; n++) {
@@ -200,10 +196,6 @@ export async function startInstances(
     close: () => (closing ??= stopAll()),
   };
 }
-
-/** The metrics of the instances are on METRICS_PORT and the ports after it. */
-const metricsOf = ({ metricsPort }: Config, n: number): Record<string, string> =>
-  metricsPort === 0 ? {} : { METRICS_PORT: String(metricsPort + n) };
 
 /** Queries an instance that listens on `host`, over loopback if that is all addresses. */
 async function claimedAt(host: string, port: number): Promise<boolean> {

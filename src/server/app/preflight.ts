@@ -4,12 +4,10 @@
  */
 import { constants, existsSync } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
-import { createServer } from 'node:net';
-import { once } from 'node:events';
 import { dirname } from 'node:path';
 import type { Config } from '../config/config.js';
-import { hasCluster } from '../storage/embedded/process.js';
-import { awaitsStandby, databaseIdentity, openClient, unfitSettings, type Client } from '../storage/database.js';
+import { hasCluster, probePort } from '../storage/embedded/process.js';
+import { awaitsStandby, databaseIdentity, unfitSettings, withClient } from '../storage/database.js';
 import { describeHosts, hostsOf, type DatabaseHosts } from '../storage/database-hosts.js';
 import { migrate, MigrationError } from '../storage/migrate.js';
 import { strangeLibrary } from '../http/library.js';
@@ -21,6 +19,8 @@ export class StartError extends Error {
   override readonly name = 'StartError';
 }
 
+/** `application_name` of the connections that check the database. */
+const NAME = 'service start';
 const MIB = 1024 * 1024;
 /** Disk space of a new cluster with its first WAL segments. */
 const NEW_CLUSTER_BYTES = 200 * MIB;
@@ -33,55 +33,31 @@ export async function preflight(config: Config): Promise<string[]> {
   if (strange !== undefined && config.uwsStrict === 'on')
     throw new StartError(`${strange} Install what package-lock.json names (npm ci), or set UWS_STRICT to off.`);
   const { host, port, metricsHost, metricsPort, instances } = config;
-  await checkPort({ host, port, variables: ['HOST', 'PORT'] });
+  await checkPort(host, port, ['HOST', 'PORT']);
   for (let n = 0; metricsPort > 0 && n < instances; n++)
-    await checkPort({ host: metricsHost, port: metricsPort + n, variables: ['METRICS_HOST', 'METRICS_PORT'] });
+    await checkPort(metricsHost, metricsPort + n, ['METRICS_HOST', 'METRICS_PORT']);
   await checkDataDir(config);
   const warnings = await checkDatabase(config);
   return strange === undefined ? warnings : [strange, ...warnings];
 }
 
-interface Address {
-  readonly host: string;
-  readonly port: number;
-  /** The variables that configure it. */
-  readonly variables: readonly [host: string, port: string];
-}
-
-async function checkPort(address: Address): Promise<void> {
+/** `of`: the names of the variables that configure it. */
+async function checkPort(host: string, port: number, of: readonly [host: string, port: string]): Promise<void> {
   try {
-    await probePort(address);
+    await probePort(host, port);
   } catch (error) {
-    throw new StartError(portText(errorCode(error), address), { cause: error });
-  }
-}
-
-/**
- * Binds the port briefly and exclusively, so it also fails next to a server that shares its port. Resolves with the
- * port; for port 0, with a free one.
- */
-export async function probePort({ host, port }: Pick<Address, 'host' | 'port'>): Promise<number> {
-  const probe = createServer().listen({ host, port, exclusive: true });
-  await once(probe, 'listening');
-  const address = probe.address();
-  probe.close();
-  await once(probe, 'close');
-  return address !== null && typeof address === 'object' ? address.port : 0;
-}
-
-function portText(code: string, { host, port, variables: [hostName, portName] }: Address): string {
-  switch (code) {
-    case 'EADDRINUSE':
-      return `${portName}: port ${port} of ${host} is in use by another program. Stop that one, or set ${portName} to a free port.`;
-    case 'EADDRNOTAVAIL':
-      return `${hostName}: ${host} is not an address of this machine. Set ${hostName} to one that is, or to 0.0.0.0 for all of them.`;
-    case 'EACCES':
-      return `${portName}: port ${port} may not be opened by this user. Set ${portName} to 1024 or more and put a proxy before it, or give the program the right (CAP_NET_BIND_SERVICE).`;
-    case 'ENOTFOUND':
-    case 'EAI_AGAIN':
-      return `${hostName}: the name ${host} is not known on this machine (${code}). Set ${hostName} to an address of this machine.`;
-    default:
-      return `${hostName}, ${portName}: the server cannot listen on ${host} port ${port} (${code}).`;
+    const [hostName, portName] = of;
+    const code = errorCode(error);
+    const unknown = `${hostName}: the name ${host} is not known on this machine (${code}). Set ${hostName} to an address of this machine.`;
+    const texts: Readonly<Record<string, string>> = {
+      EADDRINUSE: `${portName}: port ${port} of ${host} is in use by another program. Stop that one, or set ${portName} to a free port.`,
+      EADDRNOTAVAIL: `${hostName}: ${host} is not an address of this machine. Set ${hostName} to one that is, or to 0.0.0.0 for all of them.`,
+      EACCES: `${portName}: port ${port} may not be opened by this user. Set ${portName} to 1024 or more and put a proxy before it, or give the program the right (CAP_NET_BIND_SERVICE).`,
+      ENOTFOUND: unknown,
+      EAI_AGAIN: unknown,
+    };
+    const other = `${hostName}, ${portName}: the server cannot listen on ${host} port ${port} (${code}).`;
+    throw new StartError(texts[code] ?? other, { cause: error });
   }
 }
 
@@ -120,7 +96,7 @@ async function checkDatabase({ databaseUrl, listenDatabaseUrl }: Config): Promis
   const warnings = await checkServers(name, hostsOf(direct));
   await orStartError(name, direct, () => migrate({ url: direct, folder: SQL_FOLDER, dryRun: true }));
   if (listenDatabaseUrl !== null) await checkPooler(databaseUrl, listenDatabaseUrl);
-  const waits = await orStartError(name, direct, () => withConnection({ url: direct, pooled: false }, awaitsStandby));
+  const waits = await orStartError(name, direct, () => withClient(direct, NAME, awaitsStandby, {}));
   return waits ? [...warnings, `${name}: ${AWAITS}`] : warnings;
 }
 
@@ -154,27 +130,13 @@ async function orStartError<T>(name: string, url: string, work: () => Promise<T>
   }
 }
 
-/** Runs `work` on a connection of its own. */
-async function withConnection<T>(
-  settings: { url: string; pooled: boolean },
-  work: (client: Client) => Promise<T>,
-): Promise<T> {
-  const client = await openClient({ ...settings, name: 'service start', onLost: () => undefined });
-  try {
-    return await work(client);
-  } finally {
-    await client.end();
-  }
-}
-
 /** Checks that the pooler leads to the same database, and its sessions have the settings that clients cannot send. */
 async function checkPooler(url: string, directUrl: string): Promise<void> {
-  const identity = await withConnection({ url: directUrl, pooled: false }, databaseIdentity);
+  const identity = await withClient(directUrl, NAME, databaseIdentity, {});
   const [pooled, lacking] = await orStartError('DATABASE_URL', url, () =>
-    withConnection(
-      { url, pooled: true },
-      async (client) => [await databaseIdentity(client), await unfitSettings(client)] as const,
-    ),
+    withClient(url, NAME, async (client) => [await databaseIdentity(client), await unfitSettings(client)] as const, {
+      pooled: true,
+    }),
   );
   if (pooled !== identity)
     throw new StartError('DATABASE_URL and LISTEN_DATABASE_URL lead to different databases. Correct one of them.');
@@ -190,24 +152,18 @@ function databaseText(error: unknown, { host, username, pathname }: URL): string
   const code = errorCode(error);
   const where = host === '' ? 'the local socket' : host;
   const [user, database] = [decodeURIComponent(username), decodeURIComponent(pathname.slice(1))];
-  switch (code) {
-    case 'ENOTFOUND':
-    case 'EAI_AGAIN':
-      return `the host of ${where} is not known (${code}). Correct its name, or check this machine's name service.`;
-    case 'ECONNREFUSED':
-    case 'ENOENT':
-      return `no database listens at ${where} (${code}). Start it, or correct host and port.`;
-    case '28P01':
-      return `the database at ${where} refuses the password of the user "${user}". Correct user and password.`;
-    case '28000':
-      return `the database at ${where} does not admit the user "${user}". Create that user, or allow it in pg_hba.conf.`;
-    case '3D000':
-      return `there is no database "${database}" at ${where}. Create it, or correct its name.`;
-    case '42501':
-      return `the user "${user}" lacks a right in the database "${database}" at ${where}. Make that user its owner.`;
-    default: {
-      const reason = error instanceof Error && error.message !== '' ? error.message : 'no connection';
-      return `the database at ${where} cannot be used: ${reason}${code === '' ? '' : ` (${code})`}.`;
-    }
-  }
+  const unknown = `the host of ${where} is not known (${code}). Correct its name, or check this machine's name service.`;
+  const silent = `no database listens at ${where} (${code}). Start it, or correct host and port.`;
+  const texts: Readonly<Record<string, string>> = {
+    ENOTFOUND: unknown,
+    EAI_AGAIN: unknown,
+    ECONNREFUSED: silent,
+    ENOENT: silent,
+    '28P01': `the database at ${where} refuses the password of the user "${user}". Correct user and password.`,
+    '28000': `the database at ${where} does not admit the user "${user}". Create that user, or allow it in pg_hba.conf.`,
+    '3D000': `there is no database "${database}" at ${where}. Create it, or correct its name.`,
+    '42501': `the user "${user}" lacks a right in the database "${database}" at ${where}. Make that user its owner.`,
+  };
+  const reason = error instanceof Error && error.message !== '' ? error.message : 'no connection';
+  return texts[code] ?? `the database at ${where} cannot be used: ${reason}${code === '' ? '' : ` (${code})`}.`;
 }

@@ -1,34 +1,62 @@
-/** Starts and stops a server: its parts in order, the listening socket, the metrics. */
+/** A server: constructs its parts and connects them, subject by subject, starts them in order, and stops them. */
+import { availableParallelism, hostname } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { ulid } from 'ulid';
-import type { Config } from '../config/config.js';
-import { serverSecrets } from '../config/secrets.js';
-import { describe } from '../http/fail.js';
-import { rowsOf, type App } from './route-table.js';
-import { socketsThatFit } from '../realtime/descriptors.js';
-import { startListening, type Listener } from '../realtime/server.js';
-import { Metrics } from '../ops/metrics.js';
-import { ensureSingleTenant } from '../devices/store.js';
+import { nodePasswordHasher, nodeSodium } from '../../crypto/sodium-node.js';
 import { systemClock, type Clock } from '../../protocol/clock.js';
 import { REFERENCE_FOLDER, RELEASE, SERVER_VERSION, WEB_FOLDER } from '../../root.js';
-import {
-  composeBlobs,
-  composeHosting,
-  composeNightly,
-  composeServices,
-  composeTenants,
-  type BlobServices,
-  type HostedServices,
-  type Parts,
-  type Services,
-  type Tenants,
-} from './compose.js';
-import { openDatabase, type DatabaseHooks } from './database.js';
-import { runStops, type Stop } from './lifecycle.js';
-import type { DrainOrder } from '../storage/registration.js';
-import { openDocs } from './docs.js';
-import { openWebApp } from './web.js';
+import { Checkout } from '../billing/checkout.js';
+import type { Billing } from '../billing/routes.js';
+import { BillingStore } from '../billing/store.js';
+import { Webhooks } from '../billing/webhooks.js';
+import { Bins } from '../bins/bins.js';
+import { BinStore } from '../bins/store.js';
+import { Blobs } from '../blobs/blobs.js';
+import type { LocalStore } from '../blobs/objects/local.js';
+import { localStore, openBucket } from '../blobs/objects/open.js';
+import type { ObjectStore } from '../blobs/ports.js';
+import { Reaper } from '../blobs/reaper.js';
+import { BlobStore } from '../blobs/store.js';
+import { Transfers } from '../blobs/transfers.js';
+import { apexOf, apexUrl, publicHosts, tenantUrl, type Config } from '../config/config.js';
+import { serverSecrets } from '../config/secrets.js';
+import { Passwords, Reauthentication, Tickets } from '../devices/credentials.js';
+import { Devices } from '../devices/devices.js';
+import { Bootstrap, Recovery, type ForeignHost } from '../devices/enrolment.js';
+import { AccountStore, ensureSingleTenant } from '../devices/store.js';
+import { Certificates, TenantHosts } from '../hosting/hosts.js';
+import type { Hosting } from '../hosting/routes.js';
+import { Signup } from '../hosting/signup.js';
+import { HostingStore } from '../hosting/store.js';
+import { TestTenants } from '../hosting/test-tenants.js';
+import { AddressLimits } from '../http/address-limits.js';
+import { describe } from '../http/fail.js';
+import { tokenIssuer, TokenVerifier } from '../http/tokens.js';
+import { Metrics } from '../ops/metrics.js';
+import { Nightly } from '../ops/nightly.js';
+import { nightlyJobs, PostgresJobTurn, type Job } from '../ops/store.js';
+import { Pairing } from '../pairing/pairing.js';
+import { PairingStore } from '../pairing/store.js';
+import { socketsThatFit } from '../realtime/descriptors.js';
+import { startListening, type Listener } from '../realtime/server.js';
+import { ChangeFeed } from '../storage/change-feed.js';
+import { PostgresCommitLanes } from '../storage/commit/lanes.js';
+import { hostsOf } from '../storage/database-hosts.js';
+import { clientConfig } from '../storage/database.js';
+import { PostgresItemLog } from '../storage/item-log.js';
+import { PostgresKeyPurger } from '../storage/key-purger.js';
+import { Presence } from '../storage/presence.js';
+import { RateStore } from '../storage/rate-store.js';
+import type { DrainOrder, InstanceStatus } from '../storage/registration.js';
+import { PostgresTenantLoader } from '../storage/tenant-loader.js';
+import { TenantRegistry } from '../tenant/registry.js';
+import { blobJobs } from './blobs.js';
+import { openDocs, openWebApp } from './built.js';
+import { openDatabase, type Database, type DatabaseHooks } from './database.js';
+import { repeated, runStops, type Stop } from './lifecycle.js';
+import { rowsOf, type App } from './route-table.js';
 
 /** What a server is started from. */
 export interface ServerOptions {
@@ -59,6 +87,27 @@ export interface Server {
   close(graceMs: number): Promise<void>;
 }
 
+/** What every part is constructed from. */
+interface Parts {
+  readonly log: Logger;
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly database: Database;
+  readonly instanceId: string;
+  /** Of the links to other instances of this machine; undefined: there are none. */
+  readonly linkFolder: string | undefined;
+  readonly secret: Uint8Array;
+  /** Signs the URLs of the local blob store. */
+  readonly blobUrlSecret: string;
+  /** Run in reverse order when the server stops. */
+  readonly stops: Stop[];
+  readonly onFault: (error: unknown, tenantId?: string) => void;
+  /** The one tenant of single mode; null in multi mode. */
+  readonly tenantId: string | null;
+  /** Undefined: METRICS_PORT is unset. */
+  readonly meter: Metrics | undefined;
+}
+
 /**
  * Starts all parts. On failure the parts that were started are stopped again; errors of these stops are logged, and the
  * error of the start is thrown.
@@ -66,7 +115,7 @@ export interface Server {
 export async function startServer(options: ServerOptions): Promise<Server> {
   const stops: Stop[] = [];
   try {
-    return await compose(options, stops, () => runStops(stops));
+    return await compose(options, stops);
   } catch (error) {
     await runStops(stops).catch((fault: unknown) => {
       options.log.error({ cause: describe(fault) }, 'a part did not stop');
@@ -75,7 +124,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   }
 }
 
-async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Promise<void>): Promise<Server> {
+async function compose(options: ServerOptions, stops: Stop[]): Promise<Server> {
   const { config, log, clock = systemClock } = options;
   const secrets = await serverSecrets(config);
   const instanceId = ulid();
@@ -83,7 +132,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
     log.error({ cause: describe(error), instanceId, ...(tenantId ? { tenantId } : {}) }, 'background fault');
 
   const hooks: DatabaseHooks = { stops, onFault, onOtherHistory: () => undefined, onBack: () => undefined };
-  const database = await openDatabase({ config, log, clock }, hooks);
+  const database = await openDatabase(config, log, clock, hooks);
   const multi = config.tenantMode === 'multi';
   const tenantId = multi ? null : await ensureSingleTenant(database.pool, clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);
@@ -134,7 +183,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
     drain,
     close(grace) {
       graceMs = grace;
-      return (closing ??= stopAll());
+      return (closing ??= runStops(stops));
     },
   };
 }
@@ -157,12 +206,13 @@ async function serveMetrics({ log, config, stops, meter }: Parts, { registry, la
   log.info({ port: listening.port, host: config.metricsHost }, 'metrics');
 }
 
+/** What the application is made of, beside `Parts`. */
 interface AppParts {
   readonly options: ServerOptions;
   readonly tenants: Tenants;
-  readonly services: Services;
-  readonly hosting: HostedServices | undefined;
-  readonly blobs: BlobServices;
+  readonly services: ReturnType<typeof composeServices>;
+  readonly hosting: Awaited<ReturnType<typeof composeHosting>> | undefined;
+  readonly blobs: Awaited<ReturnType<typeof composeBlobs>>;
 }
 
 async function listen(parts: Parts, { options, tenants, services, hosting, blobs }: AppParts): Promise<Listener> {
@@ -189,9 +239,280 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     tenants: tenants.registry,
     items: tenants.items,
     presence: tenants.presence,
-    ready: () => tenants.hooks.front?.draining !== true,
+    ready: () => !tenants.hooks.front.draining,
     docs,
     web,
   };
   return startListening(rowsOf(app), app, { sharePort: options.siblings !== undefined, socketsMax: socketsThatFit() });
+}
+
+/**
+ * Commit lanes. One has larger batches, which is faster where server and database share two cores; with four cores two
+ * lanes commit 1.6 times as much as one, and a third adds nothing (bench S1).
+ */
+const LANES = availableParallelism() < 4 ? 1 : 2;
+
+/** Callbacks that are set by parts constructed later. */
+interface Hooks {
+  /** Devices, bins or pairings of the tenant changed, on any instance. */
+  onChange: (tenantId: string) => void;
+  /** Another instance sent a notification of the tenant, which may be unknown here. */
+  onHint: (tenantId: string) => void;
+  /** The operator orders a drain. */
+  onDrain: (order: DrainOrder) => void;
+  /** The listener, as soon as it listens. */
+  front: Pick<InstanceStatus, 'port' | 'sockets' | 'draining'>;
+}
+
+/** The actors of an instance, and the parts they depend on. */
+type Tenants = ReturnType<typeof composeTenants>;
+
+/** The tenants' actors, and what they write to and read from. `registry` and `feed` are to be started by the caller. */
+function composeTenants({ config, clock, database, instanceId, linkFolder, stops, onFault, meter }: Parts) {
+  const { pool, history, noticeKey } = database;
+  const items = new PostgresItemLog(pool, meter);
+  const lanes = new PostgresCommitLanes({
+    connect: (onLost) => database.openLane(onLost),
+    prepares: !database.pooled,
+    lanes: LANES,
+    storageCap: config.storageCapBytes,
+    clock,
+    wait: (ms) => sleep(ms),
+    onFault,
+    meter,
+  });
+  stops.push(() => lanes.close());
+  const purger = new PostgresKeyPurger(pool, onFault, clock);
+  stops.push(() => purger.close());
+  const hooks: Hooks = {
+    ...{ onChange: () => undefined, onHint: () => undefined, onDrain: () => undefined },
+    front: { port: 0, sockets: 0, draining: false },
+  };
+  const notify = (tenantId: string): void => {
+    hooks.onChange(tenantId);
+    hooks.onHint(tenantId);
+  };
+  const feed: ChangeFeed = new ChangeFeed({
+    ...{ instanceId, pool, noticeKey, linkFolder },
+    epoch: () => history.epoch,
+    connection: () => listenConfig(database),
+    clock,
+    onHint: (tenant, head, generation) => {
+      registry.headHint(tenant, head, generation);
+      notify(tenant);
+    },
+    onChange: (tenant, generation, carried) => {
+      registry.published(tenant, generation, carried);
+      notify(tenant);
+    },
+    tenants: () => registry.tenantsWithSockets(),
+    onGap: () => void registry.compareHeads(),
+    onOthers: () => presence.announceAll(),
+    status: () => {
+      const { port, sockets, draining } = hooks.front;
+      return { host: hostname(), pid: process.pid, version: SERVER_VERSION, port, sockets, draining };
+    },
+    onDrain: (order) => hooks.onDrain(order),
+    onFault,
+    meter,
+  });
+  const registry: TenantRegistry = new TenantRegistry({
+    ...{ lanes, purger, onFault, clock, meter },
+    log: items,
+    loader: new PostgresTenantLoader(pool, clock),
+    announcer: feed,
+    epoch: () => history.epoch,
+  });
+  const presence = new Presence({
+    ...{ instanceId, pool, clock, onFault },
+    local: (tenant) => registry.actors.get(tenant)?.onlineDevices() ?? new Set(),
+    tenants: () => registry.tenantsWithSockets(),
+    othersUp: () => feed.othersUp,
+  });
+  stops.push(() => presence.close());
+  return { registry, items, lanes, feed, presence, hooks };
+}
+
+/** Settings of the LISTEN connection, to the server that takes writes now. */
+async function listenConfig({ sessionUrl: url, link }: Database): Promise<ReturnType<typeof clientConfig>> {
+  // If no server takes writes, the connection fails, and its retry calls this again.
+  await hostsOf(url)
+    .choose()
+    .catch(() => undefined);
+  return clientConfig({ url, name: 'service-listen', link });
+}
+
+/** The services of a tenant other than its items: devices, bins, password, pairing and recovery. A change of a device, bin or pairing notifies the tenant's actor and `hooks.onChange`. */
+function composeServices({ log, config, clock, database, secret, stops, onFault }: Parts, tenants: Tenants) {
+  const { pool } = database;
+  const { registry, presence, hooks } = tenants;
+  const { maxDevices, bootstrapToken } = config;
+  const store = new AccountStore(pool);
+  const changed = async (tenant: string): Promise<void> => {
+    await registry.changed(tenant);
+    hooks.onChange(tenant);
+  };
+  const reset = async (tenant: string): Promise<void> => {
+    await registry.reset(tenant);
+    hooks.onChange(tenant);
+  };
+  const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
+  const tickets = new Tickets({ secret, clock, store });
+  const devices = new Devices({ store, clock, changed, online: (tenant) => presence.online(tenant), onFault });
+  stops.push(() => devices.close());
+  const bins = new Bins({ store: new BinStore(pool), clock, changed, onFault });
+  stops.push(() => bins.close());
+  const joins = { store, clock, issueToken, tickets, maxDevices, changed, onFault };
+  const onForeignHost = (mismatch: ForeignHost): void =>
+    log.warn(mismatch, 'recovery refused: it was signed for another host than the one the request came to');
+  return {
+    tokens: new TokenVerifier(secret),
+    tickets,
+    devices,
+    bootstrap: new Bootstrap({ ...joins, bootstrapToken, claimTokens: config.tenantMode === 'multi', reset }),
+    reauth: new Reauthentication({ store, clock, sodium: nodeSodium, issueToken }),
+    recovery: new Recovery({ ...joins, sodium: nodeSodium, publicHosts: publicHosts(config), onForeignHost }),
+    passwords: new Passwords({ store, clock, hasher: nodePasswordHasher, tickets }),
+    pairing: new Pairing({ ...joins, store: new PairingStore(pool) }),
+    bins,
+    addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
+    identities: store,
+  };
+}
+
+/** An active upload writes more often than this; an older temporary file was left by a process that died, ms. */
+const QUIET_MS = 2 * 60_000;
+
+/**
+ * Opens the configured blob store, without a request to it: the server also starts while the store is unreachable.
+ * `transfers` is undefined where clients reach the store directly.
+ */
+async function composeBlobs(parts: Parts) {
+  const { config, log, clock, database, blobUrlSecret: secret, stops } = parts;
+  const { storageKind, maxBlobBytes: maxBytes, storageCapBytes: capBytes } = config;
+  const rows = new BlobStore(database.pool);
+  const local = storageKind === 'local' ? localStore(config, secret) : undefined;
+  const store = local ?? (await openBucket(config, log));
+  stops.push(() => store.close());
+  const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
+  const jobs = blobJobs(new Reaper(store, database.pool, clock), {
+    onRefused: ({ job, refused, fault }) => {
+      const cause: unknown = fault?.cause;
+      const why = cause instanceof Error ? cause.message : undefined;
+      log.warn({ job, objects: refused, why }, 'the store refuses blobs that are to be removed');
+    },
+    onCompared: ({ missing, examples, foreign }) => {
+      if (missing > 0) log.error({ missing, examples }, 'blobs are missing in the store');
+      if (foreign > 0)
+        log.warn({ objects: foreign }, 'the store holds objects of tenants that this database never had');
+    },
+  });
+  const origin = await originOf(store, log);
+  if (local === undefined) return { blobs, transfers: undefined, jobs, origin };
+  const transfers = new Transfers({ files: local, rows, clock, secret });
+  keepSwept(parts, local);
+  stops.push(() => transfers.close());
+  return { blobs, transfers, jobs, origin };
+}
+
+/** The origin that the web app may reach; undefined where the store does not know it, and so cannot sign URLs. */
+async function originOf(store: ObjectStore, log: Logger): Promise<string | undefined> {
+  try {
+    return await store.origin();
+  } catch (error) {
+    log.warn({ cause: describe(error) }, "the web app cannot reach the bucket: its store's address is not known");
+    return undefined;
+  }
+}
+
+/** Removes temporary files of uploads whose process died, at start and periodically. */
+function keepSwept({ clock, stops, onFault }: Parts, local: LocalStore): void {
+  // The system's time, which the files' timestamps have, and not that of an injected clock.
+  const sweep = (): Promise<void> => local.sweep(Date.now(), QUIET_MS).then(() => undefined, onFault);
+  const first = sweep();
+  stops.push(() => first);
+  stops.push(repeated(clock, QUIET_MS, sweep));
+}
+
+/**
+ * Tenants by host name, signup and billing, which is undefined where PAYMENT_BILLING_ENABLED is false. Reads the table of
+ * names; rejects with `unavailable`.
+ */
+async function composeHosting(
+  parts: Parts,
+  { registry, feed, hooks }: Tenants,
+  addressLimits: Pick<AddressLimits, 'take'>,
+) {
+  const { config, clock, database, secret, stops, onFault } = parts;
+  const store = new HostingStore(database.pool);
+  const hosts = new TenantHosts({
+    ...{ store, baseDomain: apexOf(config), clock, onFault },
+    onFreed: (tenant) => registry.forget(tenant),
+  });
+  await hosts.start();
+  stops.push(() => hosts.close());
+  hooks.onHint = (tenant) => hosts.hint(tenant);
+  const urlOf = (slug: string): string => tenantUrl(config, slug);
+  const changed = (tenant: string): Promise<void> => registry.changed(tenant);
+  const billing = await composeBilling(parts, urlOf, changed);
+  const certificates = new Certificates({ hosts, take: () => addressLimits.take('certificate', 'all') });
+  const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
+  const signup = new Signup({ store, hosts, clock, urlOf, announce, checkout: billing?.checkout, onFault });
+  const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
+  const { maxDevices } = config;
+  const testTenants = new TestTenants({ store, hosts, clock, urlOf, announce, issueToken, maxDevices });
+  const service: Hosting = { isApex: (host) => hosts.isApex(host), certificates, signup, testTenants };
+  return { hosts, service, billing };
+}
+
+/** A variable that the configuration has checked already (src/server/config/config.ts, billingConflicts). */
+function given(value: string | null): string {
+  if (value === null) throw new Error('billing is on without the settings that it needs');
+  return value;
+}
+
+/** `changed`: the tenant's state changed; reads it again here and notifies the other instances. */
+async function composeBilling(
+  { config, log, clock, database, secret, stops, onFault }: Parts,
+  urlOf: (slug: string) => string,
+  changed: (tenantId: string) => Promise<void>,
+): Promise<Billing | undefined> {
+  if (!config.paymentBillingEnabled) return undefined;
+  const store = new BillingStore(database.pool);
+  // Loaded only where it is used: Stripe's library takes 20 MB and a tenth of a second.
+  const { StripePayments } = await import('../billing/stripe.js');
+  const payments = new StripePayments({
+    secretKey: given(config.paymentSecretKey),
+    webhookSecret: given(config.paymentWebhookSecret),
+    priceId: given(config.paymentPriceId),
+    apiBase: config.paymentApiBase,
+  });
+  const onUnknown = (event: object): void =>
+    log.warn(event, 'a payment event for a customer who is not a tenant here (yet)');
+  const webhooks = new Webhooks({
+    ...{ store, payments, clock, onUnknown, changed, onFault },
+    graceMs: config.paymentGraceMs,
+  });
+  webhooks.start();
+  stops.push(() => webhooks.close());
+  const checkout = new Checkout({ store, payments, clock, secret, apexUrl: apexUrl(config), urlOf });
+  return { webhooks, checkout };
+}
+
+/** Starts the nightly jobs: those of the database, and `more`. */
+async function composeNightly(
+  { log, config, clock, database, stops, onFault }: Parts,
+  more: readonly Job[],
+): Promise<void> {
+  const { pool, sessionUrl } = database;
+  const nightly = new Nightly({
+    jobs: [...nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: config.softDeleteMs }), ...more],
+    turn: new PostgresJobTurn(pool, sessionUrl),
+    clock,
+    at: config.purgeAt,
+    onReport: (report) => log.info(report, 'nightly job'),
+    onFault,
+  });
+  await nightly.start();
+  stops.push(() => nightly.close());
 }

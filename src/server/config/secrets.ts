@@ -76,22 +76,14 @@ export async function keptSecret(dataDir: string, name: string): Promise<string>
   return made;
 }
 
-/** The signing keys of the server. */
-interface ServerSecrets {
-  readonly tokenSecret: string;
-  /** Signs the URLs of the local blob store; empty with another store. */
-  readonly blobUrlSecret: string;
-  /** For the operator; empty when all is well. */
-  readonly warnings: readonly string[];
-}
-
 /**
- * The configured secrets, or those in DATA_DIR where none is configured. Warns with an external database: instances on
- * other machines may share it, and cannot read this folder.
+ * The server's signing keys: those configured, or those in DATA_DIR where none is; `blobUrlSecret`, for the URLs of the
+ * local blob store, is empty with another store. Warns the operator with an external database: instances on other
+ * machines may share it, and cannot read this folder.
  */
 export async function serverSecrets(
   config: Pick<Config, 'dataDir' | 'databaseUrl' | 'tokenSecret' | 'blobUrlSecret' | 'storageKind'>,
-): Promise<ServerSecrets> {
+) {
   const { dataDir, databaseUrl, storageKind } = config;
   const warnings: string[] = [];
   const keptOr = async (configured: string | null, name: string, signs: string): Promise<string> => {

@@ -18,6 +18,20 @@ const GAUGES = {
   draining: '1 while the instance is being drained.',
 };
 
+/** What is counted and measured, with its help texts. */
+const HELP = {
+  commit_batch_changes: 'Changes in one commit of a lane.',
+  commit_seconds: 'Time of one commit in the database.',
+  write_seconds: 'From the arrival of the oldest change of a commit until it was answered.',
+  write_to_push_seconds:
+    'From the arrival of the oldest of the changes that are pushed together until their frames were handed to the sockets.',
+  read_rows_total: 'Rows read for replays and listings.',
+  notifications_total: 'Tenants that instances told each other of.',
+  refusals_total: 'Refused requests by the code of the error catalogue.',
+  sockets_turned_away_total:
+    'Sockets that were told when to come back, by why: the instance is drained, or the database cannot keep up.',
+};
+
 /** How to read them; `held` is the amount in use of each budget, by its name. */
 type Gauges = Readonly<Record<keyof typeof GAUGES, () => number>> & {
   held(): Readonly<Record<string, number>>;
@@ -37,35 +51,14 @@ function registryWithDefaults(): Registry {
 export class Metrics implements Meter {
   private readonly registry = registryWithDefaults();
   private readonly registers = [this.registry];
-  private readonly batchSize = this.histogram('commit_batch_changes', 'Changes in one commit of a lane.', SIZES);
-  private readonly commitSeconds = this.histogram('commit_seconds', 'Time of one commit in the database.', SECONDS);
-  private readonly writeSeconds = this.histogram(
-    'write_seconds',
-    'From the arrival of the oldest change of a commit until it was answered.',
-    SECONDS,
-  );
-  private readonly pushSeconds = this.histogram(
-    'write_to_push_seconds',
-    'From the arrival of the oldest of the changes that are pushed together until their frames were handed to the sockets.',
-    SECONDS,
-  );
-  private readonly rows = this.counter('read_rows_total', 'Rows read for replays and listings.');
-  private readonly notifications = this.counter(
-    'notifications_total',
-    'Tenants that instances told each other of.',
-    'direction',
-  );
-  private readonly refusals = this.counter(
-    'refusals_total',
-    'Refused requests by the code of the error catalogue.',
-    'code',
-  );
-
-  private readonly away = this.counter(
-    'sockets_turned_away_total',
-    'Sockets that were told when to come back, by why: the instance is drained, or the database cannot keep up.',
-    'why',
-  );
+  private readonly batchSize = this.histogram('commit_batch_changes', SIZES);
+  private readonly commitSeconds = this.histogram('commit_seconds', SECONDS);
+  private readonly writeSeconds = this.histogram('write_seconds', SECONDS);
+  private readonly pushSeconds = this.histogram('write_to_push_seconds', SECONDS);
+  private readonly rows = this.counter('read_rows_total');
+  private readonly notifications = this.counter('notifications_total', 'direction');
+  private readonly refusals = this.counter('refusals_total', 'code');
+  private readonly away = this.counter('sockets_turned_away_total', 'why');
 
   /** @param options.onFault is called if the port fails after `listen`: scraping then fails, the service continues. */
   constructor(
@@ -162,11 +155,11 @@ export class Metrics implements Meter {
     };
   }
 
-  private histogram(name: string, help: string, buckets: number[]): Histogram {
-    return new Histogram({ name: PREFIX + name, help, buckets, registers: this.registers });
+  private histogram(name: keyof typeof HELP, buckets: number[]): Histogram {
+    return new Histogram({ name: PREFIX + name, help: HELP[name], buckets, registers: this.registers });
   }
 
-  private counter(name: string, help: string, ...labelNames: string[]): Counter {
-    return new Counter({ name: PREFIX + name, help, labelNames, registers: this.registers });
+  private counter(name: keyof typeof HELP, ...labelNames: string[]): Counter {
+    return new Counter({ name: PREFIX + name, help: HELP[name], labelNames, registers: this.registers });
   }
 }

@@ -2,7 +2,7 @@
 import type pg from 'pg';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import { query, queryOne, Store } from '../storage/query.js';
-import { openClient } from '../storage/database.js';
+import { openClient, valueOf } from '../storage/database.js';
 
 /** One job. A batch is one transaction of a bounded size, so an interrupted run continues where it stopped. */
 export interface Job {
@@ -97,8 +97,7 @@ export class PostgresJobTurn extends Store {
     const lost = new AbortController();
     const client = await openClient({ url: this.url, name: 'service jobs', onLost: (error) => lost.abort(error) });
     try {
-      const { rows } = await client.query<{ mine: boolean }>('SELECT pg_try_advisory_lock($1) AS mine', [JOBS_LOCK]);
-      if (rows[0]?.mine !== true) return false;
+      if (!(await valueOf<boolean>(client, 'SELECT pg_try_advisory_lock($1)', [JOBS_LOCK]))) return false;
       await work(lost.signal);
       return true;
     } finally {

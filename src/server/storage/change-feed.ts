@@ -30,15 +30,12 @@ import type { ItemRow } from '../tenant/codec.js';
 import type { ChangeAnnouncer, Heard } from '../tenant/ports.js';
 import { Links } from './links.js';
 import { Listener } from './listener.js';
-import { MAC_BYTES, NoticeMac } from './notice-mac.js';
 import { NoticeQueue } from './notice-queue.js';
-import { noticeOf, type Hint, type Notice } from './notice.js';
+import { MAC_BYTES, NoticeMac, noticeOf, type Hint, type Notice } from './notice.js';
 import { decodePayload, isChangesPayload, readChanges, type NotifiedRows } from './notification.js';
-import { Peers } from './peers.js';
 import { textArray } from './query.js';
-import { RecentHeads } from './recent-heads.js';
 import { REGISTER, SEEN_MS, type DrainOrder, type Registered, type InstanceStatus } from './registration.js';
-import { Subscriptions } from './subscriptions.js';
+import { Peers, RecentHeads, Subscriptions } from './subscriptions.js';
 
 /** The channel of all instances; in addition each has its own, with its id appended. */
 const CHANNEL = 'service';
@@ -159,7 +156,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private readonly awaited: Beat[] = [];
   /** How long after its statement the last heartbeat to come back arrived, ms. */
   private returnMs = 0;
-  private heardBetween: Heard = { since: Infinity, until: -Infinity };
+  /** Everything notified between these times has been received. Only the feed changes it. */
+  heard: Heard = { since: Infinity, until: -Infinity };
   /** True while the last heartbeat is overdue: subscriptions may not arrive here. */
   private overdue = false;
   /** True if an announcement was dropped or may have failed since the last heartbeat. */
@@ -204,11 +202,6 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** True while another instance is known to be up. */
   get othersUp(): boolean {
     return this.others > 0;
-  }
-
-  /** Everything notified between these times has been received; see `Heard`. */
-  get heard(): Heard {
-    return this.heardBetween;
   }
 
   /** Starts listening and registers this instance. */
@@ -266,7 +259,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (this.alone) return;
     const now = this.options.clock.now();
     const recent = [...this.recent.all(now)];
-    if (recent.length > RECENT_ANNOUNCED_MAX || !this.recent.reaches(this.heardBetween.until - SLOW_MS))
+    if (recent.length > RECENT_ANNOUNCED_MAX || !this.recent.reaches(this.heard.until - SLOW_MS))
       this.unannounced = true;
     else for (const { hint } of recent) this.hint(CHANNEL, hint);
   }
@@ -324,9 +317,9 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.subscriptionsSentAt = this.options.clock.now();
       this.added = this.subscriptions.queue(this.queue, CHANNEL, this.subscriptionsSentAt);
     }
-    const taken = this.queue.take();
-    if (taken.length === 0) return;
-    const values = [textArray(taken.map(({ channel }) => channel)), textArray(taken.map(({ payload }) => payload))];
+    const { channels, payloads } = this.queue.take();
+    if (channels.length === 0) return;
+    const values = [textArray(channels), textArray(payloads)];
     try {
       const begun = this.options.clock.now();
       await this.options.pool.query({ name: 'notify', text: NOTIFY, values });
@@ -344,10 +337,10 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** The listening connection was opened, or opened again: notifications in between are lost. */
   private onConnected(): void {
     if (this.closed) return;
-    this.heardBetween = { ...this.heardBetween, since: this.options.clock.now() };
+    this.heard = { ...this.heard, since: this.options.clock.now() };
     this.hintRecent();
     this.peers.doubt();
-    if (this.others > 0) this.queue.notice(CHANNEL, { asks: true });
+    if (this.others > 0) this.tell(CHANNEL, { asks: true });
     this.flushSoon();
     this.options.onGap();
   }
@@ -365,10 +358,14 @@ export class ChangeFeed implements ChangeAnnouncer {
     }
     const notice = noticeOf(payload);
     if (notice === undefined) this.reportForeign();
-    else if (this.mac.verify(channel, String(payload))) this.onNotice(notice);
     // Unsigned, possibly from any client: its heads lead to a read at most.
-    else
-      for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
+    else if (!this.mac.verify(channel, String(payload))) this.passHints(notice);
+    else if (notice.from === this.options.instanceId) this.onOwn(notice);
+    else this.onOther(notice);
+  }
+
+  private passHints({ changes = [] }: Notice): void {
+    for (const [tenantId, head, generation] of changes) this.options.onHint(tenantId, head, generation);
   }
 
   private onChanges(block: Buffer): void {
@@ -394,11 +391,6 @@ export class ChangeFeed implements ChangeAnnouncer {
     }
   }
 
-  private onNotice(notice: Notice): void {
-    if (notice.from === this.options.instanceId) this.onOwn(notice);
-    else this.onOther(notice);
-  }
-
   private onOwn({ beat }: Notice): void {
     if (beat === undefined) return;
     this.unheard = 0;
@@ -406,7 +398,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     const [found] = this.awaited.splice(0, sent + 1).slice(-1);
     if (found === undefined) return;
     this.returnMs = Math.max(0, this.options.clock.now() - (found.answeredAt ?? Infinity));
-    this.heardBetween = { ...this.heardBetween, until: found.at };
+    this.heard = { ...this.heard, until: found.at };
     this.overdue = false;
   }
 
@@ -419,7 +411,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.flushSoon();
     }
     if (changes.length > 0) this.options.meter?.notified('received', changes.length);
-    for (const [tenantId, head, generation] of changes) this.options.onHint(tenantId, head, generation);
+    this.passHints(notice);
     if (untold === true) this.options.onGap();
   }
 
@@ -428,15 +420,15 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.others = 1;
       this.options.onOthers();
     }
-    this.noteOther(id);
-  }
-
-  private noteOther(id: string): void {
     this.alone = false;
     if (!this.peers.seen(id, this.options.clock.now())) return;
     this.others = Math.max(this.others, this.peers.size);
     // It missed the announcements made before this instance knew of it.
-    this.queue.notice(channelOf(id), { untold: true, asks: true });
+    this.tell(channelOf(id), { untold: true, asks: true });
+  }
+
+  private tell(channel: string, notice: Omit<Notice, 'from'>): void {
+    this.queue.notice(channel, notice);
     this.flushSoon();
   }
 
@@ -449,14 +441,13 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.peers.subscribe(from, { parts, set, added });
     for (const { hint, bucket } of missed) if (this.peers.subscribes(from, bucket)) this.hint(channelOf(from), hint);
     // It was sent after the last own heartbeat that came back, so its sockets were opened at most `late` before that.
-    if (late === undefined || this.recent.reaches(this.heardBetween.until - late - SLOW_MS)) return;
+    if (late === undefined || this.recent.reaches(this.heard.until - late - SLOW_MS)) return;
     this.requestComparison(from);
   }
 
   /** Makes the instance compare heads. */
   private requestComparison(id: string): void {
-    this.queue.notice(channelOf(id), { untold: true });
-    this.flushSoon();
+    this.tell(channelOf(id), { untold: true });
   }
 
   private reportForeign(): void {
@@ -542,14 +533,14 @@ export class ChangeFeed implements ChangeAnnouncer {
         this.unannounced ||= untold;
         throw error;
       });
-    const found = rows[0];
+    const [found] = rows;
     if (found === undefined) return;
     const others = found.others.length;
     const appeared = this.others === 0 && others > 0;
     // An instance appeared that was not known: nothing may have been announced to it since the last heartbeat.
     if (others > this.others && this.beats > 1) this.unannounced = true;
     this.others = others;
-    for (const id of found.others) this.noteOther(id);
+    for (const id of found.others) this.meetOther(id);
     this.links?.keep(found.others);
     if (found.silent !== null && found.silent !== this.silent) this.options.onGap();
     this.silent = found.silent;

@@ -5,6 +5,7 @@
 import pg from 'pg';
 import { asError } from '../../protocol/error-code.js';
 import { int8At } from '../tenant/codec.js';
+import { withPooled } from './database.js';
 import { withRetries } from './query.js';
 
 /** Takes each row synchronously: the driver reuses its memory afterwards. */
@@ -104,28 +105,16 @@ function afterHeader(bytes: Buffer): number {
  * COPY takes no parameters: every value in `sql` comes from `pg.escapeLiteral` or is a number.
  */
 export async function copyRows<T extends RowTaker>(pool: pg.Pool, sql: string, begin: () => T): Promise<T> {
-  return withRetries(
-    async () => {
-      const client = await pool.connect();
+  const copy = (client: pg.PoolClient): Promise<T> =>
+    new Promise((resolve, reject) => {
       const taker = begin();
-      let failed = true;
-      try {
-        await new Promise<void>((resolve, reject) => {
-          const query: CopyQuery = new CopyQuery(sql, taker, (error) => {
-            // The driver gives null where the types say undefined.
-            if (error instanceof Error) reject(error);
-            else if (query.fault !== undefined) reject(asError(query.fault));
-            else resolve();
-          });
-          client.query(query);
-        });
-        failed = false;
-        return taker;
-      } finally {
-        // As in `pool.query`: a connection on which anything failed is not reused.
-        client.release(failed);
-      }
-    },
-    { readOnly: true },
-  );
+      const query: CopyQuery = new CopyQuery(sql, taker, (error) => {
+        // The driver gives null where the types say undefined.
+        if (error instanceof Error) reject(error);
+        else if (query.fault !== undefined) reject(asError(query.fault));
+        else resolve(taker);
+      });
+      client.query(query);
+    });
+  return withRetries(() => withPooled(pool, copy), true);
 }

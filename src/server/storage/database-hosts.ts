@@ -51,21 +51,14 @@ async function ask(url: string): Promise<HostAnswer> {
   client.on('error', () => undefined); // the statement's rejection reports it
   try {
     await client.connect();
-    const { rows } = await client.query<{ standby: boolean; timeline: string; cluster: string }>(
-      `SELECT current_setting('transaction_read_only')::boolean AS standby, system_identifier::text AS cluster,
-         CASE WHEN pg_is_in_recovery() THEN '0' ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END AS timeline
-       FROM pg_control_system()`,
+    const { rows } = await client.query<Pick<HostAnswer, 'state' | 'cluster'> & { timeline: string }>(
+      `SELECT CASE WHEN standby THEN 'standby' ELSE 'writable' END AS state, system_identifier::text AS cluster,
+         CASE WHEN standby OR pg_is_in_recovery() THEN '0' ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END AS timeline
+       FROM pg_control_system(), (SELECT current_setting('transaction_read_only')::boolean AS standby) s`,
     );
     const [row] = rows;
     if (row === undefined) throw new Error('no answer');
-    const { standby, timeline, cluster } = row;
-    return {
-      name,
-      url,
-      state: standby ? 'standby' : 'writable',
-      timeline: standby ? 0 : parseInt(timeline, 16),
-      cluster,
-    };
+    return { name, url, ...row, timeline: parseInt(row.timeline, 16) };
   } catch (cause) {
     return { name, url, state: 'away', timeline: 0, cluster: '', cause };
   } finally {

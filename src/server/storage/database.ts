@@ -99,28 +99,39 @@ const ROLE_SETTINGS: Readonly<Record<string, string>> = {
 /** A connection that can only run queries. */
 export type Client = Pick<pg.ClientBase, 'query'>;
 
+/** The row of a statement that always returns exactly one. */
+export async function rowOf<Row extends pg.QueryResultRow>(
+  client: Client,
+  text: string,
+  values?: unknown[],
+): Promise<Row> {
+  const [row] = (await client.query<Row>(text, values)).rows;
+  if (row === undefined) throw new Error(`no row from: ${text.slice(0, 60)}`);
+  return row;
+}
+
+/** The one value of the row of a statement that always returns exactly one. */
+export const valueOf = async <T>(client: Client, text: string, values?: unknown[]): Promise<T> =>
+  Object.values(await rowOf<Record<string, T>>(client, text, values))[0] as T;
+
 /** Identifies the database and its cluster, independent of the address. */
-export async function databaseIdentity(client: Client): Promise<string> {
-  const { rows } = await client.query<{ id: string }>(
-    `SELECT concat_ws('/', c.system_identifier, d.oid) AS id
+export const databaseIdentity = (client: Client): Promise<string> =>
+  valueOf(
+    client,
+    `SELECT concat_ws('/', c.system_identifier, d.oid)
      FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()`,
   );
-  return rows[0]?.id ?? '';
-}
 
 /** Whether a table of this name exists: an older schema, or a database that is not set up yet, may lack it. */
-export async function hasTable(client: Client, name: string): Promise<boolean> {
-  const { rows } = await client.query<{ there: boolean }>('SELECT to_regclass($1) IS NOT NULL AS there', [name]);
-  return rows[0]?.there === true;
-}
+export const hasTable = (client: Client, name: string): Promise<boolean> =>
+  valueOf(client, 'SELECT to_regclass($1) IS NOT NULL', [name]);
 
 /** Whether commits wait for a synchronous standby while none is connected. */
-export async function awaitsStandby(client: Client): Promise<boolean> {
-  const { rows } = await client.query<{ waits: boolean }>(
-    `SELECT current_setting('synchronous_standby_names') <> '' AND NOT EXISTS (SELECT FROM pg_stat_replication) AS waits`,
+export const awaitsStandby = (client: Client): Promise<boolean> =>
+  valueOf(
+    client,
+    `SELECT current_setting('synchronous_standby_names') <> '' AND NOT EXISTS (SELECT FROM pg_stat_replication)`,
   );
-  return rows[0]?.waits === true;
-}
 
 /** The statements that give the role of a pooled connection the settings it lacks; empty if it has them all. */
 export async function unfitSettings(client: Client): Promise<readonly string[]> {
@@ -137,7 +148,8 @@ export async function unfitSettings(client: Client): Promise<readonly string[]> 
 }
 
 /** pg's current settings for a connection; also for `pg-listen`, which opens its own. */
-export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
+export function clientConfig(settings: ConnectionSettings): ServiceClientConfig {
+  const hosts = hostsOf(settings.url);
   const statementTimeout = settings.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS;
   const ofSession = {
     statement_timeout: statementTimeout,
@@ -145,8 +157,9 @@ export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
     options: OPTIONS,
   };
   return {
+    hosts,
     // Of several servers, the one that took writes last; `ServiceClient` searches again when it connects.
-    connectionString: hostsOf(settings.url).current,
+    connectionString: hosts.current,
     application_name: settings.name,
     connectionTimeoutMillis: settings.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
     query_timeout: statementTimeout === 0 ? 0 : statementTimeout + (settings.graceMs ?? QUERY_GRACE_MS),
@@ -217,8 +230,7 @@ class ServiceClient extends pg.Client {
     if (hosts.servers.length > 1) Object.assign(this, place);
     try {
       await super.connect();
-      const { rows } = await this.query<{ transaction_read_only: string }>('SHOW transaction_read_only');
-      if (rows[0]?.transaction_read_only === 'off') return this;
+      if ((await valueOf<string>(this, 'SHOW transaction_read_only')) === 'off') return this;
       throw notWritable(`${place.host}:${place.port}`);
     } catch (error) {
       hosts.failed(this.url);
@@ -261,9 +273,8 @@ function unnamed(statement: unknown): unknown {
  */
 export function createPool(settings: PoolSettings): pg.Pool {
   const pool = new pg.Pool({
-    ...clientConfig(settings),
     // The pool passes its own settings on to its clients.
-    ...{ hosts: hostsOf(settings.url) },
+    ...clientConfig(settings),
     Client: (settings.pooled === true ? PooledClient : ServiceClient) as unknown as typeof pg.Client,
     max: settings.size ?? POOL_SIZE,
     idleTimeoutMillis: IDLE_MS,
@@ -305,7 +316,7 @@ export async function endPool(pool: pg.Pool): Promise<void> {
 export async function openClient(
   settings: ConnectionSettings & { readonly onLost: (error: Error) => void },
 ): Promise<pg.Client> {
-  const client = new ServiceClient({ ...clientConfig(settings), hosts: hostsOf(settings.url) });
+  const client = new ServiceClient(clientConfig(settings));
   let opened = false;
   // pg emits 'error' for an unexpected end, whatever was under way, and sometimes more than once.
   client.on('error', (error) => {
@@ -324,13 +335,34 @@ export async function openClient(
   return client;
 }
 
-/** Gives `work` a connection without a statement time limit, and ends it after. A loss rejects statements under way. */
-export async function withClient<T>(url: string, name: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
-  const client = await openClient({ url, name, statementTimeoutMs: 0, onLost: () => undefined });
+/**
+ * Gives `work` a connection, by default without a statement time limit, and ends it after. A loss rejects statements
+ * under way.
+ */
+export async function withClient<T>(
+  url: string,
+  name: string,
+  work: (client: pg.Client) => Promise<T>,
+  more: Pick<ConnectionSettings, 'statementTimeoutMs' | 'pooled'> = { statementTimeoutMs: 0 },
+): Promise<T> {
+  const client = await openClient({ url, name, ...more, onLost: () => undefined });
   try {
     return await work(client);
   } finally {
     await client.end();
+  }
+}
+
+/** Gives `work` a connection of the pool. As in `pool.query`, one on which anything failed is not reused. */
+export async function withPooled<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+  const client = await pool.connect();
+  let failed = true;
+  try {
+    const result = await work(client);
+    failed = false;
+    return result;
+  } finally {
+    client.release(failed);
   }
 }
 
@@ -347,26 +379,19 @@ export async function inTransaction(client: pg.ClientBase, work: () => Promise<v
   }
 }
 
-const SOCKET_ERRORS = new Set([
-  'ECONNREFUSED',
-  'ECONNRESET',
-  'ECONNABORTED',
-  'EPIPE',
-  'ETIMEDOUT',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-]);
-/** Ended by the administrator, by a crash, still starting, or by an idle limit. */
-const ENDED_STATES = new Set(['57P01', '57P02', '57P03', '57P05', '25P03']);
+const SOCKET_ERRORS =
+  /^(ECONNREFUSED|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH)$/;
+/** Failed (08), ended by the administrator, by a crash, still starting, or by an idle limit. */
+const ENDED_STATES = /^(08...|57P01|57P02|57P03|57P05|25P03)$/;
 /**
  * No connection is accepted: unknown role, wrong password, no such database, or one that currently takes no
  * connections.
  */
-const REFUSED_STATES = new Set(['28000', '28P01', '3D000', '55000']);
+const REFUSED_STATES = /^(28000|28P01|3D000|55000)$/;
 /** This process or machine has no file descriptor, port or memory left for a connection. */
-const EXHAUSTED_ERRORS = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'EADDRNOTAVAIL']);
+const EXHAUSTED_ERRORS = /^(EMFILE|ENFILE|ENOBUFS|EADDRNOTAVAIL)$/;
+/** Out of resources (53), a system error (58), cancelled, locked out past a time limit, or read-only. */
+const UNABLE_STATES = /^(53...|58...|57014|55P03|25006)$/;
 /** pg's own errors carry no code; these are their texts in pg 8 and pg-pool 3. */
 const LOSS_TEXTS = [
   'Connection terminated',
@@ -384,33 +409,21 @@ const LOSS_TEXTS = [
 export function isConnectionLoss(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const code = errorCode(error);
-  if (SOCKET_ERRORS.has(code) || ENDED_STATES.has(code) || /^08...$/.test(code)) return true;
+  if (SOCKET_ERRORS.test(code) || ENDED_STATES.test(code)) return true;
   return LOSS_TEXTS.some((text) => error.message.startsWith(text));
 }
 
-/**
- * Whether the database is currently unable to work: connection lost or refused, out of resources (class 53, or
- * locally), a system error (58), cancelled or locked out past a time limit, or read-only. The caller answers 503
- * `unavailable`, not 500.
- */
+/** Whether the database is currently unable to work. The caller answers 503 `unavailable`, not 500. */
 export function isUnavailable(error: unknown): boolean {
   if (isConnectionLoss(error)) return true;
   const code = errorCode(error);
-  if (REFUSED_STATES.has(code) || EXHAUSTED_ERRORS.has(code)) return true;
-  return /^(53|58)...$/.test(code) || code === '57014' || code === '55P03' || code === '25006';
+  return REFUSED_STATES.test(code) || EXHAUSTED_ERRORS.test(code) || UNABLE_STATES.test(code);
 }
 
 /** Deadlock or serialization failure: nothing was done, and the same transaction may succeed at once. */
 export function isRetryable(error: unknown): boolean {
   const code = errorCode(error);
   return code === '40P01' || code === '40001';
-}
-
-export interface RetryOptions {
-  /** Which errors justify another call. Default `isRetryable`; add `isConnectionLoss` only for idempotent work. */
-  readonly worthwhile?: (error: unknown) => boolean;
-  /** Waits before the next call; replaced in tests. */
-  readonly wait?: (ms: number) => Promise<void>;
 }
 
 /** Maximum number of calls. */
@@ -421,9 +434,14 @@ const RETRY_MAX_MS = 500;
 /**
  * Calls `work` until it succeeds, waiting 5, 10, 20 ... ms in between (each reduced by up to half at random, so that
  * competing callers separate).
+ * @param worthwhile which errors justify another call; add `isConnectionLoss` only for idempotent work.
+ * @param wait waits before the next call; replaced in tests.
  */
-export async function withRetry<T>(work: () => Promise<T>, options: RetryOptions = {}): Promise<T> {
-  const { worthwhile = isRetryable, wait = async (ms: number) => sleep(ms) } = options;
+export async function withRetry<T>(
+  work: () => Promise<T>,
+  worthwhile: (error: unknown) => boolean = isRetryable,
+  wait: (ms: number) => Promise<void> = sleep,
+): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
       return await work();

@@ -6,13 +6,14 @@ import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
-import { type Client, inTransaction, withClient } from './database.js';
+import { type Client, inTransaction, rowOf, valueOf, withClient } from './database.js';
 
 /**
  * Tables of a backup, referenced tables first. Left out: which instances and devices are online (`instances`,
  * `presence`), limits that expire within the day (`rate_limits`), the history's names (`installation`, `epochs`: a
  * restored database reports another one), the instances' key (`notice_key`: each database has its own), changes of host
- * names (`host_changes`: read from `tenants` at every start), and the schema's own records (`migrations`).
+ * names (`host_changes`: read from `tenants` at every start), and the schema's own records (`migrations`). A test checks
+ * that there are no others.
  */
 export const DUMPED_TABLES = [
   'tenants',
@@ -27,17 +28,6 @@ export const DUMPED_TABLES = [
   'webhook_events',
   'subscriptions',
   'gone_tenants',
-] as const;
-/** Tables that a backup leaves out on purpose; a test checks that no table is missing from both lists. */
-export const LEFT_OUT_TABLES = [
-  'installation',
-  'epochs',
-  'instances',
-  'presence',
-  'notice_key',
-  'rate_limits',
-  'host_changes',
-  'migrations',
 ] as const;
 
 /** The schema at the time the rows were read. */
@@ -89,14 +79,12 @@ export async function dumpDatabase<T>(url: string, work: (dump: Dump) => Promise
   return withClient(url, 'service backup', async (client) => {
     await client.query('BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
     const tables = await existing(client, DUMPED_TABLES);
-    const { rows } = await client.query<{ schema: number; postgres: string; bytes: number }>(
+    const { schema, postgres, bytes } = await rowOf<DumpedSchema & { bytes: number }>(
+      client,
       `SELECT (SELECT max(number) FROM migrations) AS schema, current_setting('server_version') AS postgres,
         (SELECT 2 * sum(pg_table_size(t::regclass))::bigint FROM unnest($1::text[]) t) AS bytes`,
       [tables],
     );
-    const [about] = rows;
-    if (about === undefined) throw new Error('the database told nothing of itself');
-    const { schema, postgres, bytes } = about;
     return await work({
       about: { schema, postgres },
       tables,
@@ -129,10 +117,7 @@ const EMPTIED_TABLES: readonly string[] = ['instances', 'presence', 'rate_limits
  * passes: the check is repeated after its migration.
  */
 export async function requireFitting(client: Client): Promise<void> {
-  const there = await client.query<{ there: boolean }>(
-    "SELECT to_regprocedure('discrepancies()') IS NOT NULL AS there",
-  );
-  if (there.rows[0]?.there !== true) return;
+  if (!(await valueOf<boolean>(client, "SELECT to_regprocedure('discrepancies()') IS NOT NULL"))) return;
   const found = await client.query<{ tenant: string; what: string }>(
     'SELECT tenant_id AS tenant, what FROM discrepancies() LIMIT 3',
   );
@@ -186,12 +171,11 @@ export async function tableFigures(url: string): Promise<TableFigures[]> {
     for (const table of await existing(client, DUMPED_TABLES)) {
       const columns = (await columnsOf(client, table)).map((column) => `t.${column}`).join(', ');
       // 60 bits of each row's hash, added without overflow.
-      const { rows } = await client.query<{ rows: number; sum: string }>(
+      const found = await rowOf<{ rows: number; sum: string }>(
+        client,
         `SELECT count(*) AS rows, coalesce(sum(('x' || left(md5(ROW(${columns})::text), 15))::bit(60)::bigint), 0)::text AS sum
          FROM ${table} t`,
       );
-      const [found] = rows;
-      if (found === undefined) throw new Error(`${table} could not be counted`);
       figures.push({ table, ...found });
     }
     return figures;

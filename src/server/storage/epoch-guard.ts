@@ -2,8 +2,8 @@
  * The epoch: the name of the history that versions belong to. A restored, rewound or failed-over database may assign
  * the same versions again, so a version alone is ambiguous. Queried on every new connection.
  */
-import type pg from 'pg';
 import { ulid } from 'ulid';
+import { valueOf, type Client } from './database.js';
 
 /** The epoch as found by the newest connection. One in each process. */
 export class EpochGuard {
@@ -22,12 +22,12 @@ export class EpochGuard {
    * Compares the database behind a fresh connection with the known epoch, before anything else uses it. Rejects (08004)
    * if its history does not continue the one this process has seen: a former primary, or a restored older state.
    */
-  async check(client: pg.ClientBase): Promise<void> {
+  async check(client: Client): Promise<void> {
     let [before, found]: [string | undefined, string | null] = [undefined, null];
     do {
-      // Another connection may find a new history during this query.
+      // Another connection may find a new history during this query. Null: `before` is not part of the history here.
       before = this.current;
-      found = await claim(client, before ?? '');
+      found = await valueOf<string | null>(client, 'SELECT claim_epoch($1, $2)', [ulid(), before ?? '']);
     } while (before !== this.current);
     if (found === null) throw Object.assign(new Error(STRANGE), { code: '08004' });
     this.current = found;
@@ -38,11 +38,3 @@ export class EpochGuard {
 const STRANGE =
   'this database does not follow the history that this server has seen: a former primary, or another database. It is ' +
   'not used. Where it is meant, restart the server';
-
-/** The epoch of the database; null if the epoch `seen` is not part of its history. */
-async function claim(client: pg.ClientBase, seen: string): Promise<string | null> {
-  const { rows } = await client.query<{ epoch: string | null }>('SELECT claim_epoch($1, $2) AS epoch', [ulid(), seen]);
-  const [found] = rows;
-  if (found === undefined) throw new Error('the database did not tell its epoch');
-  return found.epoch;
-}

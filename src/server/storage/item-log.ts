@@ -80,7 +80,7 @@ const SMALL_PAGES_MAX = 64;
 const SMALL_PAGE_BYTES = 64 * 1024;
 /** In the order of the requests; one row for each, with nulls if there is no such tenant. */
 const SMALL_PAGES = `
-  SELECT t.head, t.item_count, t.version_sum, p.packed, p.count, p.total
+  SELECT t.head AS version, t.item_count AS "itemCount", t.version_sum AS "versionSum", p.packed, p.count, p.total
   FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS k (id, since, n) LEFT JOIN tenants t ON t.id = k.id
   CROSS JOIN LATERAL (
     SELECT string_agg(packed_item(${PACKED_COLUMNS}), NULL ORDER BY version) AS packed, count(*) AS count, max(total)::bigint AS total
@@ -88,11 +88,9 @@ const SMALL_PAGES = `
   ) p ORDER BY k.n`;
 const BIN_KNOWN = 'SELECT 1 FROM bins WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL AND closed_at IS NULL';
 
-interface PageRow {
+interface PageRow extends Omit<Summary, 'version'> {
   /** Null: no such tenant. */
-  head: number | null;
-  item_count: number;
-  version_sum: number;
+  version: number | null;
   packed: Buffer | null;
   count: number;
   total: number | null;
@@ -124,34 +122,27 @@ export class PostgresItemLog implements ItemLog {
 
   private async smallPages(requests: readonly PageRequest[]): Promise<(LogPage | undefined)[]> {
     const most = requests.reduce((limit, request) => Math.max(limit, request.limit), 0);
-    const rows = await query<PageRow>(this.pool, {
-      name: 'small-pages',
-      text: SMALL_PAGES,
-      values: [requests.map(({ tenantId }) => tenantId), requests.map(({ since }) => since), most + 1],
-      readOnly: true,
-    });
+    const values = [requests.map(({ tenantId }) => tenantId), requests.map(({ since }) => since), most + 1];
+    const rows = await query<PageRow>(this.pool, { name: 'small-pages', text: SMALL_PAGES, values, readOnly: true });
     const pages = rows.map((row, n) => pageOf(row, requests[n]?.limit ?? 0, SMALL_PAGE_BYTES));
     this.meter?.read(pages.reduce((sum, page) => sum + (page?.rows.length ?? 0), 0));
     return pages;
   }
 
   private async requireBin(tenantId: string, binId: string): Promise<void> {
-    const found = await query(this.pool, {
-      name: 'bin-known',
-      text: BIN_KNOWN,
-      values: [tenantId, binId],
-      readOnly: true,
-    });
+    const values = [tenantId, binId];
+    const found = await query(this.pool, { name: 'bin-known', text: BIN_KNOWN, values, readOnly: true });
     if (found.length === 0) throw new ServiceError('bin_not_found', undefined, { binId });
   }
 }
 
 /** Undefined if there is no such tenant. */
 function pageOf(found: PageRow | undefined, limit: number, maxBytes: number): LogPage | undefined {
-  if (found === undefined || found.head === null) return undefined;
-  const summary = { version: found.head, itemCount: found.item_count, versionSum: found.version_sum };
-  const rows = found.packed === null ? [] : readRows(found.packed).slice(0, limit);
-  return { rows, more: isMore({ count: found.count, total: found.total ?? 0 }, limit, maxBytes), summary };
+  if (found === undefined || found.version === null) return undefined;
+  const { version, itemCount, versionSum, packed, count, total } = found;
+  const rows = packed === null ? [] : readRows(packed).slice(0, limit);
+  const more = isMore({ count, total: total ?? 0 }, limit, maxBytes);
+  return { rows, more, summary: { version, itemCount, versionSum } };
 }
 
 /**

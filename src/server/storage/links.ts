@@ -45,7 +45,8 @@ const END = Buffer.alloc(LENGTH_BYTES);
 class Link {
   private block: Buffer = Buffer.alloc(0);
   private waiting = 0;
-  private readonly writer: ChangesWriter;
+  /** Takes changes; what it has taken is sent when it is sealed. */
+  readonly writer: ChangesWriter;
 
   constructor(
     private readonly socket: Socket,
@@ -64,18 +65,9 @@ class Link {
     return this.open && this.waiting < WAITING_MAX;
   }
 
-  /** Like `ChangesWriter.add`; added changes are sent by `flush`. */
-  add(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): boolean {
-    return this.writer.add(tenantId, generation, rows, summary);
-  }
-
-  flush(): void {
-    this.writer.seal();
-  }
-
   /** Does not wait: if the system does not accept the end block, the reader compares heads. */
   close(): void {
-    this.flush();
+    this.writer.seal();
     this.socket.write(END);
     this.socket.destroy();
   }
@@ -222,17 +214,17 @@ export class Links {
    * Sends a tenant's rows of one transaction to an instance. False if there is no link, its reader is too slow, or a
    * row does not fit: the rows, or their head, must then be notified.
    */
-  carry(id: string, tenantId: string, rows: readonly ItemRow[], position: Position): boolean {
+  carry(id: string, tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): boolean {
     const link = this.links.get(id);
     if (link?.ready !== true) return false;
     // A lane reports a batch within one turn: all changes for one instance are sent together.
     if (this.unsent.size === 0) queueMicrotask(() => this.flush());
     this.unsent.add(link);
-    return link.add(tenantId, rows, position);
+    return link.writer.add(tenantId, generation, rows, summary);
   }
 
   private flush(): void {
-    for (const link of this.unsent) link.flush();
+    for (const { writer } of this.unsent) writer.seal();
     this.unsent.clear();
   }
 

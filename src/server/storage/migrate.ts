@@ -9,7 +9,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type pg from 'pg';
 import { asError } from '../../protocol/error-code.js';
-import { hasTable, inTransaction, withClient } from './database.js';
+import { hasTable, inTransaction, rowOf, valueOf, withClient } from './database.js';
 
 interface Migration {
   readonly number: number;
@@ -40,6 +40,13 @@ export class MigrationError extends Error {
 const MIGRATION_LOCK = 7_265_763_002;
 const SERVER_VERSION_MIN = 140_000;
 
+const TABLE = `CREATE TABLE IF NOT EXISTS migrations (
+  number     integer PRIMARY KEY,
+  name       text NOT NULL,
+  sha256     text NOT NULL,
+  applied_at timestamptz NOT NULL DEFAULT now()
+)`;
+
 async function readFolder(folder: string): Promise<Migration[]> {
   const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort();
   const migrations: Migration[] = [];
@@ -60,34 +67,24 @@ async function readFolder(folder: string): Promise<Migration[]> {
 }
 
 async function requireUsable(client: pg.Client): Promise<void> {
-  const { rows } = await client.query<{ version: string; number: string; encoding: string }>(
+  const { version, number, encoding } = await rowOf<{ version: string; number: string; encoding: string }>(
+    client,
     `SELECT current_setting('server_version') AS version, current_setting('server_version_num') AS number,
             current_setting('server_encoding') AS encoding`,
   );
-  const [server] = rows;
-  if (server === undefined || Number(server.number) < SERVER_VERSION_MIN) {
-    throw new MigrationError(`The database is PostgreSQL ${server?.version ?? '?'}; this server needs 14 or newer.`);
-  }
-  if (server.encoding !== 'UTF8') {
+  if (Number(number) < SERVER_VERSION_MIN)
+    throw new MigrationError(`The database is PostgreSQL ${version}; this server needs 14 or newer.`);
+  if (encoding !== 'UTF8') {
     throw new MigrationError(
-      `The database's encoding is ${server.encoding}; this server needs UTF8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0.`,
+      `The database's encoding is ${encoding}; this server needs UTF8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0.`,
     );
   }
 }
 
 async function readApplied(client: pg.Client, dryRun: boolean): Promise<Applied[]> {
-  if (!dryRun) await createTable(client);
+  if (!dryRun) await client.query(TABLE);
   else if (!(await hasTable(client, 'migrations'))) return [];
   return (await client.query<Applied>('SELECT number, name, sha256 FROM migrations ORDER BY number')).rows;
-}
-
-async function createTable(client: pg.Client): Promise<void> {
-  await client.query(`CREATE TABLE IF NOT EXISTS migrations (
-    number     integer PRIMARY KEY,
-    name       text NOT NULL,
-    sha256     text NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT now()
-  )`);
 }
 
 /** The applied migrations must be a prefix of those in the folder: otherwise another server wrote the database. */
@@ -109,19 +106,14 @@ function requireKnown(applied: readonly Applied[], migrations: readonly Migratio
   }
 }
 
-async function transactionId(client: pg.Client): Promise<string> {
-  const { rows } = await client.query<{ id: string }>('SELECT pg_current_xact_id()::text AS id');
-  return rows[0]?.id ?? '';
-}
-
 async function apply(client: pg.Client, { number, name, sql, sha256 }: Migration): Promise<void> {
+  const transaction = (): Promise<string> => valueOf(client, 'SELECT pg_current_xact_id()::text');
   const work = async (): Promise<void> => {
     await client.query('INSERT INTO migrations (number, name, sha256) VALUES ($1, $2, $3)', [number, name, sha256]);
-    const before = await transactionId(client);
+    const before = await transaction();
     await client.query(sql);
     // A COMMIT inside the file would end the transaction early, and the rest would not be undone after a failure.
-    if ((await transactionId(client)) !== before)
-      throw new Error('it ends its transaction; remove its BEGIN and COMMIT');
+    if ((await transaction()) !== before) throw new Error('it ends its transaction; remove its BEGIN and COMMIT');
   };
   await inTransaction(client, work).catch((cause: unknown) => {
     const reason = asError(cause).message;

@@ -1,8 +1,7 @@
 /** Notifications to be sent, by channel, coalesced into as few as possible. */
 import type { Position } from '../tenant/change.js';
 import type { ItemRow } from '../tenant/codec.js';
-import { MAC_BYTES, type NoticeMac } from './notice-mac.js';
-import { hintPayloads, type Hint, type Notice } from './notice.js';
+import { hintPayloads, MAC_BYTES, type Hint, type Notice, type NoticeMac } from './notice.js';
 import { NOTIFICATION_BYTES, ChangesWriter, type Teller } from './notification.js';
 
 /** Queued changes, bytes; beyond this, hints are sent. */
@@ -11,12 +10,6 @@ const QUEUED_BYTES_MAX = 4 * 1024 * 1024;
 const HINTS_MAX = 50_000;
 /** Buffers for changes, of `NOTIFICATION_BYTES` each, that are kept while nothing is queued. */
 const SPARES_MAX = 64;
-
-/** Channel and text of one NOTIFY. */
-interface Notification {
-  readonly channel: string;
-  readonly payload: string;
-}
 
 /** Changes for a channel; `bytes` is the memory they are written into. */
 interface Carried {
@@ -90,9 +83,9 @@ export class NoticeQueue {
     return waiting;
   }
 
-  /** Empties the queue. Changes precede hints, so that a hint of the same head does not lead to a read. */
-  take(): readonly Notification[] {
-    const taken: Notification[] = [];
+  /** Empties the queue: channels and payloads of the notifications, in order. Changes precede hints, so that a hint of the same head does not lead to a read. */
+  take(): { readonly channels: readonly string[]; readonly payloads: readonly string[] } {
+    const taken = { channels: [] as string[], payloads: [] as string[] };
     for (const [channel, { notices, carried, hints }] of this.channels) {
       const told = [...hints].map(([tenantId, hint]): Hint => [tenantId, ...hint]);
       carried?.writer.seal();
@@ -103,7 +96,10 @@ export class NoticeQueue {
         ...(carried?.payloads ?? []),
         ...hintPayloads(this.teller.instanceId, told).map(signed),
       ];
-      for (const payload of payloads) taken.push({ channel, payload });
+      for (const payload of payloads) {
+        taken.channels.push(channel);
+        taken.payloads.push(payload);
+      }
       if (carried !== undefined && this.spares.length < SPARES_MAX) this.spares.push(carried.bytes);
     }
     this.channels = new Map();

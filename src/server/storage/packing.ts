@@ -2,18 +2,18 @@
  * Reads stored items as the database returns them: packed (see `packed_item` in sql/0002_commit.sql), or in columns.
  */
 import type { ContentType } from '../../protocol/item.js';
-import { NONCE_BYTES, SIG_BYTES } from '../../protocol/limits.js';
 import {
-  BLOB_NONCE_AT,
+  BLOB_NONCE,
   FIXED_BYTES,
+  type FixedPart,
   HAS,
   HASH_BYTES,
   int8At,
   ItemRow,
   MASTER_AT,
   MASTER_BYTES,
-  NONCE_AT,
-  SIG_AT,
+  NONCE,
+  SIG,
   ULID_CHARS,
 } from '../tenant/codec.js';
 import type { CopiedRow } from './copy.js';
@@ -61,8 +61,7 @@ function readRow(page: Buffer, from: number): ItemRow {
   row.ts = ts < 0 ? null : ts;
   row.deletedAt = deletedAt < 0 ? null : deletedAt;
   requireWhole(row);
-  const { ctBytes, keysBytes, blobKeysBytes } = row;
-  if (ctBytes < 0 || keysBytes < 0 || blobKeysBytes < 0 || row.end > page.length)
+  if (row.ctBytes < 0 || row.keysBytes < 0 || row.blobKeysBytes < 0 || row.end > page.length)
     throw new Error(`the page ends within item ${row.id}`);
   return row;
 }
@@ -77,6 +76,9 @@ function requireWhole(row: ItemRow): void {
 export const ITEM_COLUMNS =
   'version, ts, deleted_at, id, bin_id, type, sender_device, changed_by, blob_ref, ' +
   'nonce, sig, master, blob_nonce, ct, keys, blob_keys';
+
+const MASTER: FixedPart = { at: MASTER_AT, bytes: MASTER_BYTES, bit: HAS.master };
+const FIXED_PARTS: readonly FixedPart[] = [NONCE, SIG, MASTER, BLOB_NONCE];
 
 /**
  * Rows share pieces of memory, the first small and the others larger: a separate allocation for each row costs more
@@ -102,10 +104,7 @@ export class RowReader {
     row.senderDevice = from.text();
     row.changedBy = from.text();
     row.blobRef = from.text();
-    takeFixed(row, from, { at: NONCE_AT, length: NONCE_BYTES, bit: HAS.nonce });
-    takeFixed(row, from, { at: SIG_AT, length: SIG_BYTES, bit: HAS.sig });
-    takeFixed(row, from, { at: MASTER_AT, length: MASTER_BYTES, bit: HAS.master });
-    takeFixed(row, from, { at: BLOB_NONCE_AT, length: NONCE_BYTES, bit: HAS.blobNonce });
+    for (const part of FIXED_PARTS) takeFixed(row, from, part);
     const ct = take(row, from, row.at + FIXED_BYTES);
     if (ct >= 0) row.has |= HAS.inline;
     row.ctBytes = Math.max(0, ct);
@@ -137,19 +136,15 @@ function take(row: ItemRow, from: CopiedRow, to: number): number {
   return length;
 }
 
-function takeFixed(
-  row: ItemRow,
-  from: CopiedRow,
-  part: { readonly at: number; readonly length: number; readonly bit: number },
-): void {
+function takeFixed(row: ItemRow, from: CopiedRow, part: FixedPart): void {
   const { bytes, at } = row;
   const length = from.value();
   const to = at + part.at;
   if (length < 0) {
-    bytes.fill(0, to, to + part.length);
+    bytes.fill(0, to, to + part.bytes);
     return;
   }
-  if (length !== part.length) throw new Error(`item ${row.id} has ${length} bytes for ${part.length}`);
+  if (length !== part.bytes) throw new Error(`item ${row.id} has ${length} bytes for ${part.bytes}`);
   // For so few bytes, a loop costs less than a call that creates a view of them.
   for (let i = 0; i < length; i++) bytes[to + i] = from.bytes[from.at + i] ?? 0;
   from.at += length;

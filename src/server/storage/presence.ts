@@ -17,6 +17,10 @@ const FLUSH_TENANTS = 500;
 const FLUSH_PARTS = 20;
 /** Number of rows at which a statement ends early. */
 const FLUSH_ROWS = 5_000;
+const FORGET = 'DELETE FROM presence WHERE instance_id = $1';
+
+/** A device whose sockets changed. */
+type Touched = readonly [tenantId: string, deviceId: string, online: boolean];
 
 export interface PresenceOptions {
   readonly instanceId: string;
@@ -86,9 +90,8 @@ export class Presence {
     this.closed = true;
     this.timer?.cancel();
     await this.flushing.idle();
-    await this.options.pool
-      .query('DELETE FROM presence WHERE instance_id = $1', [this.options.instanceId])
-      .catch(this.options.onFault);
+    const { pool, instanceId, onFault } = this.options;
+    await pool.query(FORGET, [instanceId]).catch(onFault);
   }
 
   private schedule(): void {
@@ -100,41 +103,30 @@ export class Presence {
   }
 
   private async flush(): Promise<void> {
+    const { pool, instanceId, local, onFault } = this.options;
+    const rows: Touched[] = [];
     try {
-      await this.tell();
-    } catch (error) {
-      this.options.onFault(error);
-    }
-    if (this.anew || this.changed.size > 0) this.schedule();
-  }
-
-  private async tell(): Promise<void> {
-    if (this.anew) {
-      await this.options.pool.query('DELETE FROM presence WHERE instance_id = $1', [this.options.instanceId]);
+      if (this.anew) await pool.query(FORGET, [instanceId]);
       this.anew = false;
-    }
-    const rows: [tenantId: string, deviceId: string, online: boolean][] = [];
-    let left = Math.max(FLUSH_TENANTS, Math.ceil(this.changed.size / FLUSH_PARTS));
-    for (const [tenantId, devices] of this.changed) {
-      const here = this.options.local(tenantId);
-      for (const deviceId of devices) rows.push([tenantId, deviceId, here.has(deviceId)]);
-      this.changed.delete(tenantId);
-      if (--left === 0 || rows.length >= FLUSH_ROWS) break;
-    }
-    try {
+      let left = Math.max(FLUSH_TENANTS, Math.ceil(this.changed.size / FLUSH_PARTS));
+      for (const [tenantId, devices] of this.changed) {
+        const here = local(tenantId);
+        for (const deviceId of devices) rows.push([tenantId, deviceId, here.has(deviceId)]);
+        this.changed.delete(tenantId);
+        if (--left === 0 || rows.length >= FLUSH_ROWS) break;
+      }
       await this.write(rows);
     } catch (error) {
       // Written with the next flush, with the state at that time.
       for (const [tenantId, deviceId] of rows) this.remember(tenantId, deviceId);
-      throw error;
+      onFault(error);
     }
+    if (this.anew || this.changed.size > 0) this.schedule();
   }
 
-  private async write(
-    rows: readonly (readonly [tenantId: string, deviceId: string, online: boolean])[],
-  ): Promise<void> {
-    const on = rows.filter((row) => row[2]);
-    const off = rows.filter((row) => !row[2]);
+  private async write(rows: readonly Touched[]): Promise<void> {
+    const column = (online: boolean, n: 0 | 1): string =>
+      arrayOf(rows.filter((row) => row[2] === online).map((row) => row[n]));
     await this.options.pool.query(
       // OFFSET forces a lookup per row. Statistics from a time when this instance had no devices estimate one row: a
       // join would then compare each row with every row to be deleted, which took minutes in a reconnect storm.
@@ -145,13 +137,7 @@ export class Presence {
        DELETE FROM presence WHERE ctid = ANY (ARRAY(
          SELECT gone.ctid FROM unnest($4::text[], $5::text[]) AS u(t, d) CROSS JOIN LATERAL (
            SELECT ctid FROM presence WHERE tenant_id = u.t AND device_id = u.d AND instance_id = $1 OFFSET 0) AS gone))`,
-      [
-        this.options.instanceId,
-        arrayOf(on.map((row) => row[0])),
-        arrayOf(on.map((row) => row[1])),
-        arrayOf(off.map((row) => row[0])),
-        arrayOf(off.map((row) => row[1])),
-      ],
+      [this.options.instanceId, column(true, 0), column(true, 1), column(false, 0), column(false, 1)],
     );
   }
 }

@@ -46,22 +46,16 @@ const losesNothing = (error: unknown): boolean => isRetryable(error) || isConnec
 export function query<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
   const { text, name, readOnly = false } = statement;
   const values = [...statement.values];
-  return withRetries(
-    async () => {
-      const query = name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values });
-      return (await query).rows;
-    },
-    { readOnly },
-  );
+  return withRetries(async () => {
+    const query = name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values });
+    return (await query).rows;
+  }, readOnly);
 }
 
 /** Retries like `query`. */
-export async function withRetries<T>(
-  question: () => Promise<T>,
-  { readOnly }: { readonly readOnly: boolean },
-): Promise<T> {
+export async function withRetries<T>(question: () => Promise<T>, readOnly: boolean): Promise<T> {
   try {
-    return await withRetry(question, readOnly ? { worthwhile: losesNothing } : {});
+    return await withRetry(question, readOnly ? losesNothing : isRetryable);
   } catch (error) {
     throw asUnavailable(error);
   }

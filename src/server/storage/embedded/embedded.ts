@@ -1,21 +1,20 @@
 /** The PostgreSQL included with the server, used if `DATABASE_URL` is unset. */
-import { randomInt } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { asError, errorCode } from '../../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import { SingleFlight } from '../../../protocol/single-flight.js';
-import { isUnavailable, openClient } from '../database.js';
-import { type Binaries, findBinaries } from './binaries.js';
+import { isUnavailable, openClient, valueOf } from '../database.js';
+import { type Binaries, findBinaries, requireSameMajor } from './binaries.js';
 import {
   type Cluster,
   clusterFolder,
   DATABASE_USER,
   finishUpgrade,
+  freePort,
   initialise,
   launch,
   logLines,
@@ -23,7 +22,6 @@ import {
   runningPostmaster,
 } from './process.js';
 import { databaseUser, requireReachable, type SystemUser } from './user.js';
-import { requireSameMajor } from './version.js';
 
 export interface EmbeddedOptions {
   /** Absolute path; the cluster is in its folder `postgres`, the log in `postgres.log`. */
@@ -79,35 +77,9 @@ const OWN_SETTINGS = { notify_buffers: '8MB' };
 const FAST_STOP_MS = 10_000;
 const QUICK_STOP_MS = 5_000;
 const BACKOFF_MS = [0, 100, 500, 1_000, 2_000, 5_000];
-/** Below the range that systems use for outgoing connections: one of those could take the port during a restart. */
-const PORT_MIN = 20_000;
-const PORT_MAX = 32_000;
-const PORT_TRIES = 50;
 
-interface Address {
-  readonly password: string;
-  readonly port: number;
-  readonly database: string;
-}
-
-const urlOf = ({ password, port, database }: Address): string =>
+const urlOf = (password: string, port: number, database: string): string =>
   `postgres://${DATABASE_USER}:${encodeURIComponent(password)}@127.0.0.1:${port}/${database}`;
-
-async function isFree(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const probe = createServer();
-    probe.once('error', () => resolve(false));
-    probe.listen({ port, host: '127.0.0.1', exclusive: true }, () => probe.close(() => resolve(true)));
-  });
-}
-
-async function freePort(): Promise<number> {
-  for (let tried = 0; tried < PORT_TRIES; tried++) {
-    const port = randomInt(PORT_MIN, PORT_MAX);
-    if (await isFree(port)) return port;
-  }
-  throw new Error(`No free port between ${PORT_MIN} and ${PORT_MAX} on 127.0.0.1 for the embedded PostgreSQL.`);
-}
 
 /**
  * Supervises one PostgreSQL on one folder.
@@ -123,20 +95,18 @@ async function freePort(): Promise<number> {
  * both.
  */
 export class EmbeddedPostgres {
-  readonly #cluster: Cluster;
-  readonly #options: EmbeddedOptions;
-  #postmaster: Postmaster | null = null;
-  #owner: pg.Client | null = null;
-  #port = 0;
-  #logSeen = 0;
-  readonly #recovering = new SingleFlight(() => this.#recover());
-  #stopping: Promise<void> | null = null;
-  readonly #closing = new AbortController();
+  private postmaster: Postmaster | null = null;
+  private owner: pg.Client | null = null;
+  private port = 0;
+  private logSeen = 0;
+  private readonly recovering = new SingleFlight(() => this.recover());
+  private stopping: Promise<void> | null = null;
+  private readonly closing = new AbortController();
 
-  private constructor(cluster: Cluster, options: EmbeddedOptions) {
-    this.#cluster = cluster;
-    this.#options = options;
-  }
+  private constructor(
+    private readonly cluster: Cluster,
+    private readonly options: EmbeddedOptions,
+  ) {}
 
   /**
    * Creates the cluster on first use, starts it or takes over the postmaster left by a killed server, and becomes its
@@ -156,9 +126,9 @@ export class EmbeddedPostgres {
     await initialise(cluster, password, settings['fsync'] === 'off');
     await requireSameMajor(folder, binaries);
     const embedded = new EmbeddedPostgres(cluster, options);
-    embedded.#logSeen = (await logLines(cluster.logFile)).size;
+    embedded.logSeen = (await logLines(cluster.logFile)).size;
     try {
-      await embedded.#firstStart();
+      await embedded.firstStart();
     } catch (error) {
       await embedded.stop();
       throw error;
@@ -170,41 +140,38 @@ export class EmbeddedPostgres {
    * Connection string of the running database under this `dataDir`; null if none runs. For the operator's commands,
    * which run beside the server.
    */
-  static async runningUrl({
-    dataDir,
-    password,
-  }: Pick<EmbeddedOptions, 'dataDir' | 'password'>): Promise<string | null> {
+  static async runningUrl(dataDir: string, password: string): Promise<string | null> {
     if (!existsSync(dataDir)) return null;
     const running = await runningPostmaster(await clusterFolder(dataDir));
-    return running === null ? null : urlOf({ password, port: running.port, database: DATABASE });
+    return running === null ? null : urlOf(password, running.port, DATABASE);
   }
 
   /** Connection string of the database `service`; unchanged by a restart of the database. */
   get url(): string {
-    return this.#urlOf(DATABASE);
+    return this.urlOf(DATABASE);
   }
 
   /** Process id of the postmaster; changes with a restart. */
   get pid(): number {
-    return this.#postmaster?.pid ?? 0;
+    return this.postmaster?.pid ?? 0;
   }
 
   /**
    * Stops the database: fast shutdown, immediate if that takes too long. Call it last, when nothing uses it any more.
    */
   async stop(): Promise<void> {
-    this.#stopping ??= this.#stop();
-    return this.#stopping;
+    this.stopping ??= this.stopNow();
+    return this.stopping;
   }
 
-  #urlOf(database: string): string {
-    return urlOf({ password: this.#options.password, port: this.#port, database });
+  private urlOf(database: string): string {
+    return urlOf(this.options.password, this.port, database);
   }
 
-  async #firstStart(): Promise<void> {
+  private async firstStart(): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
-        await this.#acquire();
+        await this.acquire();
         break;
       } catch (error) {
         const raceLost = error instanceof StartFailedError && RACE_LOST.test(error.message);
@@ -212,54 +179,52 @@ export class EmbeddedPostgres {
         await sleep(LOOK_AGAIN_MS * attempt);
       }
     }
-    const exists = await this.#owner?.query('SELECT 1 FROM pg_database WHERE datname = $1', [DATABASE]);
-    if (exists?.rowCount === 0) await this.#owner?.query(`CREATE DATABASE ${DATABASE}`);
+    const exists = await this.owner?.query('SELECT 1 FROM pg_database WHERE datname = $1', [DATABASE]);
+    if (exists?.rowCount === 0) await this.owner?.query(`CREATE DATABASE ${DATABASE}`);
   }
 
   /** One attempt: finds the running postmaster or starts one, then takes its ownership. `only`: on no other port. */
-  async #acquire(only?: number): Promise<void> {
-    const running = await runningPostmaster(this.#cluster.folder);
+  private async acquire(only?: number): Promise<void> {
+    const running = await runningPostmaster(this.cluster.folder);
     if (running !== null) {
-      this.#options.onLog('info', `found the database running (process ${running.pid})`);
-      if (await this.#own(running)) {
+      this.options.onLog('info', `found the database running (process ${running.pid})`);
+      if (await this.own(running)) {
         if (only === undefined || running.port === only) {
-          this.#options.onLog('info', 'nobody owned that database any more; it was taken over');
+          this.options.onLog('info', 'nobody owned that database any more; it was taken over');
           return;
         }
         // Another server had started it meanwhile, on a port other than the one the pools connect to.
-        await this.#disown(running);
+        await this.disown(running);
       }
-      this.#options.onLog('info', 'that database has stopped; starting it');
+      this.options.onLog('info', 'that database has stopped; starting it');
     }
-    const { binaries, settings } = this.#options;
+    const { binaries, settings } = this.options;
     const own = binaries === undefined ? OWN_SETTINGS : {};
-    const launched = await launch(this.#cluster, only ?? (await freePort()), { ...own, ...settings });
+    const launched = await launch(this.cluster, only ?? (await freePort()), { ...own, ...settings });
     try {
-      if (await this.#own(launched)) return;
+      if (await this.own(launched)) return;
     } catch (error) {
       // If another server owns it, leave it running; an unowned postmaster must not be left behind.
-      if (!(error instanceof DataDirInUseError)) await this.#end(launched);
+      if (!(error instanceof DataDirInUseError)) await this.end(launched);
       throw error;
     }
-    throw new StartFailedError(
-      `PostgreSQL did not start. Its log ${this.#cluster.logFile} ends:\n${await this.#tail()}`,
-    );
+    throw new StartFailedError(`PostgreSQL did not start. Its log ${this.cluster.logFile} ends:\n${await this.tail()}`);
   }
 
   /** Waits until this postmaster answers and takes its ownership; false if it ended instead. */
-  async #own(postmaster: Postmaster): Promise<boolean> {
-    this.#port = postmaster.port;
+  private async own(postmaster: Postmaster): Promise<boolean> {
+    this.port = postmaster.port;
     const deadline = performance.now() + START_MAX_MS;
     for (;;) {
-      this.#closing.signal.throwIfAborted();
+      this.closing.signal.throwIfAborted();
       try {
-        this.#owner = await this.#lock();
-        this.#postmaster = postmaster;
+        this.owner = await this.lock();
+        this.postmaster = postmaster;
         return true;
       } catch (error) {
         if (errorCode(error) === '28P01') {
           throw new Error(
-            `The database in ${this.#cluster.folder} has another password than the one in ${this.#cluster.dataDir}/secrets. ` +
+            `The database in ${this.cluster.folder} has another password than the one in ${this.cluster.dataDir}/secrets. ` +
               'Restore that folder from the backup that the database came from.',
             { cause: error },
           );
@@ -272,94 +237,90 @@ export class EmbeddedPostgres {
     }
   }
 
-  async #lock(): Promise<pg.Client> {
+  private async lock(): Promise<pg.Client> {
     const client: pg.Client = await openClient({
-      url: this.#urlOf('postgres'),
+      url: this.urlOf('postgres'),
       name: `${SERVICE_NAME} owner`,
-      onLost: (error) => this.#onLost(client, error),
+      onLost: (error) => this.onLost(client, error),
     });
     try {
-      const where = await client.query<{ data_directory: string }>('SHOW data_directory');
-      if (where.rows[0]?.data_directory !== this.#cluster.folder) {
-        throw new Error(
-          `Port ${this.#port} belongs to another database: ${where.rows[0]?.data_directory ?? 'unknown'}`,
-        );
-      }
+      const folder = await valueOf<string>(client, 'SHOW data_directory');
+      if (folder !== this.cluster.folder) throw new Error(`Port ${this.port} belongs to another database: ${folder}`);
       await client.query(`SET lock_timeout = '${OWNER_WAIT}'`);
       await client.query('SELECT pg_advisory_lock($1)', [OWNER_LOCK]);
       return client;
     } catch (error) {
       await client.end();
-      throw errorCode(error) === '55P03' ? new DataDirInUseError(this.#cluster.dataDir) : error;
+      throw errorCode(error) === '55P03' ? new DataDirInUseError(this.cluster.dataDir) : error;
     }
   }
 
-  #onLost(client: pg.Client, error: Error): void {
-    if (this.#closing.signal.aborted || this.#owner !== client) return;
-    this.#owner = null;
-    this.#options.onLog('error', `lost the database: ${error.message}`);
-    void this.#recovering.fresh();
+  private onLost(client: pg.Client, error: Error): void {
+    if (this.closing.signal.aborted || this.owner !== client) return;
+    this.owner = null;
+    this.options.onLog('error', `lost the database: ${error.message}`);
+    void this.recovering.fresh();
   }
 
   /** Retries until the database is owned again, always on the same port: the pools reconnect to it by themselves. */
-  async #recover(): Promise<void> {
-    const port = this.#port;
-    for (let attempt = 0; this.#owner === null && !this.#closing.signal.aborted; attempt++) {
+  private async recover(): Promise<void> {
+    const port = this.port;
+    for (let attempt = 0; this.owner === null && !this.closing.signal.aborted; attempt++) {
       try {
-        await sleep(BACKOFF_MS[Math.min(attempt, BACKOFF_MS.length - 1)], undefined, { signal: this.#closing.signal });
-        await this.#reportTrouble();
-        await this.#acquire(port);
-        this.#options.onLog('info', `the database is back (process ${this.pid}, port ${port})`);
+        await sleep(BACKOFF_MS[Math.min(attempt, BACKOFF_MS.length - 1)], undefined, { signal: this.closing.signal });
+        await this.reportTrouble();
+        await this.acquire(port);
+        this.options.onLog('info', `the database is back (process ${this.pid}, port ${port})`);
       } catch (error) {
-        if (this.#closing.signal.aborted) return; // `stop` was called and does the rest
-        this.#options.onLog('error', `the database is not back yet: ${asError(error).message}`);
+        if (this.closing.signal.aborted) return; // `stop` was called and does the rest
+        this.options.onLog('error', `the database is not back yet: ${asError(error).message}`);
       }
     }
   }
 
   /** Reports what the database logged about its end, but not that it refused connections while starting. */
-  async #reportTrouble(): Promise<void> {
-    const { lines, size } = await logLines(this.#cluster.logFile, this.#logSeen);
-    this.#logSeen = size;
+  private async reportTrouble(): Promise<void> {
+    const { lines, size } = await logLines(this.cluster.logFile, this.logSeen);
+    this.logSeen = size;
     for (const line of lines) {
       const isTrouble = /FATAL|PANIC|terminated by signal/.test(line) && !/the database system is/.test(line);
-      if (isTrouble) this.#options.onLog('error', line);
+      if (isTrouble) this.options.onLog('error', line);
     }
   }
 
-  async #tail(): Promise<string> {
-    const { lines, size } = await logLines(this.#cluster.logFile);
-    this.#logSeen = size;
+  private async tail(): Promise<string> {
+    const { lines, size } = await logLines(this.cluster.logFile);
+    this.logSeen = size;
     return lines.map((line) => `  ${line}`).join('\n');
   }
 
-  async #stop(): Promise<void> {
-    this.#closing.abort();
-    await this.#recovering.idle();
-    await this.#ownAgain();
+  private async stopNow(): Promise<void> {
+    this.closing.abort();
+    await this.recovering.idle();
+    await this.ownAgain();
     // Not owned: another server owns it now, or nothing runs. Neither is to be stopped here.
-    if (this.#owner !== null && this.#postmaster !== null) await this.#disown(this.#postmaster);
+    if (this.owner !== null && this.postmaster !== null) await this.disown(this.postmaster);
   }
 
   /** The lock's connection may be lost just when `stop` is called: ownership remains unless another server took it. */
-  async #ownAgain(): Promise<void> {
-    if (this.#owner !== null || this.#postmaster === null || !(await this.#postmaster.isAlive())) return;
+  private async ownAgain(): Promise<void> {
+    if (this.owner !== null || this.postmaster === null || !(await this.postmaster.isAlive())) return;
     try {
-      this.#owner = await this.#lock();
+      this.owner = await this.lock();
     } catch (error) {
-      this.#options.onLog('error', `the database keeps running (process ${this.pid}): ${asError(error).message}`);
+      this.options.onLog('error', `the database keeps running (process ${this.pid}): ${asError(error).message}`);
     }
   }
 
   /** Stops an owned postmaster, so that it can be started differently; the lost connection is not reported. */
-  async #disown(postmaster: Postmaster): Promise<void> {
-    const owner = this.#owner;
-    this.#owner = null;
-    await this.#end(postmaster);
+  private async disown(postmaster: Postmaster): Promise<void> {
+    const owner = this.owner;
+    this.owner = null;
+    await this.end(postmaster);
     await owner?.end();
   }
 
-  async #end(postmaster: Postmaster): Promise<void> {
+  private async end(postmaster: Postmaster): Promise<void> {
     const steps = [
       ['SIGINT', FAST_STOP_MS],
       ['SIGQUIT', QUICK_STOP_MS],
@@ -373,7 +334,7 @@ export class EmbeddedPostgres {
         if (errorCode(error) !== 'ESRCH') throw error; // it ended by itself meanwhile
       }
       if (await postmaster.ended(patience)) return;
-      this.#options.onLog('error', `the database did not stop within ${patience / 1000} s of ${signal}`);
+      this.options.onLog('error', `the database did not stop within ${patience / 1000} s of ${signal}`);
     }
   }
 }

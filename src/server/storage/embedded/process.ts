@@ -1,6 +1,6 @@
 /** Processes of the embedded PostgreSQL: creates the cluster, starts the postmaster, finds one that already runs. */
-import { execFile, spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
+import { spawn } from 'node:child_process';
+import { randomBytes, randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import {
@@ -16,16 +16,15 @@ import {
   stat,
   writeFile,
 } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { promisify } from 'node:util';
 import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../../files/durable.js';
 import { ifThere } from '../../../files/there.js';
+import { systemClock, within } from '../../../protocol/clock.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import type { Binaries } from './binaries.js';
-import type { SystemUser } from './user.js';
-
-const run = promisify(execFile);
+import { run, type SystemUser } from './user.js';
 
 /** Database superuser and owner of everything. */
 export const DATABASE_USER: string = SERVICE_NAME;
@@ -51,15 +50,13 @@ function childEnvironment(): NodeJS.ProcessEnv {
 const identity = (user: SystemUser | null): { uid?: number; gid?: number } =>
   user === null ? {} : { uid: user.uid, gid: user.gid };
 
-const UNFINISHED = 'postgres.init-';
-
 /**
  * Removes the leftovers of a start that was killed midway. A folder whose creator still runs belongs to another start.
  */
 async function sweepUnfinished(dataDir: string): Promise<void> {
   for (const name of await readdir(dataDir)) {
     const maker = /^postgres\.init-(\d+)-/.exec(name)?.[1];
-    if (maker === undefined || (await processState(Number(maker))) !== 'dead') continue;
+    if (maker === undefined || (await programOf(Number(maker))) !== undefined) continue;
     await rm(join(dataDir, name), { recursive: true, force: true, maxRetries: 5 });
   }
 }
@@ -104,7 +101,7 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
   const { dataDir, folder, binaries, user } = cluster;
   if (isMade(folder)) return;
   await sweepUnfinished(dataDir);
-  const workshop = join(dataDir, `${UNFINISHED}${process.pid}-${randomBytes(4).toString('hex')}`);
+  const workshop = join(dataDir, `postgres.init-${process.pid}-${randomBytes(4).toString('hex')}`);
   const made = join(workshop, 'data');
   const passwordFile = join(workshop, 'password');
   try {
@@ -135,37 +132,62 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
 }
 
 /**
- * A zombie also counts as `dead`: a postmaster whose server was killed may have no parent that reaps it, as in a
- * container, and would seem alive for ever. `name` is the program's, where the system reports it.
+ * The name of the program that this process runs; undefined if it is dead. So is a zombie: a postmaster whose server was
+ * killed may have no parent that reaps it, as in a container, and would seem alive for ever.
  */
-async function processState(pid: number): Promise<'dead' | { readonly name: string }> {
+async function programOf(pid: number): Promise<string | undefined> {
   if (process.platform === 'linux') {
     try {
       const line = await readFile(`/proc/${pid}/stat`, 'utf8');
       const end = line.lastIndexOf(')');
-      return /^ [ZX]/.test(line.slice(end + 1)) ? 'dead' : { name: line.slice(line.indexOf('(') + 1, end) };
+      return /^ [ZX]/.test(line.slice(end + 1)) ? undefined : line.slice(line.indexOf('(') + 1, end);
     } catch {
-      return 'dead'; // no such process, or it ended during the read
+      return undefined; // no such process, or it ended during the read
     }
   }
   try {
-    const { stdout } = await run('ps', ['-o', 'comm=', '-p', String(pid)]);
-    return stdout.trim() === '' ? 'dead' : { name: stdout.trim() };
+    return (await run('ps', ['-o', 'comm=', '-p', String(pid)])).stdout.trim() || undefined;
   } catch {
-    return 'dead'; // `ps` fails for a process that does not exist
+    return undefined; // `ps` fails for a process that does not exist
   }
 }
 
 /** Whether this process is a postmaster running on this folder. The process id may have been reused since. */
 async function isPostmasterOf(pid: number, folder: string): Promise<boolean> {
-  const state = await processState(pid);
-  if (state === 'dead' || !/postgres$/.test(state.name)) return false;
+  if (!/postgres$/.test((await programOf(pid)) ?? '')) return false;
   try {
     if (process.platform === 'linux') return (await readlink(`/proc/${pid}/cwd`)) === folder; // its working folder
     return (await run('ps', ['-o', 'command=', '-p', String(pid)])).stdout.includes(` -D ${folder} `);
   } catch {
     return false; // it has ended, or belongs to another user, who could not run on this folder
   }
+}
+
+/** Below the range that systems use for outgoing connections: one of those could take the port during a restart. */
+const PORT_MIN = 20_000;
+const PORT_MAX = 32_000;
+const PORT_TRIES = 50;
+
+/**
+ * Binds the port briefly and exclusively, so it also fails next to a server that shares its port. Resolves with the
+ * port; for port 0, with a free one.
+ */
+export async function probePort(host: string, port: number): Promise<number> {
+  const probe = createServer().listen({ host, port, exclusive: true });
+  await once(probe, 'listening');
+  const address = probe.address();
+  probe.close();
+  await once(probe, 'close');
+  return address !== null && typeof address === 'object' ? address.port : 0;
+}
+
+/** A free port of this machine for a postmaster. */
+export async function freePort(): Promise<number> {
+  for (let tried = 0; tried < PORT_TRIES; tried++) {
+    const port = randomInt(PORT_MIN, PORT_MAX);
+    if ((await probePort('127.0.0.1', port).catch(() => 0)) === port) return port;
+  }
+  throw new Error(`No free port between ${PORT_MIN} and ${PORT_MAX} on 127.0.0.1 for the embedded PostgreSQL.`);
 }
 
 /** A postmaster: a child process, or one left by an earlier server. */
@@ -270,33 +292,26 @@ export async function launch(cluster: Cluster, port: number, settings: Record<st
     const { pid } = child;
     if (pid === undefined) throw new Error('the system gave PostgreSQL no process id');
     const isAlive = async (): Promise<boolean> => Promise.resolve(child.exitCode === null && child.signalCode === null);
-    const ended = async (withinMs: number): Promise<boolean> => {
-      const clock = new AbortController();
-      const late = sleep(withinMs, false, { signal: clock.signal });
-      late.catch(() => undefined); // aborted once the process has ended
-      const answer = await Promise.race([exited, late]);
-      clock.abort();
-      return answer;
-    };
-    return { pid, port, isAlive, ended };
+    return { pid, port, isAlive, ended: (withinMs) => within(systemClock, withinMs, exited, false) };
   } finally {
     await log.close();
   }
 }
 
 const TAIL_BYTES = 32 * 1024;
+const TAIL_LINES = 50;
 
 /**
- * Lines of the log from byte `since` on, at most the last 32 KiB and `count` lines; `size` is the log's current size.
+ * Lines of the log from byte `since` on, at most the last 32 KiB and 50 lines; `size` is the log's current size.
  */
-export async function logLines(path: string, since = 0, count = 50): Promise<{ lines: string[]; size: number }> {
+export async function logLines(path: string, since = 0): Promise<{ lines: string[]; size: number }> {
   const handle = await open(path, 'a+', LOG_MODE);
   try {
     const { size } = await handle.stat();
     const start = Math.max(since > size ? 0 : since, size - TAIL_BYTES);
     const { buffer, bytesRead } = await handle.read(Buffer.alloc(size - start), 0, size - start, start);
     const text = buffer.toString('utf8', 0, bytesRead);
-    return { lines: text.split('\n').filter(Boolean).slice(-count), size };
+    return { lines: text.split('\n').filter(Boolean).slice(-TAIL_LINES), size };
   } finally {
     await handle.close();
   }

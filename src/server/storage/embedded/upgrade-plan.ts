@@ -3,10 +3,17 @@ import { existsSync } from 'node:fs';
 import { lstat, opendir, realpath, stat, statfs } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { ifThere } from '../../../files/there.js';
-import { type Binaries, binariesIn, findBinaries, likelyFolders } from './binaries.js';
+import {
+  type Binaries,
+  binariesIn,
+  ClusterVersionError,
+  findBinaries,
+  likelyFolders,
+  majorOfBinaries,
+  majorOfFolder,
+} from './binaries.js';
 import { clusterFolder, finishUpgrade, hasCluster } from './process.js';
 import { canReach, databaseUser, requireReachable, type SystemUser } from './user.js';
-import { ClusterVersionError, majorOfBinaries, majorOfFolder } from './version.js';
 
 /** Why an upgrade cannot start, or was aborted. The old folder is as usable as before. */
 export class UpgradeError extends Error {
@@ -86,7 +93,7 @@ export async function planUpgrade(question: UpgradeQuestion): Promise<UpgradePla
   const [from, to] = await Promise.all([majorOfFolder(folder), majorOfBinaries(newBinaries)]);
   if (from === to) return { current: to };
   if (from > to) throw new ClusterVersionError(folder, from, to);
-  const oldBinaries = await findOld({ dataDir, major: from, named: question.oldBinaries, user });
+  const oldBinaries = await findOld(dataDir, from, user, question.oldBinaries);
   const needBytes = Math.ceil((await sizeOf(join(folder, 'base'))) * MARGIN) + EMPTY_BYTES;
   const freeBytes = await (question.freeBytes ?? freeIn)(dataDir);
   const keptAs = freeName(`${folder}-${from}`);
@@ -114,14 +121,13 @@ async function requireMovable(dataDir: string, folder: string): Promise<void> {
   );
 }
 
-interface Wanted {
-  readonly dataDir: string;
-  readonly major: number;
-  readonly named: string | undefined;
-  readonly user: SystemUser | null;
-}
-
-async function findOld({ dataDir, major, named, user }: Wanted): Promise<Binaries> {
+/** The programs of this version, in the folder `named` or in a likely one. */
+async function findOld(
+  dataDir: string,
+  major: number,
+  user: SystemUser | null,
+  named: string | undefined,
+): Promise<Binaries> {
   const folders = named === undefined ? await likelyFolders(dataDir, major) : [resolve(named)];
   for (const folder of folders) {
     const binaries = await binariesIn(folder);

@@ -14,7 +14,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type pg from 'pg';
 import { ulid } from 'ulid';
-import { hasTable, withClient } from '../database.js';
+import { hasTable, valueOf, withClient } from '../database.js';
 import {
   type Dump,
   dumpDatabase,
@@ -179,12 +179,8 @@ async function* rowsOf(dump: Dump, onProgress: UpgradeOptions['onProgress']): As
 }
 
 /** The epoch that a server would find here; `fresh` if the history has no name yet. */
-async function epochOf(client: pg.Client, fresh: string): Promise<string> {
-  const { rows } = await client.query<{ epoch: string }>('SELECT claim_epoch($1) AS epoch', [fresh]);
-  const [found] = rows;
-  if (found === undefined) throw new Error('the database did not tell its epoch');
-  return found.epoch;
-}
+const epochOf = (client: pg.Client, fresh: string): Promise<string> =>
+  valueOf(client, 'SELECT claim_epoch($1)', [fresh]);
 
 /** Instances of a killed parent process, or a person, may still be connected. */
 async function requireAlone(url: string): Promise<void> {

@@ -9,7 +9,8 @@ import { promisify } from 'node:util';
 import { ifThere } from '../../../files/there.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 
-const run = promisify(execFile);
+/** Runs a program. Rejects with its error output where it fails. */
+export const run = promisify(execFile);
 
 /** Numeric ids for child processes. */
 export interface SystemUser {
@@ -18,8 +19,6 @@ export interface SystemUser {
 }
 
 const USER_NAME = 'postgres';
-
-const isRoot = (): boolean => process.getuid?.() === 0;
 
 async function lookUp(): Promise<SystemUser | undefined> {
   try {
@@ -51,27 +50,22 @@ async function createUser(): Promise<SystemUser> {
   return made;
 }
 
-/** The owner of an existing folder, or undefined when there is none. */
-async function ownerOf(folder: string): Promise<SystemUser | undefined> {
-  const found = await ifThere(() => stat(folder));
-  return found === undefined ? undefined : { uid: found.uid, gid: found.gid };
-}
-
 /**
  * The user to run PostgreSQL as; null: the server's own.
  * Under root an existing cluster keeps its owner (it may have been created by a server that did not run as root).
  */
 export async function databaseUser(clusterFolder: string): Promise<SystemUser | null> {
-  const owner = await ownerOf(clusterFolder);
-  if (!isRoot()) {
-    if (owner !== undefined && owner.uid !== process.getuid?.()) {
+  const owner = await ifThere(() => stat(clusterFolder));
+  const own = process.getuid?.();
+  if (own !== 0) {
+    if (owner !== undefined && owner.uid !== own) {
       throw new Error(
         `${clusterFolder} belongs to the user with id ${owner.uid}: start the server as that user or as root.`,
       );
     }
     return null;
   }
-  if (owner !== undefined && owner.uid !== 0) return owner;
+  if (owner !== undefined && owner.uid !== 0) return { uid: owner.uid, gid: owner.gid };
   const user = (await lookUp()) ?? (await createUser());
   if (owner !== undefined) await run('chown', ['-Rh', `${user.uid}:${user.gid}`, clusterFolder]);
   return user;

@@ -1,0 +1,91 @@
+/** The files that the build has written to be served: the web app (src/web/build.ts) and the reference (src/docs/write-site.ts). */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { readdir, readFile } from 'node:fs/promises';
+import { extname, join } from 'node:path';
+import { errorCode } from '../../protocol/error-code.js';
+import { webFileName, type WebAsset, type WebRelease } from '../../protocol/web-app.js';
+import type { Docs, WebApp, WebFile } from '../http/ports.js';
+
+/** Content types of what the build writes, by extension. */
+const TYPES: Readonly<Record<string, string>> = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.wasm': 'application/wasm',
+  '.svg': 'image/svg+xml',
+  '.png': 'image/png',
+  '.json': 'application/json',
+  '.txt': 'text/plain; charset=utf-8',
+  '.gz': 'application/gzip',
+  '.webmanifest': 'application/manifest+json',
+};
+/** Characters of a hash in an entity tag. */
+const TAG_CHARACTERS = 27;
+/** For names under `/web/`, which contain the file's hash. */
+const FOR_EVER = 'public, max-age=31536000, immutable';
+
+/** Content types that the build does not compress. */
+const UNPACKED: ReadonlySet<string> = new Set(['image/png', 'application/gzip']);
+
+/** For names that do not: revalidated by their entity tags. */
+const REVALIDATED = 'no-cache';
+
+/** Undefined for the error of a file that was not built; throws any other. */
+function absent(error: unknown): undefined {
+  if (errorCode(error) !== 'ENOENT') throw error;
+}
+
+/** Reads a file that the build has written, with its compressed forms. Throws where one of them is missing. */
+function readBuilt(folder: string, name: string): Pick<WebFile, 'type' | 'bytes' | 'packed'> {
+  const read = (suffix: string): Buffer => readFileSync(join(folder, `${name}${suffix}`));
+  const type = TYPES[extname(name)];
+  if (type === undefined) throw new Error(`no content type for ${join(folder, name)}`);
+  const packed = UNPACKED.has(type) ? {} : { packed: { br: read('.br'), gzip: read('.gz') } };
+  return { type, bytes: read(''), ...packed };
+}
+
+function assetOf(folder: string, asset: WebAsset): WebFile {
+  const cache = asset.path.startsWith('/web/') ? FOR_EVER : REVALIDATED;
+  return { ...readBuilt(folder, webFileName(asset)), hash: asset.sha256.slice(0, TAG_CHARACTERS), cache };
+}
+
+/**
+ * Reads the web app; undefined where nothing was built. Rejects where a file of the build is missing.
+ * `blobOrigin`: see `WebApp`.
+ */
+export async function openWebApp(folder: string, blobOrigin: string | undefined): Promise<WebApp | undefined> {
+  const release = await readFile(join(folder, 'assets.json'), 'utf8').catch(absent);
+  if (release === undefined) return undefined;
+  const { assets } = JSON.parse(release) as WebRelease;
+  const files = new Map(assets.map((asset) => [asset.path, assetOf(folder, asset)]));
+  const style = assets.find(({ path }) => path.endsWith('.css'));
+  if (style === undefined) throw new Error('the web app: no style sheet');
+  return { file: (path) => files.get(path), style: style.path, blobOrigin };
+}
+
+/** Whether this is the compressed form of another file. */
+const isForm = (name: string): boolean => /\.(?:html|js|css|json|svg)\.(?:gz|br)$/.test(name);
+
+function pageOf(folder: string, name: string): WebFile {
+  const file = readBuilt(folder, name);
+  const hash = createHash('sha256').update(file.type).update('\0').update(file.bytes).digest('base64url');
+  return { ...file, hash: hash.slice(0, TAG_CHARACTERS), cache: REVALIDATED };
+}
+
+/** Lists the pages of the reference; undefined where nothing was built. A page is read when it is first requested. */
+export async function openDocs(folder: string): Promise<Docs | undefined> {
+  const found = await readdir(folder).catch(absent);
+  if (found === undefined) return undefined;
+  const names = new Map(found.filter((name) => !isForm(name)).map((name) => [name.replace(/\.html$/, ''), name]));
+  const kept = new Map<string, WebFile>();
+  return {
+    page: (asked) => {
+      const name = names.get(asked === '' ? 'index' : asked);
+      if (name === undefined) return undefined;
+      const file = kept.get(name) ?? pageOf(folder, name);
+      kept.set(name, file);
+      return file;
+    },
+  };
+}
