@@ -52,9 +52,19 @@ type Columns = readonly [
   more?: Partial<Row<App>>,
 ];
 
-const rowOf = ([method, path, auth, limit, state, body, run, more]: Columns): Row<App> => {
-  return { method, path, auth, limit, state, body, run, reply: LONG_REPLIES.get(run), ...more };
-};
+const table = (rows: readonly Columns[]): readonly Row<App>[] =>
+  rows.map(([method, path, auth, limit, state, body, run, more]) => {
+    return { method, path, auth, limit, state, body, run, reply: undefined, ...more };
+  });
+
+/**
+ * Routes that read many rows have a larger reply: a thousand bins have 4 KiB of meta each, ten thousand test tenants about
+ * a hundred bytes.
+ */
+const LONG = { reply: PAGE_REPLY_MAX } as const;
+const LONGISH = { reply: PAGE_REPLY_MAX / 4 } as const;
+const TENANTLESS = { tenantless: true } as const;
+const APEX = { apex: true } as const;
 
 /**
  * The route table. Paths are under /api; `body` is the largest body in bytes, 0 for none. `limit` write is for items
@@ -62,15 +72,15 @@ const rowOf = ([method, path, auth, limit, state, body, run, more]: Columns): Ro
  * (reference, HTTP, Rates). Column `state` decides in which states of the tenant a change works.
  */
 // prettier-ignore
-const ROUTES: readonly Columns[] = [
+const ROUTES = table([
   // method   path                           auth      limit        state    body            handler
   ['POST',   '/items',                       'device', 'write',     'write', BODY_MAX_ITEM,     items.writeItem, { fastPath: items.writeItemFromBytes }],
-  ['GET',    '/items',                       'device', 'read',      'read',  0,                 items.listItems],
+  ['GET',    '/items',                       'device', 'read',      'read',  0,                 items.listItems, LONG],
   ['POST',   '/items/batch',                 'device', 'write',     'write', BODY_MAX_BATCH,    items.writeBatch],
   ['DELETE', '/items/:id',                   'device', 'write',     'write', BODY_MAX,          items.deleteItem],
   ['POST',   '/items/:id/reconcile',         'device', 'write',     'write', BODY_MAX,          items.moveItem],
 
-  ['GET',    '/bins',                        'device', 'read',      'read',  0,                 bins.listBins],
+  ['GET',    '/bins',                        'device', 'read',      'read',  0,                 bins.listBins, LONG],
   ['POST',   '/bins',                        'device', 'read',      'write', BODY_MAX,          bins.createBin],
   ['PATCH',  '/bins/:id',                    'device', 'read',      'write', BODY_MAX,          bins.patchBin],
   ['DELETE', '/bins/:id',                    'device', 'read',      'write', BODY_MAX,          bins.deleteBin],
@@ -81,7 +91,7 @@ const ROUTES: readonly Columns[] = [
   ['DELETE', '/uploads/:ref',                'device', 'read',      'read',  0,                 blobs.giveUpUpload],
   ['GET',    '/blobs/:ref/url',              'device', 'read',      'read',  0,                 blobs.downloadUrl],
 
-  ['GET',    '/devices',                     'device', 'read',      'read',  0,                 devices.listDevices],
+  ['GET',    '/devices',                     'device', 'read',      'read',  0,                 devices.listDevices, LONGISH],
   ['PATCH',  '/devices/:id',                 'device', 'read',      'read',  BODY_MAX,          devices.patchDevice],
   ['POST',   '/devices/:id/revoke',          'device', 'read',      'read',  BODY_MAX,          devices.revokeDevice],
   ['POST',   '/devices/pair-init',           'device', 'read',      'read',  BODY_MAX,          pairing.initPairing],
@@ -104,92 +114,71 @@ const ROUTES: readonly Columns[] = [
 
   ['GET',    '/me',                          'device', 'read',      'any',   0,                 devices.me],
   ['GET',    '/service/status',              'none',   'none',      'any',   0,                 devices.serviceStatus],
-];
-
-/**
- * Routes that read many rows, and the size of their largest reply: a thousand bins have 4 KiB of meta each, ten thousand
- * test tenants about a hundred bytes.
- */
-const LONG_REPLIES: ReadonlyMap<Handler<App>, number> = new Map<Handler<App>, number>([
-  [items.listItems, PAGE_REPLY_MAX],
-  [bins.listBins, PAGE_REPLY_MAX],
-  [devices.listDevices, PAGE_REPLY_MAX / 4],
-  [hosting.listTestTenants, PAGE_REPLY_MAX / 4],
 ]);
 
-const TENANTLESS = { tenantless: true } as const;
-const APEX = { apex: true } as const;
-
+/** Blobs of the local store, by signed URLs; with another store clients reach it directly (reference, Blobs). */
 // prettier-ignore
-const TRANSFERS: readonly Columns[] = [
+export const TRANSFER_ROWS = table([
   ['PUT', '/blobs/:tenant/:ref', 'url', 'none', 'write', 0, blobs.upload, { stream: true }],
   ['GET', '/blobs/:tenant/:ref', 'url', 'none', 'read',  0, blobs.download],
-];
+]);
 
 /** For any host: they belong to the process. */
 // prettier-ignore
-const PROCESS: readonly Columns[] = [
+const PROCESS = table([
   ['GET', '/api/health', 'none', 'none', 'any', 0, health,   TENANTLESS],
   ['GET', '/api/ready',  'none', 'none', 'any', 0, ready,    TENANTLESS],
   ['GET', '/',           'none', 'none', 'any', 0, welcome,  TENANTLESS],
   ['GET', '/docs',       'none', 'none', 'any', 0, docsPage, TENANTLESS],
   ['GET', '/docs/',      'none', 'none', 'any', 0, docsPage, TENANTLESS],
   ['GET', '/docs/:id',   'none', 'none', 'any', 0, docsPage, TENANTLESS],
-];
+]);
 
 /** The web app's files except `/`. A share without a service worker is refused unread: `/web/share` is no file. */
 // prettier-ignore
-const WEB: readonly Columns[] = [
+const WEB_ROWS = table([
   ['GET', '/web/:id',              'none', 'none', 'any', 0, webFile, TENANTLESS],
   ['GET', '/sw.js',                'none', 'none', 'any', 0, webFile, TENANTLESS],
   ['GET', '/manifest.webmanifest', 'none', 'none', 'any', 0, webFile, TENANTLESS],
-];
+]);
 
 // prettier-ignore
-const HOSTED: readonly Columns[] = [
+const HOSTED = table([
   ['POST', '/api/signup',    'none', 'signup', 'any', BODY_MAX_UNAUTHENTICATED, hosting.signUp,       APEX],
   ['POST', '/signup',        'none', 'signup', 'any', BODY_MAX_UNAUTHENTICATED, hosting.signUpByForm, { apex: true, form: hosting.signUpRefused }],
   ['GET',  '/api/tls-check', 'none', 'none',   'any', 0,                 hosting.tlsCheck,     TENANTLESS],
   ['GET',  '/',              'none', 'none',   'any', 0,                 hosting.welcome,      TENANTLESS],
-];
+]);
 
 /** For load tests (reference, Load tests). At any host: the client may not be able to reach the apex by its name. */
 // prettier-ignore
-const TEST_TENANTS: readonly Columns[] = [
+const TEST_TENANTS = table([
   ['POST',   '/api/admin/test-tenants',     'admin', 'none', 'any', BODY_MAX, hosting.makeTestTenant,   TENANTLESS],
-  ['GET',    '/api/admin/test-tenants',     'admin', 'none', 'any', 0,        hosting.listTestTenants,  TENANTLESS],
+  ['GET',    '/api/admin/test-tenants',     'admin', 'none', 'any', 0,        hosting.listTestTenants,  { ...TENANTLESS, ...LONGISH }],
   ['DELETE', '/api/admin/test-tenants/:id', 'admin', 'none', 'any', BODY_MAX, hosting.removeTestTenant, TENANTLESS],
-];
+]);
 
 // prettier-ignore
-const BILLED: readonly Columns[] = [
+const BILLED = table([
   ['POST', '/api/billing/webhook', 'none',   'none',    'any', BODY_MAX_WEBHOOK,  billing.webhook, { tenantless: true, raw: true }],
   ['GET',  '/api/billing/portal',  'device', 'read',    'any', 0,                 billing.portal],
   ['GET',  '/signup/done',         'none',   'return',  'any', 0,                 billing.returned, APEX],
   ['POST', '/signup/pay',          'none',   'payment', 'any', BODY_MAX_UNAUTHENTICATED, billing.resume,   { apex: true, form: billing.payRefused }],
-];
-
-/** Blobs of the local store, by signed URLs; with another store clients reach it directly (reference, Blobs). */
-export const TRANSFER_ROWS: readonly Row<App>[] = TRANSFERS.map(rowOf);
-
-/** The web app, where it is on. */
-const WEB_ROWS: readonly Row<App>[] = WEB.map(rowOf);
+]);
 
 /** The rows of every server. */
-export const ROWS: readonly Row<App>[] = [
-  ...ROUTES.map(rowOf).map((row) => ({ ...row, path: `/api${row.path}` })),
-  ...PROCESS.map(rowOf),
-];
+export const ROWS: readonly Row<App>[] = [...ROUTES.map((row) => ({ ...row, path: `/api${row.path}` })), ...PROCESS];
 
 /** The rows of a hosted service: also signup and its page at the apex, and the certificate check of the proxy. */
 export const HOSTED_ROWS: readonly Row<App>[] = [
   // The operator restarts a bootstrap in single mode only: the request names no tenant.
   ...ROWS.filter(({ path }) => path !== '/' && path !== '/api/devices/bootstrap/restart'),
-  ...[...HOSTED, ...TEST_TENANTS].map(rowOf),
+  ...HOSTED,
+  ...TEST_TENANTS,
 ];
 
 /** The rows of a hosted service with billing (reference, Billing). */
-export const BILLED_ROWS: readonly Row<App>[] = [...HOSTED_ROWS, ...BILLED.map(rowOf)];
+export const BILLED_ROWS: readonly Row<App>[] = [...HOSTED_ROWS, ...BILLED];
 
 /** The rows of a server with these parts. */
 export function rowsOf({ hosting, billing: billed, transfers, web }: App): readonly Row<App>[] {
