@@ -1,4 +1,7 @@
-/** The files that the build has written to be served: the web app (src/web/build.ts) and the reference (src/docs/write-site.ts). */
+/**
+ * The files that the build has written to be served: the web app (src/web/build.ts) and the reference
+ * (src/docs/write-site.ts).
+ */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';

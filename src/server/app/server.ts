@@ -276,10 +276,8 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
     prepares: !database.pooled,
     lanes: LANES,
     storageCap: config.storageCapBytes,
-    clock,
     wait: (ms) => sleep(ms),
-    onFault,
-    meter,
+    ...{ clock, onFault, meter },
   });
   stops.push(() => lanes.close());
   const purger = new PostgresKeyPurger(pool, onFault, clock);
@@ -293,10 +291,9 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
     hooks.onHint(tenantId);
   };
   const feed: ChangeFeed = new ChangeFeed({
-    ...{ instanceId, pool, noticeKey, linkFolder },
+    ...{ instanceId, pool, noticeKey, linkFolder, clock, onFault, meter },
     epoch: () => history.epoch,
     connection: () => listenConfig(database),
-    clock,
     onHint: (tenant, head, generation) => {
       registry.headHint(tenant, head, generation);
       notify(tenant);
@@ -313,8 +310,6 @@ function composeTenants({ config, clock, database, instanceId, linkFolder, stops
       return { host: hostname(), pid: process.pid, version: SERVER_VERSION, port, sockets, draining };
     },
     onDrain: (order) => hooks.onDrain(order),
-    onFault,
-    meter,
   });
   const registry: TenantRegistry = new TenantRegistry({
     ...{ lanes, purger, onFault, clock, meter },
@@ -342,7 +337,10 @@ async function listenConfig({ sessionUrl: url, link }: Database): Promise<Return
   return clientConfig({ url, name: 'service-listen', link });
 }
 
-/** The services of a tenant other than its items: devices, bins, password, pairing and recovery. A change of a device, bin or pairing notifies the tenant's actor and `hooks.onChange`. */
+/**
+ * The services of a tenant other than its items: devices, bins, password, pairing and recovery. A change of a device, bin
+ * or pairing notifies the tenant's actor and `hooks.onChange`.
+ */
 function composeServices({ log, config, clock, database, secret, stops, onFault }: Parts, tenants: Tenants) {
   const { pool } = database;
   const { registry, presence, hooks } = tenants;

@@ -62,6 +62,7 @@ export class CircuitBreaker {
   private client: pg.Client | undefined;
   private timer: Timer | undefined;
   private checking: Promise<void> | undefined;
+  /** True from the moment the database is known to be away until it answers again. */
   private away = false;
   /** True while a health check is under way. */
   private asking = false;
@@ -71,11 +72,6 @@ export class CircuitBreaker {
   constructor(private readonly options: CircuitBreakerOptions) {
     this.clock = options.clock ?? systemClock;
     this.endMoves = hostsOf(options.url).onMoved(() => this.cut());
-  }
-
-  /** False from the moment the database is known to be away until it answers again. */
-  get reachable(): boolean {
-    return !this.away;
   }
 
   /** The socket of a new connection, for pg's `stream`. */

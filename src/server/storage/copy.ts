@@ -8,11 +8,6 @@ import { int8At } from '../tenant/codec.js';
 import { withPooled } from './database.js';
 import { withRetries } from './query.js';
 
-/** Takes each row synchronously: the driver reuses its memory afterwards. */
-export interface RowTaker {
-  take(row: CopiedRow): void;
-}
-
 const SIGNATURE = Buffer.from('PGCOPY\n\u00ff\r\n\0', 'latin1');
 const NO_MORE_ROWS = -1;
 const NO_BYTES = Buffer.alloc(0);
@@ -50,6 +45,11 @@ export class CopiedRow {
     this.at += length;
     return this.bytes.toString('latin1', this.at - length, this.at);
   }
+}
+
+/** Takes each row synchronously: the driver reuses its memory afterwards. */
+interface RowTaker {
+  take(row: CopiedRow): void;
 }
 
 /**

@@ -53,23 +53,25 @@ export interface Dump {
 
 const IDENTIFIER = /^[a-z_][a-z0-9_]*$/;
 
-/** The tables that exist, in the order given: an older schema has fewer. */
-async function existing(client: pg.Client, tables: readonly string[]): Promise<string[]> {
-  const { rows } = await client.query<{ name: string }>(
-    'SELECT name FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at) WHERE to_regclass(name) IS NOT NULL ORDER BY at',
-    [tables],
-  );
-  return rows.map(({ name }) => name);
-}
+/** Names that a statement returns. */
+const namesOf = async (client: Client, text: string, value: string | readonly string[]): Promise<string[]> =>
+  (await client.query<{ name: string }>(text, [value])).rows.map(({ name }) => name);
 
-async function columnsOf(client: pg.Client, table: string): Promise<string[]> {
-  const { rows } = await client.query<{ name: string }>(
+/** The tables that exist, in the order given: an older schema has fewer. */
+const existing = (client: Client, tables: readonly string[]): Promise<string[]> =>
+  namesOf(
+    client,
+    'SELECT name FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at) WHERE to_regclass(name) IS NOT NULL ORDER BY at',
+    tables,
+  );
+
+const columnsOf = (client: Client, table: string): Promise<string[]> =>
+  namesOf(
+    client,
     `SELECT attname AS name FROM pg_attribute
      WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum`,
-    [table],
+    table,
   );
-  return rows.map(({ name }) => name);
-}
 
 /**
  * Reads everything in one snapshot, while servers continue to write. The streams must be read one after the other, each

@@ -8,7 +8,7 @@ import { PAGE_BYTES } from '../../protocol/limits.js';
 import type { ItemRow } from '../tenant/codec.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
 import { query } from './query.js';
-import { copyRows, type CopiedRow, type RowTaker } from './copy.js';
+import { copyRows, type CopiedRow } from './copy.js';
 import { ITEM_COLUMNS, readRows, RowReader } from './packing.js';
 
 /** The parameters of `packed_item`, in order. */
@@ -47,7 +47,7 @@ function pageSql({ tenantId, since, limit, maxBytes = PAGE_BYTES, binId }: PageR
 }
 
 /** Takes the rows of `pageSql`. */
-class Page implements RowTaker {
+class Page {
   private readonly reader = new RowReader();
   private readonly rows: ItemRow[] = [];
   private summary: Summary | undefined;

@@ -83,7 +83,10 @@ export class NoticeQueue {
     return waiting;
   }
 
-  /** Empties the queue: channels and payloads of the notifications, in order. Changes precede hints, so that a hint of the same head does not lead to a read. */
+  /**
+   * Empties the queue: channels and payloads of the notifications, in order. Changes precede hints, so that a hint of the
+   * same head does not lead to a read.
+   */
   take(): { readonly channels: readonly string[]; readonly payloads: readonly string[] } {
     const taken = { channels: [] as string[], payloads: [] as string[] };
     for (const [channel, { notices, carried, hints }] of this.channels) {

@@ -88,7 +88,7 @@ async function upgradePostgres(
     );
   }
   try {
-    const plan = await planUpgrade({ dataDir, oldBinaries });
+    const plan = await planUpgrade(dataDir, oldBinaries);
     if ('current' in plan) {
       show(terminal, { done: false, from: plan.current, to: plan.current }, () => [
         `Nothing to do: the database is on PostgreSQL ${plan.current}.`,

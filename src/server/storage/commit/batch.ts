@@ -256,17 +256,14 @@ export function byTenant(batch: readonly Change[]): {
   };
 }
 
-/** All changes' bytes in one buffer, and the offset of each in it. */
-interface Gathered {
-  readonly bytes: Buffer;
-  readonly offsets: readonly number[];
-}
-
 /** Unused bytes between the changes of a batch are sent too, up to this share, rather than copying the changes. */
 const GAPS_MAX = 0.5;
 
-/** The part of the arena that contains the changes, mostly contiguous; a copy if they are scattered. */
-function gather(changes: readonly Change[]): Gathered {
+/**
+ * All changes' bytes in one buffer, and the offset of each in it: the part of the arena that contains the changes, mostly
+ * contiguous; a copy if they are scattered.
+ */
+function gather(changes: readonly Change[]): { readonly bytes: Buffer; readonly offsets: readonly number[] } {
   let [from, to, total] = [Infinity, 0, 0];
   const segment = changes[0]?.segment;
   let together = segment !== undefined;
@@ -350,8 +347,6 @@ export function putCommit(
     .int4s(changes, ({ blobKeysBytes }) => blobKeysBytes)
     .bytea(bytes);
 }
-
-export const changeBytes = (change: Change): number => change.end - change.at;
 
 /** What `commit_changes` decided of one change. `alone`: to be repeated without other changes of its tenant. */
 export interface Decided {

@@ -16,7 +16,6 @@ import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
 import {
   byTenant,
   callBinary,
-  changeBytes,
   COMMIT,
   cutOff,
   INSERT,
@@ -97,16 +96,10 @@ export class PostgresCommitLanes implements CommitLanes {
 
 const inOrder = (one: Change, other: Change): number => one.order - other.order;
 
-/** Decided changes of one sink. */
-interface Outcomes {
-  readonly sink: CommitSink;
-  readonly changes: Change[];
-  readonly position: Position;
-}
-
 /** The outcome of a batch: each change is in one of the two lists, except those put back into the queue. */
 interface Settled {
-  readonly committed: Outcomes[];
+  /** By sink. */
+  readonly committed: { readonly sink: CommitSink; readonly changes: Change[]; readonly position: Position }[];
   readonly failed: { readonly changes: readonly Change[]; readonly error: Error }[];
 }
 
@@ -193,7 +186,7 @@ class Lane {
     for (; at < this.queue.length && batch.length < most; at++) {
       const change = this.queue[at];
       if (change === undefined) break;
-      const size = changeBytes(change);
+      const size = change.end - change.at;
       if (batch.length > 0 && bytes + size > BATCH_BYTES) break;
       const { tenantId, id, blobRef } = change;
       const shares = tenants?.get(tenantId);
@@ -256,9 +249,7 @@ class Lane {
     } catch (error) {
       const changes = tenants.flatMap((tenant) => tenant.changes);
       // Another instance may have stored one of the items meanwhile: `commit_changes` decides each change.
-      if (!isUnavailable(error) && !isRetryable(error)) return changes;
-      this.outage(changes, error, settled);
-      return [];
+      return this.outage(changes, error, settled) ? [] : changes;
     }
     return this.inserted(tenants, inserted, settled);
   }
@@ -273,29 +264,26 @@ class Lane {
       const put = (): void => putCommit(this.parameters, batch, settings);
       decided = await this.call(COMMIT.text, put, (rows) => readDecided(rows, batch.length));
     } catch (error) {
-      if (isUnavailable(error) || isRetryable(error)) {
-        this.outage(batch, error, settled);
-      } else if (batch.length === 1) {
-        settled.failed.push({ changes: batch, error: asError(error) });
-      } else {
-        const half = batch.length >> 1;
-        await this.decide(batch.slice(0, half), settled);
-        await this.decide(batch.slice(half), settled);
-      }
-      return;
+      if (this.outage(batch, error, settled)) return;
+      if (batch.length === 1) return void settled.failed.push({ changes: batch, error: asError(error) });
+      const half = batch.length >> 1;
+      await this.decide(batch.slice(0, half), settled);
+      return this.decide(batch.slice(half), settled);
     }
     this.decided(batch, decided, settled);
   }
 
   /**
-   * The database is unreachable. If the connection is gone, the queued changes fail now too: they would otherwise fail
-   * after another time limit.
+   * Whether the database is unreachable: then these changes fail. If the connection is gone, the queued changes fail now
+   * too: they would otherwise fail after another time limit.
    */
-  private outage(batch: readonly Change[], error: unknown, { failed }: Settled): void {
+  private outage(batch: readonly Change[], error: unknown, { failed }: Settled): boolean {
+    if (!isUnavailable(error) && !isRetryable(error)) return false;
     this.downUntil = isUnavailable(error) ? this.options.clock.now() + DOWN_MS : 0;
     const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
     failed.push({ changes: [...batch, ...waiting], error: outOfReach() });
     this.options.onFault(error);
+    return true;
   }
 
   /**

@@ -128,14 +128,13 @@ export class ClusterVersionError extends Error {
     /** Major version of the programs. */
     readonly programs: number,
   ) {
+    const found = `The database in ${folder} was made by PostgreSQL ${made}; this version of the server brings PostgreSQL ${programs}`;
     super(
       made < programs
-        ? `The database in ${folder} was made by PostgreSQL ${made}; this version of the server brings PostgreSQL ` +
-            `${programs}, which cannot read it. Nothing was changed. Run \`${SERVICE_NAME}-admin upgrade-postgres\` ` +
+        ? `${found}, which cannot read it. Nothing was changed. Run \`${SERVICE_NAME}-admin upgrade-postgres\` ` +
             '(`npm run admin -- upgrade-postgres`): it moves the data over and keeps the old folder. Or start the ' +
             'version of the server that ran before.'
-        : `The database in ${folder} was made by PostgreSQL ${made}; this version of the server brings PostgreSQL ` +
-            `${programs}, which is older. Nothing was changed. Start the version of the server that ran before, or a newer one.`,
+        : `${found}, which is older. Nothing was changed. Start the version of the server that ran before, or a newer one.`,
     );
   }
 }

@@ -47,14 +47,6 @@ export interface UpgradePlan {
   readonly freeBytes: number;
 }
 
-export interface UpgradeQuestion {
-  readonly dataDir: string;
-  /** Folder with the programs of the old version, as named by a person; searched for if omitted. */
-  readonly oldBinaries?: string | undefined;
-  /** Free bytes on the disk of this folder; default: queried from the system. */
-  readonly freeBytes?: (folder: string) => Promise<number>;
-}
-
 /** Size of a new cluster without data, with its log. */
 const EMPTY_BYTES = 128 * 1024 * 1024;
 /** Factor on the old cluster's size: indexes are rebuilt and may be filled differently. */
@@ -72,9 +64,10 @@ const KEPT_MAX = 100;
 /**
  * Checks everything that an upgrade needs; changes nothing. `current`: the folder already has this version.
  * Rejects with `UpgradeError`, or with `ClusterVersionError` for a folder of a newer version.
+ * @param old folder with the programs of the old version, as named by a person; searched for if omitted.
  */
-export async function planUpgrade(question: UpgradeQuestion): Promise<UpgradePlan | { readonly current: number }> {
-  const named = resolve(question.dataDir);
+export async function planUpgrade(inside: string, old?: string): Promise<UpgradePlan | { readonly current: number }> {
+  const named = resolve(inside);
   if (!hasCluster(named)) {
     throw new UpgradeError(
       'no_database',
@@ -93,9 +86,10 @@ export async function planUpgrade(question: UpgradeQuestion): Promise<UpgradePla
   const [from, to] = await Promise.all([majorOfFolder(folder), majorOfBinaries(newBinaries)]);
   if (from === to) return { current: to };
   if (from > to) throw new ClusterVersionError(folder, from, to);
-  const oldBinaries = await findOld(dataDir, from, user, question.oldBinaries);
+  const oldBinaries = await findOld(dataDir, from, user, old);
   const needBytes = Math.ceil((await sizeOf(join(folder, 'base'))) * MARGIN) + EMPTY_BYTES;
-  const freeBytes = await (question.freeBytes ?? freeIn)(dataDir);
+  const { bavail, bsize } = await statfs(dataDir);
+  const freeBytes = bavail * bsize;
   const keptAs = freeName(`${folder}-${from}`);
   return { dataDir, folder, keptAs, from, to, oldBinaries, newBinaries, user, needBytes, freeBytes };
 }
@@ -178,11 +172,6 @@ function freeName(wanted: string): string {
     `there are too many folders like ${wanted}`,
     'Remove those that are needed no more.',
   );
-}
-
-async function freeIn(folder: string): Promise<number> {
-  const { bavail, bsize } = await statfs(folder);
-  return bavail * bsize;
 }
 
 /** Total bytes of all files below. */
