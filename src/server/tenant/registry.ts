@@ -112,9 +112,7 @@ export class TenantRegistry {
 
   /** Tenants with a socket on this instance. */
   tenantsWithSockets(): string[] {
-    const found: string[] = [];
-    for (const { sessionCount, tenantId } of this.actors.values()) if (sessionCount > 0) found.push(tenantId);
-    return found;
+    return [...this.actors.values()].filter(({ sessionCount }) => sessionCount > 0).map(({ tenantId }) => tenantId);
   }
 
   /**
@@ -241,12 +239,12 @@ export class TenantRegistry {
     if (this.closed || this.restTimer !== undefined) return;
     const rest = this.restUntil - this.options.clock.now();
     if (rest <= 0) await this.comparing.fresh();
-    else this.restTimer = this.options.clock.setTimer(rest, () => this.compareRested());
-  }
-
-  private compareRested(): void {
-    this.restTimer = undefined;
-    void this.comparing.fresh();
+    else {
+      this.restTimer = this.options.clock.setTimer(rest, () => {
+        this.restTimer = undefined;
+        void this.comparing.fresh();
+      });
+    }
   }
 
   private async compareAll(): Promise<void> {
@@ -257,8 +255,7 @@ export class TenantRegistry {
       if (!this.closed) this.retryTimer = clock.setTimer(TICK_MS, () => void this.compareHeads());
       return;
     }
-    const rest = Math.min(COMPARE_REST_MAX_MS, COMPARE_REST * (clock.now() - begun));
-    this.restUntil = clock.now() + rest;
+    this.restUntil = clock.now() + Math.min(COMPARE_REST_MAX_MS, COMPARE_REST * (clock.now() - begun));
   }
 
   /** False if the database could not be queried, which was reported. */
