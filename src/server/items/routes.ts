@@ -158,13 +158,14 @@ export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {
   return submitAndReply(ctx, changeOf(ctx, body, app));
 };
 
+const changed = ({ id, version }: Change): Changed => ({ id, version });
+
 /** `DELETE /items/:id`. */
 export const deleteItem: Handler<ItemParts, Changed> = async (ctx) => {
   const { sig } = validateDeleteBody(fields(ctx));
   const id = ulidOf(ctx);
   const change = tagged(ctx.actor.arena, 'delete', sig);
-  const { version } = await submitted(ctx, Object.assign(change, { id }));
-  return { id, version };
+  return changed(await submitted(ctx, Object.assign(change, { id })));
 };
 
 /** `POST /items/:id/reconcile`. */
@@ -172,8 +173,7 @@ export const moveItem: Handler<ItemParts, Changed> = async (ctx) => {
   const { binId, version: ifVersion, sig } = validateReconcileBody(fields(ctx));
   const id = ulidOf(ctx);
   const change = tagged(ctx.actor.arena, 'move', sig);
-  const { version } = await submitted(ctx, Object.assign(change, { id, binId, ifVersion }));
-  return { id, version };
+  return changed(await submitted(ctx, Object.assign(change, { id, binId, ifVersion })));
 };
 
 /** The shape of a batch is that of the first item that shows one; an item that mixes both is refused by itself. */
@@ -224,10 +224,7 @@ export const writeBatch: Handler<ItemParts, Text> = async (ctx, app) => {
       return store(ctx, item, parts);
     };
     const stored = earlier === undefined ? write() : earlier.then(write);
-    const result = stored.then(
-      ({ id: written, version }) => ({ id: written, version }),
-      (error: unknown) => ({ id, error: refusalOf(ctx, app, error) }),
-    );
+    const result = stored.then(changed, (error: unknown) => ({ id, error: refusalOf(ctx, app, error) }));
     if (id !== null) before.set(id, result);
     return result;
   });

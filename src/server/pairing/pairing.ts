@@ -22,7 +22,7 @@ import type * as requests from '../../protocol/requests.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { TokenIssuer } from '../http/tokens.js';
 import type { OpenPair, PairingStore, PairRelease, PairStatus, PairWrap } from './store.js';
-import { Waiters } from './waiting.js';
+import { type Waiter, Waiters } from './waiting.js';
 
 interface PairingOptions extends ChangeNotifier {
   readonly store: PairingStore;
@@ -37,15 +37,6 @@ interface PairingOptions extends ChangeNotifier {
   };
   /** MAX_DEVICES. */
   readonly maxDevices: number;
-}
-
-/** A call that is held until its session is answered, at most until `until` (ms since 1970). */
-interface Held {
-  readonly tenantId: string;
-  readonly lookupId: string;
-  /** See `Waiters.arrive`. */
-  readonly arrival: number;
-  readonly until: number;
 }
 
 /** A held call reads its session again this often, in case a notification was lost. */
@@ -166,8 +157,8 @@ export class Pairing {
     const joined = await store.join(request);
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
     if (joined.fresh) await this.announce(tenantId);
-    const held = { tenantId, lookupId: joined.lookup_id, arrival, until: now + PAIR_HOLD_MS };
-    const release = await this.hold(held, gone);
+    const waiter = this.waiters.add(tenantId, joined.lookup_id, arrival);
+    const release = await this.hold(waiter, now + PAIR_HOLD_MS, gone);
     return release === 'pending' ? 'pending' : this.paired(tenantId, release);
   }
 
@@ -214,19 +205,16 @@ export class Pairing {
     await notifyChange(this.options, tenantId);
   }
 
-  private async hold(
-    { tenantId, lookupId, arrival, until }: Held,
-    gone: AbortSignal,
-  ): Promise<PairRelease | 'pending'> {
+  /** Holds a call until its session is answered, at most until `until`, ms since 1970. */
+  private async hold(waiter: Waiter, until: number, gone: AbortSignal): Promise<PairRelease | 'pending'> {
     const { store, clock } = this.options;
-    const waiter = this.waiters.add(tenantId, lookupId, arrival);
     const leave = (): void => waiter.end();
     gone.addEventListener('abort', leave, { once: true });
     if (gone.aborted) leave();
     try {
       for (;;) {
         // A notification that arrives during this read is kept, so no answer is missed between reading and waiting.
-        const release = releaseOf(await store.status(tenantId, lookupId), clock.now());
+        const release = releaseOf(await store.status(waiter.tenantId, waiter.lookupId), clock.now());
         if (release !== null) return release;
         const left = until - clock.now();
         if (left <= 0 || (await waiter.next(clock, Math.min(left, LOOK_AGAIN_MS))) === 'end') return 'pending';
