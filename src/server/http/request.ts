@@ -42,6 +42,21 @@ export interface RequestHooks {
   over(ctx: RequestContext): void;
 }
 
+/** Headers that are copied as they are, and their fields. */
+const PLAIN_HEADERS = [
+  ['x-request-id', 'givenId'],
+  ['origin', 'origin'],
+  ['upgrade', 'upgrade'],
+  ['stripe-signature', 'signature'],
+  ['if-none-match', 'ifNoneMatch'],
+  ['if-range', 'ifRange'],
+  ['x-forwarded-proto', 'forwardedProto'],
+  ['accept', 'accept'],
+  ['accept-encoding', 'acceptEncoding'],
+  ['access-control-request-method', 'preflightMethod'],
+] as const;
+const FIELD_OF = new Map<string, (typeof PLAIN_HEADERS)[number][1]>(PLAIN_HEADERS);
+
 /** A request under way: its copied fields, the results of the steps, and whether its response is still valid. */
 export class RequestContext implements ChargedRequest, UploadRequest {
   readonly method: string;
@@ -172,17 +187,13 @@ export class RequestContext implements ChargedRequest, UploadRequest {
         case 'x-forwarded-for':
           this.forwardedFor = this.forwardedFor === '' ? value : `${this.forwardedFor},${value}`;
           break;
-        case 'x-request-id':
-          this.givenId = value;
+        case 'range':
+          this.range = this.range === '' ? value : `${this.range},${value}`;
           break;
-        case 'origin':
-          this.origin = value;
-          break;
-        case 'upgrade':
-          this.upgrade = value;
-          break;
-        default:
-          this.copyRare(key, value);
+        default: {
+          const field = FIELD_OF.get(key);
+          if (field !== undefined) this[field] = value;
+        }
       }
     });
     if (hosts > 1) this.framing = 'host: given twice';
@@ -190,36 +201,6 @@ export class RequestContext implements ChargedRequest, UploadRequest {
     if (encodings > 1) this.framing = 'transfer-encoding: given twice';
     if (encodings > 0 && lengths > 0) this.framing = 'transfer-encoding: not beside content-length';
     if (wireShape !== undefined) this.takeShape(wireShape, 'x-wire-shape');
-  }
-
-  /** Headers that few requests have. */
-  private copyRare(key: string, value: string): void {
-    switch (key) {
-      case 'stripe-signature':
-        this.signature = value;
-        break;
-      case 'if-none-match':
-        this.ifNoneMatch = value;
-        break;
-      case 'range':
-        this.range = this.range === '' ? value : `${this.range},${value}`;
-        break;
-      case 'if-range':
-        this.ifRange = value;
-        break;
-      case 'x-forwarded-proto':
-        this.forwardedProto = value;
-        break;
-      case 'accept':
-        this.accept = value;
-        break;
-      case 'accept-encoding':
-        this.acceptEncoding = value;
-        break;
-      case 'access-control-request-method':
-        this.preflightMethod = value;
-        break;
-    }
   }
 
   /** The query takes precedence over the header: it was written for this one request. */
