@@ -6,7 +6,7 @@ import { ServiceError } from '../../protocol/errors.js';
 import type { Me, StatusDown, StatusUp } from '../../protocol/replies.js';
 import type { AddressLimits } from '../http/address-limits.js';
 import { describe, errorFields } from '../http/fail.js';
-import { fields, ulidOf } from '../http/fields.js';
+import { fields, ulidOf } from '../http/request.js';
 import type { HttpConfig, Log } from '../http/ports.js';
 import { hostName } from '../http/query.js';
 import type { Handler } from '../http/route.js';

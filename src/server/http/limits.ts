@@ -233,17 +233,13 @@ export class FairBudget {
     const still = this.clock.now() - STILL_MS;
     const own = this.holders.map.get(holding.owner);
     if (own !== undefined) {
-      this.cutWhile(own, (old) => {
-        return old !== holding && old.movedAt <= still && own.held + more > this.ownerShare;
-      });
+      this.cutWhile(own, (old) => old !== holding && old.movedAt <= still && own.held + more > this.ownerShare);
       if (own.held > 0 && own.held + more > this.ownerShare) return;
     }
     const group = this.groups.map.get(holding.group);
     if (group === undefined) return;
     for (const holder of this.holdersOf(group)) {
-      this.cutWhile(holder, (old) => {
-        return old !== holding && old.movedAt <= still && group.held + more > this.groupShare;
-      });
+      this.cutWhile(holder, (old) => old !== holding && old.movedAt <= still && group.held + more > this.groupShare);
     }
   }
 

@@ -8,16 +8,7 @@ import { invalid, ServiceError } from '../../protocol/errors.js';
 import type { Shape } from '../../protocol/shape.js';
 import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, ownerOf, type Caller } from './authenticate.js';
-import {
-  KeptBody,
-  NO_BYTES,
-  readBody,
-  takeBody,
-  takeForm,
-  RequestContext,
-  type BodyOptions,
-  type RequestHooks,
-} from './request.js';
+import { KeptBody, NO_BYTES, readBody, takeBody, takeForm, RequestContext, type RequestHooks } from './request.js';
 import { TrustedProxies } from './client-address.js';
 import { UploadStream } from './streams.js';
 import type { HttpParts } from './ports.js';
@@ -124,8 +115,6 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   readonly rates: DeviceRates;
   readonly budgets: RequestBudgets;
   private readonly router: Router<P>;
-  private readonly now: () => number;
-  private readonly reading: BodyOptions;
   /** Requests that wait for their admission or for their handler's answer. */
   private readonly waiting = new WaitingRequests();
   private whenIdle: (() => void)[] = [];
@@ -137,11 +126,9 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   ) {
     const { config, clock } = app;
     this.wireShape = config.wireShape;
-    this.now = () => clock.now();
     this.router = new Router(rows);
     const proxies = new TrustedProxies(config.trustedProxies);
     this.budgets = new RequestBudgets(clock, proxies, app.bounds);
-    this.reading = { budgets: this.budgets, now: this.now };
     this.writer = new ResponseWriter(app, proxies, this.budgets);
     this.authenticator = new Authenticator(app);
     this.rates = new DeviceRates({ read: config.rateReadPerS, write: config.rateWritePerS }, clock);
@@ -165,6 +152,10 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       this.writer.fail(ctx, invalid('framing', ctx.framing));
     }
     return ctx;
+  }
+
+  now(): number {
+    return this.app.clock.now();
   }
 
   /** Takes one request through all steps. Never throws. */
@@ -204,7 +195,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     else if (row.body === 0) this.run(ctx, row, NO_BYTES);
     else {
       const done = (bytes: Buffer, fault?: ServiceError): void => this.run(ctx, row, bytes, fault);
-      readBody(ctx, row.body, done, this.reading);
+      readBody(ctx, row.body, done);
     }
   }
 
@@ -221,7 +212,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   /** The body may arrive while the request waits for its admission: it is read from the start, and kept until then. */
   private runLater(ctx: RequestContext, row: Row<P>, admitted: Promise<void>): void {
-    const kept = new KeptBody(ctx, this.budgets);
+    const kept = new KeptBody(ctx);
     let isAdmitted = false;
     const done = (bytes: Buffer, fault?: ServiceError): void => {
       if (isAdmitted) this.run(ctx, row, bytes, fault);
@@ -233,7 +224,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       if (body !== undefined) this.run(ctx, row, body.bytes, body.fault);
     });
     if (row.body === 0) done(NO_BYTES);
-    else readBody(ctx, row.body, done, this.reading);
+    else readBody(ctx, row.body, done);
   }
 
   /** All checks before the body. Undefined when they passed synchronously; throws, or rejects, with the refusal. */

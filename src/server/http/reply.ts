@@ -7,15 +7,7 @@ import { encode } from '../../protocol/shape.js';
 import { SWALLOW_MAX, type RequestContext } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterSeconds } from './fail.js';
-import {
-  DownloadStream,
-  type BlobFile,
-  type DownloadOptions,
-  type TooSlow,
-  hasTag,
-  partOf,
-  watchPace,
-} from './streams.js';
+import { DownloadStream, type BlobFile, type Part, type TooSlow, hasTag, partOf, watchPace } from './streams.js';
 import type { HttpParts, WebFile } from './ports.js';
 import type { RequestBudgets } from './limits.js';
 import { webPolicy } from '../../protocol/web-app.js';
@@ -166,8 +158,7 @@ function codingOf(header: string): 'br' | 'gzip' | '' {
   return (['br', 'gzip'] as const).find((coding) => takes.get(coding) ?? any) ?? '';
 }
 
-/** How a file, or a part of it, is sent. */
-type Sent = Pick<DownloadOptions, 'part' | 'tooSlow'> & Pick<Outgoing, 'status' | 'headers'>;
+type Head = Pick<Outgoing, 'status' | 'type' | 'headers' | 'cache'>;
 
 /** Writing a log line with its cause takes as long as many of the requests that are refused. */
 const REFUSAL_LINES_PER_S = 50;
@@ -263,15 +254,16 @@ export class ResponseWriter {
   }
 
   /** Sends a file, or the requested part of it (RFC 9110, 13 and 14). */
-  private sendFile(ctx: RequestContext, { file, etag, tooSlow }: Download): void {
+  private sendFile(ctx: RequestContext, download: Download): void {
+    const { file, etag } = download;
     const part = ctx.method === 'HEAD' ? 'whole' : partOf(ctx, { size: file.size, etag });
     const tagged: Headers = [['etag', etag], ...BLOB_HEADERS];
     const kept = ctx.ifNoneMatch !== '' && hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
     if (!ctx.over && !kept && ctx.method !== 'HEAD' && part !== 'outside') {
-      const range = part === 'whole' ? { start: 0, end: file.size } : part;
-      const status = part === 'whole' ? 200 : 206;
-      this.sendPart(ctx, file, { part: range, status, headers: tagged, tooSlow });
-      return;
+      const whole = { start: 0, end: file.size };
+      if (part === 'whole') return this.sendPart(ctx, download, whole, { status: 200, type: BYTES, headers: tagged });
+      const headers: Headers = [...tagged, ['content-range', `bytes ${part.start}-${part.end - 1}/${file.size}`]];
+      return this.sendPart(ctx, download, part, { status: 206, type: BYTES, headers });
     }
     this.closeFile(ctx, file);
     if (kept) this.send(ctx, { status: 304, type: '', text: '', headers: tagged });
@@ -281,7 +273,7 @@ export class ResponseWriter {
   }
 
   /** Headers go out with the first bytes: a file that cannot be read is a refusal, not an incomplete download. */
-  private sendPart(ctx: RequestContext, file: BlobFile, { part, status, headers, tooSlow }: Sent): void {
+  private sendPart(ctx: RequestContext, { file, tooSlow }: Download, part: Part, head: Head): void {
     const { clock, log } = this.parts;
     const done = (error?: unknown): void => {
       ctx.unsent = undefined;
@@ -296,12 +288,10 @@ export class ResponseWriter {
         ctx.end();
         ctx.unsent = () => download.end();
         ctx.res.cork(() => {
-          const range: Headers =
-            status === 206 ? [['content-range', `bytes ${part.start}-${part.end - 1}/${file.size}`]] : NO_HEADERS;
-          this.writeHead(ctx, { status, type: BYTES, headers: [...headers, ...range] });
+          this.writeHead(ctx, head);
           download.begin(held);
         });
-        this.record(ctx, status);
+        this.record(ctx, head.status);
       })
       .catch((error: unknown) => {
         download.end();
@@ -430,10 +420,7 @@ export class ResponseWriter {
     return responded ? undefined : (bytes ?? Buffer.from(text));
   }
 
-  private writeHead(
-    ctx: RequestContext,
-    { status, type, headers, cache = 'no-store' }: Pick<Outgoing, 'status' | 'type' | 'headers' | 'cache'>,
-  ): void {
+  private writeHead(ctx: RequestContext, { status, type, headers, cache = 'no-store' }: Head): void {
     const { res } = ctx;
     if (status !== 200) res.writeStatus(`${status} ${STATUS_CODES[status]}`);
     if (type !== '') res.writeHeader('content-type', type);

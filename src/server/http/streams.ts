@@ -177,7 +177,7 @@ export class UploadStream {
 }
 
 /** Bytes from `start` up to, and not including, `end`. */
-interface Part {
+export interface Part {
   readonly start: number;
   readonly end: number;
 }
@@ -233,7 +233,7 @@ const DOWNLOAD_BUFFER_MAX = 256 * 1024;
 const RETRY_MS = 4_000;
 
 /** The parameters of a download. */
-export interface DownloadOptions {
+interface DownloadOptions {
   readonly res: HttpResponse;
   readonly file: BlobFile;
   readonly part: Part;
