@@ -61,7 +61,7 @@ function compose<P extends SocketParts>(rows: readonly Row<P>[], parts: P, most:
   const unsent = new FairBudget(UNSENT_MAX, clock);
   const admission = new Admission({ clock, random });
   const departures = new Departures({ clock, random, sockets: () => sockets.all() });
-  const upgrader = new Upgrader(parts, { pipeline, sockets, unsent, admission, random });
+  const upgrader = new Upgrader(parts, { pipeline, sockets, unsent, admission });
   const app = uWS.App().ws<SocketData>(SOCKET_PATH, {
     compression: uWS.DISABLED,
     idleTimeout: idleSeconds(config.wsPongGraceMs),

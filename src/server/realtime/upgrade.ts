@@ -49,7 +49,7 @@ export interface SocketParts extends HttpParts, SocketsParts {
 const ELSEWHERE_S = 10;
 
 /** The steps of a request that an upgrade also takes. */
-type Steps = Pick<Pipeline<HttpParts>, 'begin' | 'hold' | 'writer' | 'authenticator' | 'budgets' | 'claim' | 'rates'>;
+type Steps = Pick<Pipeline<HttpParts>, 'begin' | 'hold' | 'writer' | 'authenticator' | 'claim' | 'rates'>;
 
 /** Opens sockets: checks the upgrade like a request, then passes the connection to `Sockets`. */
 export class Upgrader {
@@ -66,8 +66,6 @@ export class Upgrader {
       /** For the unsent bytes of all sockets. */
       readonly unsent: FairBudget;
       readonly admission: Admission;
-      /** Yields a number from 0 to 1 (excluded). */
-      readonly random: () => number;
     },
   ) {}
 
@@ -159,7 +157,7 @@ export class Upgrader {
   }
 
   private elsewhere(code: TurnedAway['code']): TurnedAway {
-    return new TurnedAway(code, 1 + this.parts.random() * (ELSEWHERE_S - 1));
+    return new TurnedAway(code, 1 + Math.random() * (ELSEWHERE_S - 1));
   }
 
   /** The shape comes from the URL only: browsers cannot set headers of a socket (reference, HTTP, The two shapes). */
