@@ -142,7 +142,7 @@ t.test('BOOT-07 BOOT-08 BOOT-09: a restart wipes what lets anybody in', async (t
   t.equal(await refusal(a.reauth.answer(tenantId, two)), 'forbidden', 'and so does an old challenge');
   t.ok(await a.admits(tenantId, again.token, clock.now()));
   await a.passwords.set(tenantId, { password: 'old' });
-  const proof = a.tickets.passwordProof(ticket, { tenantId, pubkey: device.publicKey });
+  const proof = a.tickets.passwordProof(ticket, tenantId, device.publicKey);
   t.equal((await a.accounts.recoveryState(tenantId, proof))?.passwordShown, false, 'an old ticket too');
   t.equal(await refusal(a.bootstrap.restart(ulid())), 'tenant_not_found');
 });

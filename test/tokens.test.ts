@@ -55,7 +55,7 @@ t.test('a ticket is no token, and a token no ticket', async (t) => {
   const { ticket } = a.tickets.issueSocket({ tenantId, deviceId: ulid(), epoch: 1, expiresAt: clock.now() });
   t.equal(new TokenVerifier(SECRET).verify(ticket, clock.now()), 'bad_token');
   t.equal(a.tickets.readSocket(token, CLAIMS.tenantId), undefined);
-  t.equal(a.tickets.passwordProof(ticket, { tenantId, pubkey: randomBytes(32) }), undefined);
+  t.equal(a.tickets.passwordProof(ticket, tenantId, randomBytes(32)), undefined);
 });
 
 /** The right of a ticket that is read and spent. */

@@ -11,17 +11,10 @@ import { CHALLENGE_MS, PASSWORD_TICKET_MS, SIG_BYTES, WS_TICKET_MS } from '../..
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';
-import { type FieldReader, FieldWriter, KIND, openFields } from '../http/signed.js';
+import { FieldWriter, KIND, openFields } from '../http/signed.js';
 import { sha256, type SocketTicket, type TokenClaims, type TokenIssuer } from '../http/tokens.js';
 import { TurnQueue } from '../tenant/turn-queue.js';
 import type { AccountStore, DeviceRecord, StoredPassword } from './store.js';
-
-/** A ticket whose MAC and tenant are valid and that has not expired; `fields` are those of its kind. */
-interface OpenTicket {
-  readonly id: string;
-  readonly expiresAt: number;
-  readonly fields: FieldReader;
-}
 
 const ID_BYTES = 16;
 const NO_KEY = new Uint8Array(0);
@@ -60,27 +53,20 @@ export class Tickets {
    * A ticket which proves that the password was given: 10 minutes, one use, bound to `pubkey` unless that is null.
    * `setAt`: when that password was set.
    */
-  issuePassword(scope: {
-    readonly tenantId: string;
-    readonly pubkey: Uint8Array | null;
-    readonly setAt: number;
-  }): replies.TicketReply {
+  issuePassword(tenantId: string, pubkey: Uint8Array | null, setAt: number): replies.TicketReply {
     const expiresAt = this.options.clock.now() + PASSWORD_TICKET_MS;
-    const body = this.begin(KIND.passwordTicket, expiresAt, scope.tenantId);
-    body.bytes(scope.pubkey === null ? NO_KEY : sha256(scope.pubkey)).number(scope.setAt);
+    const body = this.begin(KIND.passwordTicket, expiresAt, tenantId);
+    body.bytes(pubkey === null ? NO_KEY : sha256(pubkey)).number(setAt);
     return { ticket: body.sealed(this.options.secret), expiresAt };
   }
 
   /** The proof in a ticket for this tenant and key; undefined if it is absent, altered, expired or another's. */
-  passwordProof(
-    ticket: string | null | undefined,
-    scope: { tenantId: string; pubkey: Uint8Array },
-  ): PasswordProof | undefined {
-    const opened = this.open(KIND.passwordTicket, ticket ?? '', scope.tenantId);
+  passwordProof(ticket: string | null | undefined, tenantId: string, pubkey: Uint8Array): PasswordProof | undefined {
+    const opened = this.open(KIND.passwordTicket, ticket ?? '', tenantId);
     if (opened === undefined) return undefined;
     const { id, expiresAt, fields } = opened;
     const bound = fields.bytes();
-    if (bound.length > 0 && !timingSafeEqual(bound, sha256(scope.pubkey))) return undefined;
+    if (bound.length > 0 && !timingSafeEqual(bound, sha256(pubkey))) return undefined;
     return { ticketId: id, expiresAt, setAt: fields.number() };
   }
 
@@ -88,7 +74,8 @@ export class Tickets {
     return new FieldWriter(kind).bytes(randomBytes(ID_BYTES)).number(expiresAt).text(tenantId);
   }
 
-  private open(kind: number, ticket: string, tenantId: string): OpenTicket | undefined {
+  /** A ticket whose MAC and tenant are valid and that has not expired; `fields` are those of its kind. */
+  private open(kind: number, ticket: string, tenantId: string) {
     const fields = openFields(this.options.secret, kind, ticket);
     if (fields === undefined) return undefined;
     const id = fields.bytes().toString('hex');
@@ -181,7 +168,7 @@ export class Passwords {
   async verify(tenantId: string, body: requests.PasswordVerifyBody): Promise<replies.PasswordTicketReply> {
     const pubkey = typeof body.pubkey === 'string' ? publicKeyField('pubkey', body.pubkey) : null;
     const { setAt } = await this.require(tenantId, body.password);
-    return { ok: true, ...this.options.tickets.issuePassword({ tenantId, pubkey, setAt }) };
+    return { ok: true, ...this.options.tickets.issuePassword(tenantId, pubkey, setAt) };
   }
 
   private async store(change: Omit<Parameters<AccountStore['setPassword']>[0], 'now'>): Promise<replies.Ok> {

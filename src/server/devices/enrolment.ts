@@ -173,7 +173,7 @@ export class Recovery {
     const signature = bytesField('signature', body.signature, SIGNATURE_BYTES);
     this.requireOwnHost(tenantId, body.host, dialled);
 
-    const proof = tickets.passwordProof(body.passwordTicket, { tenantId, pubkey: device.pubkey });
+    const proof = tickets.passwordProof(body.passwordTicket, tenantId, device.pubkey);
     const state = await store.recoveryState(tenantId, proof);
     if (state === undefined) throw new ServiceError('tenant_not_found');
     if (!state.passwordShown) throw new ServiceError('password_required');
