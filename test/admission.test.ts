@@ -240,7 +240,7 @@ t.test('ADMIT-09: sockets of tenants that are known here pass while others wait'
       tickets: {
         issueSocket: () => ({ ticket: 'x', expiresAt: 1 }),
         readSocket: () => ({
-          ...{ deviceId: 'other', epoch: 1, tokenExpiresAt: 4e12 },
+          ...{ deviceId: 'other', epoch: 1, expiresAt: 4e12 },
           spend: () => new Promise((resolve) => void loads.push(() => resolve(false))),
         }),
       },

@@ -334,7 +334,7 @@ t.test('PASS-07 PASS-08: a ticket is bound to time, tenant, key and the password
   const { ticket } = await a.passwords.verify(tenantId, { password: 'p', pubkey: base64(pubkey) });
   const { ticket: free } = await a.passwords.verify(tenantId, { password: 'p' });
   const shown = async (text: string, scope: { tenantId: string; pubkey: Uint8Array }): Promise<boolean> => {
-    const proof = a.tickets.passwordProof(text, scope);
+    const proof = a.tickets.passwordProof(text, scope.tenantId, scope.pubkey);
     return proof !== undefined && (await a.accounts.recoveryState(tenantId, proof))?.passwordShown === true;
   };
   t.ok(await shown(ticket, { tenantId, pubkey }));

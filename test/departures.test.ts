@@ -203,7 +203,7 @@ t.test('DRAIN-09: no ticket is spent and no tenant loaded on a server that is dr
           ticket === 'altered'
             ? undefined
             : {
-                ...{ deviceId: 'device', epoch: 1, tokenExpiresAt: 4e12 },
+                ...{ deviceId: 'device', epoch: 1, expiresAt: 4e12 },
                 spend: () => Promise.resolve(++asked > 0),
               },
       },

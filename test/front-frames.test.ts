@@ -2,8 +2,9 @@
 import { once } from 'node:events';
 import t from 'tap';
 import type { WebSocket } from 'uWebSockets.js';
-import { DeviceSocket, SocketRoom, type SocketData } from '../src/server/realtime/device-socket.js';
+import { DeviceSocket, type SocketData } from '../src/server/realtime/device-socket.js';
 import { charge, LargeFrames, OVER } from '../src/server/realtime/frame-rates.js';
+import { FairBudget } from '../src/server/http/limits.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { UNSENT_MAX } from '../src/protocol/limits.js';
 import { TestClock } from './support/clock.js';
@@ -233,16 +234,15 @@ t.test('WS-21: a frame that the library drops ends the socket, since its client 
     end: (...args: unknown[]) => calls.push(args),
   };
   const clock = new TestClock();
-  const room = new SocketRoom(clock, UNSENT_MAX);
   const origin = {
     actor: new StubActor(),
     deviceId: DEVICE,
     tokenEpoch: 1,
     shape: 'a',
     expiresAt: 4e12,
-    room,
+    budget: new FairBudget(UNSENT_MAX, clock),
   } as const;
-  const socket = new DeviceSocket(origin, clock.now());
+  const socket = new DeviceSocket(origin, clock);
   t.equal(socket.send(['one']), 0, 'not open yet');
   socket.wire = wire as unknown as WebSocket<SocketData>;
   t.equal(socket.send(['one', 'three']), 5);

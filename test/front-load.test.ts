@@ -186,7 +186,7 @@ t.test('FAIR-13: devices whose tenant is being loaded, and sockets being opened,
           ticket === 'altered'
             ? undefined
             : {
-                ...{ deviceId: DEVICE, epoch: 1, tokenExpiresAt: 4e12 },
+                ...{ deviceId: DEVICE, epoch: 1, expiresAt: 4e12 },
                 spend: () => new Promise((resolve) => void spends.push(resolve)),
               },
       },
@@ -227,7 +227,7 @@ t.test('HTTP-14 WS-20: a server that stops waits for calls and upgrades that wai
       tickets: {
         issueSocket: () => ({ ticket: 'a-ticket', expiresAt: 1 }),
         readSocket: () => ({
-          ...{ deviceId: DEVICE, epoch: 1, tokenExpiresAt: 4e12 },
+          ...{ deviceId: DEVICE, epoch: 1, expiresAt: 4e12 },
           spend: () => new Promise((resolve) => (redeem = resolve)),
         }),
       },

@@ -92,7 +92,7 @@ t.test('TOKEN-18 TOKEN-19: a ticket opens one socket, and survives a client that
       tickets: {
         issueSocket: () => ({ ticket: 'x', expiresAt: 1 }),
         readSocket: (ticket) => ({
-          ...{ deviceId: DEVICE, epoch: 1, tokenExpiresAt: 4e12 },
+          ...{ deviceId: DEVICE, epoch: 1, expiresAt: 4e12 },
           spend: () => {
             spent.push(ticket);
             if (ticket === 'slow') return new Promise((resolve) => (answer = resolve));

@@ -30,7 +30,7 @@ import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';
 import { tenantWith } from './support/instances.js';
 import { allRows, commit, memoryLogs, postgresLogs, sums, type LogUnderTest } from './support/logs.js';
-import { itemOf, unpackedKeys } from './support/rows.js';
+import { itemOf, sigOf, unpackedKeys } from './support/rows.js';
 
 const MANY = 1_200;
 const itemsOf = (rows: readonly ItemRow[]): Item[] => rows.map(itemOf);
@@ -67,7 +67,7 @@ for (const [name, open] of [
       changedBy: deviceId(2),
       ...{ id: itemId(4), type: 'text', ts: TS, senderDevice: deviceId(1) },
     });
-    t.strictSame(Buffer.from(deleted?.sig ?? []), Buffer.from(sig('gone')), 'DEL-07');
+    t.strictSame(deleted && sigOf(deleted), Buffer.from(sig('gone')), 'DEL-07');
   });
 }
 

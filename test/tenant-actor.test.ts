@@ -449,7 +449,7 @@ t.test(
     await turn();
     t.equal(setting.loads.length, 2);
     setting.loads[1]?.answer();
-    t.equal((await loading).epoch, 'another');
+    t.equal((await loading)['tenant'].epoch, 'another');
   },
 );
 

@@ -21,6 +21,7 @@ import {
   writeOf,
 } from './support/changes.js';
 import { inLongRun } from './support/long.js';
+import { sigOf } from './support/rows.js';
 import { TENANT, World, type OpenSocket } from './support/world.js';
 
 const ITEMS = 5;
@@ -80,7 +81,8 @@ const HAPPENINGS = {
   change: (world: World, happening: Happening) => {
     const change = draw(world, happening);
     const { id, deviceId: by } = change;
-    const tag = change.sig && Uint8Array.from(change.sig);
+    const sig = sigOf(change);
+    const tag = sig && Uint8Array.from(sig);
     if (change.kind === 'write') world.request({ kind: 'write', write: askedFor(change), deviceId: by });
     else if (change.kind === 'delete') world.request({ kind: 'delete', id, sig: tag, deviceId: by });
     else if (tag !== null) {

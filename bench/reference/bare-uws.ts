@@ -117,13 +117,13 @@ app.ws<{ readonly device: string }>('/device', {
   compression: uWS.DISABLED,
   idleTimeout: 0,
   upgrade: (res, req, context) => {
-    const verdict = tokens.verify(bearer(req), Date.now());
-    if (!verdict.ok) {
+    const claims = tokens.verify(bearer(req), Date.now());
+    if (typeof claims === 'string') {
       res.writeStatus('401 Unauthorized').end();
       return;
     }
     res.upgrade(
-      { device: verdict.claims.deviceId },
+      { device: claims.deviceId },
       req.getHeader('sec-websocket-key'),
       req.getHeader('sec-websocket-protocol'),
       req.getHeader('sec-websocket-extensions'),

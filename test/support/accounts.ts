@@ -109,17 +109,17 @@ export class Instance {
 
   /** The epoch in a token, where it is good by its signature. */
   epochOf(token: string, now: number): number | undefined {
-    const verified = this.tokens.verify(token, now);
-    return verified.ok ? verified.claims.epoch : undefined;
+    const claims = this.tokens.verify(token, now);
+    return typeof claims === 'string' ? undefined : claims.epoch;
   }
 
   /** Would the server let this token in: signature, expiry, device, epoch? */
   async admits(tenantId: string, token: string, now: number): Promise<boolean> {
-    const verified = this.tokens.verify(token, now);
-    if (!verified.ok || verified.claims.tenantId !== tenantId) return false;
+    const claims = this.tokens.verify(token, now);
+    if (typeof claims === 'string' || claims.tenantId !== tenantId) return false;
     const snapshot = await this.directory.load(tenantId);
-    const device = snapshot?.devices.find(({ id }) => id === verified.claims.deviceId);
-    return device !== undefined && !device.revoked && device.tokenEpoch === verified.claims.epoch;
+    const device = snapshot?.devices.find(({ id }) => id === claims.deviceId);
+    return device !== undefined && !device.revoked && device.tokenEpoch === claims.epoch;
   }
 
   async close(): Promise<void> {

@@ -100,10 +100,10 @@ export const tokenOf = (claims: Partial<TokenClaims> & { forged?: true } = {}): 
   );
 
 export const verify: App['tokens']['verify'] = (token, now) => {
-  if (!token.startsWith('eyJ')) return { ok: false, reason: 'invalid' };
+  if (!token.startsWith('eyJ')) return 'bad_token';
   const claims = JSON.parse(Buffer.from(token, 'base64url').toString()) as TokenClaims & { forged?: true };
-  if (claims.forged) return { ok: false, reason: 'invalid' };
-  return claims.expiresAt > now ? { ok: true, claims } : { ok: false, reason: 'expired' };
+  if (claims.forged) return 'bad_token';
+  return claims.expiresAt > now ? claims : 'expired_token';
 };
 
 const CONFIG: HttpConfig = {

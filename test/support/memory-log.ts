@@ -8,7 +8,7 @@ import { type Arena, type Change, type CommitSink, type Verdict } from '../../sr
 import { HASH_BYTES, type ItemRow } from '../../src/server/tenant/codec.js';
 import type { CommitLanes, ItemLog, LogPage, PageRequest } from '../../src/server/tenant/ports.js';
 import { arena } from './changes.js';
-import { itemOf, packedKeys, rowOf } from './rows.js';
+import { itemOf, packedKeys, rowOf, sigOf } from './rows.js';
 
 /** An item and the device whose change its version is. */
 interface LogRow {
@@ -114,7 +114,7 @@ function decideOther(change: Change, stored: Stored | undefined): Verdict {
   const gone = item.deletedAt !== null;
   if (change.kind === 'delete') return gone ? 'same' : change.refusal === null ? 'delete' : 'refused';
   if (gone) return 'conflict';
-  if (item.binId === change.binId && same(item.sig, change.sig)) return 'same';
+  if (item.binId === change.binId && same(item.sig, sigOf(change))) return 'same';
   if (item.version !== change.ifVersion) return 'conflict';
   return change.refusal === null ? 'move' : 'refused';
 }
@@ -244,9 +244,9 @@ export class MemoryLog implements CommitLanes, ItemLog {
     }
     if (old === undefined || old.deletedAt !== null) throw new Error(`${verdict} of an item that is not there`);
     if (write !== null) return rewrapped(old, write, version);
-    if (verdict === 'move') return { ...old, version, binId: change.binId ?? '', sig: change.sig };
+    if (verdict === 'move') return { ...old, version, binId: change.binId ?? '', sig: sigOf(change) };
     const { id, binId, type, ts, senderDevice } = old;
-    return { id, binId, type, ts, senderDevice, version, deletedAt: at, sig: change.sig };
+    return { id, binId, type, ts, senderDevice, version, deletedAt: at, sig: sigOf(change) };
   }
 
   private takeBlobs(tenant: MemoryTenant, old: Item | undefined, now: Item): void {

@@ -1,5 +1,6 @@
 /** Pairing sessions of tests, step by step. */
 import { ServiceError } from '../../src/protocol/errors.js';
+import type { Pairing } from '../../src/server/pairing/pairing.js';
 import {
   claimedWorld,
   joinBody,
@@ -40,9 +41,12 @@ export async function openIn(world: World, existing: TestDevice): Promise<Opened
   return { ...world, existing, code, epk, lookupId };
 }
 
+/** Tenants of which calls are held. */
+export const heldBy = (pairing: Pairing): number => pairing['waiters']['tenants'].size;
+
 /** Resolves when the held call on this instance waits for its session, having looked, or when it has ended. */
 export async function waits(instance: Instance, timers: () => number, ended = (): boolean => false): Promise<void> {
-  await until('a call that waits', () => ended() || (instance.pairing.held > 0 && timers() > 0));
+  await until('a call that waits', () => ended() || (heldBy(instance.pairing) > 0 && timers() > 0));
 }
 
 /** The new device has asked: the session is requested. The call ends as its caller leaves. */

@@ -71,11 +71,16 @@ export function rowOf(item: Item, changedBy: string | null): ItemRow {
   return row;
 }
 
+/** The tag of a row or a change, 32 bytes; null if it has none. */
+export const sigOf = ({ has, bytes, at }: ItemRow): Buffer | null =>
+  (has & HAS.sig) === 0 ? null : bytes.subarray(at + SIG_AT, at + MASTER_AT);
+
 /** What a row says, its parts apart. */
 export function itemOf(row: ItemRow): Item {
   const { id, binId, type, ts, version, senderDevice, deletedAt, bytes, at, has } = row;
   const part = (from: number, length: number): Buffer => Buffer.from(bytes.subarray(at + from, at + from + length));
-  const sig = row.sig && Buffer.from(row.sig);
+  const tag = sigOf(row);
+  const sig = tag && Buffer.from(tag);
   if (deletedAt !== null) return { id, binId, type, ts, version, senderDevice, deletedAt, sig };
   if (type === null || ts === null || senderDevice === null) throw new Error(`item ${id} is live but emptied`);
   const inline: Inline | null =

@@ -6,20 +6,12 @@ import { BIN_META_MAX, BINS_MAX, DEFAULT_BIN } from '../../protocol/limits.js';
 import type { BinList, BinReply, Ok } from '../../protocol/replies.js';
 import type { BinCreateBody, BinDeleteBody, BinPatchBody } from '../../protocol/requests.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
-import { binOf, type BinOutcome, type BinStore } from './store.js';
+import { binOf, type BinOutcome, type BinStore, type EmptiedBin } from './store.js';
 
 /** The service's dependencies. */
 export interface BinsOptions extends ChangeNotifier {
   readonly store: BinStore;
   readonly clock: Clock;
-}
-
-/** A deletion: the bin, the device whose change it is (null: no device's), and whether to go on with the next batch. */
-interface Deletion {
-  readonly tenantId: string;
-  readonly id: string;
-  readonly by: string | null;
-  readonly goesOn: () => boolean;
 }
 
 /** Items deleted under one hold of the tenant's lock: about 20 ms, in which other changes of the tenant wait. */
@@ -103,7 +95,7 @@ export class Bins {
       if (verdict === 'bin_not_found') throw new ServiceError('bin_not_found', undefined, { binId: id });
       if (verdict !== 'closed' && verdict !== 'deleted') throw new ServiceError(verdict);
       await notifyChange(this.options, tenantId);
-      if (verdict === 'closed') await this.empty({ tenantId, id, by, goesOn: () => true });
+      if (verdict === 'closed') await this.empty({ tenantId, id, by });
     });
     return { ok: true };
   }
@@ -124,7 +116,7 @@ export class Bins {
   private resume(tenantId: string, closed: readonly string[]): void {
     if (closed.length === 0 || this.closing || this.deleting.has(tenantId) || this.resumed.size >= RESUMED_MAX) return;
     const emptyAll = async (): Promise<void> => {
-      for (const id of closed) await this.empty({ tenantId, id, by: null, goesOn: () => !this.closing });
+      for (const id of closed) await this.empty({ tenantId, id, by: null }, () => !this.closing);
     };
     const work = this.whileDeleting(tenantId, emptyAll)
       .catch((error: unknown) => this.options.onFault(error, tenantId))
@@ -132,7 +124,8 @@ export class Bins {
     this.resumed.add(work);
   }
 
-  private async empty({ goesOn, ...bin }: Deletion): Promise<void> {
+  /** Deletes a closed bin. `goesOn`: whether to go on with the next batch. */
+  private async empty(bin: EmptiedBin, goesOn = (): boolean => true): Promise<void> {
     const { store, clock } = this.options;
     let after = 0;
     for (let done = false; !done && goesOn();) {

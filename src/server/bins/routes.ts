@@ -2,7 +2,7 @@
  * Bins (reference, HTTP, Bins). Each handler throws `validation` for its id and body, and whatever `Bins` throws
  * (src/server/bins/bins.ts).
  */
-import { binIdOf, fields } from '../http/fields.js';
+import { binIdOf, fields } from '../http/request.js';
 import type { Handler } from '../http/route.js';
 import { validateBinCreateBody, validateBinDeleteBody, validateBinPatchBody } from '../http/validators.js';
 import type { Bins } from './bins.js';

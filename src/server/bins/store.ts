@@ -14,6 +14,11 @@ interface BinCall {
   readonly now: number;
 }
 
+/** A closed bin that is deleted. `by`: the device whose change it is; null for a deletion that is resumed. */
+export interface EmptiedBin extends Pick<BinCall, 'tenantId' | 'id'> {
+  readonly by: string | null;
+}
+
 /** Row of a function that changes a bin: its columns are set with `ok`, else the verdict is the reason. */
 export type BinOutcome = (BinRecord & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
 
@@ -82,17 +87,11 @@ export class BinStore extends Store {
 
   /**
    * Deletes up to `limit` items of a closed bin above the version `after`, and with the last of them the bin itself.
-   * `by`: the device whose change it is; null for a deletion that is resumed. `last`: the `after` of the next batch.
-   * `done`: nothing is left.
+   * `last`: the `after` of the next batch. `done`: nothing is left.
    */
-  deleteItems(batch: {
-    readonly tenantId: string;
-    readonly id: string;
-    readonly by: string | null;
-    readonly after: number;
-    readonly limit: number;
-    readonly now: number;
-  }): Promise<{ readonly deleted: number; readonly last: number; readonly done: boolean }> {
+  deleteItems(
+    batch: EmptiedBin & { after: number; limit: number; now: number },
+  ): Promise<{ readonly last: number; readonly done: boolean }> {
     const { tenantId, id, by, after, limit, now } = batch;
     return this.one('SELECT * FROM delete_bin_items($1, $2, $3, $4, $5, $6)', [tenantId, id, after, limit, now, by]);
   }

@@ -6,10 +6,9 @@ import { addressOfPeer, TrustedProxies } from '../http/client-address.js';
 import type { TooSlow } from '../http/streams.js';
 import type { HttpConfig } from '../http/ports.js';
 import { hostName } from '../http/query.js';
-import type { RequestContext } from '../http/request.js';
+import { fields, type RequestContext } from '../http/request.js';
 import { Download } from '../http/reply.js';
 import type { Handler } from '../http/route.js';
-import { fields } from '../http/fields.js';
 import type { Blobs, UploadRequest } from './blobs.js';
 import type { Transfers } from './transfers.js';
 

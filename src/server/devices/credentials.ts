@@ -11,23 +11,10 @@ import { CHALLENGE_MS, PASSWORD_TICKET_MS, SIG_BYTES, WS_TICKET_MS } from '../..
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';
-import { FieldReader, FieldWriter, KIND, openText, sealText } from '../http/signed.js';
-import { sha256, type TokenClaims, type TokenIssuer } from '../http/tokens.js';
+import { FieldWriter, KIND, openFields } from '../http/signed.js';
+import { sha256, type SocketTicket, type TokenClaims, type TokenIssuer } from '../http/tokens.js';
 import { TurnQueue } from '../tenant/turn-queue.js';
 import type { AccountStore, DeviceRecord, StoredPassword } from './store.js';
-
-/** The device whose socket a ticket opens, and its token's epoch. */
-interface SocketRight extends Pick<TokenClaims, 'tenantId' | 'deviceId' | 'epoch'> {
-  /** Expiry of the token that the ticket was issued for, ms: the socket ends then, as if opened by that token. */
-  readonly tokenExpiresAt: number;
-}
-
-/** A ticket whose MAC and tenant are valid and that has not expired; `fields` are those of its kind. */
-interface OpenTicket {
-  readonly id: string;
-  readonly expiresAt: number;
-  readonly fields: FieldReader;
-}
 
 const ID_BYTES = 16;
 const NO_KEY = new Uint8Array(0);
@@ -46,22 +33,19 @@ export class Tickets {
     },
   ) {}
 
-  /** A ticket for `/ws?ticket=`: 60 seconds, one use. */
-  issueSocket({ tenantId, deviceId, epoch, tokenExpiresAt }: SocketRight): replies.TicketReply {
+  /** A ticket for `/ws?ticket=`: 60 seconds, one use. Its socket ends when the token of these claims expires. */
+  issueSocket({ tenantId, deviceId, epoch, expiresAt: end }: TokenClaims): replies.TicketReply {
     const expiresAt = this.options.clock.now() + WS_TICKET_MS;
     const body = this.begin(KIND.socketTicket, expiresAt, tenantId);
-    return this.seal(body.text(deviceId).number(epoch).number(tokenExpiresAt), expiresAt);
+    return { ticket: body.text(deviceId).number(epoch).number(end).sealed(this.options.secret), expiresAt };
   }
 
   /** The device that may open a socket once the ticket is spent, on any instance; undefined for an invalid ticket. */
-  readSocket(
-    ticket: string,
-    tenantId: string,
-  ): (Omit<SocketRight, 'tenantId'> & { spend(): Promise<boolean> }) | undefined {
+  readSocket(ticket: string, tenantId: string): SocketTicket | undefined {
     const opened = this.open(KIND.socketTicket, ticket, tenantId);
     if (opened === undefined) return undefined;
     const { id, expiresAt, fields } = opened;
-    const right = { deviceId: fields.text(), epoch: fields.number(), tokenExpiresAt: fields.number() };
+    const right = { deviceId: fields.text(), epoch: fields.number(), expiresAt: fields.number() };
     return { ...right, spend: () => this.options.store.spendTicket(id, expiresAt, this.options.clock.now()) };
   }
 
@@ -69,26 +53,20 @@ export class Tickets {
    * A ticket which proves that the password was given: 10 minutes, one use, bound to `pubkey` unless that is null.
    * `setAt`: when that password was set.
    */
-  issuePassword(scope: {
-    readonly tenantId: string;
-    readonly pubkey: Uint8Array | null;
-    readonly setAt: number;
-  }): replies.TicketReply {
+  issuePassword(tenantId: string, pubkey: Uint8Array | null, setAt: number): replies.TicketReply {
     const expiresAt = this.options.clock.now() + PASSWORD_TICKET_MS;
-    const body = this.begin(KIND.passwordTicket, expiresAt, scope.tenantId);
-    return this.seal(body.bytes(scope.pubkey === null ? NO_KEY : sha256(scope.pubkey)).number(scope.setAt), expiresAt);
+    const body = this.begin(KIND.passwordTicket, expiresAt, tenantId);
+    body.bytes(pubkey === null ? NO_KEY : sha256(pubkey)).number(setAt);
+    return { ticket: body.sealed(this.options.secret), expiresAt };
   }
 
   /** The proof in a ticket for this tenant and key; undefined if it is absent, altered, expired or another's. */
-  passwordProof(
-    ticket: string | null | undefined,
-    scope: { tenantId: string; pubkey: Uint8Array },
-  ): PasswordProof | undefined {
-    const opened = this.open(KIND.passwordTicket, ticket ?? '', scope.tenantId);
+  passwordProof(ticket: string | null | undefined, tenantId: string, pubkey: Uint8Array): PasswordProof | undefined {
+    const opened = this.open(KIND.passwordTicket, ticket ?? '', tenantId);
     if (opened === undefined) return undefined;
     const { id, expiresAt, fields } = opened;
     const bound = fields.bytes();
-    if (bound.length > 0 && !timingSafeEqual(bound, sha256(scope.pubkey))) return undefined;
+    if (bound.length > 0 && !timingSafeEqual(bound, sha256(pubkey))) return undefined;
     return { ticketId: id, expiresAt, setAt: fields.number() };
   }
 
@@ -96,14 +74,10 @@ export class Tickets {
     return new FieldWriter(kind).bytes(randomBytes(ID_BYTES)).number(expiresAt).text(tenantId);
   }
 
-  private seal(body: FieldWriter, expiresAt: number): replies.TicketReply {
-    return { ticket: sealText(this.options.secret, body.done()), expiresAt };
-  }
-
-  private open(kind: number, ticket: string, tenantId: string): OpenTicket | undefined {
-    const body = openText(this.options.secret, ticket);
-    if (body === undefined || FieldReader.kindOf(body) !== kind) return undefined;
-    const fields = new FieldReader(body);
+  /** A ticket whose MAC and tenant are valid and that has not expired; `fields` are those of its kind. */
+  private open(kind: number, ticket: string, tenantId: string) {
+    const fields = openFields(this.options.secret, kind, ticket);
+    if (fields === undefined) return undefined;
     const id = fields.bytes().toString('hex');
     const expiresAt = fields.number();
     return fields.text() === tenantId && expiresAt > this.options.clock.now() ? { id, expiresAt, fields } : undefined;
@@ -183,7 +157,7 @@ export class Passwords {
 
   /** Removes the password. Throws as `set`, and `password_invalid` where none is set, since none would be right. */
   async remove(tenantId: string, body: requests.PasswordRemoveBody, by: string): Promise<replies.Ok> {
-    const { setAt } = await this.require(tenantId, await this.options.store.password(tenantId), body.currentPassword);
+    const { setAt } = await this.require(tenantId, body.currentPassword);
     return this.store({ tenantId, hash: null, knownSetAt: setAt, by });
   }
 
@@ -193,8 +167,8 @@ export class Passwords {
    */
   async verify(tenantId: string, body: requests.PasswordVerifyBody): Promise<replies.PasswordTicketReply> {
     const pubkey = typeof body.pubkey === 'string' ? publicKeyField('pubkey', body.pubkey) : null;
-    const { setAt } = await this.require(tenantId, await this.options.store.password(tenantId), body.password);
-    return { ok: true, ...this.options.tickets.issuePassword({ tenantId, pubkey, setAt }) };
+    const { setAt } = await this.require(tenantId, body.password);
+    return { ok: true, ...this.options.tickets.issuePassword(tenantId, pubkey, setAt) };
   }
 
   private async store(change: Omit<Parameters<AccountStore['setPassword']>[0], 'now'>): Promise<replies.Ok> {
@@ -204,11 +178,8 @@ export class Passwords {
     return { ok: true };
   }
 
-  private async require(
-    tenantId: string,
-    stored: StoredPassword | undefined,
-    password: string,
-  ): Promise<StoredPassword> {
+  private async require(tenantId: string, password: string): Promise<StoredPassword> {
+    const stored = await this.options.store.password(tenantId);
     if (stored === undefined) throw new ServiceError('password_invalid', 'No account password is set.');
     await this.queue.run(tenantId, () => this.expect(stored, password));
     return stored;

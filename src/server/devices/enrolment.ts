@@ -38,6 +38,13 @@ export interface BootstrapOptions extends EnrolmentOptions {
   readonly reset: (tenantId: string) => Promise<void>;
 }
 
+/** The fields in which a new device describes itself. Throws `validation`. */
+const described = ({ name, glyph, pubkey }: Pick<RecoverBody, 'name' | 'glyph' | 'pubkey'>) => ({
+  name: nameField('name', name),
+  glyph,
+  pubkey: publicKeyField('pubkey', pubkey),
+});
+
 /** Publishes a device that was just added, and issues its first token. */
 async function enrolled(
   options: EnrolmentOptions,
@@ -67,9 +74,7 @@ export class Bootstrap {
         : bytesWithin('wrappedMasterKey', wrapped, WRAPPED_MASTER_KEY_MIN, WRAPPED_MASTER_KEY_MAX);
     const device: NewDevice = {
       id: body.deviceId ?? ulid(now),
-      name: nameField('name', body.name),
-      glyph: body.glyph,
-      pubkey: publicKeyField('pubkey', body.pubkey),
+      ...described(body),
       cert: macField('deviceCert', body.deviceCert),
     };
     // Checked before the tenant's lock is taken, so that refused claims cannot hold up the tenant's own calls.
@@ -164,17 +169,11 @@ export class Recovery {
   async recover(tenantId: string, body: RecoverBody, dialled: string): Promise<replies.Recovered<Uint8Array>> {
     const { store, clock, sodium, tickets, maxDevices } = this.options;
     const deviceCert = bytesField('deviceCert', body.deviceCert, SIG_BYTES);
-    const device: NewDevice = {
-      id: body.deviceId,
-      name: nameField('name', body.name),
-      glyph: body.glyph,
-      pubkey: publicKeyField('pubkey', body.pubkey),
-      cert: deviceCert,
-    };
+    const device: NewDevice = { id: body.deviceId, ...described(body), cert: deviceCert };
     const signature = bytesField('signature', body.signature, SIGNATURE_BYTES);
     this.requireOwnHost(tenantId, body.host, dialled);
 
-    const proof = tickets.passwordProof(body.passwordTicket, { tenantId, pubkey: device.pubkey });
+    const proof = tickets.passwordProof(body.passwordTicket, tenantId, device.pubkey);
     const state = await store.recoveryState(tenantId, proof);
     if (state === undefined) throw new ServiceError('tenant_not_found');
     if (!state.passwordShown) throw new ServiceError('password_required');

@@ -6,7 +6,7 @@ import { ServiceError } from '../../protocol/errors.js';
 import type { Me, StatusDown, StatusUp } from '../../protocol/replies.js';
 import type { AddressLimits } from '../http/address-limits.js';
 import { describe, errorFields } from '../http/fail.js';
-import { fields, ulidOf } from '../http/fields.js';
+import { fields, ulidOf } from '../http/request.js';
 import type { HttpConfig, Log } from '../http/ports.js';
 import { hostName } from '../http/query.js';
 import type { Handler } from '../http/route.js';
@@ -103,8 +103,7 @@ export const recover: Handler<DeviceParts> = (call, { recovery }) =>
   recovery.recover(call.tenantId, validators.validateRecoverBody(fields(call)), hostName(call.host));
 
 /** `POST /ws-ticket`: a ticket for one minute and one use, so that no token has to be put into a URL. */
-export const issueTicket: Handler<DeviceParts> = ({ tenantId, deviceId, claims }, { tickets }) =>
-  tickets.issueSocket({ tenantId, deviceId, epoch: claims.epoch, tokenExpiresAt: claims.expiresAt });
+export const issueTicket: Handler<DeviceParts> = ({ claims }, { tickets }) => tickets.issueSocket(claims);
 
 /** `GET /password/exists`. */
 export const passwordExists: Handler<DeviceParts> = (call, { passwords }) => passwords.exists(call.tenantId);

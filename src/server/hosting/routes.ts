@@ -2,7 +2,7 @@
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import type { Ok } from '../../protocol/replies.js';
 import { signupNetworkOf } from '../http/address-limits.js';
-import { fields } from '../http/fields.js';
+import { fields } from '../http/request.js';
 import { welcome as tenantWelcome, type WebParts } from '../http/pages.js';
 import { hostName } from '../http/query.js';
 import type { Text } from '../http/reply.js';

@@ -128,13 +128,12 @@ export class AddressLimits {
     // Counted before the statement runs: else each of several concurrent uses would execute one.
     known.used.push(now);
     const key = createHash('sha256').update(name).digest();
-    let waitMs: number;
-    try {
-      waitMs = await this.options.store.take({ key, now, windowMs: window.ms, limit: window.limit });
-    } catch (error) {
+    const use = { key, now, windowMs: window.ms, limit: window.limit };
+    // A use that could not be counted, or was not admitted, is none.
+    const waitMs = await this.options.store.take(use).catch((error: unknown) => {
       forget(known, now);
       throw error;
-    }
+    });
     if (waitMs <= 0) return;
     forget(known, now);
     known.until = Math.max(known.until, now + waitMs);

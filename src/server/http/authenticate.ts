@@ -1,5 +1,6 @@
 /** Authentication (reference, HTTP, Tokens): the tenant by host, then the token, its device, and the tenant's state. */
 import { timingSafeEqual } from 'node:crypto';
+import { delay } from '../../protocol/clock.js';
 import { sha256, type TokenClaims } from './tokens.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { TOKEN_TEXT_MAX } from '../../protocol/limits.js';
@@ -108,10 +109,10 @@ export class Authenticator {
   /** The claims of a token that is valid for this tenant. Throws `no_token`, `bad_token`, `expired_token`. */
   claimsOf(token: string | undefined, tenantId: string): TokenClaims {
     if (token === undefined || token === '') throw new ServiceError('no_token');
-    const verdict = this.options.tokens.verify(token, this.options.clock.now());
-    if (!verdict.ok) throw new ServiceError(verdict.reason === 'expired' ? 'expired_token' : 'bad_token');
-    if (verdict.claims.tenantId !== tenantId) throw new ServiceError('bad_token');
-    return verdict.claims;
+    const claims = this.options.tokens.verify(token, this.options.clock.now());
+    if (typeof claims === 'string') throw new ServiceError(claims);
+    if (claims.tenantId !== tenantId) throw new ServiceError('bad_token');
+    return claims;
   }
 
   /** The tenant's actor, without a promise when it is loaded and current, which is the usual case. */
@@ -141,10 +142,7 @@ export class Authenticator {
 
   /** The device that a token or ticket names. Throws `bad_token`, `device_revoked`. */
   callerOf(claims: TokenClaims, urgency?: Urgency): Caller | Promise<Caller> {
-    const actor = this.actorOf(claims.tenantId, urgency);
-    if (actor instanceof Promise)
-      return actor.then((loaded) => this.judge(loaded, claims) ?? this.refreshed(claims, urgency));
-    return this.judge(actor, claims) ?? this.refreshed(claims, urgency);
+    return this.knownCallerOf(claims) ?? this.lookUp(claims, urgency);
   }
 
   /** Undefined when the token is newer than the actor's data: another instance may already have newer data. */
@@ -155,7 +153,9 @@ export class Authenticator {
     return { owner: ownerOf(claims), claims, actor, device };
   }
 
-  private async refreshed(claims: TokenClaims, urgency?: Urgency): Promise<Caller> {
+  private async lookUp(claims: TokenClaims, urgency?: Urgency): Promise<Caller> {
+    const loaded = this.judge(await this.actorOf(claims.tenantId, urgency), claims);
+    if (loaded !== undefined) return loaded;
     await this.refresh(claims.tenantId);
     const caller = this.judge(await this.actorOf(claims.tenantId, urgency), claims);
     if (caller === undefined) throw new ServiceError('bad_token');
@@ -167,9 +167,7 @@ export class Authenticator {
     const waiting = this.refreshes.get(tenantId);
     if (waiting !== undefined) return waiting;
     if (!this.resting.has(tenantId)) return this.readAnew(tenantId);
-    const later = new Promise<void>((resolve) => {
-      this.options.clock.setTimer(REFRESH_MS, resolve);
-    }).then(() => {
+    const later = delay(this.options.clock, REFRESH_MS).then(() => {
       this.refreshes.delete(tenantId);
       return this.readAnew(tenantId);
     });

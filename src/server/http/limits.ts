@@ -103,8 +103,6 @@ class TransientMap<V> {
 export class FairBudget {
   /** The sum of all holdings. */
   held = 0;
-  readonly bound: number;
-  private readonly clock: Clock;
   private readonly groupShare: number;
   private readonly ownerShare: number;
   private readonly groups = new TransientMap<Group>();
@@ -113,23 +111,12 @@ export class FairBudget {
   private readonly queue = new Map<string, Waiter[]>();
   private admitting = false;
 
-  constructor({ bound, clock }: { readonly bound: number; readonly clock: Clock }) {
-    this.bound = bound;
-    this.clock = clock;
+  constructor(
+    readonly bound: number,
+    readonly clock: Clock,
+  ) {
     this.groupShare = Math.floor(bound / GROUP_PARTS);
     this.ownerShare = Math.floor(bound / OWNER_PARTS);
-  }
-
-  /** Owners that hold something. */
-  get size(): number {
-    return this.holders.map.size;
-  }
-
-  /** Number of waiting reservations. */
-  get waiting(): number {
-    let sum = 0;
-    for (const waiters of this.queue.values()) sum += waiters.length;
-    return sum;
   }
 
   /**
@@ -144,13 +131,11 @@ export class FairBudget {
       return 'held';
     }
     let blocked = this.blockedBy(holding, more);
-    if (blocked === 'held') {
-      this.grow(holding, more);
-      return 'held';
+    if (blocked !== 'held') {
+      if (blocked === 'share') this.replaceOwn(holding, more);
+      else this.makeRoom(holding, more);
+      blocked = this.blockedBy(holding, more);
     }
-    if (blocked === 'share') this.replaceOwn(holding, more);
-    else this.makeRoom(holding, more);
-    blocked = this.blockedBy(holding, more);
     if (blocked === 'held') this.grow(holding, more);
     return blocked;
   }
@@ -162,10 +147,7 @@ export class FairBudget {
     const verdict = before === undefined ? this.set(holding, amount) : 'share';
     if (verdict === 'held') return verdict;
     return new Promise((resolve) => {
-      const timer = this.clock.setTimer(RESERVE_MS, () => {
-        this.forget(waiter);
-        resolve(verdict);
-      });
+      const timer = this.clock.setTimer(RESERVE_MS, () => this.settle(waiter, verdict));
       const waiter: Waiter = { holding, amount, timer, resolve };
       if (before === undefined) this.queue.set(holding.owner, [waiter]);
       else before.push(waiter);
@@ -177,10 +159,7 @@ export class FairBudget {
     this.shrink(holding, holding.amount);
     if (this.queue.size === 0) return;
     const waiter = this.queue.get(holding.owner)?.find((waiting) => waiting.holding === holding);
-    if (waiter === undefined) return;
-    this.forget(waiter);
-    waiter.timer.cancel();
-    waiter.resolve('share');
+    if (waiter !== undefined) this.settle(waiter, 'share');
   }
 
   /** Notes progress: among its owner's holdings it is now the last one to be evicted. */
@@ -254,17 +233,13 @@ export class FairBudget {
     const still = this.clock.now() - STILL_MS;
     const own = this.holders.map.get(holding.owner);
     if (own !== undefined) {
-      this.cutWhile(own, (old) => {
-        return old !== holding && old.movedAt <= still && own.held + more > this.ownerShare;
-      });
+      this.cutWhile(own, (old) => old !== holding && old.movedAt <= still && own.held + more > this.ownerShare);
       if (own.held > 0 && own.held + more > this.ownerShare) return;
     }
     const group = this.groups.map.get(holding.group);
     if (group === undefined) return;
     for (const holder of this.holdersOf(group)) {
-      this.cutWhile(holder, (old) => {
-        return old !== holding && old.movedAt <= still && group.held + more > this.groupShare;
-      });
+      this.cutWhile(holder, (old) => old !== holding && old.movedAt <= still && group.held + more > this.groupShare);
     }
   }
 
@@ -329,22 +304,21 @@ export class FairBudget {
         if (blocked === 'share') continue;
         served = true;
         this.grow(waiter.holding, waiter.amount);
-        this.forget(waiter);
+        this.settle(waiter, 'held');
         // To the end of the queue: every other owner is served before this one's next.
-        if (this.queue.delete(owner) && waiters.length > 0) this.queue.set(owner, waiters);
-        waiter.timer.cancel();
-        waiter.resolve('held');
+        if (this.queue.delete(owner)) this.queue.set(owner, waiters);
       }
     }
   }
 
-  private forget(waiter: Waiter): void {
+  /** Ends a reservation that still waits. */
+  private settle(waiter: Waiter, verdict: BudgetVerdict): void {
     const { owner } = waiter.holding;
-    const waiters = this.queue.get(owner);
-    const at = waiters?.indexOf(waiter) ?? -1;
-    if (waiters === undefined || at < 0) return;
-    waiters.splice(at, 1);
+    const waiters = this.queue.get(owner) ?? [];
+    waiters.splice(waiters.indexOf(waiter), 1);
     if (waiters.length === 0) this.queue.delete(owner);
+    waiter.timer.cancel();
+    waiter.resolve(verdict);
   }
 }
 
@@ -416,9 +390,9 @@ export class RequestBudgets {
     bounds = BOUNDS,
   ) {
     const budgets = ({ calls, bodies, replies }: LoadBound): BudgetSet => ({
-      calls: new FairBudget({ bound: calls, clock }),
-      bodies: new FairBudget({ bound: bodies, clock }),
-      replies: new FairBudget({ bound: replies, clock }),
+      calls: new FairBudget(calls, clock),
+      bodies: new FairBudget(bodies, clock),
+      replies: new FairBudget(replies, clock),
     });
     this.devices = budgets(bounds.devices);
     this.unauthenticated = budgets(bounds.unauthenticated);

@@ -19,12 +19,8 @@ export interface WebParts {
   readonly web?: WebApp | undefined;
 }
 
-interface About extends WebParts {
-  readonly version: string;
-}
-
 /** `GET /`: the web app for clients that accept HTML, else a few lines of text (reference, HTTP, The web app). */
-export const welcome: Handler<About, Text | WebPage> = ({ accept }, { version, web }) => {
+export const welcome: Handler<WebParts & Pick<Health, 'version'>, Text | WebPage> = ({ accept }, { version, web }) => {
   const page = web?.file('/');
   if (web !== undefined && page !== undefined && acceptsHtml(accept))
     return new WebPage(page, web.blobOrigin, 'accept');

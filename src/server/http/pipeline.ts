@@ -8,16 +8,7 @@ import { invalid, ServiceError } from '../../protocol/errors.js';
 import type { Shape } from '../../protocol/shape.js';
 import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, ownerOf, type Caller } from './authenticate.js';
-import {
-  KeptBody,
-  NO_BYTES,
-  readBody,
-  takeBody,
-  takeForm,
-  RequestContext,
-  type BodyOptions,
-  type RequestHooks,
-} from './request.js';
+import { KeptBody, NO_BYTES, readBody, takeBody, takeForm, RequestContext, type RequestHooks } from './request.js';
 import { TrustedProxies } from './client-address.js';
 import { UploadStream } from './streams.js';
 import type { HttpParts } from './ports.js';
@@ -30,10 +21,6 @@ interface Route<P> {
   readonly methods: ReadonlyMap<string, Row<P>>;
   /** For the `Allow` header. */
   readonly allow: string;
-}
-
-interface Found<P> {
-  readonly route: Route<P>;
   /** The value of `:id`; of `:tenant/:ref` both, with the slash. */
   readonly id: string;
 }
@@ -45,7 +32,7 @@ const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
 
 /** Finds routes: exact paths by a map, those with parameters in sequence. */
 class Router<P> {
-  private readonly exact = new Map<string, Found<P>>();
+  private readonly exact = new Map<string, Route<P>>();
   private readonly patterns: { readonly route: Route<P>; readonly pattern: RegExp }[] = [];
 
   constructor(rows: readonly Row<P>[]) {
@@ -54,21 +41,21 @@ class Router<P> {
       for (const row of rows) if (row.path === path) methods.set(row.method, row);
       const get = methods.get('GET');
       if (get !== undefined) methods.set('HEAD', get);
-      const route = { path, methods, allow: [...methods.keys()].join(', ') };
+      const route = { path, methods, allow: [...methods.keys()].join(', '), id: '' };
       const pattern = path.replace(PARAMETERS, (names) => `(${names.replace(/:[a-z]+/g, '[^/]+')})`);
-      if (pattern === path) this.exact.set(path, { route, id: '' });
+      if (pattern === path) this.exact.set(path, route);
       else this.patterns.push({ route, pattern: new RegExp(`^${pattern}$`) });
     }
   }
 
   /** The route of a path; exact ones win over those with parameters. */
-  find(path: string): Found<P> | undefined {
+  find(path: string): Route<P> | undefined {
     const exact = this.exact.get(path);
     if (exact !== undefined) return exact;
     if (path.length > PATH_MAX) return undefined;
     for (const { route, pattern } of this.patterns) {
       const [, id] = pattern.exec(path) ?? [];
-      if (id !== undefined) return { route, id };
+      if (id !== undefined) return { ...route, id };
     }
     return undefined;
   }
@@ -128,8 +115,6 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   readonly rates: DeviceRates;
   readonly budgets: RequestBudgets;
   private readonly router: Router<P>;
-  private readonly now: () => number;
-  private readonly reading: BodyOptions;
   /** Requests that wait for their admission or for their handler's answer. */
   private readonly waiting = new WaitingRequests();
   private whenIdle: (() => void)[] = [];
@@ -139,21 +124,12 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     rows: readonly Row<P>[],
     private readonly app: P,
   ) {
-    const { config, clock, log } = app;
+    const { config, clock } = app;
     this.wireShape = config.wireShape;
-    this.now = () => clock.now();
     this.router = new Router(rows);
     const proxies = new TrustedProxies(config.trustedProxies);
     this.budgets = new RequestBudgets(clock, proxies, app.bounds);
-    this.reading = { budgets: this.budgets, now: this.now };
-    this.writer = new ResponseWriter({
-      log,
-      clock,
-      budgets: this.budgets,
-      proxies,
-      corsOrigins: config.corsOrigins,
-      meter: app.meter,
-    });
+    this.writer = new ResponseWriter(app, proxies, this.budgets);
     this.authenticator = new Authenticator(app);
     this.rates = new DeviceRates({ read: config.rateReadPerS, write: config.rateWritePerS }, clock);
   }
@@ -178,6 +154,10 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     return ctx;
   }
 
+  now(): number {
+    return this.app.clock.now();
+  }
+
   /** Takes one request through all steps. Never throws. */
   readonly handle = (res: HttpResponse, req: HttpRequest): void => {
     const ctx = this.begin(res, req);
@@ -192,16 +172,16 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   /** The row of the table, or undefined where the reply is out already. */
   private rowOf(ctx: RequestContext): Row<P> | undefined {
-    const found = this.router.find(ctx.path);
-    if (found === undefined) throw new ServiceError('not_found', 'no such route');
-    ctx.route = found.route.path;
-    ctx.id = found.id;
-    const row = found.route.methods.get(ctx.method);
+    const route = this.router.find(ctx.path);
+    if (route === undefined) throw new ServiceError('not_found', 'no such route');
+    ctx.route = route.path;
+    ctx.id = route.id;
+    const row = route.methods.get(ctx.method);
     if (row !== undefined) return row;
     if (ctx.method === 'OPTIONS' && ctx.preflightMethod !== '' && this.writer.allows(ctx.origin)) {
-      this.writer.preflight(ctx, found.route.allow);
+      this.writer.preflight(ctx, route.allow);
     } else {
-      this.writer.fail(ctx, new ServiceError('method_not_allowed'), [['allow', found.route.allow]]);
+      this.writer.fail(ctx, new ServiceError('method_not_allowed'), [['allow', route.allow]]);
     }
     return undefined;
   }
@@ -215,7 +195,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     else if (row.body === 0) this.run(ctx, row, NO_BYTES);
     else {
       const done = (bytes: Buffer, fault?: ServiceError): void => this.run(ctx, row, bytes, fault);
-      readBody(ctx, row.body, done, this.reading);
+      readBody(ctx, row.body, done);
     }
   }
 
@@ -232,7 +212,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   /** The body may arrive while the request waits for its admission: it is read from the start, and kept until then. */
   private runLater(ctx: RequestContext, row: Row<P>, admitted: Promise<void>): void {
-    const kept = new KeptBody(ctx, this.budgets);
+    const kept = new KeptBody(ctx);
     let isAdmitted = false;
     const done = (bytes: Buffer, fault?: ServiceError): void => {
       if (isAdmitted) this.run(ctx, row, bytes, fault);
@@ -244,7 +224,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       if (body !== undefined) this.run(ctx, row, body.bytes, body.fault);
     });
     if (row.body === 0) done(NO_BYTES);
-    else readBody(ctx, row.body, done, this.reading);
+    else readBody(ctx, row.body, done);
   }
 
   /** All checks before the body. Undefined when they passed synchronously; throws, or rejects, with the refusal. */
@@ -397,19 +377,17 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   }
 
   private answer(ctx: RequestContext, answer: Answer | Promise<Answer> | typeof LATER): void {
-    if (answer === LATER) return this.awaitAnswer(ctx);
+    if (answer === LATER) {
+      // A refusal may have been given but not written yet: that of a chunked request is written in the next turn.
+      if (!ctx.over && !ctx.settled) this.waiting.add(ctx);
+      return;
+    }
     if (!(answer instanceof Promise)) return this.writer.answer(ctx, answer);
     this.hold(ctx, answer, (value) => this.writer.answer(ctx, value));
     const { giveUp, place } = ctx;
     // A long poll may be evicted: it is answered early, to make room for other requests.
     if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(ctx);
     if (this.ending) this.giveUp(ctx);
-  }
-
-  /** The handler calls `answer` or `refuse` of the context, or has done so already. */
-  private awaitAnswer(ctx: RequestContext): void {
-    // A refusal may have been given but not written yet: that of a chunked request is written in the next turn.
-    if (!ctx.over && !ctx.settled) this.waiting.add(ctx);
   }
 
   answerLater(ctx: RequestContext, answer: Answer): void {
@@ -431,21 +409,19 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   hold<T>(ctx: RequestContext, wait: Promise<T>, go: (value: T) => void): void {
     this.waiting.add(ctx);
     wait.then(
-      (value) => {
-        this.settle(ctx);
-        try {
-          go(value);
-        } catch (error) {
-          this.writer.fail(ctx, error);
-        }
-        this.notifyIdle();
-      },
-      (error: unknown) => {
-        this.settle(ctx);
-        this.writer.fail(ctx, error);
-        this.notifyIdle();
-      },
+      (value) => this.resume(ctx, go, value),
+      (error: unknown) => this.resume(ctx, (fault) => this.writer.fail(ctx, fault), error),
     );
+  }
+
+  private resume<T>(ctx: RequestContext, go: (value: T) => void, value: T): void {
+    this.settle(ctx);
+    try {
+      go(value);
+    } catch (error) {
+      this.writer.fail(ctx, error);
+    }
+    this.notifyIdle();
   }
 
   private settle(ctx: RequestContext): void {

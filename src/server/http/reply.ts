@@ -3,14 +3,12 @@ import { randomBytes } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
 import type { HttpResponse } from 'uWebSockets.js';
 import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../../protocol/errors.js';
-import type { Clock } from '../../protocol/clock.js';
-import type { Meter } from '../../protocol/meter.js';
 import { encode } from '../../protocol/shape.js';
 import { SWALLOW_MAX, type RequestContext } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterSeconds } from './fail.js';
-import { DownloadStream, type BlobFile, type DownloadOptions, Pace, type TooSlow, hasTag, partOf } from './streams.js';
-import type { Log, WebFile } from './ports.js';
+import { DownloadStream, type BlobFile, type Part, type TooSlow, hasTag, partOf, watchPace } from './streams.js';
+import type { HttpParts, WebFile } from './ports.js';
 import type { RequestBudgets } from './limits.js';
 import { webPolicy } from '../../protocol/web-app.js';
 
@@ -74,9 +72,23 @@ const BYTES = 'application/octet-stream';
 /** Headers that browsers on other origins may send, and may read. */
 const ALLOWED_HEADERS = 'authorization, content-type, x-wire-shape, x-request-id, range, if-range, if-none-match';
 const EXPOSED_HEADERS = 'x-request-id, retry-after, etag, content-range, accept-ranges, content-length';
-/** A page may load style sheet, script and pictures of its own host: nothing inline, no request, no frame. */
-const PAGE_POLICY =
-  "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/** Browsers neither guess the type nor tell other hosts the address. */
+const UNTOLD: Headers = [
+  ['x-content-type-options', 'nosniff'],
+  ['referrer-policy', 'no-referrer'],
+];
+/**
+ * Headers of the reference. A page may load style sheet, script and pictures of its own host: nothing inline, no
+ * request, no frame.
+ */
+const PAGE_HEADERS: Headers = [
+  ['vary', 'accept-encoding'],
+  [
+    'content-security-policy',
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  ],
+  ...UNTOLD,
+];
 export const HTML = 'text/html; charset=utf-8';
 /** Headers of texts and HTML of handlers: forms may be sent to this host only, and no page may be framed. */
 const TEXT_HEADERS: Headers = [
@@ -84,8 +96,7 @@ const TEXT_HEADERS: Headers = [
     'content-security-policy',
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
   ],
-  ['x-content-type-options', 'nosniff'],
-  ['referrer-policy', 'no-referrer'],
+  ...UNTOLD,
 ];
 /** Browser features that the web app uses; all others are turned off. */
 const USED = ['camera', 'clipboard-write', 'fullscreen', 'publickey-credentials-create', 'publickey-credentials-get'];
@@ -100,8 +111,7 @@ const UNUSED = [
 const WEB_HEADERS: Headers = [
   ['cross-origin-opener-policy', 'same-origin'],
   ['cross-origin-resource-policy', 'same-origin'],
-  ['x-content-type-options', 'nosniff'],
-  ['referrer-policy', 'no-referrer'],
+  ...UNTOLD,
   ['permissions-policy', [...USED.map((name) => `${name}=(self)`), ...UNUSED.map((name) => `${name}=()`)].join(', ')],
 ];
 /** A host that may be put into a policy: it cannot begin another directive. */
@@ -148,8 +158,7 @@ function codingOf(header: string): 'br' | 'gzip' | '' {
   return (['br', 'gzip'] as const).find((coding) => takes.get(coding) ?? any) ?? '';
 }
 
-/** How a file, or a part of it, is sent. */
-type Sent = Pick<DownloadOptions, 'part' | 'tooSlow'> & Pick<Outgoing, 'status' | 'headers'>;
+type Head = Pick<Outgoing, 'status' | 'type' | 'headers' | 'cache'>;
 
 /** Writing a log line with its cause takes as long as many of the requests that are refused. */
 const REFUSAL_LINES_PER_S = 50;
@@ -176,19 +185,14 @@ export class ResponseWriter {
   /** Log lines of refusals in the second that begins at `since`, ms, and how many were left out since the last line. */
   private readonly lines = { since: -Infinity, written: 0, left: 0 };
 
+  /** @param budgets charged for replies until their clients have read them. */
   constructor(
-    private readonly options: {
-      readonly log: Log;
-      readonly clock: Clock;
-      /** Charged for replies until their clients have read them. */
-      readonly budgets: RequestBudgets;
-      readonly proxies: TrustedProxies;
-      readonly corsOrigins: readonly string[];
-      readonly meter?: Meter | undefined;
-    },
+    private readonly parts: Pick<HttpParts, 'config' | 'log' | 'clock' | 'meter'>,
+    private readonly proxies: TrustedProxies,
+    private readonly budgets: RequestBudgets,
   ) {
-    this.anyOrigin = options.corsOrigins.includes('*');
-    this.debug = options.log.isLevelEnabled('debug');
+    this.anyOrigin = parts.config.corsOrigins.includes('*');
+    this.debug = parts.log.isLevelEnabled('debug');
   }
 
   /** Records the turn in which a request arrived, and assigns its id: the one that a trusted proxy sent, if any. */
@@ -200,7 +204,7 @@ export class ResponseWriter {
     }
     if (ctx.givenId !== '' && SAFE_ID.test(ctx.givenId)) {
       const peer = addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress()));
-      if (peer !== undefined && this.options.proxies.trusts(peer)) {
+      if (peer !== undefined && this.proxies.trusts(peer)) {
         ctx.requestId = ctx.givenId;
         return;
       }
@@ -211,7 +215,7 @@ export class ResponseWriter {
   /** Answers with the result of a handler, in the request's shape. */
   answer(ctx: RequestContext, answer: Answer): void {
     const headers = ctx.status === 503 ? RETRY_LATER : NO_HEADERS;
-    if (answer instanceof Page) this.sendPage(ctx, answer.file);
+    if (answer instanceof Page) this.sendPacked(ctx, answer.file, PAGE_HEADERS);
     else if (answer instanceof WebPage) this.sendWebPage(ctx, answer);
     else if (answer instanceof Download) this.sendFile(ctx, answer);
     else if (answer instanceof Text) {
@@ -223,16 +227,6 @@ export class ResponseWriter {
       const text = JSON.stringify(encode(ctx.shape, answer));
       this.send(ctx, { status: ctx.status, type: 'application/json', text, headers });
     }
-  }
-
-  private sendPage(ctx: RequestContext, file: WebFile): void {
-    const headers: Headers = [
-      ['vary', 'accept-encoding'],
-      ['content-security-policy', PAGE_POLICY],
-      ['x-content-type-options', 'nosniff'],
-      ['referrer-policy', 'no-referrer'],
-    ];
-    this.sendPacked(ctx, file, headers);
   }
 
   private sendWebPage(ctx: RequestContext, { file, blobOrigin, vary }: WebPage): void {
@@ -260,15 +254,16 @@ export class ResponseWriter {
   }
 
   /** Sends a file, or the requested part of it (RFC 9110, 13 and 14). */
-  private sendFile(ctx: RequestContext, { file, etag, tooSlow }: Download): void {
+  private sendFile(ctx: RequestContext, download: Download): void {
+    const { file, etag } = download;
     const part = ctx.method === 'HEAD' ? 'whole' : partOf(ctx, { size: file.size, etag });
     const tagged: Headers = [['etag', etag], ...BLOB_HEADERS];
     const kept = ctx.ifNoneMatch !== '' && hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
     if (!ctx.over && !kept && ctx.method !== 'HEAD' && part !== 'outside') {
-      const range = part === 'whole' ? { start: 0, end: file.size } : part;
-      const status = part === 'whole' ? 200 : 206;
-      this.sendPart(ctx, file, { part: range, status, headers: tagged, tooSlow });
-      return;
+      const whole = { start: 0, end: file.size };
+      if (part === 'whole') return this.sendPart(ctx, download, whole, { status: 200, type: BYTES, headers: tagged });
+      const headers: Headers = [...tagged, ['content-range', `bytes ${part.start}-${part.end - 1}/${file.size}`]];
+      return this.sendPart(ctx, download, part, { status: 206, type: BYTES, headers });
     }
     this.closeFile(ctx, file);
     if (kept) this.send(ctx, { status: 304, type: '', text: '', headers: tagged });
@@ -278,8 +273,8 @@ export class ResponseWriter {
   }
 
   /** Headers go out with the first bytes: a file that cannot be read is a refusal, not an incomplete download. */
-  private sendPart(ctx: RequestContext, file: BlobFile, { part, status, headers, tooSlow }: Sent): void {
-    const { clock, log } = this.options;
+  private sendPart(ctx: RequestContext, { file, tooSlow }: Download, part: Part, head: Head): void {
+    const { clock, log } = this.parts;
     const done = (error?: unknown): void => {
       ctx.unsent = undefined;
       if (error !== undefined) log.error({ requestId: ctx.requestId, cause: describe(error) }, 'a blob was cut off');
@@ -293,12 +288,10 @@ export class ResponseWriter {
         ctx.end();
         ctx.unsent = () => download.end();
         ctx.res.cork(() => {
-          const range: Headers =
-            status === 206 ? [['content-range', `bytes ${part.start}-${part.end - 1}/${file.size}`]] : NO_HEADERS;
-          this.writeHead(ctx, { status, type: BYTES, headers: [...headers, ...range] });
+          this.writeHead(ctx, head);
           download.begin(held);
         });
-        this.record(ctx, status);
+        this.record(ctx, head.status);
       })
       .catch((error: unknown) => {
         download.end();
@@ -308,7 +301,7 @@ export class ResponseWriter {
 
   private closeFile({ requestId }: RequestContext, file: BlobFile): void {
     file.close().catch((error: unknown) => {
-      this.options.log.error({ requestId, cause: describe(error) }, 'a blob could not be closed');
+      this.parts.log.error({ requestId, cause: describe(error) }, 'a blob could not be closed');
     });
   }
 
@@ -323,7 +316,7 @@ export class ResponseWriter {
   /** Answers with an expected refusal: whatever its status, it is not logged. */
   refuse(ctx: RequestContext, refusal: ServiceError, headers: Headers = NO_HEADERS): void {
     const status = statusOf(refusal.error, ctx.shape);
-    this.options.meter?.refused(codeOf(refusal.error, 'a'));
+    this.parts.meter?.refused(codeOf(refusal.error, 'a'));
     const seconds = retryAfterSeconds(refusal, status);
     const sent: Headers = seconds === undefined ? headers : [...headers, ['retry-after', String(seconds)]];
     const page = ctx.refusalPage?.(refusal);
@@ -334,7 +327,7 @@ export class ResponseWriter {
   }
 
   private report(ctx: RequestContext, error: unknown, status: number): void {
-    const { log } = this.options;
+    const { log } = this.parts;
     const fields = { requestId: ctx.requestId, route: ctx.route, tenantId: ctx.tenantId, cause: describe(error) };
     if (status === 500) log.error(fields, 'request failed');
     else if (this.hasLine()) {
@@ -347,7 +340,7 @@ export class ResponseWriter {
   /** False once this second's lines are written: during a database outage, every device's requests are refused. */
   private hasLine(): boolean {
     const { lines } = this;
-    const now = this.options.clock.now();
+    const now = this.parts.clock.now();
     if (Math.abs(now - lines.since) >= 1_000) {
       lines.since = now;
       lines.written = 0;
@@ -357,7 +350,7 @@ export class ResponseWriter {
 
   /** Whether CORS allows this origin (reference, Configuration). */
   allows(origin: string): boolean {
-    return origin !== '' && (this.anyOrigin || this.options.corsOrigins.includes(origin));
+    return origin !== '' && (this.anyOrigin || this.parts.config.corsOrigins.includes(origin));
   }
 
   /** Answers a CORS preflight request. */
@@ -371,7 +364,7 @@ export class ResponseWriter {
   }
 
   private send(ctx: RequestContext, out: Outgoing): void {
-    if (ctx.over) return this.options.budgets.releaseRoom(ctx);
+    if (ctx.over) return this.budgets.releaseRoom(ctx);
     if (cuts(ctx)) ctx.closing = 'cut';
     const atOnce = ctx.turn === this.turn.number;
     if (ctx.closing !== 'cut' && !(atOnce && ++this.turn.answered > AT_ONCE_MAX)) this.deliver(ctx, out);
@@ -387,7 +380,6 @@ export class ResponseWriter {
   };
 
   private deliver(ctx: RequestContext, out: Outgoing): void {
-    const { budgets } = this.options;
     if (!ctx.over) {
       ctx.end();
       let unread: Buffer | undefined;
@@ -397,7 +389,7 @@ export class ResponseWriter {
       if (unread !== undefined) this.keep(ctx, unread);
       this.record(ctx, out.status);
     }
-    budgets.releaseRoom(ctx);
+    this.budgets.releaseRoom(ctx);
   }
 
   /** Returns the whole text where the client did not take all of it at once. */
@@ -428,10 +420,7 @@ export class ResponseWriter {
     return responded ? undefined : (bytes ?? Buffer.from(text));
   }
 
-  private writeHead(
-    ctx: RequestContext,
-    { status, type, headers, cache = 'no-store' }: Pick<Outgoing, 'status' | 'type' | 'headers' | 'cache'>,
-  ): void {
+  private writeHead(ctx: RequestContext, { status, type, headers, cache = 'no-store' }: Head): void {
     const { res } = ctx;
     if (status !== 200) res.writeStatus(`${status} ${STATUS_CODES[status]}`);
     if (type !== '') res.writeHeader('content-type', type);
@@ -451,13 +440,14 @@ export class ResponseWriter {
   /** Keeps a reply until the client has read it, charged to the client's own share, while the client keeps the pace. */
   private keep(ctx: RequestContext, bytes: Buffer): void {
     const { res } = ctx;
-    const { budgets, clock } = this.options;
+    const { budgets } = this;
+    const { clock } = this.parts;
     const { replies } = budgets.of(ctx);
     const held = ctx.room ?? budgets.holding(ctx);
     ctx.room = undefined;
     const cut = (): void => void res.close();
     held.giveWay = cut;
-    const pace = new Pace({
+    const endPace = watchPace({
       clock,
       moved: () => res.getWriteOffset(),
       waiting: () => true,
@@ -466,7 +456,7 @@ export class ResponseWriter {
     });
     const release = (): void => {
       ctx.unsent = undefined;
-      pace.end();
+      endPace();
       replies.release(held);
     };
     ctx.unsent = release;
@@ -483,7 +473,7 @@ export class ResponseWriter {
 
   private record(ctx: RequestContext, status: number): void {
     if (!this.debug) return;
-    const { log, clock } = this.options;
+    const { log, clock } = this.parts;
     log.debug(
       {
         requestId: ctx.requestId,

@@ -6,16 +6,10 @@
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
-import { type Shape, shapeOfBody } from '../../protocol/shape.js';
+import { isBinId, isUlid } from '../../protocol/ids.js';
+import { camelKeys, type Shape, shapeOfBody } from '../../protocol/shape.js';
 import type { TokenClaims } from './tokens.js';
-import {
-  type Bucket,
-  type ChargedRequest,
-  type Holding,
-  refusalOf,
-  type BudgetVerdict,
-  type RequestBudgets,
-} from './limits.js';
+import { type Bucket, type ChargedRequest, type Holding, refusalOf, type RequestBudgets } from './limits.js';
 import type { Caller } from './authenticate.js';
 import type { UploadRequest, UploadStream } from './streams.js';
 import type { TenantActor } from './ports.js';
@@ -35,12 +29,30 @@ export const NO_FIELDS: Readonly<Record<string, unknown>> = Object.freeze({});
 export interface RequestHooks {
   /** The shape of requests that neither name one nor show one in the body. */
   readonly wireShape: Shape;
+  /** Charged for bodies that arrive in several pieces, or before their request is admitted. */
+  readonly budgets: RequestBudgets;
+  now(): number;
   /** The answer of a handler that returned `LATER`. */
   answerLater(ctx: RequestContext, answer: object): void;
   refuseLater(ctx: RequestContext, error: unknown): void;
   /** Called once: the request was answered, or its client has disconnected. */
   over(ctx: RequestContext): void;
 }
+
+/** Headers that are copied as they are, and their fields. */
+const PLAIN_HEADERS = [
+  ['x-request-id', 'givenId'],
+  ['origin', 'origin'],
+  ['upgrade', 'upgrade'],
+  ['stripe-signature', 'signature'],
+  ['if-none-match', 'ifNoneMatch'],
+  ['if-range', 'ifRange'],
+  ['x-forwarded-proto', 'forwardedProto'],
+  ['accept', 'accept'],
+  ['accept-encoding', 'acceptEncoding'],
+  ['access-control-request-method', 'preflightMethod'],
+] as const;
+const FIELD_OF = new Map<string, (typeof PLAIN_HEADERS)[number][1]>(PLAIN_HEADERS);
 
 /** A request under way: its copied fields, the results of the steps, and whether its response is still valid. */
 export class RequestContext implements ChargedRequest, UploadRequest {
@@ -122,7 +134,7 @@ export class RequestContext implements ChargedRequest, UploadRequest {
     readonly res: HttpResponse,
     req: HttpRequest,
     readonly startedAt: number,
-    private readonly hooks: RequestHooks,
+    readonly hooks: RequestHooks,
   ) {
     const method = req.getCaseSensitiveMethod();
     this.method = method === 'POST' || method === 'GET' ? method : method.toUpperCase();
@@ -172,17 +184,13 @@ export class RequestContext implements ChargedRequest, UploadRequest {
         case 'x-forwarded-for':
           this.forwardedFor = this.forwardedFor === '' ? value : `${this.forwardedFor},${value}`;
           break;
-        case 'x-request-id':
-          this.givenId = value;
+        case 'range':
+          this.range = this.range === '' ? value : `${this.range},${value}`;
           break;
-        case 'origin':
-          this.origin = value;
-          break;
-        case 'upgrade':
-          this.upgrade = value;
-          break;
-        default:
-          this.copyRare(key, value);
+        default: {
+          const field = FIELD_OF.get(key);
+          if (field !== undefined) this[field] = value;
+        }
       }
     });
     if (hosts > 1) this.framing = 'host: given twice';
@@ -190,36 +198,6 @@ export class RequestContext implements ChargedRequest, UploadRequest {
     if (encodings > 1) this.framing = 'transfer-encoding: given twice';
     if (encodings > 0 && lengths > 0) this.framing = 'transfer-encoding: not beside content-length';
     if (wireShape !== undefined) this.takeShape(wireShape, 'x-wire-shape');
-  }
-
-  /** Headers that few requests have. */
-  private copyRare(key: string, value: string): void {
-    switch (key) {
-      case 'stripe-signature':
-        this.signature = value;
-        break;
-      case 'if-none-match':
-        this.ifNoneMatch = value;
-        break;
-      case 'range':
-        this.range = this.range === '' ? value : `${this.range},${value}`;
-        break;
-      case 'if-range':
-        this.ifRange = value;
-        break;
-      case 'x-forwarded-proto':
-        this.forwardedProto = value;
-        break;
-      case 'accept':
-        this.accept = value;
-        break;
-      case 'accept-encoding':
-        this.acceptEncoding = value;
-        break;
-      case 'access-control-request-method':
-        this.preflightMethod = value;
-        break;
-    }
   }
 
   /** The query takes precedence over the header: it was written for this one request. */
@@ -292,6 +270,31 @@ export class RequestContext implements ChargedRequest, UploadRequest {
   }
 }
 
+/** The body with camelCase keys; shape B may use either spelling (reference, HTTP, The two shapes). */
+export const fields = (ctx: RequestContext): Record<string, unknown> =>
+  ctx.shape === 'b' ? camelKeys(ctx.body) : ctx.body;
+
+/** The path's id as a ULID. Throws `validation`. */
+export function ulidOf(ctx: RequestContext): string {
+  if (!isUlid(ctx.id)) throw invalid('id', 'must be a ULID in upper case');
+  return ctx.id;
+}
+
+/** The path's id as a bin id. Throws `validation`. */
+export function binIdOf(ctx: RequestContext): string {
+  if (!isBinId(ctx.id)) throw invalid('id', 'must be 1 to 64 of A-Z a-z 0-9 _ -');
+  return ctx.id;
+}
+
+/** A query parameter that is a whole number from `min` up; undefined where it is not given. Throws `validation`. */
+export function wholeNumber(ctx: RequestContext, name: string, min: number): number | undefined {
+  const text = ctx.parameter(name);
+  if (text === undefined) return undefined;
+  const value = /^\d+$/.test(text) ? Number(text) : NaN;
+  if (!(value >= min)) throw invalid(name, `must be a whole number, at least ${min}`);
+  return value;
+}
+
 /** A body that takes longer than this is refused, ms. uWebSockets.js closes a silent connection after 10 s already. */
 const BODY_MS = 30_000;
 /** A body that arrives slowly resets the library's time-out of ten seconds this often, ms. */
@@ -301,13 +304,6 @@ const STAY_OPEN_MS = 2_000;
  * of it. Up to this many bytes are therefore read and dropped; beyond that the connection is closed.
  */
 export const SWALLOW_MAX = 4 * 1024 * 1024;
-
-/** The parameters of reading bodies. */
-export interface BodyOptions {
-  /** Charged for bodies that arrive in several pieces. */
-  readonly budgets: RequestBudgets;
-  readonly now: () => number;
-}
 
 /** Receives a body, or the reason for its refusal. The bytes are valid during the call only. */
 type TakeBody = (bytes: Buffer, fault: ServiceError | undefined) => void;
@@ -331,7 +327,6 @@ class BodyReader {
     /** The largest body that is taken, bytes. */
     private readonly cap: number,
     private readonly done: TakeBody,
-    private readonly options: BodyOptions,
   ) {
     this.openedAt = ctx.startedAt;
   }
@@ -352,7 +347,7 @@ class BodyReader {
 
   /** The library closes a connection that delivers less than 16 KiB a second, unless it is paused and resumed. */
   private stayOpen(): void {
-    const now = this.options.now();
+    const now = this.ctx.hooks.now();
     if (Math.abs(now - this.openedAt) < STAY_OPEN_MS) return;
     this.openedAt = now;
     this.ctx.res.pause();
@@ -360,11 +355,11 @@ class BodyReader {
   }
 
   private get late(): boolean {
-    return this.options.now() - this.ctx.startedAt > BODY_MS;
+    return this.ctx.hooks.now() - this.ctx.startedAt > BODY_MS;
   }
 
-  private hold(chunk: ArrayBuffer): BudgetVerdict {
-    const { budgets } = this.options;
+  private hold(chunk: ArrayBuffer) {
+    const { budgets } = this.ctx.hooks;
     // Progress is not noted with `moved`: the body that began first is evicted first, however fast its bytes arrive.
     this.held ??= budgets.holding(this.ctx, () => this.giveWay());
     const verdict = budgets.of(this.ctx).bodies.set(this.held, this.size);
@@ -385,7 +380,7 @@ class BodyReader {
   }
 
   private release(): void {
-    if (this.held !== undefined) this.options.budgets.of(this.ctx).bodies.release(this.held);
+    if (this.held !== undefined) this.ctx.hooks.budgets.of(this.ctx).bodies.release(this.held);
     this.pieces = undefined;
   }
 
@@ -415,17 +410,15 @@ export class KeptBody {
   private kept: Kept | undefined;
   private held: Holding | undefined;
 
-  constructor(
-    private readonly ctx: RequestContext,
-    private readonly budgets: RequestBudgets,
-  ) {}
+  constructor(private readonly ctx: RequestContext) {}
 
   /** Keeps the body, complete or refused. Where there is no room it is dropped, and the request will be refused. */
   put(bytes: Buffer, fault: ServiceError | undefined): void {
     this.kept = { bytes: NO_BYTES, fault };
     if (bytes.length === 0) return;
-    this.held = this.budgets.holding(this.ctx, () => (this.kept = { bytes: NO_BYTES, fault: noRoom('share') }));
-    const verdict = this.budgets.of(this.ctx).bodies.set(this.held, bytes.length);
+    const { budgets } = this.ctx.hooks;
+    this.held = budgets.holding(this.ctx, () => (this.kept = { bytes: NO_BYTES, fault: noRoom('share') }));
+    const verdict = budgets.of(this.ctx).bodies.set(this.held, bytes.length);
     if (verdict !== 'held') this.kept = { bytes: NO_BYTES, fault: fault ?? noRoom(verdict) };
     else {
       this.kept = { bytes: Buffer.from(bytes), fault };
@@ -437,7 +430,7 @@ export class KeptBody {
   take(): Kept | undefined {
     const { kept, held } = this;
     this.kept = undefined;
-    if (held !== undefined) this.budgets.of(this.ctx).bodies.release(held);
+    if (held !== undefined) this.ctx.hooks.budgets.of(this.ctx).bodies.release(held);
     return kept;
   }
 }
@@ -447,13 +440,13 @@ export class KeptBody {
  * the cap is refused before anything is read. A request whose body is incomplete may be evicted from those under way (see
  * `FairBudget`).
  */
-export function readBody(ctx: RequestContext, cap: number, done: TakeBody, options: BodyOptions): void {
+export function readBody(ctx: RequestContext, cap: number, done: TakeBody): void {
   if (ctx.contentLength > cap) {
     ctx.closing = 'ask';
     done(NO_BYTES, tooLarge(cap));
     return;
   }
-  const reader = new BodyReader(ctx, cap, done, options);
+  const reader = new BodyReader(ctx, cap, done);
   ctx.reading = reader;
   const { place } = ctx;
   if (place !== undefined) place.giveWay = () => reader.giveWay();

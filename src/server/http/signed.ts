@@ -12,19 +12,18 @@ const MAC_BYTES = 32;
 
 const macOf = (secret: Uint8Array, body: Uint8Array): Buffer => createHmac('sha256', secret).update(body).digest();
 
-/** Body and MAC as base64url without padding. */
-export function sealText(secret: Uint8Array, body: Uint8Array): string {
-  return Buffer.concat([body, macOf(secret, body)]).toString('base64url');
-}
-
-/** The body, or undefined where the text or its MAC is not exactly what `sealText` returned. Constant time. */
-export function openText(secret: Uint8Array, text: string): Buffer | undefined {
+/**
+ * The fields of a text of this kind; undefined where the text or its MAC is not exactly what `FieldWriter.sealed`
+ * returned. Constant time.
+ */
+export function openFields(secret: Uint8Array, kind: number, text: string): FieldReader | undefined {
   if (text.length > TOKEN_TEXT_MAX) return undefined;
   const bytes = Buffer.from(text, 'base64url');
   // The decoder skips invalid characters and ignores unused bits of the last one: only the canonical text is accepted.
   if (bytes.length <= MAC_BYTES || bytes.toString('base64url') !== text) return undefined;
   const body = bytes.subarray(0, bytes.length - MAC_BYTES);
-  return timingSafeEqual(macOf(secret, body), bytes.subarray(bytes.length - MAC_BYTES)) ? body : undefined;
+  const authentic = timingSafeEqual(macOf(secret, body), bytes.subarray(bytes.length - MAC_BYTES));
+  return authentic && body[0] === kind ? new FieldReader(body) : undefined;
 }
 
 /** Writes the fields of a body one after the other. */
@@ -56,21 +55,19 @@ export class FieldWriter {
     return this;
   }
 
-  done(): Buffer {
-    return Buffer.concat(this.parts);
+  /** Body and MAC as base64url without padding. */
+  sealed(secret: Uint8Array): string {
+    const body = Buffer.concat(this.parts);
+    return Buffer.concat([body, macOf(secret, body)]).toString('base64url');
   }
 }
 
 /** Reads what `FieldWriter` wrote. The MAC was verified, so a malformed body is a bug and throws. */
 export class FieldReader {
+  /** After the kind. */
   private at = 1;
 
   constructor(private readonly body: Buffer) {}
-
-  /** The kind of a body. */
-  static kindOf(body: Buffer): number {
-    return body[0] ?? 0;
-  }
 
   text(): string {
     return this.bytes().toString('utf8');

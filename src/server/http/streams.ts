@@ -20,27 +20,21 @@ interface PaceOptions {
   readonly cut: () => void;
 }
 
-/** Watches the pace of one body until `end`: else a peer that transfers almost nothing would keep its slot for ever. */
-export class Pace {
-  private timer: Timer | undefined;
-
-  constructor(private readonly options: PaceOptions) {
-    this.watch(options.moved());
-  }
-
-  /** The transfer is over, complete or not. */
-  end(): void {
-    this.timer?.cancel();
-  }
-
-  private watch(before: number): void {
-    const { clock, moved, waiting, tooSlow, cut } = this.options;
-    this.timer = clock.setTimer(PACE_WINDOW_MS, () => {
+/**
+ * Watches the pace of one body until the returned function is called, when the transfer is over, complete or not. A peer
+ * that transfers almost nothing would keep its slot for ever otherwise.
+ */
+export function watchPace({ clock, moved, waiting, tooSlow, cut }: PaceOptions): () => void {
+  let timer: Timer;
+  const watch = (before: number): void => {
+    timer = clock.setTimer(PACE_WINDOW_MS, () => {
       const now = moved();
       if (waiting() && tooSlow(((now - before) * 1_000) / PACE_WINDOW_MS)) cut();
-      else this.watch(now);
+      else watch(now);
     });
-  }
+  };
+  watch(moved());
+  return () => timer.cancel();
 }
 
 /** The largest piece that uWebSockets.js reads from a socket at once, bytes (LIBUS_RECV_BUFFER_LENGTH). */
@@ -79,7 +73,7 @@ export class UploadStream {
   private paused = false;
   private fault: Error | undefined;
   private wake: (() => void) | undefined;
-  private readonly pace: Pace;
+  private readonly endPace: () => void;
 
   /** Must be constructed in the turn in which the request arrived: the library drops data that precedes `onData`. */
   constructor(
@@ -90,7 +84,7 @@ export class UploadStream {
     this.buffer = Buffer.allocUnsafeSlow(Math.min(request.contentLength, UPLOAD_BUFFER_MAX));
     request.res.onData((chunk, isLast) => this.take(chunk, isLast));
     request.onEnd(() => this.stop());
-    this.pace = new Pace({
+    this.endPace = watchPace({
       clock,
       tooSlow,
       moved: () => this.received,
@@ -167,7 +161,7 @@ export class UploadStream {
 
   /** The request is over: its client has disconnected, or it was answered before the body was complete. */
   private stop(): void {
-    this.pace.end();
+    this.endPace();
     this.fault ??= invalid('body', 'ended before it was whole');
     // The reply drops or cuts off the rest of the body; on a paused socket it would wait for ever.
     if (this.paused && !this.request.aborted) this.request.res.resume();
@@ -183,7 +177,7 @@ export class UploadStream {
 }
 
 /** Bytes from `start` up to, and not including, `end`. */
-interface Part {
+export interface Part {
   readonly start: number;
   readonly end: number;
 }
@@ -234,12 +228,12 @@ const DOWNLOAD_BUFFER_MAX = 256 * 1024;
 /**
  * The library closes a connection on which it could write nothing for ten seconds, and it tries only when the kernel
  * reports the socket writable, which is when a third of a buffer of possibly megabytes is free. A slow reader takes
- * longer than that, so the write is retried at this interval, ms; `Pace` decides how slow a reader may be.
+ * longer than that, so the write is retried at this interval, ms; `watchPace` decides how slow a reader may be.
  */
 const RETRY_MS = 4_000;
 
 /** The parameters of a download. */
-export interface DownloadOptions {
+interface DownloadOptions {
   readonly res: HttpResponse;
   readonly file: BlobFile;
   readonly part: Part;
@@ -258,7 +252,7 @@ export class DownloadStream {
   private heldAt = 0;
   private sent = 0;
   private over = false;
-  private pace: Pace | undefined;
+  private endPace: (() => void) | undefined;
   private retry: Timer | undefined;
 
   constructor(private readonly options: DownloadOptions) {
@@ -272,7 +266,7 @@ export class DownloadStream {
     this.held = held;
     this.options.res.onWritable((offset) => this.resume(offset));
     const { clock, tooSlow, res } = this.options;
-    this.pace = new Pace({
+    this.endPace = watchPace({
       clock,
       tooSlow,
       moved: () => this.sent,
@@ -296,7 +290,7 @@ export class DownloadStream {
   end(error?: unknown): void {
     if (this.over) return;
     this.over = true;
-    this.pace?.end();
+    this.endPace?.();
     this.retry?.cancel();
     this.options.done(error);
   }

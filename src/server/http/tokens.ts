@@ -1,7 +1,8 @@
 /** Bearer tokens. */
 import { createHash } from 'node:crypto';
 import type { Clock } from '../../protocol/clock.js';
-import { FieldReader, FieldWriter, KIND, openText, sealText } from './signed.js';
+import type { TokenReply } from '../../protocol/replies.js';
+import { FieldWriter, KIND, openFields } from './signed.js';
 
 /**
  * The SHA-256 of bytes, or of a text's UTF-8. Secrets are stored and compared by it, so timing does not reveal them.
@@ -20,23 +21,16 @@ export interface TokenClaims {
 
 /** A token with a MAC over all of its claims, in URL-safe characters. */
 export function issueToken(secret: Uint8Array, claims: TokenClaims): string {
-  const body = new FieldWriter(KIND.token)
+  return new FieldWriter(KIND.token)
     .text(claims.tenantId)
     .text(claims.deviceId)
     .number(claims.epoch)
     .number(claims.expiresAt)
-    .done();
-  return sealText(secret, body);
-}
-
-/** A token and when it expires, milliseconds since 1970. */
-interface IssuedToken {
-  readonly token: string;
-  readonly expiresAt: number;
+    .sealed(secret);
 }
 
 /** Issues tokens of one lifetime (TOKEN_TTL_DAYS) to authenticated devices. */
-export type TokenIssuer = (device: Pick<TokenClaims, 'tenantId' | 'deviceId' | 'epoch'>) => IssuedToken;
+export type TokenIssuer = (device: Omit<TokenClaims, 'expiresAt'>) => TokenReply;
 
 /** @param options.ttlMs lifetime in milliseconds. */
 export function tokenIssuer(options: { secret: Uint8Array; ttlMs: number; clock: Clock }): TokenIssuer {
@@ -46,28 +40,26 @@ export function tokenIssuer(options: { secret: Uint8Array; ttlMs: number; clock:
   };
 }
 
-/** The claims of a token, or why it is refused. */
-type Verified =
-  { readonly ok: true; readonly claims: TokenClaims } | { readonly ok: false; readonly reason: 'invalid' | 'expired' };
-
-const INVALID: Verified = { ok: false, reason: 'invalid' };
-const EXPIRED: Verified = { ok: false, reason: 'expired' };
+/** A ticket for one socket, in place of its token; its MAC and tenant are valid. */
+export interface SocketTicket extends Omit<TokenClaims, 'tenantId'> {
+  /** Uses it up: true for the first caller on any instance. Throws `unavailable`. */
+  readonly spend: () => Promise<boolean>;
+}
 
 /** Verifies tokens. A MAC takes 11 us, so src/server/http/authenticate.ts caches callers. */
 export class TokenVerifier {
   constructor(private readonly secret: Uint8Array) {}
 
-  /** The reason is `expired` only where the MAC is valid. */
-  verify(token: string, now: number): Verified {
-    const body = openText(this.secret, token);
-    if (body === undefined || FieldReader.kindOf(body) !== KIND.token) return INVALID;
-    const fields = new FieldReader(body);
+  /** The claims of a token, or why it is refused; `expired_token` only where the MAC is valid. */
+  verify(token: string, now: number): TokenClaims | 'bad_token' | 'expired_token' {
+    const fields = openFields(this.secret, KIND.token, token);
+    if (fields === undefined) return 'bad_token';
     const claims = {
       tenantId: fields.text(),
       deviceId: fields.text(),
       epoch: fields.number(),
       expiresAt: fields.number(),
     };
-    return claims.expiresAt > now ? { ok: true, claims } : EXPIRED;
+    return claims.expiresAt > now ? claims : 'expired_token';
   }
 }

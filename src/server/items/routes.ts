@@ -1,4 +1,5 @@
 /** Item endpoints (reference, HTTP): validate, decode the shape, submit to the tenant's actor, encode the answer. */
+import { asError } from '../../protocol/error-code.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { isBinId } from '../../protocol/ids.js';
 import type { BatchReply, Changed } from '../../protocol/item-replies.js';
@@ -9,20 +10,12 @@ import { type Change, type ChangeReply, readWriteA } from '../tenant/change.js';
 import { decodeWriteA, decodeWriteB, tagged } from '../tenant/decode.js';
 import { rowText } from '../tenant/codec.js';
 import type { ItemLog, LogPage } from '../tenant/ports.js';
-import {
-  isWriteMetadata,
-  validateBatchBody,
-  validateDeleteBody,
-  validateItemBodyA,
-  validateItemBodyB,
-  validateReconcileBody,
-} from '../http/validators.js';
-import { isObject, NO_FIELDS, type RequestContext } from '../http/request.js';
+import * as validators from '../http/validators.js';
+import { fields, isObject, NO_FIELDS, type RequestContext, ulidOf, wholeNumber } from '../http/request.js';
 import { asRefusal, describe, errorFields, renamed } from '../http/fail.js';
 import type { HttpConfig, Log } from '../http/ports.js';
 import { Text } from '../http/reply.js';
 import { LATER, type FastPath, type Handler } from '../http/route.js';
-import { fields, ulidOf, wholeNumber } from '../http/fields.js';
 
 const camelEntries = (value: unknown): unknown =>
   Array.isArray(value) ? value.map((entry: unknown) => (isObject(entry) ? camelKeys(entry) : entry)) : value;
@@ -54,8 +47,8 @@ export interface ItemParts {
 /** The body, in the request's shape, as a change in the tenant's arena. Throws `validation`, `item_too_large`, ... */
 function changeOf(ctx: RequestContext, body: Record<string, unknown>, { config }: Pick<ItemParts, 'config'>): Change {
   const { arena } = ctx.actor;
-  if (ctx.shape === 'a') return decodeWriteA(arena, validateItemBodyA(body), config.requireSig);
-  return decodeWriteB(arena, validateItemBodyB(camelItem(body)), config.requireSig);
+  if (ctx.shape === 'a') return decodeWriteA(arena, validators.validateItemBodyA(body), config.requireSig);
+  return decodeWriteB(arena, validators.validateItemBodyB(camelItem(body)), config.requireSig);
 }
 
 /**
@@ -141,7 +134,7 @@ export const writeItemFromBytes: FastPath<ItemParts> = (ctx, bytes, { config }) 
   // Set before the read, since a refusal for lack of room has to be in this shape too.
   ctx.shape = 'a';
   const change = readWriteA(arena, bytes, config.requireSig);
-  if (change !== undefined && isWriteMetadata(change)) return submitAndReply(ctx, change);
+  if (change !== undefined && validators.isWriteMetadata(change)) return submitAndReply(ctx, change);
   if (change !== undefined) arena.unpin(change.segment);
   ctx.shape = shape;
   return undefined;
@@ -158,22 +151,22 @@ export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {
   return submitAndReply(ctx, changeOf(ctx, body, app));
 };
 
+const changed = ({ id, version }: Change): Changed => ({ id, version });
+
 /** `DELETE /items/:id`. */
 export const deleteItem: Handler<ItemParts, Changed> = async (ctx) => {
-  const { sig } = validateDeleteBody(fields(ctx));
+  const { sig } = validators.validateDeleteBody(fields(ctx));
   const id = ulidOf(ctx);
   const change = tagged(ctx.actor.arena, 'delete', sig);
-  const { version } = await submitted(ctx, Object.assign(change, { id }));
-  return { id, version };
+  return changed(await submitted(ctx, Object.assign(change, { id })));
 };
 
 /** `POST /items/:id/reconcile`. */
 export const moveItem: Handler<ItemParts, Changed> = async (ctx) => {
-  const { binId, version: ifVersion, sig } = validateReconcileBody(fields(ctx));
+  const { binId, version: ifVersion, sig } = validators.validateReconcileBody(fields(ctx));
   const id = ulidOf(ctx);
   const change = tagged(ctx.actor.arena, 'move', sig);
-  const { version } = await submitted(ctx, Object.assign(change, { id, binId, ifVersion }));
-  return { id, version };
+  return changed(await submitted(ctx, Object.assign(change, { id, binId, ifVersion })));
 };
 
 /** The shape of a batch is that of the first item that shows one; an item that mixes both is refused by itself. */
@@ -199,19 +192,16 @@ function failFast(blobs: BlobSettler): BlobSettler {
   return {
     settle: async (tenantId, ref) => {
       if (down !== undefined) throw down;
-      try {
-        return await blobs.settle(tenantId, ref);
-      } catch (error) {
-        down = error instanceof Error ? error : new Error('the store failed');
-        throw error;
-      }
+      return blobs.settle(tenantId, ref).catch((error: unknown) => {
+        throw (down = asError(error));
+      });
     },
   };
 }
 
 /** `POST /items/batch`: each write succeeds or fails by itself; writes of one id run one after the other. */
 export const writeBatch: Handler<ItemParts, Text> = async (ctx, app) => {
-  const { items } = validateBatchBody(fields(ctx));
+  const { items } = validators.validateBatchBody(fields(ctx));
   ctx.shape = ctx.namedShape ?? shapeOfItems(items) ?? ctx.shape;
   const before = new Map<string, Promise<unknown>>();
   const parts = { config: app.config, blobs: failFast(app.blobs) };
@@ -224,10 +214,7 @@ export const writeBatch: Handler<ItemParts, Text> = async (ctx, app) => {
       return store(ctx, item, parts);
     };
     const stored = earlier === undefined ? write() : earlier.then(write);
-    const result = stored.then(
-      ({ id: written, version }) => ({ id: written, version }),
-      (error: unknown) => ({ id, error: refusalOf(ctx, app, error) }),
-    );
+    const result = stored.then(changed, (error: unknown) => ({ id, error: refusalOf(ctx, app, error) }));
     if (id !== null) before.set(id, result);
     return result;
   });

@@ -5,7 +5,7 @@
  */
 import { ulid } from 'ulid';
 import { normalizeWords } from '../../crypto/words.js';
-import type { Clock } from '../../protocol/clock.js';
+import { type Clock, within } from '../../protocol/clock.js';
 import { deviceReply, nameField, publicKeyField } from '../../protocol/device-fields.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { bytesField, bytesWithin, macField } from '../../protocol/item-codec.js';
@@ -22,7 +22,6 @@ import type * as requests from '../../protocol/requests.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { TokenIssuer } from '../http/tokens.js';
 import type { OpenPair, PairingStore, PairRelease, PairStatus, PairWrap } from './store.js';
-import { Waiters } from './waiting.js';
 
 interface PairingOptions extends ChangeNotifier {
   readonly store: PairingStore;
@@ -30,22 +29,10 @@ interface PairingOptions extends ChangeNotifier {
   readonly issueToken: TokenIssuer;
   /** Reads the tickets of `POST /password/verify`. */
   readonly tickets: {
-    passwordProof(
-      ticket: string | null | undefined,
-      scope: { tenantId: string; pubkey: Uint8Array },
-    ): PasswordProof | undefined;
+    passwordProof(ticket: string | null | undefined, tenantId: string, pubkey: Uint8Array): PasswordProof | undefined;
   };
   /** MAX_DEVICES. */
   readonly maxDevices: number;
-}
-
-/** A call that is held until its session is answered, at most until `until` (ms since 1970). */
-interface Held {
-  readonly tenantId: string;
-  readonly lookupId: string;
-  /** See `Waiters.arrive`. */
-  readonly arrival: number;
-  readonly until: number;
 }
 
 /** A held call reads its session again this often, in case a notification was lost. */
@@ -102,6 +89,93 @@ function releaseOf(status: PairStatus | undefined, now: number): PairRelease | n
   return null;
 }
 
+// Held calls of new devices: each waits for its session to change, one per session (Pairing, step 3).
+
+/** Why a wait ended. `look`: the session may have changed, or the time is up. `end`: the call is over. */
+type Wake = 'look' | 'end';
+
+/** One held call. */
+export class Waiter {
+  private wake: ((why: Wake) => void) | undefined;
+  private woken = false;
+  private ended = false;
+
+  constructor(
+    readonly tenantId: string,
+    readonly lookupId: string,
+    /** Its position in the order in which calls arrived. */
+    readonly arrival: number,
+  ) {}
+
+  /** Something of the tenant changed. If the call is reading its session meanwhile, its next wait ends at once. */
+  notify(): void {
+    this.woken = true;
+    this.wake?.('look');
+  }
+
+  /** The call ends, now or at its next wait. */
+  end(): void {
+    this.ended = true;
+    this.wake?.('end');
+  }
+
+  /** Waits for `notify` or the end, at most `ms` milliseconds. */
+  async next(clock: Clock, ms: number): Promise<Wake> {
+    if (this.ended) return 'end';
+    const woken = new Promise<Wake>((resolve) => {
+      if (this.woken) resolve('look');
+      else this.wake = resolve;
+    });
+    try {
+      return await within(clock, ms, woken, 'look');
+    } finally {
+      this.wake = undefined;
+      this.woken = false;
+    }
+  }
+}
+
+/** All held calls of this instance. */
+export class Waiters {
+  /** By tenant, then by session. */
+  private readonly tenants = new Map<string, Map<string, Waiter>>();
+  private arrivals = 0;
+
+  /** Numbers a call on arrival, since its first statements may take longer than those of a later call. */
+  arrive(): number {
+    return ++this.arrivals;
+  }
+
+  /**
+   * Adds a held call for the session. Two calls for one session are from the same device: the one that arrived later is
+   * held, and the other ends.
+   */
+  add(tenantId: string, lookupId: string, arrival: number): Waiter {
+    const waiter = new Waiter(tenantId, lookupId, arrival);
+    const sessions = this.tenants.get(tenantId) ?? new Map<string, Waiter>();
+    const before = sessions.get(lookupId);
+    if (before !== undefined && before.arrival > arrival) {
+      waiter.end();
+      return waiter;
+    }
+    before?.end();
+    sessions.set(lookupId, waiter);
+    this.tenants.set(tenantId, sessions);
+    return waiter;
+  }
+
+  remove(waiter: Waiter): void {
+    const sessions = this.tenants.get(waiter.tenantId);
+    if (sessions?.get(waiter.lookupId) === waiter) sessions.delete(waiter.lookupId);
+    if (sessions?.size === 0) this.tenants.delete(waiter.tenantId);
+  }
+
+  /** Makes the held calls of a tenant read their sessions again. */
+  notify(tenantId: string): void {
+    for (const waiter of this.tenants.get(tenantId)?.values() ?? []) waiter.notify();
+  }
+}
+
 /** The pairings of all tenants. Held calls belong to this instance; every instance sees the sessions. */
 export class Pairing {
   private readonly waiters = new Waiters();
@@ -145,18 +219,18 @@ export class Pairing {
   ): Promise<replies.Paired<Uint8Array> | 'pending'> {
     const { store, clock, tickets, maxDevices } = this.options;
     const arrival = this.waiters.arrive();
-    const npk = publicKeyField('pubkey', body.pubkey);
+    const pubkey = publicKeyField('pubkey', body.pubkey);
     const now = clock.now();
     const request = {
       tenantId,
       code: pairCode(body.code),
       deviceId: body.deviceId ?? ulid(now),
       host: hostField(body.host),
-      npk,
+      pubkey,
       name: nameField('name', body.name),
       glyph: body.glyph,
       attestation: bytesField('attestation', body.attestation, SIG_BYTES),
-      proof: tickets.passwordProof(body.passwordTicket, { tenantId, pubkey: npk }),
+      proof: tickets.passwordProof(body.passwordTicket, tenantId, pubkey),
       maxDevices,
       now,
     };
@@ -166,8 +240,8 @@ export class Pairing {
     const joined = await store.join(request);
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
     if (joined.fresh) await this.announce(tenantId);
-    const held = { tenantId, lookupId: joined.lookup_id, arrival, until: now + PAIR_HOLD_MS };
-    const release = await this.hold(held, gone);
+    const waiter = this.waiters.add(tenantId, joined.lookup_id, arrival);
+    const release = await this.hold(waiter, now + PAIR_HOLD_MS, gone);
     return release === 'pending' ? 'pending' : this.paired(tenantId, release);
   }
 
@@ -197,11 +271,6 @@ export class Pairing {
     this.waiters.notify(tenantId);
   }
 
-  /** Held calls on this instance. */
-  get held(): number {
-    return this.waiters.size;
-  }
-
   private async found(tenantId: string, code: string): Promise<OpenPair> {
     const found = await this.options.store.find(tenantId, code, this.options.clock.now());
     if (found === undefined || found.state === 'rejected') throw new ServiceError('pair_invalid');
@@ -214,19 +283,16 @@ export class Pairing {
     await notifyChange(this.options, tenantId);
   }
 
-  private async hold(
-    { tenantId, lookupId, arrival, until }: Held,
-    gone: AbortSignal,
-  ): Promise<PairRelease | 'pending'> {
+  /** Holds a call until its session is answered, at most until `until`, ms since 1970. */
+  private async hold(waiter: Waiter, until: number, gone: AbortSignal): Promise<PairRelease | 'pending'> {
     const { store, clock } = this.options;
-    const waiter = this.waiters.add(tenantId, lookupId, arrival);
     const leave = (): void => waiter.end();
     gone.addEventListener('abort', leave, { once: true });
     if (gone.aborted) leave();
     try {
       for (;;) {
         // A notification that arrives during this read is kept, so no answer is missed between reading and waiting.
-        const release = releaseOf(await store.status(tenantId, lookupId), clock.now());
+        const release = releaseOf(await store.status(waiter.tenantId, waiter.lookupId), clock.now());
         if (release !== null) return release;
         const left = until - clock.now();
         if (left <= 0 || (await waiter.next(clock, Math.min(left, LOOK_AGAIN_MS))) === 'end') return 'pending';

@@ -3,7 +3,7 @@
  * `Pairing` throws (src/server/pairing/pairing.ts).
  */
 import type { Paired, PairPending } from '../../protocol/replies.js';
-import { fields } from '../http/fields.js';
+import { fields } from '../http/request.js';
 import type { Handler } from '../http/route.js';
 import * as validators from '../http/validators.js';
 import type { Pairing } from './pairing.js';

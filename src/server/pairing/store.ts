@@ -2,22 +2,16 @@
 import type { DeviceReply } from '../../protocol/device-fields.js';
 import type { ErrorName } from '../../protocol/errors.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
-import type { Paired, PairRequestFields } from '../../protocol/replies.js';
-import type { Glyph } from '../../protocol/requests.js';
+import type { Paired, PairRequestFields, PairStarted } from '../../protocol/replies.js';
 import { proofOf, Store } from '../storage/query.js';
 
 /** From `open` to `requested`, bound to one new device, to `wrapped` or `rejected`. */
 type PairState = 'open' | 'requested' | 'wrapped' | 'rejected';
 
-/** A session as the existing device opens it (Pairing, step 1). Times are milliseconds since 1970. */
-interface PairOpening {
+/** A session as the existing device E, `deviceId`, opens it (Pairing, step 1). Times are milliseconds since 1970. */
+interface PairOpening extends PairStarted, Pick<OpenPair, 'epk'> {
   readonly tenantId: string;
-  /** The existing device E. */
   readonly deviceId: string;
-  readonly lookupId: string;
-  readonly code: string;
-  readonly epk: Uint8Array;
-  readonly expiresAt: number;
   readonly now: number;
 }
 
@@ -29,15 +23,8 @@ export interface OpenPair {
 }
 
 /** The new device N as it describes itself (Pairing, step 3). */
-interface JoinRequest {
+interface JoinRequest extends Omit<PairRequestFields<Uint8Array>, 'lookupId' | 'expiresAt'> {
   readonly tenantId: string;
-  readonly code: string;
-  readonly deviceId: string;
-  readonly host: string | null;
-  readonly npk: Uint8Array;
-  readonly name: string;
-  readonly glyph: Glyph;
-  readonly attestation: Uint8Array;
   /** Spent when it proves the password for this session, where one is set. */
   readonly proof: PasswordProof | undefined;
   readonly maxDevices: number;
@@ -77,8 +64,8 @@ export class PairingStore extends Store {
 
   /** Binds the session to N's key on the first successful request; the same key may repeat it. */
   join(join: JoinRequest): Promise<JoinOutcome> {
-    const { tenantId, code, deviceId, host, npk, name, glyph, attestation, maxDevices, now } = join;
-    const newDevice = [deviceId, host, npk, name, glyph, attestation];
+    const { tenantId, code, deviceId, host, pubkey, name, glyph, attestation, maxDevices, now } = join;
+    const newDevice = [deviceId, host, pubkey, name, glyph, attestation];
     const text = 'SELECT * FROM pair_join($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)';
     return this.one(text, [tenantId, code, ...newDevice, ...proofOf(join.proof), maxDevices, now]);
   }

@@ -64,7 +64,8 @@ export class Admission {
   /** By tenant; tenants are served in turn. */
   private readonly queue = new Map<string, Waiter[]>();
   private window = WINDOW_FIRST;
-  private perSecond = RATE_FIRST;
+  /** Sockets per second that the database is estimated to admit. */
+  rate = RATE_FIRST;
   private underWay = 0;
   /** When the last answer arrived, or the first of those under way was admitted, ms. */
   private answeredAt = 0;
@@ -92,11 +93,6 @@ export class Admission {
       readonly random: () => number;
     },
   ) {}
-
-  /** Sockets per second that the database is estimated to admit. */
-  get rate(): number {
-    return this.perSecond;
-  }
 
   /** Sockets that wait, and those that were admitted and are not answered. */
   get pending(): number {
@@ -129,16 +125,11 @@ export class Admission {
       while (this.queue.has(tenantId)) this.leave(tenantId, 'last')?.away();
   }
 
-  /** Maximum of waiting sockets at the current rate. */
-  private get capacity(): number {
-    return Math.min(WAITING_MAX, Math.ceil(this.perSecond * WAIT_MAX_S));
-  }
-
   /** If the queue is full, a socket of a tenant with few waiting takes the place of the last one of another tenant. */
   private hasRoom({ tenantId, owner }: Arrival): boolean {
     if (this.underWay > 0 && this.options.clock.now() - this.answeredAt > WAIT_MAX_S * 1_000) return false;
     if ((this.owners.get(owner) ?? 0) >= SOCKETS_PER_DEVICE) return false;
-    const { capacity } = this;
+    const capacity = Math.min(WAITING_MAX, Math.ceil(this.rate * WAIT_MAX_S));
     const own = this.queue.get(tenantId)?.length ?? 0;
     if (own >= Math.max(TENANT_MIN, capacity / TENANT_PARTS)) return false;
     if (this.waiting < capacity) return true;
@@ -212,8 +203,8 @@ export class Admission {
     if (this.waiting > 0) {
       if (++measured.answers < measured.of) return;
       const ms = now - measured.since;
-      const rate = (measured.answers * 1_000) / ms;
-      if (ms > 0) this.perSecond = Math.max(RATE_MIN, this.perSecond + RATE_PART * (rate - this.perSecond));
+      const found = (measured.answers * 1_000) / ms;
+      if (ms > 0) this.rate = Math.max(RATE_MIN, this.rate + RATE_PART * (found - this.rate));
       if (!measured.halved) this.window = Math.min(WINDOW_MAX, this.window + WINDOW_MORE);
     }
     this.measureFrom(now);
@@ -228,7 +219,7 @@ export class Admission {
   private turnedAway(owner: string): TurnedAway {
     const now = this.options.clock.now();
     const most = now + RETRY_AFTER_MAX_S * 1_000;
-    const after = Math.max(this.horizon, now + (this.waiting * 1_000) / this.perSecond) + 1_000 / this.perSecond;
+    const after = Math.max(this.horizon, now + (this.waiting * 1_000) / this.rate) + 1_000 / this.rate;
     this.horizon = Math.min(after, most);
     // If all times up to the maximum are promised, they are spread over it once more.
     const at = after > most ? now + this.options.random() * (most - now) : after;

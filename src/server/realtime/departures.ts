@@ -13,7 +13,7 @@ const STEP_MS = 50;
 const STEP_MAX = 1_000;
 
 interface Departure {
-  /** The sockets to be closed, in random order from `at` on; those before it are closed. */
+  /** The sockets to be closed, from `at` on. */
   readonly sockets: DeviceSocket[];
   at: number;
   readonly begunAt: number;
@@ -42,9 +42,8 @@ export class Departures {
   over(ms: number): Promise<void> {
     this.end();
     return new Promise((done) => {
-      const { clock, random } = this.options;
+      const { clock } = this.options;
       const sockets = this.options.sockets().filter((socket) => !socket.closing);
-      shuffle(sockets, random);
       this.current = { sockets, at: 0, begunAt: clock.now(), ms, done };
       this.step(this.current);
     });
@@ -64,14 +63,12 @@ export class Departures {
     const last = elapsed >= ms;
     const due = last ? sockets.length : (sockets.length * elapsed) / ms;
     for (let looks = STEP_MAX; looks > 0 && departure.at <= due; looks--) {
-      const socket = sockets[departure.at];
-      if (socket === undefined) break;
-      if (!last && replays(socket)) {
-        // It is swapped with a later socket.
-        const later = departure.at + Math.floor(random() * (sockets.length - departure.at));
-        [sockets[departure.at], sockets[later]] = [sockets[later] ?? socket, socket];
-        continue;
-      }
+      const next = sockets[departure.at];
+      const drawn = departure.at + Math.floor(random() * (sockets.length - departure.at));
+      const socket = sockets[drawn];
+      if (next === undefined || socket === undefined) break;
+      if (!last && replays(socket)) continue;
+      sockets[drawn] = next;
       socket.close(CLOSE.restart, retryAfterReason(departure.at / TAKEN_PER_S - elapsed / 1_000));
       departure.at++;
     }
@@ -83,14 +80,3 @@ export class Departures {
 
 /** Closed in the middle of a replay, it would have to repeat the page. */
 const replays = ({ wire, session }: DeviceSocket): boolean => wire !== undefined && session?.phase.kind === 'replaying';
-
-/** Fisher-Yates shuffle, in place. */
-function shuffle(list: DeviceSocket[], random: () => number): void {
-  for (let at = list.length - 1; at > 0; at--) {
-    const other = Math.floor(random() * (at + 1));
-    const [one, two] = [list[at], list[other]];
-    if (one === undefined || two === undefined) continue;
-    list[at] = two;
-    list[other] = one;
-  }
-}

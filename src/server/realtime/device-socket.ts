@@ -7,7 +7,7 @@ import type { Shape } from '../../protocol/shape.js';
 import type { FrameBytes, SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
 import type { TenantActor } from '../http/ports.js';
-import { FairBudget, Holding } from '../http/limits.js';
+import { type FairBudget, Holding } from '../http/limits.js';
 import { NO_SLOT, type TimerEntry } from './wheel.js';
 
 /** A peer that sends pings but does not read gets no more answers beyond this backlog, bytes. */
@@ -43,27 +43,8 @@ class Unsent extends Holding {
   closing: { readonly code: number; readonly reason: string; readonly timer: Timer } | undefined;
 }
 
-/** The budget for unsent bytes, shared by all sockets of the process. */
-export class SocketRoom {
-  readonly budget: FairBudget;
-
-  constructor(
-    readonly clock: Clock,
-    bound: number,
-  ) {
-    this.budget = new FairBudget({ bound, clock });
-  }
-}
-
-interface SocketOrigin {
-  readonly actor: TenantActor;
-  readonly deviceId: string;
-  readonly tokenEpoch: number;
-  readonly shape: Shape;
-  /** When the token used to open it expires, ms. */
-  readonly expiresAt: number;
-  readonly room: SocketRoom;
-}
+/** What a socket is made of. */
+type Origin = Pick<DeviceSocket, 'actor' | 'deviceId' | 'tokenEpoch' | 'shape' | 'expiresAt' | 'budget'>;
 
 /** One socket. A million may be open, so it has few fields and no closures, and the wheel keeps its timers. */
 export class DeviceSocket implements SocketPort, TimerEntry {
@@ -86,16 +67,17 @@ export class DeviceSocket implements SocketPort, TimerEntry {
   /** Undefined before the upgrade has completed and after the close: nothing is sent then. */
   wire: Wire | undefined;
   private unsent: Unsent | undefined;
-  private readonly room: SocketRoom;
+  /** For the unsent bytes, shared by all sockets of the process. */
+  readonly budget: FairBudget;
 
-  constructor(origin: SocketOrigin, now: number) {
+  constructor(origin: Origin, clock: Clock) {
     this.deviceId = origin.deviceId;
     this.tokenEpoch = origin.tokenEpoch;
     this.shape = origin.shape;
     this.actor = origin.actor;
     this.expiry = Math.floor(origin.expiresAt / 1_000);
-    this.helloBy = now + HELLO_TIMEOUT_MS;
-    this.room = origin.room;
+    this.helloBy = clock.now() + HELLO_TIMEOUT_MS;
+    this.budget = origin.budget;
   }
 
   /** When the token used to open it expires, ms. */
@@ -136,12 +118,12 @@ export class DeviceSocket implements SocketPort, TimerEntry {
    * cut off: nothing else frees the library's buffer.
    */
   account(): number {
-    const { wire, room } = this;
+    const { wire, budget } = this;
     if (wire === undefined) return 0;
     const bytes = wire.getBufferedAmount();
     if (bytes === 0 && this.unsent === undefined) return 0;
     const unsent = (this.unsent ??= this.holding());
-    if (room.budget.set(unsent, bytes) !== 'held') {
+    if (budget.set(unsent, bytes) !== 'held') {
       this.cut();
       return 0;
     }
@@ -159,7 +141,7 @@ export class DeviceSocket implements SocketPort, TimerEntry {
     const left = this.account();
     const { unsent, wire } = this;
     if (unsent === undefined) return left;
-    if (left > 0) this.room.budget.moved(unsent);
+    if (left > 0) this.budget.moved(unsent);
     else if (unsent.closing !== undefined) wire?.end(unsent.closing.code, unsent.closing.reason);
     return left;
   }
@@ -170,14 +152,14 @@ export class DeviceSocket implements SocketPort, TimerEntry {
    * that takes long is cut off.
    */
   close(code: number, reason: string): void {
-    const { wire, room } = this;
+    const { wire, budget } = this;
     if (wire === undefined || this.closing) return;
     if (this.account() === 0) {
       this.wire?.end(code, reason);
       return;
     }
     const unsent = (this.unsent ??= this.holding());
-    unsent.closing = { code, reason, timer: room.clock.setTimer(CLOSE_GRACE_MS, () => this.cut()) };
+    unsent.closing = { code, reason, timer: budget.clock.setTimer(CLOSE_GRACE_MS, () => this.cut()) };
   }
 
   /** Closes the connection at once, and drops unsent bytes. */
@@ -192,7 +174,7 @@ export class DeviceSocket implements SocketPort, TimerEntry {
     if (unsent === undefined) return;
     this.unsent = undefined;
     unsent.closing?.timer.cancel();
-    this.room.budget.release(unsent);
+    this.budget.release(unsent);
   }
 
   /** Answers a frame of the client, unless the client has stopped reading. */

@@ -1,8 +1,9 @@
 /** The HTTP and WebSocket server: listening and shutdown. */
 import uWS, { type TemplatedApp, type us_listen_socket } from 'uWebSockets.js';
-import type { Clock, Timer } from '../../protocol/clock.js';
+import { within } from '../../protocol/clock.js';
 import { FRAME_MAX, SOCKET_UNSENT_MAX, UNSENT_MAX } from '../../protocol/limits.js';
-import { SocketRoom, type SocketData } from './device-socket.js';
+import type { SocketData } from './device-socket.js';
+import { FairBudget } from '../http/limits.js';
 import { Pipeline } from '../http/pipeline.js';
 import type { Row } from '../http/route.js';
 import { Admission } from './admission.js';
@@ -38,34 +39,6 @@ const EXCLUSIVE_PORT = 1;
 /** LIBUS_LISTEN_DEFAULT: with SO_REUSEPORT, so that the kernel distributes connections over all listening processes. */
 const SHARED_PORT = 0;
 
-/** The running server. */
-export interface Listener {
-  readonly port: number;
-  /** Open sockets. */
-  readonly sockets: number;
-  /** Requests that wait for their admission or their answer. */
-  readonly calls: number;
-  /** Sockets that wait for admission, and how many per second the database is estimated to admit. */
-  readonly admission: { readonly waiting: number; readonly rate: number };
-  /** `drain` was called: it closes its sockets and admits no new ones. */
-  readonly draining: boolean;
-  /** The amount held of each budget (reference, Limits), by name. */
-  held(): Readonly<Record<string, number>>;
-  /**
-   * Closes the sockets over `ms`, and admits no new ones; requests are still answered. `alone`: the other processes on
-   * its port continue, so it accepts no new connections. If called again, the remaining sockets close over the new
-   * time.
-   */
-  drain(order: { readonly ms: number; readonly alone: boolean }): void;
-  /**
-   * Stops: accepts no new connection, closes the sockets with 1012 spread over half of `graceMs`, waits up to `graceMs`
-   * for requests under way, then closes all connections.
-   */
-  close(graceMs: number): Promise<void>;
-  /** Resolves when no handler runs any more: `close` closes connections, but does not end their handlers. */
-  settled(): Promise<void>;
-}
-
 function listen(app: TemplatedApp, { host, port }: HttpConfig, shared: boolean): Promise<us_listen_socket> {
   return new Promise((resolve, reject) => {
     const done = (socket: us_listen_socket | false): void => {
@@ -79,11 +52,19 @@ function listen(app: TemplatedApp, { host, port }: HttpConfig, shared: boolean):
   });
 }
 
-/** The library's server with the handlers of requests and socket events. */
-function appOf(sockets: Sockets, upgrader: Upgrader, pongGraceMs: number): TemplatedApp {
-  return uWS.App().ws<SocketData>(SOCKET_PATH, {
+/** The parts of a server, connected and not listening yet. `most`: the maximum of its sockets. */
+function compose<P extends SocketParts>(rows: readonly Row<P>[], parts: P, most: number) {
+  const { clock, config } = parts;
+  const { random } = Math;
+  const pipeline = new Pipeline(rows, parts);
+  const sockets = new Sockets(parts, most);
+  const unsent = new FairBudget(UNSENT_MAX, clock);
+  const admission = new Admission({ clock, random });
+  const departures = new Departures({ clock, random, sockets: () => sockets.all() });
+  const upgrader = new Upgrader(parts, { pipeline, sockets, unsent, admission });
+  const app = uWS.App().ws<SocketData>(SOCKET_PATH, {
     compression: uWS.DISABLED,
-    idleTimeout: idleSeconds(pongGraceMs),
+    idleTimeout: idleSeconds(config.wsPongGraceMs),
     sendPingsAutomatically: false,
     maxPayloadLength: FRAME_READ_MAX,
     maxBackpressure: BACKPRESSURE_MAX,
@@ -95,44 +76,12 @@ function appOf(sockets: Sockets, upgrader: Upgrader, pongGraceMs: number): Templ
     drain: (wire) => sockets.drained(wire),
     close: (wire, code) => upgrader.closed(wire, code),
   });
+  app.any('/*', pipeline.handle);
+  return { pipeline, sockets, unsent, admission, departures, upgrader, app };
 }
 
-/** The parts that a stop or a drain ends. */
-interface Ending {
-  readonly clock: Clock;
-  readonly pipeline: Pick<Pipeline<never>, 'beginEnd' | 'drained' | 'writer'>;
-  readonly upgrader: Upgrader;
-  readonly admission: Admission;
-  readonly departures: Departures;
-  readonly stopListening: () => void;
-}
-
-/** Admits nothing new, closes the sockets over half of `graceMs`, and waits up to `graceMs` for requests under way. */
-async function endWork(ending: Ending, graceMs: number): Promise<void> {
-  const { clock, pipeline, upgrader, admission, departures } = ending;
-  ending.stopListening();
-  upgrader.closing = true;
-  admission.close();
-  pipeline.beginEnd();
-  let timer: Timer | undefined;
-  const grace = new Promise<void>((resolve) => {
-    timer = clock.setTimer(graceMs, resolve);
-  });
-  await departures.over(graceMs / 2);
-  await Promise.race([pipeline.drained(), grace]);
-  timer?.cancel();
-}
-
-/** `closes`: the port is left to the other processes on it. */
-function beginDrain(ending: Ending, { ms, closes }: { readonly ms: number; readonly closes: boolean }): void {
-  const { pipeline, upgrader, admission, departures } = ending;
-  upgrader.draining = true;
-  admission.close();
-  // A client's next request uses a new connection, which a proxy opens to another instance.
-  pipeline.writer.closing = true;
-  if (closes) ending.stopListening();
-  void departures.over(ms);
-}
+/** The running server. */
+export type Listener = Awaited<ReturnType<typeof startListening>>;
 
 /**
  * Starts the server with these rows. `sharePort`: other processes of this service listen on the same port.
@@ -145,21 +94,9 @@ export async function startListening<P extends SocketParts>(
     sharePort = false,
     socketsMax = Infinity,
   }: { readonly sharePort?: boolean; readonly socketsMax?: number | undefined } = {},
-): Promise<Listener> {
-  const { config, clock, log, presence } = parts;
-  const pipeline = new Pipeline(rows, parts);
-  const sockets = new Sockets({
-    ...{ clock, log, presence },
-    pingIntervalMs: config.wsPingIntervalMs,
-    pongGraceMs: config.wsPongGraceMs,
-    most: socketsMax,
-  });
-  const room = new SocketRoom(clock, UNSENT_MAX);
-  const { random } = Math;
-  const admission = new Admission({ clock, random });
-  const departures = new Departures({ clock, random, sockets: () => sockets.all() });
-  const upgrader = new Upgrader(parts, { pipeline, sockets, room, admission, random });
-  const app = appOf(sockets, upgrader, config.wsPongGraceMs).any('/*', pipeline.handle);
+) {
+  const { clock, config } = parts;
+  const { pipeline, sockets, unsent, admission, departures, upgrader, app } = compose(rows, parts, socketsMax);
   const listening = await listen(app, config, sharePort);
   const port = uWS.us_socket_local_port(listening);
   let listens = true;
@@ -167,9 +104,19 @@ export async function startListening<P extends SocketParts>(
     if (listens) uWS.us_listen_socket_close(listening);
     listens = false;
   };
-  const ending = { clock, pipeline, upgrader, admission, departures, stopListening };
   const stop = async (graceMs: number): Promise<void> => {
-    await endWork(ending, graceMs);
+    stopListening();
+    upgrader.closing = true;
+    admission.close();
+    pipeline.beginEnd();
+    const departed = departures.over(graceMs / 2);
+    await within(
+      clock,
+      graceMs,
+      departed.then(() => pipeline.drained()),
+      undefined,
+    );
+    await departed;
     sockets.stop();
     pipeline.rates.stop();
     app.close();
@@ -178,25 +125,43 @@ export async function startListening<P extends SocketParts>(
 
   return {
     port,
+    /** Sockets that wait for admission, and how many per second the database is estimated to admit. */
     admission,
+    /** `drain` was called: it closes its sockets and admits no new ones. */
     get draining() {
       return upgrader.draining;
     },
+    /** Open sockets. */
     get sockets() {
       return sockets.size;
     },
+    /** Requests that wait for their admission or their answer. */
     get calls() {
       return pipeline.underWay;
     },
-    held: () => ({
-      ...pipeline.budgets.held(),
-      sockets_unsent: room.budget.held,
-    }),
-    drain: ({ ms, alone }) => {
+    /** The amount held of each budget (reference, Limits), by name. */
+    held: (): Record<string, number> => ({ ...pipeline.budgets.held(), sockets_unsent: unsent.held }),
+    /**
+     * Closes the sockets over `ms`, and admits no new ones; requests are still answered. `alone`: the other processes
+     * on its port continue, so it accepts no new connections. If called again, the remaining sockets close over the new
+     * time.
+     */
+    drain({ ms, alone }: { readonly ms: number; readonly alone: boolean }): void {
       // A stop closes the sockets sooner, so a drain has no effect during it.
-      if (stopping === undefined) beginDrain(ending, { ms, closes: alone && sharePort });
+      if (stopping !== undefined) return;
+      upgrader.draining = true;
+      admission.close();
+      // A client's next request uses a new connection, which a proxy opens to another instance.
+      pipeline.writer.closing = true;
+      if (alone && sharePort) stopListening();
+      void departures.over(ms);
     },
-    close: (graceMs) => (stopping ??= stop(graceMs)),
+    /**
+     * Stops: accepts no new connection, closes the sockets with 1012 spread over half of `graceMs`, waits up to
+     * `graceMs` for requests under way, then closes all connections.
+     */
+    close: (graceMs: number): Promise<void> => (stopping ??= stop(graceMs)),
+    /** Resolves when no handler runs any more: `close` closes connections, but does not end their handlers. */
     settled: () => pipeline.drained(),
   };
 }

@@ -1,5 +1,4 @@
 /** Device sockets (reference, Sockets): frames of clients, heartbeats, close codes. */
-import type { Clock } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { codeOf, invalid, ServiceError } from '../../protocol/errors.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../../protocol/frames.js';
@@ -9,7 +8,7 @@ import { isObject, parseJson } from '../http/request.js';
 import type { DeviceSocket, Wire } from './device-socket.js';
 import { asRefusal, describe } from '../http/fail.js';
 import { charge, LargeFrames, OVER } from './frame-rates.js';
-import type { Log, TenantActor } from '../http/ports.js';
+import type { HttpParts, TenantActor } from '../http/ports.js';
 import { TimerWheel } from './wheel.js';
 
 const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies PingFrame)];
@@ -17,16 +16,10 @@ const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
 /** A client's heartbeat in its usual form, compared as bytes: parsing would be most of the cost of an idle socket. */
 const PONG_BYTES = Buffer.from(PONG);
 
-/** Times in ms. */
-export interface SocketsOptions {
-  readonly clock: Clock;
-  readonly log: Log;
+/** What the sockets need. */
+export interface SocketsParts extends Pick<HttpParts, 'config' | 'clock' | 'log'> {
   /** A socket of the device was opened or closed here. */
   readonly presence: { touched(tenantId: string, deviceId: string): void };
-  readonly pingIntervalMs: number;
-  readonly pongGraceMs: number;
-  /** Maximum number of sockets of the process. */
-  readonly most: number;
 }
 
 /** Parses a client's frame. Throws `validation` if it is malformed. */
@@ -51,12 +44,17 @@ export class Sockets {
   /** Devices that exceeded a rate, with the time until which they must not open a socket, earliest first. */
   private readonly penalties = new Map<string, number>();
 
-  constructor(private readonly options: SocketsOptions) {
-    this.since = options.clock.now();
-    this.large = new LargeFrames(options.clock);
+  constructor(
+    private readonly parts: SocketsParts,
+    /** Maximum number of sockets of the process. */
+    private readonly most: number,
+  ) {
+    const { clock, config } = parts;
+    this.since = clock.now();
+    this.large = new LargeFrames(clock);
     this.wheel = new TimerWheel<DeviceSocket>({
-      clock: options.clock,
-      intervalMs: options.pingIntervalMs,
+      clock,
+      intervalMs: config.wsPingIntervalMs,
       dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresAt, this.silentAt(socket)),
       due: (socket, now) => this.due(socket, now),
       beat: (socket) => void socket.send(PINGS),
@@ -70,7 +68,7 @@ export class Sockets {
 
   /** Whether the process has its maximum, including `opening` sockets that are being opened. */
   isFull(opening: number): boolean {
-    return this.size + opening >= this.options.most;
+    return this.size + opening >= this.most;
   }
 
   /** A time, ms, in the form of `lastSeen`: a difference of times is a heap object until it is truncated. */
@@ -79,7 +77,7 @@ export class Sockets {
   }
 
   private silentAt(socket: DeviceSocket): number {
-    return Math.max(this.since + socket.lastSeen, this.stalledAt) + this.options.pongGraceMs;
+    return Math.max(this.since + socket.lastSeen, this.stalledAt) + this.parts.config.wsPongGraceMs;
   }
 
   private due(socket: DeviceSocket, now: number): void {
@@ -93,14 +91,14 @@ export class Sockets {
     try {
       work();
     } catch (error) {
-      this.options.log.error({ deviceId: socket.deviceId, cause: describe(error) }, 'socket failed');
+      this.parts.log.error({ deviceId: socket.deviceId, cause: describe(error) }, 'socket failed');
       socket.close(CLOSE.overloaded, 'internal');
     }
   }
 
   /** Adds a socket after its upgrade. */
   opened(socket: DeviceSocket): void {
-    socket.lastSeen = this.seen(this.options.clock.now());
+    socket.lastSeen = this.seen(this.parts.clock.now());
     this.wheel.add(socket);
     this.guarded(socket, () => this.register(socket));
   }
@@ -114,7 +112,7 @@ export class Sockets {
       return;
     }
     socket.session = session;
-    this.options.presence.touched(socket.actor.tenantId, socket.deviceId);
+    this.parts.presence.touched(socket.actor.tenantId, socket.deviceId);
     this.record(socket, 'socket opened');
   }
 
@@ -143,7 +141,7 @@ export class Sockets {
 
   /** Counts a frame before it is processed. False: a rate was exceeded, and the socket is closed. */
   private counted(socket: DeviceSocket, bytes: number): boolean {
-    const now = this.options.clock.now();
+    const now = this.parts.clock.now();
     const seen = this.seen(now);
     const said = charge(socket.said, seen - socket.lastSeen, bytes);
     socket.lastSeen = seen;
@@ -168,7 +166,7 @@ export class Sockets {
   }
 
   private checkPenalty(device: string): void {
-    const now = this.options.clock.now();
+    const now = this.parts.clock.now();
     // A penalty that ends later than possible was set before the clock was set back; small excesses are tolerated.
     const holds = (until: number): boolean => until > now && until <= now + 2 * FRAMES_PENALTY_MS;
     for (const [each, until] of this.penalties) {
@@ -193,7 +191,7 @@ export class Sockets {
    * Sockets).
    */
   private refuse(socket: DeviceSocket, error: unknown): void {
-    const { log } = this.options;
+    const { log } = this.parts;
     if (!(error instanceof ServiceError))
       log.error({ deviceId: socket.deviceId, cause: describe(error) }, 'frame failed');
     if (socket.shape === 'b') return;
@@ -224,13 +222,13 @@ export class Sockets {
     socket.session = undefined;
     this.guarded(socket, () => {
       socket.actor.closed(session);
-      this.options.presence.touched(socket.actor.tenantId, socket.deviceId);
+      this.parts.presence.touched(socket.actor.tenantId, socket.deviceId);
     });
     this.record(socket, 'socket closed', code);
   }
 
   private record(socket: DeviceSocket, message: string, code?: number): void {
-    const { log } = this.options;
+    const { log } = this.parts;
     if (!log.isLevelEnabled('debug')) return;
     log.debug({ tenantId: socket.actor.tenantId, deviceId: socket.deviceId, shape: socket.shape, code }, message);
   }

@@ -1,6 +1,6 @@
 /** Opens a socket: every check of a request, then the upgrade (reference, Sockets, Opening). */
 import type { HttpRequest, HttpResponse, us_socket_context_t } from 'uWebSockets.js';
-import type { TokenClaims } from '../http/tokens.js';
+import type { SocketTicket, TokenClaims } from '../http/tokens.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
 import { retryAfterReason } from '../../protocol/retry-after.js';
@@ -8,19 +8,14 @@ import type { Shape } from '../../protocol/shape.js';
 import { bearerOf, checkState, ownerOf, type Caller } from '../http/authenticate.js';
 import { TurnedAway, type Admission } from './admission.js';
 import type { Pipeline } from '../http/pipeline.js';
-import { DeviceSocket, type SocketRoom, type Wire } from './device-socket.js';
+import { DeviceSocket, type Wire } from './device-socket.js';
+import type { FairBudget } from '../http/limits.js';
 import type { HttpParts } from '../http/ports.js';
 import type { RequestContext } from '../http/request.js';
-import type { Sockets, SocketsOptions } from './socket.js';
+import type { Sockets, SocketsParts } from './socket.js';
 
-/** The headers that the library needs for the upgrade; copied, since the request object becomes invalid. */
-interface Handshake {
-  readonly key: string;
-  readonly protocol: string;
-  readonly extensions: string;
-  readonly version: string;
-  readonly context: us_socket_context_t;
-}
+/** What the library needs for the upgrade; headers are copied, since the request object becomes invalid. */
+type Handshake = [key: string, protocol: string, extensions: string, context: us_socket_context_t];
 
 /** The one path that is upgraded. */
 export const SOCKET_PATH = '/ws';
@@ -42,29 +37,19 @@ const opening: Wire[] = [];
 export const noteOpening = opening.push.bind(opening) as (wire: Wire) => void;
 
 /** The parts that sockets need in addition to those of requests. */
-export interface SocketParts extends HttpParts {
+export interface SocketParts extends HttpParts, SocketsParts {
   /** Tickets that open one socket each (reference, HTTP, Tokens). */
   readonly tickets: {
     /** Reads a ticket, without a statement; undefined if it is altered, expired or another tenant's. */
     readSocket(ticket: string, tenantId: string): SocketTicket | undefined;
   };
-  readonly presence: SocketsOptions['presence'];
-}
-
-/** A socket ticket with a valid MAC. */
-interface SocketTicket {
-  readonly deviceId: string;
-  readonly epoch: number;
-  readonly tokenExpiresAt: number;
-  /** Uses it up: true for the first caller on any instance. Throws `unavailable`. */
-  spend(): Promise<boolean>;
 }
 
 /** A device that connects to a drained or full server must come back within this many seconds, at random. */
 const ELSEWHERE_S = 10;
 
 /** The steps of a request that an upgrade also takes. */
-type Steps = Pick<Pipeline<HttpParts>, 'begin' | 'hold' | 'writer' | 'authenticator' | 'budgets' | 'claim' | 'rates'>;
+type Steps = Pick<Pipeline<HttpParts>, 'begin' | 'hold' | 'writer' | 'authenticator' | 'claim' | 'rates'>;
 
 /** Opens sockets: checks the upgrade like a request, then passes the connection to `Sockets`. */
 export class Upgrader {
@@ -78,10 +63,9 @@ export class Upgrader {
     private readonly parts: {
       readonly pipeline: Steps;
       readonly sockets: Sockets;
-      readonly room: SocketRoom;
+      /** For the unsent bytes of all sockets. */
+      readonly unsent: FairBudget;
       readonly admission: Admission;
-      /** Yields a number from 0 to 1 (excluded). */
-      readonly random: () => number;
     },
   ) {}
 
@@ -92,19 +76,19 @@ export class Upgrader {
 
   /** Never throws: a refusal is answered like that of any other request (reference, Errors). */
   handle(res: HttpResponse, req: HttpRequest, context: us_socket_context_t): void {
-    const handshake: Handshake = {
-      key: req.getHeader('sec-websocket-key'),
-      protocol: req.getHeader('sec-websocket-protocol'),
-      extensions: req.getHeader('sec-websocket-extensions'),
-      version: req.getHeader('sec-websocket-version'),
+    const version = req.getHeader('sec-websocket-version');
+    const handshake: Handshake = [
+      req.getHeader('sec-websocket-key'),
+      req.getHeader('sec-websocket-protocol'),
+      req.getHeader('sec-websocket-extensions'),
       context,
-    };
+    ];
     const { pipeline } = this.parts;
     const ctx = pipeline.begin(res, req);
     if (ctx.framing !== undefined) return;
     ctx.route = SOCKET_PATH;
     try {
-      this.checkForm(ctx, handshake);
+      this.checkForm(ctx, version);
       const caller = this.callerOf(ctx);
       if (caller instanceof Promise) pipeline.hold(ctx, caller, (found) => this.open(ctx, handshake, found));
       else this.open(ctx, handshake, caller);
@@ -113,9 +97,9 @@ export class Upgrader {
     }
   }
 
-  private checkForm(ctx: RequestContext, handshake: Handshake): void {
+  private checkForm(ctx: RequestContext, version: string): void {
     if (ctx.upgrade.toLowerCase() !== 'websocket') throw invalid('upgrade', 'must be websocket');
-    if (handshake.version !== '13') throw invalid('sec-websocket-version', 'must be 13');
+    if (version !== '13') throw invalid('sec-websocket-version', 'must be 13');
     // The body would be read as frames.
     if (ctx.chunked || ctx.contentLength > 0) throw invalid('body', 'must be absent');
   }
@@ -142,10 +126,10 @@ export class Upgrader {
     const bad = (): ServiceError => new ServiceError('bad_token', 'the ticket is unknown, used or expired');
     const ticket = this.app.tickets.readSocket(text, tenantId);
     if (ticket === undefined) throw bad();
-    const { deviceId, epoch, tokenExpiresAt: expiresAt } = ticket;
-    const claims: TokenClaims = { tenantId, deviceId, epoch, expiresAt };
+    const { spend, ...right } = ticket;
+    const claims = { tenantId, ...right };
     return this.byClaims(ctx, claims, async () => {
-      if (!(await ticket.spend())) throw bad();
+      if (!(await spend())) throw bad();
       return this.parts.pipeline.authenticator.callerOf(claims, 'together');
     });
   }
@@ -173,7 +157,7 @@ export class Upgrader {
   }
 
   private elsewhere(code: TurnedAway['code']): TurnedAway {
-    return new TurnedAway(code, 1 + this.parts.random() * (ELSEWHERE_S - 1));
+    return new TurnedAway(code, 1 + Math.random() * (ELSEWHERE_S - 1));
   }
 
   /** The shape comes from the URL only: browsers cannot set headers of a socket (reference, HTTP, The two shapes). */
@@ -184,7 +168,7 @@ export class Upgrader {
 
   private open(ctx: RequestContext, handshake: Handshake, found: Caller | TurnedAway): void {
     if (ctx.over) return;
-    const { pipeline, sockets, room } = this.parts;
+    const { pipeline, sockets, unsent } = this.parts;
     if (this.closing) return pipeline.writer.refuse(ctx, unavailable('the server is stopping'));
     if (found instanceof TurnedAway) return this.turnAway(ctx, handshake, found);
     const refused = this.refused();
@@ -196,17 +180,9 @@ export class Upgrader {
     sockets.admit(actor, device.id);
     if (ctx.fault !== undefined) throw ctx.fault;
     this.app.devices.touch(ctx.tenantId, device);
-    const socket = new DeviceSocket(
-      {
-        actor,
-        deviceId: device.id,
-        tokenEpoch: ctx.claims.epoch,
-        shape: this.shapeOf(ctx),
-        expiresAt: ctx.claims.expiresAt,
-        room,
-      },
-      this.app.clock.now(),
-    );
+    const { epoch: tokenEpoch, expiresAt } = ctx.claims;
+    const origin = { actor, deviceId: device.id, tokenEpoch, expiresAt, shape: this.shapeOf(ctx), budget: unsent };
+    const socket = new DeviceSocket(origin, this.app.clock);
     const wire = upgraded(ctx, handshake);
     if (wire === undefined) return;
     wire.getUserData().socket = socket;
@@ -226,12 +202,12 @@ export class Upgrader {
 }
 
 /** Upgrades the connection; undefined if it is already closed. */
-function upgraded(ctx: RequestContext, { key, protocol, extensions, context }: Handshake): Wire | undefined {
+function upgraded(ctx: RequestContext, handshake: Handshake): Wire | undefined {
   ctx.end();
   // After the callback the library reads the response once more, though the upgrade has freed the end of it. Memory
   // allocated there meanwhile may contain a bit that means "close". So no JavaScript function runs in between: no
   // callback, no `open`, and no property is set (reference, Dependencies).
   const { res } = ctx;
-  res.cork(res.upgrade.bind(res, {}, key, protocol, extensions, context));
+  res.cork(res.upgrade.bind(res, {}, ...handshake));
   return opening.pop();
 }

@@ -12,7 +12,7 @@ import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../../protocol/limits.js';
 import type { Meter } from '../../protocol/meter.js';
 import type { Arena, Change, CommitSink, Position } from './change.js';
 import type { ItemRow } from './codec.js';
-import { waitersOf, type Effect, type Message } from './messages.js';
+import type { Effect, Message } from './messages.js';
 import type { FrameRing } from './deliver.js';
 import type {
   ChangeAnnouncer,
@@ -131,10 +131,6 @@ export class Actor implements CommitSink {
   /** The head up to which every version was delivered here. */
   get delivered(): number {
     return this.tenant.delivered;
-  }
-
-  get epoch(): string {
-    return this.tenant.epoch;
   }
 
   get sessionCount(): number {
@@ -338,7 +334,8 @@ export class Actor implements CommitSink {
     this.tenant.waiting = [];
     for (const waiter of this.takeReloads()) waiter.reject(failure);
     this.ports.onBroken(this);
-    const waiters = new Set([...waitersOf(message), ...waiting]);
+    const own = message.kind === 'change' ? [message.change] : 'changes' in message ? message.changes : [];
+    const waiters = new Set([...own, ...waiting]);
     return [...waiters].map((change) => ({ kind: 'refused', change, error: failure }));
   }
 
@@ -469,13 +466,9 @@ export class Actor implements CommitSink {
   }
 
   /** A revoked device must not be sent anything: if the last comparison is too old, it is repeated before the read. */
-  private whenCurrent<T>(read: () => Promise<T>): Promise<T> {
-    const comparing = this.ports.current?.(this);
-    if (comparing === undefined) return read();
-    return comparing.then((known) => {
-      if (!known) throw unavailable('the tenant could not be read');
-      return read();
-    });
+  private async whenCurrent<T>(read: () => Promise<T>): Promise<T> {
+    if ((await this.ports.current?.(this)) === false) throw unavailable('the tenant could not be read');
+    return read();
   }
 
   private readForReplay(effect: Extract<Effect, { kind: 'read-head' | 'read-page' }>): void {

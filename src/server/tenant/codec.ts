@@ -123,12 +123,6 @@ export class ItemRow {
     row.since = this.since;
     return row;
   }
-
-  /** 32 bytes; null if there is none. */
-  get sig(): Buffer | null {
-    if ((this.has & HAS.sig) === 0) return null;
-    return this.bytes.subarray(this.at + SIG_AT, this.at + MASTER_AT);
-  }
 }
 
 /** Writes a short text, faster than a native call; returns its end. */
@@ -327,18 +321,9 @@ function ciphertext(out: JsonWriter, row: ItemRow, alphabet: Alphabet): void {
   out.text('"');
 }
 
-/** Position of a list of keys. */
-interface Keys {
-  readonly from: number;
-  readonly length: number;
-}
-
-const ownKeys = ({ keysAt, keysBytes }: ItemRow): Keys => ({ from: keysAt, length: keysBytes });
-const blobKeys = ({ blobKeysAt, blobKeysBytes }: ItemRow): Keys => ({ from: blobKeysAt, length: blobKeysBytes });
-
-function keysA(out: JsonWriter, { bytes }: ItemRow, { from, length }: Keys): void {
+function keysA(out: JsonWriter, bytes: Buffer, from: number, to: number): void {
   out.text('{');
-  for (let at = from; at < from + length;) {
+  for (let at = from; at < to;) {
     const start = at + ENTRY_HEAD;
     const end = start + bytes.readUInt16BE(at + ULID_CHARS);
     out.text(at === from ? '"' : ',"');
@@ -351,9 +336,9 @@ function keysA(out: JsonWriter, { bytes }: ItemRow, { from, length }: Keys): voi
   out.text('}');
 }
 
-function keysB(out: JsonWriter, { bytes }: ItemRow, { from, length }: Keys): void {
+function keysB(out: JsonWriter, bytes: Buffer, from: number, to: number): void {
   out.text('[');
-  for (let at = from; at < from + length;) {
+  for (let at = from; at < to;) {
     const start = at + ENTRY_HEAD;
     const end = start + bytes.readUInt16BE(at + ULID_CHARS);
     if (at > from) out.text(',');
@@ -395,7 +380,7 @@ function payloadA(out: JsonWriter, row: ItemRow): void {
     out.text(envelopePiece(',"nonce":'));
     fixed(out, row, NONCE, 'base64url');
     out.text(envelopePiece(',"keys":'));
-    keysA(out, row, ownKeys(row));
+    keysA(out, row.bytes, row.keysAt, row.blobKeysAt);
     sealA(out, row);
     out.text('}');
   } else out.text(fieldsPiece('"payloadEnc":null'));
@@ -404,7 +389,7 @@ function payloadA(out: JsonWriter, row: ItemRow): void {
     out.text(fieldsPiece(`,"blobRef":"${row.blobRef}","blobNonce":`));
     fixed(out, row, BLOB_NONCE, 'base64url');
     out.text(fieldsPiece(',"blobKeys":'));
-    keysA(out, row, blobKeys(row));
+    keysA(out, row.bytes, row.blobKeysAt, row.end);
   }
   if (!inline) sealA(out, row);
 }
@@ -447,7 +432,7 @@ function payloadB(out: JsonWriter, row: ItemRow): void {
   out.text(rowPieceB(',"nonce":'));
   fixed(out, row, inline ? NONCE : BLOB_NONCE, 'base64');
   out.text(rowPieceB(',"wrapped":'));
-  keysB(out, row, inline ? ownKeys(row) : blobKeys(row));
+  keysB(out, row.bytes, inline ? row.keysAt : row.blobKeysAt, inline ? row.blobKeysAt : row.end);
   out.text(rowPieceB(',"master":'));
   if ((row.has & HAS.master) === 0) out.text('null');
   else masterText(out, row, 'base64');
@@ -457,7 +442,7 @@ function payloadB(out: JsonWriter, row: ItemRow): void {
   out.text(rowPieceB(`,"blob_ref":"${row.blobRef}","blob_nonce":`));
   fixed(out, row, BLOB_NONCE, 'base64');
   out.text(rowPieceB(',"blob_keys":'));
-  keysB(out, row, blobKeys(row));
+  keysB(out, row.bytes, row.blobKeysAt, row.end);
 }
 
 function fieldsB(out: JsonWriter, row: ItemRow): void {

@@ -53,58 +53,33 @@ function putCiphertext(change: Change, path: string, text: string): void {
   if (wrong === 'malformed') throw notBase64(path);
 }
 
-/** Writes lists of keys: `begin`, then `add` for each key, then `end`. One list at a time. */
-class KeyList {
-  private bytes: Buffer = Buffer.alloc(0);
-  private path = '';
-  private from = 0;
-  private at = 0;
+/** A list of keys as a body has it: devices, and the keys sealed to them as text. */
+type KeyTexts = readonly (readonly [device: string, text: string])[];
 
-  begin(bytes: Buffer, from: number, path: string): void {
-    this.bytes = bytes;
-    this.path = path;
-    this.from = from;
-    this.at = from;
-  }
+const ofMap = (map: Record<string, string> | null | undefined): KeyTexts => Object.entries(map ?? {});
+const ofArray = (array: readonly WrappedKeyBody[]): KeyTexts => array.map(({ deviceId, key }) => [deviceId, key]);
 
-  add(device: string, text: string): void {
-    const { bytes, at } = this;
-    if (!ULID.test(device)) throw invalid(this.path, `a device id must match ${ULID.source}`);
+/** Upper bound of the bytes of a list of keys. */
+const roomFor = (keys: KeyTexts): number => keys.reduce((room, [, text]) => room + ENTRY_HEAD + text.length, 0);
+
+/** Writes a list of keys and returns its length in bytes. Sorts it, since the same write may arrive in another order. */
+function putKeys({ bytes }: Change, from: number, path: string, keys: KeyTexts): number {
+  let at = from;
+  for (const [n, [device, text]] of keys.entries()) {
+    if (n === SEALED_KEYS_PER_ITEM) throw invalid(path, `at most ${SEALED_KEYS_PER_ITEM} keys`);
+    if (!ULID.test(device)) throw invalid(path, `a device id must match ${ULID.source}`);
     const length = base64Length(text);
     if ((length < SEALED_KEY_MIN && length !== NO_LENGTH) || length > SEALED_KEY_MAX) {
-      throw invalid(`${this.path}.${device}`, `must be ${SEALED_KEY_MIN} to ${SEALED_KEY_MAX} bytes, got ${length}`);
+      throw invalid(`${path}.${device}`, `must be ${SEALED_KEY_MIN} to ${SEALED_KEY_MAX} bytes, got ${length}`);
     }
-    if (!putBase64(bytes, at + ENTRY_HEAD, text, length)) throw notBase64(`${this.path}.${device}`);
+    if (!putBase64(bytes, at + ENTRY_HEAD, text, length)) throw notBase64(`${path}.${device}`);
     bytes.write(device, at, 'latin1');
     bytes.writeUInt16BE(length, at + ULID_CHARS);
-    this.at = at + ENTRY_HEAD + length;
+    at += ENTRY_HEAD + length;
   }
-
-  /** Length of the list in bytes. Sorts it by device id, since the same write may arrive with keys in another order. */
-  end(): number {
-    const twice = sortKeys(this.bytes, this.from, this.at);
-    if (twice !== '') throw invalid(`${this.path}.${twice}`, 'given twice');
-    return this.at - this.from;
-  }
-}
-
-const keyList = new KeyList();
-
-function putKeyMap(change: Change, from: number, path: string, map: Record<string, string>): number {
-  let count = 0;
-  keyList.begin(change.bytes, from, path);
-  for (const device in map) {
-    if (++count > SEALED_KEYS_PER_ITEM) throw invalid(path, `at most ${SEALED_KEYS_PER_ITEM} keys`);
-    keyList.add(device, map[device] ?? '');
-  }
-  return keyList.end();
-}
-
-function putKeyArray(change: Change, from: number, path: string, array: readonly WrappedKeyBody[]): number {
-  if (array.length > SEALED_KEYS_PER_ITEM) throw invalid(path, `at most ${SEALED_KEYS_PER_ITEM} keys`);
-  keyList.begin(change.bytes, from, path);
-  for (const { deviceId, key } of array) keyList.add(deviceId, key);
-  return keyList.end();
+  const twice = sortKeys(bytes, from, at);
+  if (twice !== '') throw invalid(`${path}.${twice}`, 'given twice');
+  return at - from;
 }
 
 function putMaster(change: Change, path: string, master: MasterBody | null | undefined): void {
@@ -137,15 +112,14 @@ function takeHead(change: Change, body: ItemBodyA | ItemBodyB): void {
   change.ifVersion = ifVersion ?? null;
 }
 
-/** Upper bound of the bytes of a list of keys, from the length of its texts. */
-function roomForMap(map: Record<string, string> | null | undefined): number {
-  let room = 0;
-  for (const device in map) room += ENTRY_HEAD + (map[device]?.length ?? 0);
-  return room;
+function putSig(change: Change, path: string, sig: string | null | undefined, required: boolean): void {
+  if (sig !== null && sig !== undefined) putFixed(change, SIG, path, sig);
+  else if (required) throw invalid(path, `required, ${SIG_BYTES} bytes`);
 }
 
-const roomForArray = (array: readonly WrappedKeyBody[] | null | undefined): number =>
-  array?.reduce((room, { key }) => room + ENTRY_HEAD + key.length, 0) ?? 0;
+/** Whether a write has fields of a blob, and names none. */
+const isStray = ({ blobRef, blobNonce, blobKeys }: Pick<ItemBodyA | ItemBodyB, 'blobRef' | 'blobNonce' | 'blobKeys'>) =>
+  (blobRef ?? null) === null && (blobNonce ?? blobKeys ?? null) !== null;
 
 /**
  * Decodes a shape A body that fits its schema into a change. Its bytes are pinned in the arena until `arena.unpin`,
@@ -155,80 +129,77 @@ const roomForArray = (array: readonly WrappedKeyBody[] | null | undefined): numb
 export function decodeWriteA(arena: Arena, body: ItemBodyA, requireSig: RequireSig): Change {
   const envelope = body.payloadEnc ?? null;
   const ref = body.blobRef ?? null;
-  const room = (envelope?.ct.length ?? 0) + roomForMap(envelope?.keys) + roomForMap(body.blobKeys);
-  const change = beginChange(arena, 'write', room);
+  const [keys, blobKeys] = [ofMap(envelope?.keys), ofMap(body.blobKeys)];
+  const change = beginChange(arena, 'write', (envelope?.ct.length ?? 0) + roomFor(keys) + roomFor(blobKeys));
   takeHead(change, body);
   if (envelope === null && ref === null) throw invalid('payloadEnc', 'payloadEnc or blobRef is required');
-  if (ref === null && ((body.blobNonce ?? null) !== null || (body.blobKeys ?? null) !== null)) {
-    throw invalid('blobRef', 'required beside blobNonce or blobKeys');
-  }
+  if (isStray(body)) throw invalid('blobRef', 'required beside blobNonce or blobKeys');
   const path = envelope === null ? '' : 'payloadEnc.';
   const { sig, master } = envelope ?? body;
-  if (sig !== null && sig !== undefined) putFixed(change, SIG, `${path}sig`, sig);
-  else if (requireSig === 'always' || (requireSig === 'a' && envelope !== null)) {
-    throw invalid(`${path}sig`, `required, ${SIG_BYTES} bytes`);
-  }
-  if (envelope !== null) putEnvelope(change, envelope, ref !== null);
-  if (ref !== null) putBlobA(change, ref, body);
+  putSig(change, `${path}sig`, sig, requireSig === 'always' || (requireSig === 'a' && envelope !== null));
+  if (envelope !== null) putEnvelope(change, envelope, keys, ref !== null);
+  if (ref !== null) putBlobA(change, ref, body, blobKeys);
   putMaster(change, `${path}master`, master);
   return finishWrite(arena, change);
 }
 
 /** An envelope. With a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata. */
-function putEnvelope(change: Change, { ct, nonce, keys }: EnvelopeBody, mayBeEmpty: boolean): void {
+function putEnvelope(change: Change, { ct, nonce }: EnvelopeBody, keys: KeyTexts, mayBeEmpty: boolean): void {
   const empty = mayBeEmpty && ct === '';
   putFixed(change, NONCE, 'payloadEnc.nonce', nonce);
   if (!empty) putCiphertext(change, 'payloadEnc.ct', ct);
-  change.keysBytes = putKeyMap(change, change.keysAt, 'payloadEnc.keys', keys);
+  change.keysBytes = putKeys(change, change.keysAt, 'payloadEnc.keys', keys);
   if (empty) forgetInline(change);
 }
 
-function putBlobA(change: Change, ref: string, { blobNonce, blobKeys }: ItemBodyA): void {
+function putBlobA(change: Change, ref: string, { blobNonce, blobKeys }: ItemBodyA, keys: KeyTexts): void {
   if (typeof blobNonce !== 'string') throw invalid('blobNonce', 'required beside blobRef');
   if (!blobKeys) throw invalid('blobKeys', 'required beside blobRef');
   putBlobRef(change, ref);
   putFixed(change, BLOB_NONCE, 'blobNonce', blobNonce);
-  change.blobKeysBytes = putKeyMap(change, change.blobKeysAt, 'blobKeys', blobKeys);
+  change.blobKeysBytes = putKeys(change, change.blobKeysAt, 'blobKeys', keys);
 }
 
 /** Decodes a shape B body that fits its schema (keys camelCase) into a change; see `decodeWriteA`. */
 export function decodeWriteB(arena: Arena, body: ItemBodyB, requireSig: RequireSig): Change {
   const ref = body.blobRef ?? null;
-  const room = body.ct.length + roomForArray(body.wrapped) + roomForArray(body.blobKeys ?? body.wrapped);
-  const change = beginChange(arena, 'write', room);
+  const wrapped = ofArray(body.wrapped);
+  const blobKeys = body.blobKeys ? ofArray(body.blobKeys) : undefined;
+  const change = beginChange(arena, 'write', body.ct.length + roomFor(wrapped) + roomFor(blobKeys ?? wrapped));
   takeHead(change, body);
-  if (ref === null && ((body.blobNonce ?? null) !== null || (body.blobKeys ?? null) !== null)) {
-    throw invalid('blob_ref', 'required beside blob_nonce or blob_keys');
-  }
-  const { sig } = body;
-  if (sig !== null && sig !== undefined) putFixed(change, SIG, 'sig', sig);
-  else if (requireSig === 'always') throw invalid('sig', `required, ${SIG_BYTES} bytes`);
+  if (isStray(body)) throw invalid('blob_ref', 'required beside blob_nonce or blob_keys');
+  putSig(change, 'sig', body.sig, requireSig === 'always');
   const empty = ref !== null && body.ct === '';
   putFixed(change, NONCE, 'nonce', body.nonce);
   if (!empty) putCiphertext(change, 'ct', body.ct);
-  change.keysBytes = putKeyArray(change, change.keysAt, 'wrapped', body.wrapped);
+  change.keysBytes = putKeys(change, change.keysAt, 'wrapped', wrapped);
   if (empty) forgetInline(change);
-  if (ref !== null) putBlobB(change, ref, body);
+  if (ref !== null) putBlobB(change, ref, body, { wrapped, blobKeys });
   putMaster(change, 'master', body.master);
   return finishWrite(arena, change);
 }
 
 /** For a shape B blob without `blob_nonce`, `nonce` and `wrapped` are the blob's own (SHAPE-19). */
-function putBlobB(change: Change, ref: string, body: ItemBodyB): void {
+function putBlobB(
+  change: Change,
+  ref: string,
+  body: ItemBodyB,
+  { wrapped, blobKeys }: { readonly wrapped: KeyTexts; readonly blobKeys: KeyTexts | undefined },
+): void {
   const named = typeof body.blobNonce === 'string';
   const blobOnly = (change.has & HAS.inline) === 0;
   if (!named && !blobOnly) throw invalid('blob_nonce', 'required beside blob_ref and ct');
-  if (named && !blobOnly && !body.blobKeys) throw invalid('blob_keys', 'required beside blob_nonce');
+  if (named && !blobOnly && !blobKeys) throw invalid('blob_keys', 'required beside blob_nonce');
   putBlobRef(change, ref);
   putFixed(change, BLOB_NONCE, named ? 'blob_nonce' : 'nonce', body.blobNonce ?? body.nonce);
-  const [path, keys] = body.blobKeys ? ['blob_keys', body.blobKeys] : ['wrapped', body.wrapped];
-  change.blobKeysBytes = putKeyArray(change, change.blobKeysAt, path, keys);
+  const path = blobKeys ? 'blob_keys' : 'wrapped';
+  change.blobKeysBytes = putKeys(change, change.blobKeysAt, path, blobKeys ?? wrapped);
 }
 
 /** A delete, or a move, which contains only its tag. `sig`, if given, has 32 bytes. Pinned like a write. */
 export function tagged(arena: Arena, kind: Exclude<ChangeKind, 'write'>, sig: string | null | undefined): Change {
   const change = beginChange(arena, kind, 0);
-  if (sig !== null && sig !== undefined) putFixed(change, SIG, 'sig', sig);
+  putSig(change, 'sig', sig, false);
   arena.pin(change.segment, change.end);
   return change;
 }

@@ -61,11 +61,6 @@ export class FrameRing {
    */
   constructor(private readonly bytesMax: number) {}
 
-  /** Bytes of allocated memory. */
-  get bytes(): number {
-    return this.segments.length * SEGMENT_BYTES;
-  }
-
   /** Adds a frame; `NOWHERE` if it is larger than a segment. */
   add(frame: Uint8Array, { id, version, changedBy, floor, before }: FrameHead): FramePosition {
     const device = changedBy ?? '';

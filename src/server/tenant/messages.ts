@@ -82,16 +82,3 @@ export type Effect =
   /** Notify the other instances. The rows' bytes may belong to a change that is answered by a later effect. */
   | { readonly kind: 'publish'; readonly rows: readonly ItemRow[]; readonly position: Position }
   | { readonly kind: 'purge-keys'; readonly deviceId: string };
-
-/** Changes that wait for the result of this message: each must be answered, even if the message cannot be applied. */
-export function waitersOf(message: Message): readonly Change[] {
-  switch (message.kind) {
-    case 'change':
-      return [message.change];
-    case 'committed':
-    case 'failed':
-      return message.changes;
-    default:
-      return [];
-  }
-}

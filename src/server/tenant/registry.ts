@@ -12,7 +12,6 @@ import { retryAfterReason, TAKEN_PER_S } from '../../protocol/retry-after.js';
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { ItemRow } from './codec.js';
-import { PendingReads } from './pending-reads.js';
 import { FrameRing } from './deliver.js';
 import { TurnQueue } from './turn-queue.js';
 
@@ -35,6 +34,28 @@ const COMPARE_ALL_MS = 5 * 60_000;
 const COMPARE_REST = 9;
 /** The longest such pause, ms. */
 const COMPARE_REST_MAX_MS = 30_000;
+
+/** Counts database reads under way, so that a stop can wait for the last of them. */
+class PendingReads {
+  private underWay = 0;
+  private whenNone: (() => void)[] = [];
+
+  /** Returns the same promise. Its reader may start another read in the turn in which it settles. */
+  counted<T>(read: Promise<T>): Promise<T> {
+    this.underWay++;
+    const over = (): void => {
+      this.underWay--;
+      if (this.underWay === 0) for (const wake of this.whenNone.splice(0)) wake();
+    };
+    read.then(over, over);
+    return read;
+  }
+
+  /** Resolves when no read is under way, including those started when the last one settled. */
+  async done(): Promise<void> {
+    while (this.underWay > 0) await new Promise<void>((resolve) => void this.whenNone.push(resolve));
+  }
+}
 
 export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'onLate' | 'ring' | 'replays' | 'current'> {
   readonly clock: Clock;
@@ -67,14 +88,21 @@ export class TenantRegistry {
   private closed = false;
 
   constructor(private readonly options: RegistryOptions) {
+    const { log, loader } = options;
     const onBroken = (actor: Actor): void => {
       if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
       else actor.retire(CLOSE.restart, 'restart');
     };
     this.ports = {
       ...options,
-      log: this.reads.ofLog(options.log),
-      loader: this.reads.ofLoader(options.loader),
+      log: { page: (request) => this.reads.counted(log.page(request)) },
+      loader: {
+        load: (tenantId) => this.reads.counted(loader.load(tenantId)),
+        hurry: () => loader.hurry(),
+        reload: (tenantId, known) => this.reads.counted(loader.reload(tenantId, known)),
+        head: (tenantId) => this.reads.counted(loader.head(tenantId)),
+        positions: (known) => this.reads.counted(loader.positions(known)),
+      },
       ring: new FrameRing(RECENT_BYTES_ALL),
       replays: new TurnQueue(REPLAY_PAGES),
       onBroken,
@@ -112,9 +140,7 @@ export class TenantRegistry {
 
   /** Tenants with a socket on this instance. */
   tenantsWithSockets(): string[] {
-    const found: string[] = [];
-    for (const { sessionCount, tenantId } of this.actors.values()) if (sessionCount > 0) found.push(tenantId);
-    return found;
+    return [...this.actors.values()].filter(({ sessionCount }) => sessionCount > 0).map(({ tenantId }) => tenantId);
   }
 
   /**
@@ -241,12 +267,12 @@ export class TenantRegistry {
     if (this.closed || this.restTimer !== undefined) return;
     const rest = this.restUntil - this.options.clock.now();
     if (rest <= 0) await this.comparing.fresh();
-    else this.restTimer = this.options.clock.setTimer(rest, () => this.compareRested());
-  }
-
-  private compareRested(): void {
-    this.restTimer = undefined;
-    void this.comparing.fresh();
+    else {
+      this.restTimer = this.options.clock.setTimer(rest, () => {
+        this.restTimer = undefined;
+        void this.comparing.fresh();
+      });
+    }
   }
 
   private async compareAll(): Promise<void> {
@@ -257,8 +283,7 @@ export class TenantRegistry {
       if (!this.closed) this.retryTimer = clock.setTimer(TICK_MS, () => void this.compareHeads());
       return;
     }
-    const rest = Math.min(COMPARE_REST_MAX_MS, COMPARE_REST * (clock.now() - begun));
-    this.restUntil = clock.now() + rest;
+    this.restUntil = clock.now() + Math.min(COMPARE_REST_MAX_MS, COMPARE_REST * (clock.now() - begun));
   }
 
   /** False if the database could not be queried, which was reported. */

@@ -17,6 +17,13 @@ import { dismiss, type TenantState } from './state.js';
 /** A frame that is not an item, as JSON text in a shape. */
 export const plainFrame = (shape: Shape, frame: PlainFrame): string => JSON.stringify(encode(shape, frame));
 
+/** Sends such a frame to one session. */
+export const sendPlain = (session: Session, frame: PlainFrame): Effect => ({
+  kind: 'send',
+  session,
+  frames: [plainFrame(session.port.shape, frame)],
+});
+
 /** `hello`: starts a replay above `since`, which ends an earlier one of the same socket (reference, Sockets). */
 export function onHello(state: TenantState, hello: MessageOf<'hello'>): Effect[] {
   const { session } = hello;
@@ -29,7 +36,7 @@ export function onHello(state: TenantState, hello: MessageOf<'hello'>): Effect[]
   const draining = isDraining(session);
   const phase = beginReplay({ cursor: rewound ? 0 : hello.since, acks: hello.acks, greeting: true, draining });
   session.phase = phase;
-  const reset = rewound ? [resetFrame(state, session)] : [];
+  const reset = rewound ? [sendPlain(session, { type: 'reset', epoch: state.epoch })] : [];
   return draining ? reset : [...reset, ...advance(state, session, phase)];
 }
 
@@ -39,18 +46,14 @@ function refuseHello(session: Session): Effect[] {
   // A peer that sends `hello` repeatedly without reading must not pile up replies.
   if (session.port.shape === 'b' || isDraining(session)) return [];
   const message = 'one hello per 5 seconds and socket';
-  return [{ kind: 'send', session, frames: [plainFrame('a', { type: 'error', code: 'rate_limited', message })] }];
-}
-
-function resetFrame(state: TenantState, session: Session): Effect {
-  return { kind: 'send', session, frames: [plainFrame(session.port.shape, { type: 'reset', epoch: state.epoch })] };
+  return [sendPlain(session, { type: 'error', code: 'rate_limited', message })];
 }
 
 /** The cursor is beyond the head, so it belongs to another history: replays from 0 (reference, Sockets, Reset). */
 function rewind(state: TenantState, session: Session, phase: Replaying): Effect[] {
   const fresh: Replaying = { ...phase, cursor: 0, greeting: true, committed: null, stalled: false };
   session.phase = fresh;
-  return [resetFrame(state, session), { kind: 'read-page', session, phase: fresh }];
+  return [sendPlain(session, { type: 'reset', epoch: state.epoch }), { kind: 'read-page', session, phase: fresh }];
 }
 
 /** The next step of a replay. Reads the head, since `caught_up` must not be below the head committed before `hello`. */

@@ -1,11 +1,6 @@
 /** One device's socket as seen by the actor. The phase is a union, so that a field exists only where it applies. */
 import type { SocketPort } from './ports.js';
 
-/** Open, but `hello` was not received yet. */
-interface Awaiting {
-  readonly kind: 'awaiting';
-}
-
 /** Being brought up to date from its cursor: after a `hello`, or silently after it fell behind. */
 export interface Replaying {
   readonly kind: 'replaying';
@@ -43,14 +38,11 @@ export interface Live {
   readonly acks: boolean;
 }
 
-interface Closed {
-  readonly kind: 'closed';
-}
+/** `awaiting`: open, but `hello` was not received yet. */
+type Phase = { readonly kind: 'awaiting' } | Replaying | Live | { readonly kind: 'closed' };
 
-type Phase = Awaiting | Replaying | Live | Closed;
-
-const AWAITING: Awaiting = Object.freeze({ kind: 'awaiting' });
-export const CLOSED: Closed = Object.freeze({ kind: 'closed' });
+const AWAITING: Phase = Object.freeze({ kind: 'awaiting' });
+export const CLOSED: Phase = Object.freeze({ kind: 'closed' });
 /** All live sessions share these: a million of them may be held. */
 export const LIVE: Live = Object.freeze({ kind: 'live', acks: false });
 export const LIVE_WITH_ACKS: Live = Object.freeze({ kind: 'live', acks: true });

@@ -7,7 +7,7 @@ import type { PlainFrame } from '../../protocol/frames.js';
 import { noticeHead } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { TenantUpdate } from './ports.js';
-import { plainFrame } from './replay.js';
+import { sendPlain } from './replay.js';
 import type { Session } from './session.js';
 import { binsOf, devicesOf, dismiss, type TenantState } from './state.js';
 
@@ -103,8 +103,4 @@ const greeted = (state: TenantState): Session[] => [...state.sessions].filter((s
 
 function tellAll(state: TenantState, frame: PlainFrame): Effect[] {
   return greeted(state).map((session) => sendPlain(session, frame));
-}
-
-function sendPlain(session: Session, frame: PlainFrame): Effect {
-  return { kind: 'send', session, frames: [plainFrame(session.port.shape, frame)] };
 }

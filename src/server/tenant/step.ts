@@ -17,49 +17,40 @@ import { CLOSED, Session } from './session.js';
 import { onSnapshot, requestReload } from './snapshot.js';
 import type { TenantState } from './state.js';
 
+/** The rule for each kind of message. */
+const RULES: { readonly [K in Message['kind']]: (state: TenantState, message: MessageOf<K>) => Effect[] } = {
+  change: (state, { change }) => onChange(state, change),
+  committed: onCommitted,
+  failed: (_, { changes, error }) => onFailed(changes, error),
+  snapshot: (state, { snapshot }) => [...onSnapshot(state, snapshot), ...recheck(state)],
+  'snapshot-failed': (state, { error }) => onSnapshotFailed(state, error),
+  head_hint: (state, { head, generation }) => onHeadHint(state, head, generation),
+  published: onPublished,
+  gap: (state, { page }) => onGap(state, page),
+  'gap-failed': (state) => {
+    // The next head hint or comparison retries.
+    state.gapReading = false;
+    return [];
+  },
+  hello: onHello,
+  head: onHead,
+  page: onPage,
+  'replay-failed': onReplayFailed,
+  sent: onSent,
+  congested: (_, { session }) => onCongested(session),
+  drained: (state, { session }) => onDrained(state, session),
+  closed: (state, { session }) => {
+    session.phase = CLOSED;
+    state.sessions.delete(session);
+    return [];
+  },
+};
+
 /** Applies one message. `now` is in ms. */
 export function step(state: TenantState, message: Message, now: number): Effect[] {
   state.now = now;
-  switch (message.kind) {
-    case 'change':
-      return onChange(state, message.change);
-    case 'committed':
-      return onCommitted(state, message);
-    case 'failed':
-      return onFailed(message.changes, message.error);
-    case 'snapshot':
-      return [...onSnapshot(state, message.snapshot), ...recheck(state)];
-    case 'snapshot-failed':
-      return onSnapshotFailed(state, message.error);
-    case 'head_hint':
-      return onHeadHint(state, message.head, message.generation);
-    case 'published':
-      return onPublished(state, message);
-    case 'gap':
-      return onGap(state, message.page);
-    case 'gap-failed':
-      // The next head hint or comparison retries.
-      state.gapReading = false;
-      return [];
-    case 'hello':
-      return onHello(state, message);
-    case 'head':
-      return onHead(state, message);
-    case 'page':
-      return onPage(state, message);
-    case 'replay-failed':
-      return onReplayFailed(state, message);
-    case 'sent':
-      return onSent(state, message);
-    case 'congested':
-      return onCongested(message.session);
-    case 'drained':
-      return onDrained(state, message.session);
-    case 'closed':
-      message.session.phase = CLOSED;
-      state.sessions.delete(message.session);
-      return [];
-  }
+  const rule = RULES[message.kind] as (state: TenantState, message: Message) => Effect[];
+  return rule(state, message);
 }
 
 function onHeadHint(state: TenantState, head: number, generation: number): Effect[] {
@@ -109,21 +100,14 @@ const applies = ({ verdict }: Change): boolean => APPLIED.has(verdict);
 
 /** Judges a change by the known state and sends it to be committed. */
 function onChange(state: TenantState, change: Change): Effect[] {
-  const error = refuseCaller(state, change.deviceId);
-  if (error !== null) return [{ kind: 'refused', change, error }];
+  const device = state.devices.get(change.deviceId);
+  // Before the database is used: a revoked device must not learn whether its write is stored.
+  if (device === undefined || device.revoked)
+    return [
+      { kind: 'refused', change, error: new ServiceError(device === undefined ? 'bad_token' : 'device_revoked') },
+    ];
   judge(state, change);
   return [{ kind: 'commit', change }];
-}
-
-/**
- * The error for a caller that may not change anything, or null. Checked before the database is used: a revoked device
- * must not learn whether its write is stored.
- */
-function refuseCaller(state: TenantState, deviceId: string): ServiceError | null {
-  const device = state.devices.get(deviceId);
-  if (device === undefined) return new ServiceError('bad_token');
-  if (device.revoked) return new ServiceError('device_revoked');
-  return null;
 }
 
 /**
