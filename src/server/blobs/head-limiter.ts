@@ -12,12 +12,6 @@ interface Queue {
   readonly waiting: Set<(error?: ServiceError) => void>;
 }
 
-/** The request about one blob. */
-interface Lookup {
-  begun: boolean;
-  readonly result: Promise<boolean>;
-}
-
 /**
  * Only the bucket knows whether an upload arrived, and each HEAD costs money and time. So a tenant has a few under way at
  * a time on this instance, one per blob; further ones wait in a bounded queue for a bounded time.
@@ -25,7 +19,7 @@ interface Lookup {
 export class HeadLimiter {
   private readonly queues = new Map<string, Queue>();
   /** The latest lookup of each blob, by tenant and ref, until it settles. */
-  private readonly latest = new Map<string, Lookup>();
+  private readonly latest = new Map<string, { begun: boolean; readonly result: Promise<boolean> }>();
 
   /** `bounds`: requests under way and waiting per tenant, and how long one waits. */
   constructor(
@@ -55,7 +49,7 @@ export class HeadLimiter {
       }
     };
     // Deferred by a microtask: `looked` reads `lookup`, which must be initialized and in the map by then.
-    const lookup: Lookup = { begun: false, result: Promise.resolve().then(looked) };
+    const lookup = { begun: false, result: Promise.resolve().then(looked) };
     this.latest.set(key, lookup);
     return lookup.result;
   }

@@ -49,12 +49,6 @@ const keyOf = ({ tenantId, ref }: ObjectName): string => `${tenantId}/${ref}`;
 
 const used = (): ServiceError => new ServiceError('url_invalid', 'The URL was used, or its reservation is gone.');
 
-/** An upload under way here. */
-interface Receiving {
-  readonly source: UploadBody;
-  readonly done: Promise<void>;
-}
-
 /** The name and extent of a PUT. */
 export interface Upload extends ObjectName {
   /** Bytes of the body. */
@@ -68,14 +62,10 @@ export class Transfers {
   private readonly perTenant = new Map<string, Slots>();
   private readonly all: Slots = { taken: 0, refusedAt: -Infinity };
   /** Uploads under way here, by tenant and ref. */
-  private readonly uploads = new Map<string, Receiving>();
+  private readonly uploads = new Map<string, { readonly source: UploadBody; readonly done: Promise<void> }>();
   private readonly receiving = new Set<Promise<void>>();
 
-  private readonly bounds: typeof BOUNDS;
-
-  constructor(private readonly options: TransfersOptions) {
-    this.bounds = options.bounds ?? BOUNDS;
-  }
+  constructor(private readonly options: TransfersOptions) {}
 
   /** The blob that a request may access. Throws `url_invalid` if the URL was altered, expired or not used as signed. */
   check(call: SignedCall): ObjectName {
@@ -151,7 +141,7 @@ export class Transfers {
   tooSlow(tenantId: string, bytesPerS: number): boolean {
     if (bytesPerS < PACE_MIN) return true;
     if (bytesPerS >= PACE_MIN_CROWDED) return false;
-    const { all, perTenant } = this.bounds;
+    const { all, perTenant } = this.options.bounds ?? BOUNDS;
     const own = this.perTenant.get(tenantId);
     return (own !== undefined && this.isCrowded(own, perTenant)) || this.isCrowded(this.all, all);
   }
@@ -164,15 +154,15 @@ export class Transfers {
 
   /** Takes a slot; the returned function releases it once. Throws `rate_limited`, `unavailable`. */
   private enter(tenantId: string): () => void {
-    const { bounds, all } = this;
-    const { perTenant } = bounds;
+    const { all } = this;
+    const { all: most, perTenant } = this.options.bounds ?? BOUNDS;
     const now = this.options.clock.now();
     const own = this.perTenant.get(tenantId) ?? { taken: 0, refusedAt: -Infinity };
     if (own.taken >= perTenant) {
       own.refusedAt = now;
       throw new ServiceError('rate_limited', `at most ${perTenant} transfers of blobs at once`, undefined, 1);
     }
-    if (all.taken >= bounds.all) {
+    if (all.taken >= most) {
       all.refusedAt = now;
       throw unavailable('too many transfers of blobs are under way');
     }

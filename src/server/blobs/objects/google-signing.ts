@@ -75,19 +75,13 @@ export async function hasKey(auth: Storage['authClient']): Promise<boolean> {
   return 'key' in client && typeof client.key === 'string';
 }
 
-/** A download URL, and when it expires. */
-interface Signed {
-  readonly expiresAt: number;
-  readonly request: Promise<SignedRequest>;
-}
-
 /** A URL with less time left is not reused, ms: a client requests a new one when a minute is left. */
 const LEFT_MIN_MS = 210_000;
 const KEPT_MAX = 5_000;
 
 /** Reusable download URLs: each serves any device of the blob's tenant until `LEFT_MIN_MS` before it expires. */
 export class SignedUrls {
-  private readonly kept = new Map<string, Signed>();
+  private readonly kept = new Map<string, { readonly expiresAt: number; readonly request: Promise<SignedRequest> }>();
 
   /** An already signed URL of the object, or a new one; valid for no longer than requested. */
   async get(

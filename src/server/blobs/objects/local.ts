@@ -162,7 +162,7 @@ export class LocalStore implements ObjectStore {
   create(name: ObjectName) {
     return orUnavailable(async () => {
       const target = this.pathOf(name);
-      const path = join(this.uploads, temporaryName());
+      const path = join(this.uploads, `${PID_SPACE}.${process.pid}.${LIFE}.${randomBytes(8).toString('hex')}.tmp`);
       await makeFolder(this.uploads);
       const handle = await open(path, 'wx', FILE_MODE);
       const commit = async (): Promise<boolean> => {
@@ -364,8 +364,6 @@ function pidNamespace(): string {
     return '';
   }
 }
-
-const temporaryName = (): string => `${PID_SPACE}.${process.pid}.${LIFE}.${randomBytes(8).toString('hex')}.tmp`;
 
 async function isAbandoned(path: string, name: string, before: number): Promise<boolean> {
   const { space, pid, life } = TEMPORARY.exec(name)?.groups ?? {};
