@@ -39,7 +39,7 @@ function setUp() {
         ...{ ...name, size: 10, contentType: 'a/b', session: null, kept: 0, expiresAt: 0 },
         state: ready.has(name.ref) ? 'ready' : 'reserved',
       }),
-    markReady: ({ ref }) => Promise.resolve(ready.has(ref) ? false : ready.add(ref).has(ref)),
+    markReady: ({ ref }) => Promise.resolve(ready.add(ref).has(ref)),
   };
   const blobs = new Blobs({ store: store as ObjectStore, rows: rows as BlobStore, clock, maxBytes: 10, capBytes: 0 });
   return { clock, asked, blobs };

@@ -127,7 +127,11 @@ t.test('OBJ-28: at most sixteen signatures are asked for at once', async (t) => 
 t.test('OBJ-28: after five failures none is asked for, for a while', async (t) => {
   let now = 0;
   const fault = new StoreFault('broken', 'told to fail');
-  const signing = new Signing({ callMs: 1_000, faultOf: () => fault, now: () => now });
+  const signing = new Signing(
+    1_000,
+    () => fault,
+    () => now,
+  );
   let asked = 0;
   const fail = (): Promise<string> => {
     asked++;

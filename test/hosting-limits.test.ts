@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap';
 import { networkOf, signupNetworkOf } from '../src/server/http/address-limits.js';
 import { limitKey, parseAddress } from '../src/server/http/client-address.js';
-import { Certificates } from '../src/server/hosting/hosts.js';
+import { TenantHosts } from '../src/server/hosting/hosts.js';
 import { createPool } from '../src/server/storage/database.js';
 import { nightlyJobs } from '../src/server/ops/store.js';
 import { ServiceError } from '../src/protocol/errors.js';
@@ -194,27 +194,31 @@ t.test('HOST-21: names that get their first certificate are counted', async (t) 
 });
 
 t.test('HOST-21: a count that fails leaves the name new', async (t) => {
-  const fresh = new Set(['new']);
   let fault: Error | undefined = new ServiceError('unavailable');
   let taken = 0;
-  const certificates = new Certificates({
-    hosts: {
-      serves: (host) => host !== 'none',
-      isNew: (host) => fresh.has(host),
-      settle: (host) => fresh.delete(host),
+  const hosts = new TenantHosts({
+    store: {
+      all: async () => ({ changes: [{ slug: 'old', tenantId: 'first' }], position: '1' }),
+      since: async (position) => ({ changes: [], position }),
     },
-    take: async () => {
+    baseDomain: BASE,
+    onFault: (error) => t.fail(String(error)),
+    onFreed: () => undefined,
+    takeCertificate: async () => {
       taken++;
       if (fault !== undefined) throw fault;
       return Promise.resolve();
     },
   });
-  t.equal(certificates.check('none'), false);
-  t.equal(certificates.check('old'), true);
-  await t.rejects(Promise.resolve(certificates.check('new')), /database is down/);
+  await hosts.start();
+  t.teardown(() => hosts.close());
+  hosts.add('new', 'second');
+  t.equal(await hosts.certifies(`none.${BASE}`), false);
+  t.equal(await hosts.certifies(`old.${BASE}`), true);
+  await t.rejects(hosts.certifies(`new.${BASE}`), /database is down/);
   fault = undefined;
-  t.equal(await certificates.check('NEW.'), true);
-  t.equal(certificates.check('new'), true, 'at once from then on');
+  t.equal(await hosts.certifies(`NEW.${BASE}.`), true);
+  t.equal(await hosts.certifies(`new.${BASE}`), true, 'at once from then on');
   t.equal(taken, 2);
 });
 

@@ -41,7 +41,8 @@ async function written(t: Test, pages: AsyncIterable<ListedObject[]>): Promise<{
     throw new Error('no tables');
   };
   const objects = { store: 's3', bucket: 'of-the-tests', prefix: null, pages } as const;
-  return { file, manifest: await writeArchive(file, { ...none, read, objects }, nothing) };
+  const { manifest } = await writeArchive(file, { ...none, read, objects }, nothing);
+  return { file, manifest };
 }
 
 type Entries = Map<string, Buffer>;

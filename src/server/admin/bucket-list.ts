@@ -9,16 +9,9 @@ import { faultOf } from '../blobs/objects/fault.js';
 import { withStore } from '../blobs/objects/open.js';
 import { counted, sanitizeText, table } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
-import { ADMIN_NAME, throwIfInterrupted } from './context.js';
+import { ADMIN_NAME, throwIfInterrupted, type AdminContext } from './context.js';
 import { adminFailureOf } from './failure.js';
 import { sized } from './progress.js';
-
-/** The bucket of this configuration; undefined: blobs are in a folder. */
-function bucketOf({ storageKind, gcsBucket, s3Bucket, storagePrefix }: Config): BucketName | undefined {
-  if (storageKind === 'local') return undefined;
-  const bucket = (storageKind === 'gcs' ? gcsBucket : s3Bucket) ?? '';
-  return { store: storageKind, bucket, prefix: storagePrefix };
-}
 
 /** The store's listing. A failure names the blob store, else it would be taken for one of the database. */
 async function* listingOf(store: ObjectStore, hint: string): AsyncGenerator<readonly StoredObject[]> {
@@ -39,18 +32,11 @@ export async function withBucketList<T>(
   wanted: boolean,
   work: (source: ObjectsSource | undefined) => Promise<T>,
 ): Promise<T> {
-  const bucket = bucketOf(settings);
-  if (bucket === undefined || !wanted) return work(undefined);
+  const { storageKind: store, gcsBucket, s3Bucket, storagePrefix: prefix } = settings;
+  if (store === 'local' || !wanted) return work(undefined);
+  const bucket = (store === 'gcs' ? gcsBucket : s3Bucket) ?? '';
   const hint = `See \`${ADMIN_NAME} check-storage\`. Without the list: \`${ADMIN_NAME} backup --no-objects\`.`;
-  return withStore(settings, (store) => work({ ...bucket, pages: listingOf(store, hint) }));
-}
-
-/** A verified archive, and the database that its rows were restored into. */
-export interface Comparing {
-  readonly file: string;
-  readonly manifest: Manifest;
-  readonly settings: Config;
-  readonly pool: pg.Pool;
+  return withStore(settings, (objects) => work({ store, bucket, prefix, pages: listingOf(objects, hint) }));
 }
 
 /** A comparison, or why it failed. */
@@ -58,16 +44,20 @@ type Compared = ObjectComparison | { readonly failed: string; readonly exitCode:
 
 /**
  * Compares the list in the archive with the blob store; undefined if the archive has no list. The rows are already
- * restored at this point, so a failure is part of the result instead of an error.
+ * restored into the pool's database at this point, so a failure is part of the result instead of an error.
  */
-export async function compareWithStore(terminal: Terminal, about: Comparing): Promise<Compared | undefined> {
-  const { file, manifest, settings, pool } = about;
+export async function compareWithStore(
+  { terminal, config }: AdminContext,
+  file: string,
+  manifest: Manifest,
+  pool: pg.Pool,
+): Promise<Compared | undefined> {
   const { objects } = manifest;
   if (objects === undefined) return undefined;
   let ledger: ObjectLedger | undefined;
   try {
     const held = (ledger = await ObjectLedger.open(pool));
-    return await withStore(settings, (store) =>
+    return await withStore(config(), (store) =>
       compareObjects(readObjectList(file, manifest), listingOf(store, ''), held, (done) => {
         throwIfInterrupted(terminal);
         terminal.progress(`Comparing the blob store  ${done} of ${objects.count}`);

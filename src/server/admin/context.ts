@@ -16,11 +16,6 @@ import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 
 export const ADMIN_NAME = 'service-admin';
 
-/** A database with this version's schema, and the statements on it. */
-interface ReadyDatabase extends OperatorDatabase {
-  readonly store: OperatorStore;
-}
-
 /** The context of a command. */
 export class AdminContext {
   constructor(
@@ -34,42 +29,38 @@ export class AdminContext {
   /** `withDatabase`, for an existing database of any schema. Throws `CommandError` `no_database`. */
   readonly withAny = async <T>(work: (database: OperatorDatabase) => Promise<T>): Promise<T> => {
     const config = this.config();
-    requireDatabase(config);
+    // Without this check a command in the wrong folder would create an empty database and work on it.
+    if (config.databaseUrl === null && !hasCluster(config.dataDir)) {
+      throw new CommandError(
+        EXIT.notFound,
+        `there is no database in ${config.dataDir}`,
+        'Give the environment of the server: DATABASE_URL, or the DATA_DIR of its embedded database.',
+        { code: 'no_database' },
+      );
+    }
     return withDatabase(config, work);
   };
 
   /** `withAny`, for this version's schema. Throws `CommandError` for an older one, `MigrationError` for a newer one. */
-  readonly withReady = <T>(work: (database: ReadyDatabase) => Promise<T>): Promise<T> =>
+  readonly withReady = <T>(
+    work: (database: OperatorDatabase & { readonly store: OperatorStore }) => Promise<T>,
+  ): Promise<T> =>
     this.withAny(async (database) => {
-      await requireSchema(database);
+      const { applied } = await migrate({ url: database.url, folder: SQL_FOLDER, dryRun: true });
+      if (applied.length > 0) {
+        throw new CommandError(
+          EXIT.refused,
+          `the database's schema is older than this version (${applied.length} migrations behind)`,
+          `Make a backup with the version that wrote it, then run \`${ADMIN_NAME} migrate\` or start the server.`,
+          { code: 'schema_old' },
+        );
+      }
       return work({ ...database, store: new OperatorStore(database.pool) });
     });
 }
 
 /** The program, or one of its commands. */
 export type AdminCommand = ProgramCommand<AdminContext>;
-
-/** Without this check a command in the wrong folder would create an empty database and work on it. */
-function requireDatabase(config: Config): void {
-  if (config.databaseUrl !== null || hasCluster(config.dataDir)) return;
-  throw new CommandError(
-    EXIT.notFound,
-    `there is no database in ${config.dataDir}`,
-    'Give the environment of the server: DATABASE_URL, or the DATA_DIR of its embedded database.',
-    { code: 'no_database' },
-  );
-}
-
-async function requireSchema({ url }: OperatorDatabase): Promise<void> {
-  const { applied } = await migrate({ url, folder: SQL_FOLDER, dryRun: true });
-  if (applied.length === 0) return;
-  throw new CommandError(
-    EXIT.refused,
-    `the database's schema is older than this version (${applied.length} migrations behind)`,
-    `Make a backup with the version that wrote it, then run \`${ADMIN_NAME} migrate\` or start the server.`,
-    { code: 'schema_old' },
-  );
-}
 
 /** Id of the tenant with this name; without one, of the tenant of single mode. Throws `CommandError` if absent. */
 export async function tenantNamed(store: OperatorStore, slug: string | undefined): Promise<string> {

@@ -27,12 +27,11 @@ const KNOWN: readonly (readonly [error: ErrorClass, how: Omit<Failure, 'message'
 ];
 
 /** Any error as a failure. None of these errors contains a connection string, which would hold a password. */
-export const adminFailureOf = (thrown: unknown): Failure => failureFrom(thrown, ofServer);
-
-function ofServer(error: Error): Failure | undefined {
-  const known = KNOWN.find(([kind]) => error instanceof kind);
-  return known === undefined ? ofDatabase(error) : { ...known[1], message: error.message };
-}
+export const adminFailureOf = (thrown: unknown): Failure =>
+  failureFrom(thrown, (error) => {
+    const known = KNOWN.find(([kind]) => error instanceof kind);
+    return known === undefined ? ofDatabase(error) : { ...known[1], message: error.message };
+  });
 
 /** An unreachable database: the error itself, or the cause of a store's `unavailable`. */
 function ofDatabase(error: Error): Failure | undefined {

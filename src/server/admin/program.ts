@@ -2,34 +2,20 @@
 import { newProgram, type ProgramCall, type Run, runCall } from '../../terminal/program.js';
 import { type Release, releaseText } from '../../terminal/output.js';
 import type { ExitCode } from '../../terminal/terminal.js';
-import { registerBackup, registerRestore } from './commands/backup.js';
+import { registerBackup } from './commands/backup.js';
 import { registerCheckStorage } from './commands/check-storage.js';
-import { registerEpoch, registerMigrate, registerUpgradePostgres } from './commands/database.js';
-import { registerDrain, registerInstances } from './commands/instances.js';
+import { registerDatabase, registerEpoch } from './commands/database.js';
+import { registerInstances } from './commands/instances.js';
 import { registerPurge } from './commands/purge.js';
-import {
-  registerBootstrapRestart,
-  registerClaimToken,
-  registerPasswordReset,
-  registerTenants,
-} from './commands/tenants.js';
+import { registerAccess, registerTenants } from './commands/tenants.js';
 import { registerVerify } from './commands/verify.js';
 import { ADMIN_NAME, AdminContext, type AdminCommand } from './context.js';
 import { adminFailureOf } from './failure.js';
 
 /** Every command, in the order in which help lists them. */
 const COMMANDS: readonly ((program: AdminCommand) => void)[] = [
-  ...[registerBackup, registerRestore, registerVerify, registerCheckStorage, registerMigrate, registerUpgradePostgres],
-  ...[
-    registerInstances,
-    registerDrain,
-    registerPurge,
-    registerTenants,
-    registerClaimToken,
-    registerPasswordReset,
-    registerBootstrapRestart,
-  ],
-  registerEpoch,
+  ...[registerBackup, registerVerify, registerCheckStorage, registerDatabase, registerInstances, registerPurge],
+  ...[registerTenants, registerAccess, registerEpoch],
 ];
 
 /** The program with all its commands; a test compares the reference with it. */

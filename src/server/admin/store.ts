@@ -1,6 +1,6 @@
 /** The operator's statements (sql/0008_operator.sql). */
 import { ulid } from 'ulid';
-import { SEEN_MS } from '../storage/registration.js';
+import { SEEN_MS, type InstanceStatus } from '../storage/registration.js';
 import { Store } from '../storage/query.js';
 
 /** States that an operator may set. */
@@ -28,27 +28,26 @@ export interface Discrepancy {
   readonly counted: number;
 }
 
-/** A running server process. */
-export interface InstanceRow {
+/** Rows in the database. `items`: those that are not deleted. */
+export type Counts = Readonly<Record<'tenants' | 'devices' | 'items', number>>;
+
+/** A running server process, as of its last heartbeat. Instances with the same machine and port share that port. */
+export interface InstanceRow extends InstanceStatus {
   readonly id: string;
-  /** Name of its machine. Instances with the same machine and port share that port. */
-  readonly host: string;
-  readonly pid: number;
-  readonly port: number;
-  readonly version: string;
-  /** Open sockets at its last heartbeat. */
-  readonly sockets: number;
-  readonly draining: boolean;
 }
 
 /** Result of a change: done, or a name of the error catalogue. */
 type OperatorVerdict = 'ok' | 'tenant_not_found' | 'bootstrap_already_done';
 
-/** Items deleted per statement. */
-const DELETE_BATCH = 2_000;
-
 /** Each statement throws `unavailable` while the database is down. */
 export class OperatorStore extends Store {
+  counts(): Promise<Counts> {
+    return this.one(
+      `SELECT (SELECT count(*) FROM tenants) AS tenants, (SELECT count(*) FROM devices WHERE revoked_at IS NULL) AS devices,
+        (SELECT coalesce(sum(item_count), 0)::bigint FROM tenants) AS items`,
+    );
+  }
+
   /** Tenants in order of their names, at most `limit`, after the name `after` ('': from the start). */
   tenants(after: string, limit: number): Promise<TenantRow[]> {
     return this.rows<TenantRow>(
@@ -70,20 +69,6 @@ export class OperatorStore extends Store {
 
   setState(tenantId: string, state: TenantState): Promise<OperatorVerdict> {
     return this.verdict('set_tenant_state($1, $2)', [tenantId, state]);
-  }
-
-  /** Deletes a tenant with all its data. `onBatch` is called after each statement, with the items deleted so far. */
-  async remove(
-    tenantId: string,
-    now: number,
-    onBatch: (items: number) => void = () => undefined,
-  ): Promise<OperatorVerdict> {
-    for (let items = 0; ; items += DELETE_BATCH) {
-      const values = [tenantId, DELETE_BATCH, now];
-      const verdict = await this.verdict<'gone' | 'more' | 'tenant_not_found'>('delete_tenant($1, $2, $3)', values);
-      if (verdict !== 'more') return verdict === 'gone' ? 'ok' : verdict;
-      onBatch(items + DELETE_BATCH);
-    }
   }
 
   /** `claimHash`: SHA-256 of the new token. */
@@ -128,7 +113,7 @@ export class OperatorStore extends Store {
     );
   }
 
-  private verdict<V extends string = OperatorVerdict>(call: string, values: readonly unknown[]): Promise<V> {
-    return this.value<V>(`SELECT ${call} AS verdict`, values);
+  private verdict(call: string, values: readonly unknown[]): Promise<OperatorVerdict> {
+    return this.value(`SELECT ${call} AS verdict`, values);
   }
 }

@@ -6,11 +6,12 @@ import type { Logger } from 'pino';
 import { ulid } from 'ulid';
 import { nodePasswordHasher, nodeSodium } from '../../crypto/sodium-node.js';
 import { systemClock, type Clock } from '../../protocol/clock.js';
+import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { REFERENCE_FOLDER, RELEASE, SERVER_VERSION, WEB_FOLDER } from '../../root.js';
 import { Checkout } from '../billing/checkout.js';
 import type { Billing } from '../billing/routes.js';
 import { BillingStore } from '../billing/store.js';
-import { Webhooks } from '../billing/webhooks.js';
+import { SWEEP_MS, Webhooks } from '../billing/webhooks.js';
 import { Bins } from '../bins/bins.js';
 import { BinStore } from '../bins/store.js';
 import { Blobs } from '../blobs/blobs.js';
@@ -26,11 +27,10 @@ import { Passwords, Reauthentication, Tickets } from '../devices/credentials.js'
 import { Devices } from '../devices/devices.js';
 import { Bootstrap, Recovery, type ForeignHost } from '../devices/enrolment.js';
 import { AccountStore, ensureSingleTenant } from '../devices/store.js';
-import { Certificates, TenantHosts } from '../hosting/hosts.js';
+import { TenantHosts } from '../hosting/hosts.js';
 import type { Hosting } from '../hosting/routes.js';
 import { Signup } from '../hosting/signup.js';
 import { HostingStore } from '../hosting/store.js';
-import { TestTenants } from '../hosting/test-tenants.js';
 import { AddressLimits } from '../http/address-limits.js';
 import { describe } from '../http/fail.js';
 import { tokenIssuer, TokenVerifier } from '../http/tokens.js';
@@ -444,22 +444,25 @@ async function composeHosting(
   const { config, clock, database, secret, stops, onFault } = parts;
   const store = new HostingStore(database.pool);
   const hosts = new TenantHosts({
-    ...{ store, baseDomain: apexOf(config), clock, onFault },
+    ...{ store, baseDomain: apexOf(config), onFault },
     onFreed: (tenant) => registry.forget(tenant),
+    takeCertificate: () => addressLimits.take('certificate', 'all'),
   });
   await hosts.start();
   stops.push(() => hosts.close());
+  stops.push(repeated(clock, HEAD_COMPARE_MS, () => hosts.readOn()));
   hooks.onHint = (tenant) => hosts.hint(tenant);
   const urlOf = (slug: string): string => tenantUrl(config, slug);
   const changed = (tenant: string): Promise<void> => registry.changed(tenant);
   const billing = await composeBilling(parts, urlOf, changed);
-  const certificates = new Certificates({ hosts, take: () => addressLimits.take('certificate', 'all') });
   const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
-  const signup = new Signup({ store, hosts, clock, urlOf, announce, checkout: billing?.checkout, onFault });
   const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
-  const { maxDevices } = config;
-  const testTenants = new TestTenants({ store, hosts, clock, urlOf, announce, issueToken, maxDevices });
-  const service: Hosting = { isApex: (host) => hosts.isApex(host), certificates, signup, testTenants };
+  const signup = new Signup({
+    ...{ store, hosts, clock, urlOf, announce, issueToken, onFault },
+    maxDevices: config.maxDevices,
+    checkout: billing?.checkout,
+  });
+  const service: Hosting = { isApex: (host) => hosts.isApex(host), certifies: (host) => hosts.certifies(host), signup };
   return { hosts, service, billing };
 }
 
@@ -491,7 +494,7 @@ async function composeBilling(
     ...{ store, payments, clock, onUnknown, changed, onFault },
     graceMs: config.paymentGraceMs,
   });
-  webhooks.start();
+  stops.push(repeated(clock, SWEEP_MS, () => webhooks.sweep()));
   stops.push(() => webhooks.close());
   const checkout = new Checkout({ store, payments, clock, secret, apexUrl: apexUrl(config), urlOf });
   return { webhooks, checkout };

@@ -1,5 +1,6 @@
 /** Payments of a hosted service (reference, Billing). These rows are mounted only where billing is on. */
 import { invalid, ServiceError } from '../../protocol/errors.js';
+import { mounted } from '../hosting/routes.js';
 import * as pages from '../hosting/signup-page.js';
 import type { AddressLimits } from '../http/address-limits.js';
 import type { WebParts } from '../http/pages.js';
@@ -22,11 +23,6 @@ export interface BillingParts extends WebParts {
   readonly addressLimits: Pick<AddressLimits, 'take'>;
 }
 
-function billingOf({ billing }: BillingParts): Billing {
-  if (billing === undefined) throw new ServiceError('not_found', 'no such route');
-  return billing;
-}
-
 /**
  * `POST /api/billing/webhook`, from the payment provider. 200 once the event is durable, or does not concern this
  * service. Events with an invalid signature are limited by address. A valid event is never refused by that limit, since
@@ -34,7 +30,7 @@ function billingOf({ billing }: BillingParts): Billing {
  */
 export const webhook: Handler<BillingParts> = async (call, app) => {
   try {
-    return await billingOf(app).webhooks.take(call.bytes, call.signature);
+    return await mounted(app.billing).webhooks.take(call.bytes, call.signature);
   } catch (error) {
     if (error instanceof ServiceError && error.error === 'webhook_invalid')
       await app.addressLimits.take('webhook', call.address);
@@ -44,7 +40,7 @@ export const webhook: Handler<BillingParts> = async (call, app) => {
 
 /** `GET /api/billing/portal` -> {url}. Each request calls the provider, so it is limited by device. */
 export const portal: Handler<BillingParts> = async (call, app) => {
-  const { checkout } = billingOf(app);
+  const { checkout } = mounted(app.billing);
   await app.addressLimits.take('payment', `${call.tenantId}/${call.deviceId}`);
   return checkout.portal(call.tenantId);
 };
@@ -53,24 +49,15 @@ export const portal: Handler<BillingParts> = async (call, app) => {
  * `GET /signup/done?return=`, the page that checkout returns to, paid or not. Without a token it is a thank-you page.
  */
 export const returned: Handler<BillingParts> = async (call, app) => {
-  const { checkout } = billingOf(app);
+  const { checkout } = mounted(app.billing);
   const style = app.web?.style;
   const token = call.parameter('return');
-  if (token === undefined) return pages.thankYouPage(style);
+  if (token === undefined) return pages.page(pages.THANK_YOU_PAGE, style);
   const found = await checkout.returned(token);
-  switch (found.kind) {
-    case 'paid':
-      return pages.signedUpPage(found, style);
-    case 'unpaid':
-      return pages.unpaidPage({ url: found.url, returnToken: token }, style);
-    case 'claimed':
-      return pages.claimedPage(found.url, style);
-    case 'renewed':
-      return pages.renewedPage(found.url, style);
-    case 'unknown':
-      call.status = 404;
-      return pages.unknownPage(style);
-  }
+  if (found.kind === 'paid') return pages.signedUpPage(found, style);
+  if (found.kind !== 'unknown') return pages.page(pages.RETURN_PAGES[found.kind](found.url, token), style);
+  call.status = 404;
+  return pages.page(pages.UNKNOWN_PAGE, style);
 };
 
 /** A browser's page for a form of payment that was refused. */
@@ -81,5 +68,5 @@ export const payRefused = (refusal: ServiceError, _: RequestContext, { web }: We
 export const resume: Handler<BillingParts> = async (call, app) => {
   const token = call.body['return'];
   if (typeof token !== 'string') throw invalid('return', 'must be given once');
-  return pages.payPage(await billingOf(app).checkout.resume(token), app.web?.style);
+  return pages.page(pages.payPage(await mounted(app.billing).checkout.resume(token)), app.web?.style);
 };

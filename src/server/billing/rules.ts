@@ -96,23 +96,15 @@ function readInvoice(object: Fields, kind: FactKind): Unchecked {
   };
 }
 
-function readObject(type: unknown, object: Fields): Unchecked | null {
-  switch (type) {
-    case 'checkout.session.completed':
-      return readCheckout(object);
-    case 'customer.subscription.created':
-    case 'customer.subscription.updated':
-      return readSubscription(object, false);
-    case 'customer.subscription.deleted':
-      return readSubscription(object, true);
-    case 'invoice.paid':
-      return readInvoice(object, 'good');
-    case 'invoice.payment_failed':
-      return readInvoice(object, 'failed');
-    default:
-      return null;
-  }
-}
+/** The events that report on a subscription. */
+const READERS: ReadonlyMap<unknown, (object: Fields) => Unchecked | null> = new Map([
+  ['checkout.session.completed', readCheckout],
+  ['customer.subscription.created', (object) => readSubscription(object, false)],
+  ['customer.subscription.updated', (object) => readSubscription(object, false)],
+  ['customer.subscription.deleted', (object) => readSubscription(object, true)],
+  ['invoice.paid', (object) => readInvoice(object, 'good')],
+  ['invoice.payment_failed', (object) => readInvoice(object, 'failed')],
+]);
 
 /**
  * The fact in an event; undefined for an event that is irrelevant here: of another type, of a payment without a
@@ -121,7 +113,7 @@ function readObject(type: unknown, object: Fields): Unchecked | null {
 export function factOf(event: unknown): Fact | undefined {
   const { id, type, created, data } = fieldsOf(event);
   const object = fieldsOf(fieldsOf(data)['object']);
-  const read = readObject(type, object);
+  const read = READERS.get(type)?.(object) ?? null;
   if (read === null) return undefined;
   const eventId = idOf(id);
   const at = timeOf(created);

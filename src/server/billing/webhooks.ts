@@ -1,14 +1,13 @@
 /** Applies the payment provider's events, and ends graces and suspensions in time. */
-import type { Clock, Timer } from '../../protocol/clock.js';
+import type { Clock } from '../../protocol/clock.js';
 import type { Received } from '../../protocol/replies.js';
-import { SingleFlight } from '../../protocol/single-flight.js';
 import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import { factOf, nameOf } from './rules.js';
 import type { BillingStore } from './store.js';
 import type { StripePayments } from './stripe.js';
 
 /** A grace or suspension ends at most this late. Every instance sweeps; the first one to do so makes the change. */
-const SWEEP_MS = 30_000;
+export const SWEEP_MS = 30_000;
 /** Tenants of one statement; a full one is followed by the next at once. */
 const SWEEP_BATCH = 200;
 
@@ -25,25 +24,14 @@ interface WebhooksOptions extends Pick<ChangeNotifier, 'changed'> {
 
 /** The events of all tenants' subscriptions. */
 export class Webhooks {
-  private timer: Timer | undefined;
-  private readonly sweeping = new SingleFlight(() => this.sweep());
   private closed = false;
 
   constructor(private readonly options: WebhooksOptions) {}
 
-  /** Starts the sweeps for graces and suspensions that are over. */
-  start(): void {
-    this.timer = this.options.clock.setTimer(SWEEP_MS, () => {
-      this.start();
-      this.sweeping.join().catch((error: unknown) => this.options.onFault(error));
-    });
-  }
-
-  /** Resolves when a sweep that was under way is over. */
-  async close(): Promise<void> {
+  /** A sweep that is under way ends after its statement. */
+  close(): Promise<void> {
     this.closed = true;
-    this.timer?.cancel();
-    await this.sweeping.idle();
+    return Promise.resolve();
   }
 
   /**
@@ -63,12 +51,17 @@ export class Webhooks {
     return { received: true };
   }
 
-  private async sweep(): Promise<void> {
-    const { store, clock, graceMs } = this.options;
-    for (let full = true; full && !this.closed;) {
-      const changed = await store.sweep(graceMs, SWEEP_BATCH, clock.now());
-      for (const tenantId of changed) await notifyChange(this.options, tenantId);
-      full = changed.length === SWEEP_BATCH;
+  /** Ends graces and suspensions that are over. Does not reject. */
+  async sweep(): Promise<void> {
+    const { store, clock, graceMs, onFault } = this.options;
+    try {
+      for (let full = true; full && !this.closed;) {
+        const changed = await store.sweep(graceMs, SWEEP_BATCH, clock.now());
+        for (const tenantId of changed) await notifyChange(this.options, tenantId);
+        full = changed.length === SWEEP_BATCH;
+      }
+    } catch (error) {
+      onFault(error);
     }
   }
 }

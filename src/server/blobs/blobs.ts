@@ -8,15 +8,7 @@ import type { BlobDownload, BlobUpload, OpenUploadReply, UploadPart } from '../.
 import { KeyedFlight } from '../../protocol/single-flight.js';
 import { HeadLimiter } from './head-limiter.js';
 import { mapLimit } from './map-limit.js';
-import {
-  partSizeOf,
-  type ObjectName,
-  type ObjectStore,
-  type OpenUpload,
-  type PartGrant,
-  type SignedRequest,
-  type UploadStart,
-} from './ports.js';
+import { partSizeOf, type ObjectName, type ObjectStore, type OpenUpload, type UploadStart } from './ports.js';
 import type { BlobRow, BlobStore, Reservation, ReserveVerdict, Turn } from './store.js';
 
 interface BlobsOptions {
@@ -39,6 +31,7 @@ export interface UploadRequest extends UploadStart {
 
 /** Reservations that a tenant may have open at once. Bounds the rows, which have a cost even without bytes. */
 const OPEN_MAX = 1_000;
+const TOO_MANY = `at most ${OPEN_MAX} uploads may be open`;
 /** Expired reservations settled per attempt when a tenant has no room left; the nightly job settles all. */
 const RELEASED_AT_ONCE = 100;
 /** Retry-After if too many uploads are open, seconds: some may have expired by then. */
@@ -48,7 +41,11 @@ const OPEN_RETRY_S = 60;
 export class Blobs {
   private readonly heads: HeadLimiter;
   /** One run per tenant: requests that find no room meanwhile share its result. */
-  private readonly releasing = new KeyedFlight((tenantId: string) => this.releaseExpired(tenantId));
+  private readonly releasing = new KeyedFlight((tenantId: string) => {
+    const now = this.options.clock.now();
+    // `since` is later than any try: reservations that an earlier run could not settle come last, but are not left out.
+    return releaseExpired(this.options, tenantId, { since: now + 1, now, limit: RELEASED_AT_ONCE });
+  });
 
   constructor(private readonly options: BlobsOptions) {
     this.heads = new HeadLimiter(options.clock);
@@ -176,28 +173,26 @@ export class Blobs {
     return (await store.head(upload))?.size === size ? size : 0;
   }
 
-  private async markReady(upload: OpenUpload): Promise<boolean> {
-    const { rows, clock } = this.options;
-    // A concurrent lookup may have marked it first.
-    return (await rows.markReady(upload, upload.size, clock.now())) || (await rows.find(upload))?.state === 'ready';
+  private markReady(upload: OpenUpload): Promise<boolean> {
+    return this.options.rows.markReady(upload, upload.size, this.options.clock.now());
   }
 
   /** The reply, with the parts from `offset` on. */
   private async replyTo(upload: OpenUpload, offset: number, origin: string): Promise<OpenUploadReply> {
-    const { ref, size } = upload;
-    const now = this.options.clock.now();
+    const { ref, size, session, contentType } = upload;
+    const { store, clock } = this.options;
+    const now = clock.now();
     const expiresAt = now + UPLOAD_URL_MS;
     const parts: UploadPart[] = [];
     for (const part of partsFrom(upload, offset)) {
-      parts.push({ ...part, ...(await this.sign(upload, { ...part, now, expiresAt }, origin)) });
+      const grant = { ...part, now, expiresAt };
+      const signing =
+        session === null
+          ? store.signUpload(upload, { ...grant, contentType }, origin)
+          : store.signPart(upload, grant, origin);
+      parts.push({ ...part, ...(await signing) });
     }
     return { blobRef: ref, size, offset, expiresAt, parts };
-  }
-
-  private sign(upload: OpenUpload, part: PartGrant, origin: string): Promise<SignedRequest> {
-    const { store } = this.options;
-    if (upload.session !== null) return store.signPart(upload, part, origin);
-    return store.signUpload(upload, { ...part, contentType: upload.contentType }, origin);
   }
 
   /** Gives up a reservation. Also for a row that is already dying, whose object may still exist. */
@@ -206,13 +201,6 @@ export class Blobs {
     if (!(await rows.giveUp(upload)) && (await rows.find(upload))?.state !== 'dying') return;
     await discard(store, upload);
     await rows.free([upload]);
-  }
-
-  /** Releases the room of one tenant's uploads that never arrived. */
-  private releaseExpired(tenantId: string): Promise<Released> {
-    const now = this.options.clock.now();
-    // `since` is later than any try: reservations that an earlier run could not settle come last, but are not left out.
-    return releaseExpired(this.options, tenantId, { since: now + 1, now, limit: RELEASED_AT_ONCE });
   }
 
   private checkSize(size: number): void {
@@ -236,7 +224,7 @@ export class Blobs {
       // The store did not answer for some uploads, so it is unknown whether there is room.
       if (isFull(verdict) && fault !== undefined) throw fault;
     }
-    if (verdict !== 'ok') throw refusalOf(verdict);
+    if (verdict !== 'ok') throw REFUSALS[verdict]();
   }
 }
 
@@ -260,18 +248,12 @@ export async function discard(store: ObjectStore, upload: OpenUpload): Promise<v
 
 const isFull = (verdict: ReserveVerdict): boolean => verdict === 'cap' || verdict === 'too_many';
 
-function refusalOf(verdict: Exclude<ReserveVerdict, 'ok'>): ServiceError {
-  switch (verdict) {
-    case 'cap':
-      return new ServiceError('storage_cap_exceeded');
-    case 'too_many':
-      return new ServiceError('rate_limited', `at most ${OPEN_MAX} uploads may be open`, undefined, OPEN_RETRY_S);
-    case 'tenant_not_found':
-      return unavailable('the tenant is gone');
-    case 'device_revoked':
-      return new ServiceError(verdict);
-  }
-}
+const REFUSALS: Readonly<Record<Exclude<ReserveVerdict, 'ok'>, () => ServiceError>> = {
+  cap: () => new ServiceError('storage_cap_exceeded'),
+  too_many: () => new ServiceError('rate_limited', TOO_MANY, undefined, OPEN_RETRY_S),
+  tenant_not_found: () => unavailable('the tenant is gone'),
+  device_revoked: () => new ServiceError('device_revoked'),
+};
 
 /** The slowest upload to a bucket for which the reservation is kept, bytes per second: 1 Mbit/s. */
 const UNSEEN_BYTES_PER_S = 128 * 1024;

@@ -6,22 +6,10 @@ import type { ObjectName } from './ports.js';
 /** A batch of 100 items, each with a blob of its own, fits into the queue, and so does a second one. */
 const BOUNDS = { underWay: 4, waiting: 200, waitMs: 10_000 };
 
-/** A request in the queue of its tenant. */
-interface Waiting {
-  readonly begin: () => void;
-  readonly refuse: (error: ServiceError) => void;
-}
-
-/** The requests of one tenant. `waiting` is in order of arrival. */
+/** The requests of one tenant. `waiting` is in order of arrival: each begins when it is called, or fails with the error. */
 interface Queue {
   underWay: number;
-  readonly waiting: Set<Waiting>;
-}
-
-/** The request about one blob. */
-interface Lookup {
-  begun: boolean;
-  readonly result: Promise<boolean>;
+  readonly waiting: Set<(error?: ServiceError) => void>;
 }
 
 /**
@@ -31,7 +19,7 @@ interface Lookup {
 export class HeadLimiter {
   private readonly queues = new Map<string, Queue>();
   /** The latest lookup of each blob, by tenant and ref, until it settles. */
-  private readonly latest = new Map<string, Lookup>();
+  private readonly latest = new Map<string, { begun: boolean; readonly result: Promise<boolean> }>();
 
   /** `bounds`: requests under way and waiting per tenant, and how long one waits. */
   constructor(
@@ -61,7 +49,7 @@ export class HeadLimiter {
       }
     };
     // Deferred by a microtask: `looked` reads `lookup`, which must be initialized and in the map by then.
-    const lookup: Lookup = { begun: false, result: Promise.resolve().then(looked) };
+    const lookup = { begun: false, result: Promise.resolve().then(looked) };
     this.latest.set(key, lookup);
     return lookup.result;
   }
@@ -77,13 +65,13 @@ export class HeadLimiter {
     } catch (error) {
       // The store is down for the queued requests too: they fail now instead of each waiting for its own failure.
       if (error instanceof ServiceError && error.error === 'storage_unavailable') {
-        for (const waiting of queue.waiting) waiting.refuse(error);
+        for (const end of queue.waiting) end(error);
       }
       throw error;
     } finally {
       // The slot goes to the first in the queue, or becomes free.
       const [first] = queue.waiting;
-      if (first !== undefined) first.begin();
+      if (first !== undefined) first();
       else if (--queue.underWay === 0) this.queues.delete(tenantId);
     }
   }
@@ -91,15 +79,15 @@ export class HeadLimiter {
   private wait({ waiting }: Queue): Promise<void> {
     if (waiting.size >= this.bounds.waiting) throw unavailable('too many blobs are being looked for in the store');
     return new Promise((resolve, reject) => {
-      const leave = (then: () => void): void => {
-        waiting.delete(me);
+      const end = (error?: ServiceError): void => {
+        waiting.delete(end);
         timer.cancel();
-        then();
+        if (error === undefined) resolve();
+        else reject(error);
       };
-      const me: Waiting = { begin: () => leave(resolve), refuse: (error) => leave(() => reject(error)) };
-      waiting.add(me);
+      waiting.add(end);
       const timer = this.clock.setTimer(this.bounds.waitMs, () =>
-        me.refuse(unavailable('the store is slow, and others were before')),
+        end(unavailable('the store is slow, and others were before')),
       );
     });
   }

@@ -5,22 +5,16 @@ import type { ObjectName, ObjectStore } from './ports.js';
 
 const LIMIT = 8;
 
-/** Results of `mapLimit`, each in the order of the names. */
-interface Mapped<N> {
-  readonly done: N[];
-  /** The store's refusals of the other names. */
-  readonly faults: ServiceError[];
-}
-
 /**
  * Calls `work` for every name, in concurrent batches. A refusal of one name (`storage_unavailable`) does not end the
- * others; if the store does not answer at all, throws the refusal. Throws any other error after its batch.
+ * others; if the store does not answer at all, throws the refusal. Throws any other error after its batch. `done`: the
+ * other names; `faults`: the refusals. Both are in the order of the names.
  */
 export async function mapLimit<N extends ObjectName>(
   store: Pick<ObjectStore, 'head'>,
   names: readonly N[],
   work: (name: N) => Promise<void>,
-): Promise<Mapped<N>> {
+): Promise<{ readonly done: N[]; readonly faults: ServiceError[] }> {
   const done: N[] = [];
   const faults: ServiceError[] = [];
   for (let at = 0; at < names.length; at += LIMIT) {
@@ -33,17 +27,14 @@ export async function mapLimit<N extends ObjectName>(
     }
     faults.push(...refused);
     const [fault] = refused;
-    if (fault !== undefined && refused.length === batch.length) await expectStore(store, fault);
+    if (fault === undefined || refused.length < batch.length) continue;
+    // Does the store answer at all, for a name that does not exist?
+    const id = ulid();
+    await store.head({ tenantId: id, ref: `${id}.bin` }).catch(() => {
+      throw fault;
+    });
   }
   return { done, faults };
-}
-
-/** Throws `fault` if the store does not even answer for a name that does not exist. */
-async function expectStore(store: Pick<ObjectStore, 'head'>, fault: ServiceError): Promise<void> {
-  const id = ulid();
-  await store.head({ tenantId: id, ref: `${id}.bin` }).catch(() => {
-    throw fault;
-  });
 }
 
 const isRefusal = (error: unknown): error is ServiceError =>

@@ -3,7 +3,7 @@ import type pg from 'pg';
 import { UPLOAD_LIFE_MS, UPLOAD_PAUSE_MS } from '../../protocol/limits.js';
 import { Store } from '../storage/query.js';
 import { TemporaryTable } from '../storage/temporary-table.js';
-import type { ObjectName, OpenUpload, StoredObject } from './ports.js';
+import type { ObjectName, OpenUpload, StoredObject, UploadGrant } from './ports.js';
 
 /** A blob's row. README.md has its states and their transitions. Size and type are those declared for the upload. */
 export interface BlobRow extends OpenUpload {
@@ -16,17 +16,13 @@ export interface BlobRow extends OpenUpload {
 const UPLOAD = `b.tenant_id AS "tenantId", b.ref, b.size, b.content_type AS "contentType", b.session, b.kept`;
 
 /** Room for an upload. */
-export interface Reservation extends ObjectName {
+export interface Reservation extends ObjectName, UploadGrant {
   /** Id of the requesting device. */
   readonly by: string;
-  readonly size: number;
-  readonly contentType: string;
   /** Bytes that the tenant may hold; 0: unlimited. */
   readonly cap: number;
   /** Reservations that the tenant may have open at once. */
   readonly openMax: number;
-  readonly now: number;
-  readonly expiresAt: number;
   /** Until then the upload counts as under way without reports; 0: it passes through this server, which reports it. */
   readonly uploadingUntil: number;
 }
@@ -73,13 +69,15 @@ export class BlobStore extends Store {
   // previous state, so that of two concurrent ones only one takes effect, and none changes what a commit counts.
 
   /**
-   * Records that the object exists with this size. False: the row is not reserved (any more), or has another size.
-   * `now`: just uploaded, an item has a day from now on to take it; null: found later, the day is not extended.
+   * Records that the object exists with this size. True: the blob is ready, perhaps marked by a concurrent call. False:
+   * the row is not reserved (any more), or has another size. `now`: just uploaded, an item has a day from now on to take
+   * it; null: found later, the day is not extended.
    */
-  async markReady({ tenantId, ref }: ObjectName, size: number, now: number | null): Promise<boolean> {
+  async markReady(name: ObjectName, size: number, now: number | null): Promise<boolean> {
     const text = `UPDATE blobs SET state = 'ready', session = NULL, created_at = greatest(created_at, $4)
       WHERE tenant_id = $1 AND ref = $2 AND size = $3 AND state = 'reserved'`;
-    return this.changed(text, [tenantId, ref, size, now]);
+    const marked = await this.changed(text, [name.tenantId, name.ref, size, now]);
+    return marked || (await this.find(name))?.state === 'ready';
   }
 
   /** Records the store's identifier of an upload in parts. False: it is not reserved (any more). */

@@ -6,6 +6,7 @@ import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
 import type { BlobFile, UploadStream } from '../http/streams.js';
 import type { SignedCall } from '../http/ports.js';
+import type { LocalStore } from './objects/local.js';
 import type { ObjectName } from './ports.js';
 import { verifySigned } from './signed-url.js';
 import type { BlobStore } from './store.js';
@@ -13,35 +14,8 @@ import type { BlobStore } from './store.js';
 /** The body of an upload. */
 export type UploadBody = Pick<UploadStream, 'next' | 'cut'>;
 
-/** A file that is being written. It gets its name once it is whole and durable. Throws `storage_unavailable`. */
-export interface BlobFileDraft {
-  write(bytes: Uint8Array): Promise<void>;
-  /** Makes it durable under its name. False: there is a file of this name already. */
-  commit(): Promise<boolean>;
-  /** Removes what was written; after `commit` it does nothing. */
-  discard(): Promise<void>;
-}
-
-/** The file of an upload in parts. Every call throws `storage_unavailable`. */
-export interface PartFile {
-  /** Writes at `position`. */
-  write(bytes: Uint8Array, position: number): Promise<void>;
-  /** Makes what was written durable. */
-  sync(): Promise<void>;
-  close(): Promise<void>;
-}
-
-/** Files of the local store (src/server/blobs/objects/local.ts). Every call throws `storage_unavailable`. */
-export interface BlobFiles {
-  create(name: ObjectName): Promise<BlobFileDraft>;
-  /** The file of an upload in parts, created if absent. Undefined: it has fewer than `from` bytes. */
-  openPart(name: ObjectName, from: number): Promise<PartFile | undefined>;
-  /** Gives the file of an upload in parts, of `size` bytes, the blob's name, unless it has it. False: it is gone. */
-  finish(name: ObjectName, size: number): Promise<boolean>;
-  /** Undefined: there is none. */
-  open(name: ObjectName): Promise<BlobFile | undefined>;
-  remove(name: ObjectName): Promise<void>;
-}
+/** The files of the local store. */
+export type BlobFiles = Pick<LocalStore, 'create' | 'openPart' | 'finish' | 'open' | 'remove'>;
 
 /** Transfer slots: of a tenant, or of all. */
 interface Slots {
@@ -75,12 +49,6 @@ const keyOf = ({ tenantId, ref }: ObjectName): string => `${tenantId}/${ref}`;
 
 const used = (): ServiceError => new ServiceError('url_invalid', 'The URL was used, or its reservation is gone.');
 
-/** An upload under way here. */
-interface Receiving {
-  readonly source: UploadBody;
-  readonly done: Promise<void>;
-}
-
 /** The name and extent of a PUT. */
 export interface Upload extends ObjectName {
   /** Bytes of the body. */
@@ -94,14 +62,10 @@ export class Transfers {
   private readonly perTenant = new Map<string, Slots>();
   private readonly all: Slots = { taken: 0, refusedAt: -Infinity };
   /** Uploads under way here, by tenant and ref. */
-  private readonly uploads = new Map<string, Receiving>();
+  private readonly uploads = new Map<string, { readonly source: UploadBody; readonly done: Promise<void> }>();
   private readonly receiving = new Set<Promise<void>>();
 
-  private readonly bounds: typeof BOUNDS;
-
-  constructor(private readonly options: TransfersOptions) {
-    this.bounds = options.bounds ?? BOUNDS;
-  }
+  constructor(private readonly options: TransfersOptions) {}
 
   /** The blob that a request may access. Throws `url_invalid` if the URL was altered, expired or not used as signed. */
   check(call: SignedCall): ObjectName {
@@ -177,7 +141,7 @@ export class Transfers {
   tooSlow(tenantId: string, bytesPerS: number): boolean {
     if (bytesPerS < PACE_MIN) return true;
     if (bytesPerS >= PACE_MIN_CROWDED) return false;
-    const { all, perTenant } = this.bounds;
+    const { all, perTenant } = this.options.bounds ?? BOUNDS;
     const own = this.perTenant.get(tenantId);
     return (own !== undefined && this.isCrowded(own, perTenant)) || this.isCrowded(this.all, all);
   }
@@ -190,15 +154,15 @@ export class Transfers {
 
   /** Takes a slot; the returned function releases it once. Throws `rate_limited`, `unavailable`. */
   private enter(tenantId: string): () => void {
-    const { bounds, all } = this;
-    const { perTenant } = bounds;
+    const { all } = this;
+    const { all: most, perTenant } = this.options.bounds ?? BOUNDS;
     const now = this.options.clock.now();
     const own = this.perTenant.get(tenantId) ?? { taken: 0, refusedAt: -Infinity };
     if (own.taken >= perTenant) {
       own.refusedAt = now;
       throw new ServiceError('rate_limited', `at most ${perTenant} transfers of blobs at once`, undefined, 1);
     }
-    if (all.taken >= bounds.all) {
+    if (all.taken >= most) {
       all.refusedAt = now;
       throw unavailable('too many transfers of blobs are under way');
     }
@@ -221,7 +185,7 @@ export class Transfers {
     if (!(await rows.uploading(name, now + LEASE_MS, now))) throw used();
     const draft = await files.create(name);
     try {
-      if ((await this.copy(name, source, draft)) !== size) throw used();
+      if ((await this.copy(name, source, draft.write)) !== size) throw used();
       if (!(await draft.commit())) throw used();
     } finally {
       await draft.discard();
@@ -231,9 +195,8 @@ export class Transfers {
 
   private async markReady(name: ObjectName, size: number): Promise<void> {
     const { files, rows, clock } = this.options;
-    if (await rows.markReady(name, size, clock.now())) return;
     // A concurrent write of an item may have settled the blob: then the file must stay.
-    if ((await rows.find(name))?.state === 'ready') return;
+    if (await rows.markReady(name, size, clock.now())) return;
     await files.remove(name);
     throw used();
   }
@@ -257,7 +220,7 @@ export class Transfers {
     };
     let kept = false;
     try {
-      await this.copy(name, source, { write });
+      await this.copy(name, source, write);
     } finally {
       try {
         if (this.uploads.get(keyOf(name))?.source === source) {
@@ -280,12 +243,13 @@ export class Transfers {
     return open ? new ServiceError('upload_offset') : used();
   }
 
-  private async copy(name: ObjectName, source: UploadBody, draft: Pick<BlobFileDraft, 'write'>): Promise<number> {
+  /** Passes the body to `write`, and renews the lease meanwhile. Resolves with the number of bytes. */
+  private async copy(name: ObjectName, source: UploadBody, write: (bytes: Uint8Array) => Promise<void>) {
     const { rows, clock } = this.options;
     let renewAt = clock.now() + RENEW_MS;
     let copied = 0;
     for (let chunk = await source.next(); chunk !== undefined; chunk = await source.next()) {
-      await draft.write(chunk);
+      await write(chunk);
       copied += chunk.length;
       if (clock.now() < renewAt) continue;
       renewAt = clock.now() + RENEW_MS;

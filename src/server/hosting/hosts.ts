@@ -2,8 +2,6 @@
  * The host names of a hosted service: which belong to the apex and which to a tenant, the table of all tenants' names,
  * and how many new names get a certificate.
  */
-import type { Clock, Timer } from '../../protocol/clock.js';
-import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
 import type { HostChange, HostingStore } from './store.js';
 
@@ -24,25 +22,18 @@ const RESERVED: ReadonlySet<string> = new Set(
   upload usenet verify vpn webhook webmail webmaster websocket wpad ws www www1 www2`.split(/\s+/),
 );
 
-/** The owner of a host name. */
-type Destination = { readonly kind: 'apex' } | { readonly kind: 'tenant'; readonly slug: string };
-
-/** A host name as it is compared: lower case, without the final dot of a fully qualified name (RFC 1034, 3.1). */
-function plainHost(host: string): string {
-  const lower = host.toLowerCase();
-  return lower.endsWith('.') ? lower.slice(0, -1) : lower;
-}
-
 /**
- * The owner of a host name (without port) under `baseDomain` (lower case). Undefined for every other host, and for
- * labels below a tenant's, which no tenant can use and which must not cost a certificate.
+ * The label of the tenant that owns a host name (without port) under `baseDomain` (lower case); '' for the apex. Names
+ * are compared in lower case, without the final dot of a fully qualified name (RFC 1034, 3.1). Undefined for every other
+ * host, and for labels below a tenant's, which no tenant can use and which must not cost a certificate.
  */
-export function destinationOf(host: string, baseDomain: string): Destination | undefined {
-  const plain = plainHost(host);
-  if (plain === baseDomain) return { kind: 'apex' };
+export function labelOf(host: string, baseDomain: string): string | undefined {
+  const lower = host.toLowerCase();
+  const plain = lower.endsWith('.') ? lower.slice(0, -1) : lower;
+  if (plain === baseDomain) return '';
   if (!plain.endsWith(`.${baseDomain}`)) return undefined;
-  const slug = plain.slice(0, -baseDomain.length - 1);
-  return SUBDOMAIN.test(slug) ? { kind: 'tenant', slug } : undefined;
+  const label = plain.slice(0, -baseDomain.length - 1);
+  return SUBDOMAIN.test(label) ? label : undefined;
 }
 
 /** Why a name cannot be signed up, for the error message; undefined where it can. The database checks whether it is taken. */
@@ -57,32 +48,37 @@ export function refusalOf(subdomain: string): string | undefined {
 
 /**
  * Host name to tenant, all of them in memory: every request looks its host up, and the proxy does before it requests a
- * certificate. The database is authoritative. Names that other instances signed up or freed are read every few seconds,
- * and at once when a notification names a tenant that is not known here.
+ * certificate. The database is authoritative. Names that other instances signed up or freed are read by `readOn`, which
+ * the owner calls every few seconds, and at once when a notification names a tenant that is not known here.
  */
 export class TenantHosts {
   private readonly bySlug = new Map<string, string>();
   private readonly tenants = new Set<string>();
   private position = '';
-  private timer: Timer | undefined;
   private readonly reading = new SingleFlight(() => this.read());
   private closed = false;
   /** Names signed up here while the table is being read: that statement may have begun before the signup. */
   private readonly added = new Set<string>();
   /** Names that were added after the start and have had no certificate yet. */
   private readonly fresh = new Set<string>();
+  /** Names being counted: of concurrent handshakes for one name only one counts. */
+  private readonly counting = new KeyedFlight(async (slug: string) => {
+    await this.options.takeCertificate();
+    this.fresh.delete(slug);
+  });
 
   /**
    * @param options.baseDomain lower case.
    * @param options.onFreed is called for a tenant whose name was freed: nothing of it may be served any more.
+   * @param options.takeCertificate counts one new name, on all instances together. Throws `rate_limited`, `unavailable`.
    */
   constructor(
     private readonly options: {
       readonly store: Pick<HostingStore, 'all' | 'since'>;
       readonly baseDomain: string;
-      readonly clock: Clock;
       readonly onFault: (error: unknown) => void;
       readonly onFreed: (tenantId: string) => void;
+      readonly takeCertificate: () => Promise<void>;
     },
   ) {}
 
@@ -92,39 +88,35 @@ export class TenantHosts {
     for (const change of changes) this.apply(change);
     this.fresh.clear();
     this.position = position;
-    this.setTimer();
   }
 
   /** Stops following changes; resolves when a read that was under way has ended. */
-  async close(): Promise<void> {
+  close(): Promise<void> {
     this.closed = true;
-    this.timer?.cancel();
-    await this.reading.idle();
+    return this.reading.idle();
   }
 
   /** The tenant of a host name (without port); undefined for the apex, a foreign name, and a name without a tenant. */
   tenantOf(host: string): string | undefined {
-    return this.bySlug.get(this.slugOf(host));
+    return this.bySlug.get(labelOf(host, this.options.baseDomain) ?? '');
   }
 
   /** Whether the host is the name under which the service itself is reached. */
   isApex(host: string): boolean {
-    return destinationOf(host, this.options.baseDomain)?.kind === 'apex';
+    return labelOf(host, this.options.baseDomain) === '';
   }
 
-  /** Whether the service answers under this name. */
-  serves(host: string): boolean {
-    return this.isApex(host) || this.tenantOf(host) !== undefined;
-  }
-
-  /** Whether the host is a tenant's name that was added after the start and is not settled yet. */
-  isNew(host: string): boolean {
-    return this.fresh.has(this.slugOf(host));
-  }
-
-  /** Marks the name as not new. */
-  settle(host: string): void {
-    this.fresh.delete(this.slugOf(host));
+  /**
+   * Whether the proxy may get a certificate for this name. A name that was added after the start is counted, once; rejects
+   * as `takeCertificate` does. Anybody may sign up, and each new name that is reached over HTTPS costs the proxy an order
+   * at its certificate authority, which limits orders too: without a limit a flood of new names would leave none for other
+   * tenants and for renewals.
+   */
+  async certifies(host: string): Promise<boolean> {
+    const slug = labelOf(host, this.options.baseDomain) ?? '';
+    if (!this.fresh.has(slug)) return this.isApex(host) || this.bySlug.has(slug);
+    await this.counting.join(slug);
+    return true;
   }
 
   /** Adds a tenant that this instance has just signed up. */
@@ -144,19 +136,6 @@ export class TenantHosts {
    */
   readOn(): Promise<void> {
     return this.reading.fresh();
-  }
-
-  /** The tenant's label in a host name; '' for every other host. */
-  private slugOf(host: string): string {
-    const destination = destinationOf(host, this.options.baseDomain);
-    return destination?.kind === 'tenant' ? destination.slug : '';
-  }
-
-  private setTimer(): void {
-    this.timer = this.options.clock.setTimer(HEAD_COMPARE_MS, () => {
-      this.setTimer();
-      void this.readOn();
-    });
   }
 
   private async read(): Promise<void> {
@@ -193,38 +172,5 @@ export class TenantHosts {
     this.fresh.add(slug);
     this.bySlug.set(slug, tenantId);
     this.tenants.add(tenantId);
-  }
-}
-
-/**
- * Limits how many names get their first certificate. Anybody may sign up, and each new name that is reached over HTTPS
- * costs the proxy an order at its certificate authority, which limits orders too: without this limit a flood of new names
- * would leave none for other tenants and for renewals. A name that was counted once, or existed when this instance
- * started, is not counted again.
- */
-export class Certificates {
-  /** Names being counted: of concurrent handshakes for one name only one counts. */
-  private readonly counting = new KeyedFlight((host: string) => this.count(host));
-
-  /** @param options.take counts one new name, on all instances together. Throws `rate_limited`, `unavailable`. */
-  constructor(
-    private readonly options: {
-      readonly hosts: Pick<TenantHosts, 'serves' | 'isNew' | 'settle'>;
-      readonly take: () => Promise<void>;
-    },
-  ) {}
-
-  /** Whether the proxy may get a certificate for this name. A promise for a new one, which rejects as `take` does. */
-  check(name: string): boolean | Promise<boolean> {
-    const { hosts } = this.options;
-    const host = plainHost(name);
-    if (!hosts.serves(host)) return false;
-    if (!hosts.isNew(host)) return true;
-    return this.counting.join(host).then(() => true);
-  }
-
-  private async count(host: string): Promise<void> {
-    await this.options.take();
-    this.options.hosts.settle(host);
   }
 }

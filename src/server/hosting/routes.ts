@@ -9,17 +9,13 @@ import type { Text } from '../http/reply.js';
 import type { RequestContext } from '../http/request.js';
 import type { Handler } from '../http/route.js';
 import { validateSignupBody, validateTestTenantBody } from '../http/validators.js';
-import type { Certificates } from './hosts.js';
-import { payPage, sentenceOf, signedUpPage, signupPage } from './signup-page.js';
+import type { TenantHosts } from './hosts.js';
+import { page, payPage, sentenceOf, signedUpPage, signupPage } from './signup-page.js';
 import type { Signup } from './signup.js';
-import type { TestTenants } from './test-tenants.js';
 
 /** Tenants by host name, in multi mode. */
-export interface Hosting {
-  isApex(host: string): boolean;
-  readonly certificates: Certificates;
+export interface Hosting extends Pick<TenantHosts, 'isApex' | 'certifies'> {
   readonly signup: Signup;
-  readonly testTenants: TestTenants;
 }
 
 /** What the handlers need. */
@@ -28,15 +24,15 @@ export interface HostingParts extends WebParts {
   readonly version: string;
 }
 
-/** These rows are mounted in multi mode only. */
-function hostingOf({ hosting }: HostingParts): Hosting {
-  if (hosting === undefined) throw new ServiceError('not_found', 'no such route');
-  return hosting;
+/** The part of the server whose rows are mounted only where it exists. */
+export function mounted<T>(part: T | undefined): T {
+  if (part === undefined) throw new ServiceError('not_found', 'no such route');
+  return part;
 }
 
 /** `POST /api/signup` {email, subdomain} -> {slug, url, claimToken, checkoutUrl?}. */
 export const signUp: Handler<HostingParts> = (call, app) =>
-  hostingOf(app).signup.signUp(validateSignupBody(fields(call)), signupNetworkOf(call.address));
+  mounted(app.hosting).signup.signUp(validateSignupBody(fields(call)), signupNetworkOf(call.address));
 
 /** The signup page again, for a form that was refused. */
 export const signUpRefused = (refusal: ServiceError, { body: typed }: RequestContext, { web }: WebParts): Text =>
@@ -45,39 +41,35 @@ export const signUpRefused = (refusal: ServiceError, { body: typed }: RequestCon
 /** `POST /signup`, the form of the page. A browser gets `signUpRefused` in place of a refusal. */
 export const signUpByForm: Handler<HostingParts> = async (call, app) => {
   const body = validateSignupBody(call.body);
-  const signedUp = await hostingOf(app).signup.signUp(body, signupNetworkOf(call.address));
+  const signedUp = await mounted(app.hosting).signup.signUp(body, signupNetworkOf(call.address));
   // Where signing up costs something, the claim link is shown after the payment.
   return signedUp.checkoutUrl === undefined
     ? signedUpPage(signedUp, app.web?.style)
-    : payPage(signedUp.checkoutUrl, app.web?.style);
+    : page(payPage(signedUp.checkoutUrl), app.web?.style);
 };
 
 /**
  * `GET /api/tls-check?domain=`: answered from memory, so that a flood of foreign names costs nothing. Only a limited
  * number of new names an hour is allowed.
  */
-export const tlsCheck: Handler<HostingParts> = (call, app) => {
+export const tlsCheck: Handler<HostingParts, Ok> = async (call, app) => {
   const domain = call.parameter('domain');
   if (domain === undefined) throw invalid('domain', 'must be given');
-  const certified = hostingOf(app).certificates.check(domain);
-  return certified instanceof Promise ? certified.then(allowed) : allowed(certified);
-};
-
-function allowed(certified: boolean): Ok {
-  if (!certified) throw new ServiceError('tenant_not_found');
+  if (!(await mounted(app.hosting).certifies(domain))) throw new ServiceError('tenant_not_found');
   return { ok: true };
-}
+};
 
 /** `POST /api/admin/test-tenants` {subdomain, devices} -> {slug, url, tenantId, tokens}. */
 export const makeTestTenant: Handler<HostingParts> = (call, app) =>
-  hostingOf(app).testTenants.make(validateTestTenantBody(fields(call)));
+  mounted(app.hosting).signup.makeTestTenant(validateTestTenantBody(fields(call)));
 
 /** `GET /api/admin/test-tenants`. */
-export const listTestTenants: Handler<HostingParts> = (_, app) => hostingOf(app).testTenants.list();
+export const listTestTenants: Handler<HostingParts> = (_, app) => mounted(app.hosting).signup.testTenants();
 
 /** `DELETE /api/admin/test-tenants/:id`, by the tenant's name. */
-export const removeTestTenant: Handler<HostingParts> = (call, app) => hostingOf(app).testTenants.remove(call.id);
+export const removeTestTenant: Handler<HostingParts> = (call, app) =>
+  mounted(app.hosting).signup.removeTestTenant(call.id);
 
 /** `GET /`: the signup page at the apex, the web app at any other host. */
 export const welcome: Handler<HostingParts> = (call, app) =>
-  hostingOf(app).isApex(hostName(call.host)) ? signupPage(app.web?.style) : tenantWelcome(call, app);
+  mounted(app.hosting).isApex(hostName(call.host)) ? signupPage(app.web?.style) : tenantWelcome(call, app);

@@ -15,15 +15,15 @@ type Style = string | undefined;
 /** More than any valid value of a form has, characters. */
 const TYPED_MAX = 320;
 
-interface PageParts {
+/** What differs between the pages. `head`: more of it. */
+interface Content {
   readonly title: string;
-  readonly style: Style;
   readonly body: string;
   readonly head?: string;
 }
 
-/** The classes are those of the web app (src/web/ui). */
-const page = ({ title, style, body, head = '' }: PageParts): Text =>
+/** A page. The classes are those of the web app (src/web/ui). */
+export const page = ({ title, body, head = '' }: Content, style: Style): Text =>
   new Text(
     `<!doctype html>
 <html lang="en">
@@ -56,10 +56,7 @@ export function signupPage(style: Style, refused?: RefusedForm): Text {
     const text = refused?.typed[field];
     return typeof text === 'string' ? escapeHtml(text.slice(0, TYPED_MAX)) : '';
   };
-  return page({
-    title: 'sign up',
-    style,
-    body: `<h1>${escapeHtml(SERVICE_NAME)}</h1>
+  const body = `<h1>${escapeHtml(SERVICE_NAME)}</h1>
 <p>Encrypted sync between your devices. The server holds ciphertext only.</p>
 ${refused === undefined ? '' : alertOf(refused.sentence)}<form method="post" action="/signup">
 <div class="stack">
@@ -70,13 +67,13 @@ ${refused === undefined ? '' : alertOf(refused.sentence)}<form method="post" act
  pattern="[a-z0-9][a-z0-9\\-]{1,61}[a-z0-9]" title="3 to 63 of a-z, 0-9 and -" autocapitalize="none" value="${typed('subdomain')}"></div></div>
 <p><button class="button primary wide">Sign up</button></p>
 </div>
-</form>`,
-  });
+</form>`;
+  return page({ title: 'sign up', body }, style);
 }
 
 /** A form without fields that was refused: the way back is the browser's. */
 export const refusedPage = (sentence: string, style: Style): Text =>
-  page({ title: 'refused', style, body: `<h1>That did not work</h1>\n${alertOf(sentence)}` });
+  page({ title: 'refused', body: `<h1>That did not work</h1>\n${alertOf(sentence)}` }, style);
 
 const LABELS: Readonly<Record<string, string>> = { email: 'The mail address', subdomain: 'The name' };
 
@@ -100,34 +97,28 @@ const waitOf = (seconds: number): string => {
 export const signedUpPage = (tenant: Pick<SignedUp, 'url' | 'claimToken'>, style: Style): Text => {
   const claimLink = escapeHtml(claimLinkOf(tenant));
   const button = `<p><a class="button primary wide" href="${claimLink}">Claim it in this browser</a></p>\n`;
-  return page({
-    title: 'it is yours',
-    style,
-    body: `<h1>${escapeHtml(tenant.url)} is yours</h1>
+  const body = `<h1>${escapeHtml(tenant.url)} is yours</h1>
 <p>Claim it with your first device, within 24 hours. This link is shown once, and anyone who has it can claim:</p>
 <p><code>${claimLink}</code></p>
-${style === undefined ? '' : button}<p>In a terminal: <code>service-device claim '${claimLink}'</code></p>`,
-  });
+${style === undefined ? '' : button}<p>In a terminal: <code>service-device claim '${claimLink}'</code></p>`;
+  return page({ title: 'it is yours', body }, style);
 };
 
 /** Redirects to the checkout, with a link for browsers that do not follow. */
-export const payPage = (checkoutUrl: string, style: Style): Text =>
-  page({
-    title: 'payment',
-    style,
-    body: `<h1>Continue to the payment</h1>
+export const payPage = (checkoutUrl: string): Content => ({
+  title: 'payment',
+  body: `<h1>Continue to the payment</h1>
 <p><a href="${escapeHtml(checkoutUrl)}">Continue to the checkout</a></p>`,
-    head: `<meta http-equiv="refresh" content="0; url=${escapeHtml(checkoutUrl)}">\n`,
-  });
+  head: `<meta http-equiv="refresh" content="0; url=${escapeHtml(checkoutUrl)}">\n`,
+});
 
-/** Not paid, or not confirmed yet; the page reloads itself. */
-export const unpaidPage = (
-  { url, returnToken }: { readonly url: string; readonly returnToken: string },
-  style: Style,
-): Text =>
-  page({
+/** The page after checkout, for a tenant that is not to be claimed by it. */
+export const RETURN_PAGES: Readonly<
+  Record<'unpaid' | 'claimed' | 'renewed', (url: string, returnToken: string) => Content>
+> = {
+  /** Not paid, or not confirmed yet; the page reloads itself. */
+  unpaid: (url, returnToken) => ({
     title: 'payment',
-    style,
     body: `<h1>Waiting for the payment</h1>
 <p>As soon as it is confirmed, this page shows how to claim ${escapeHtml(url)}. It checks again every ten seconds.</p>
 <form method="post" action="/signup/pay">
@@ -136,35 +127,30 @@ export const unpaidPage = (
 <p><button class="button wide">Go to the payment</button></p>
 </form>`,
     head: '<meta http-equiv="refresh" content="10">\n',
-  });
-
-/** The tenant is claimed. */
-export const claimedPage = (url: string, style: Style): Text =>
-  page({
+  }),
+  /** The tenant is claimed. */
+  claimed: (url) => ({
     title: 'claimed',
-    style,
     body: `<h1>${escapeHtml(url)} is claimed</h1>
 <p>Add further devices from the one that claimed it. Was that not you? Tell the operator.</p>`,
-  });
-
-/** The operator has issued another claim link. */
-export const renewedPage = (url: string, style: Style): Text =>
-  page({
+  }),
+  /** The operator has issued another claim link. */
+  renewed: (url) => ({
     title: 'another link',
-    style,
     body: `<h1>Another claim link was issued</h1>
 <p>The link for ${escapeHtml(url)} that was shown here is no longer valid. Use the one that the operator has sent.</p>`,
-  });
+  }),
+};
 
 /** An address that is not, or no longer, valid. */
-export const unknownPage = (style: Style): Text =>
-  page({
-    title: 'not found',
-    style,
-    body: `<h1>This page is no longer here</h1>
+export const UNKNOWN_PAGE: Content = {
+  title: 'not found',
+  body: `<h1>This page is no longer here</h1>
 <p>It is kept for seven days after signing up. If you have paid and lost your claim link, the operator can issue another.</p>`,
-  });
+};
 
 /** After a payment that was started on a device. */
-export const thankYouPage = (style: Style): Text =>
-  page({ title: 'thank you', style, body: `<h1>Thank you</h1>\n<p>Your service is active within half a minute.</p>` });
+export const THANK_YOU_PAGE: Content = {
+  title: 'thank you',
+  body: '<h1>Thank you</h1>\n<p>Your service is active within half a minute.</p>',
+};

@@ -1,14 +1,19 @@
-/** Signup: a name under the service's domain becomes a tenant that its owner claims with a token. */
+/**
+ * Signup: a name under the service's domain becomes a tenant that its owner claims with a token. Also tenants for load
+ * tests (reference, Load tests): made and removed with the operator's token, without the limits of signup and pairing.
+ */
 import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import type { Clock } from '../../protocol/clock.js';
+import { publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
 import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
+import { macField } from '../../protocol/item-codec.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
-import type { SignedUp } from '../../protocol/replies.js';
-import type { SignupBody } from '../../protocol/requests.js';
-import { sha256 } from '../http/tokens.js';
+import type { SignedUp, TestTenant, TestTenantList, TestTenantRemoval } from '../../protocol/replies.js';
+import type { SignupBody, TestTenantBody } from '../../protocol/requests.js';
+import { sha256, type TokenIssuer } from '../http/tokens.js';
 import { refusalOf, type TenantHosts } from './hosts.js';
-import type { HostingStore } from './store.js';
+import { TEST_TENANT, type HostingStore } from './store.js';
 
 /** Most unclaimed tenants: anybody may sign up, and an unclaimed name is freed only after a day. */
 const UNCLAIMED_MAX = 1_000;
@@ -23,6 +28,14 @@ const TOKEN_BYTES = 32;
 const COME_BACK_S = 3_600;
 /** Finds typing errors; only mail can show whether the address is read. */
 const EMAIL = /^[^\s\p{C}@"(),:;<>[\]\\]{1,64}@[a-z0-9-]+(\.[a-z0-9-]+)+$/iu;
+
+/** Most test tenants at the same time. */
+const TEST_TENANTS_MAX = 10_000;
+/** Replaces the bounds of signup, which do not apply to the operator's own tenants. */
+const TEST_UNCLAIMED_MAX = 1_000_000;
+/** Most items of a test tenant that one statement removes, and most statements of one request. */
+const REMOVED_AT_ONCE = 2_000;
+const STATEMENTS_MAX = 10;
 
 /** The checkout of signup where it costs something (src/server/billing/checkout.ts). */
 interface SignupCheckout {
@@ -41,7 +54,7 @@ export function newClaim(): { readonly claimToken: string; readonly claimHash: B
   return { claimToken, claimHash: sha256(claimToken) };
 }
 
-/** Makes tenants. */
+/** Makes tenants, and removes those of load tests. */
 export class Signup {
   /**
    * @param options.urlOf the URL of a tenant by its name.
@@ -56,6 +69,8 @@ export class Signup {
       readonly urlOf: (slug: string) => string;
       readonly announce: (tenantId: string) => void;
       readonly checkout: SignupCheckout | undefined;
+      readonly issueToken: TokenIssuer;
+      readonly maxDevices: number;
       readonly onFault: (error: unknown, tenantId: string) => void;
     },
   ) {}
@@ -70,8 +85,7 @@ export class Signup {
     const { store, hosts, clock, urlOf, announce, checkout } = this.options;
     const { email, subdomain: slug } = body;
     if (!EMAIL.test(email)) throw invalid('email', 'must be an address such as me@example.com');
-    const refusal = refusalOf(slug);
-    if (refusal !== undefined) throw invalid('subdomain', refusal);
+    expectFit(slug);
     const now = clock.now();
     const id = ulid(now);
     const returnToken = newToken();
@@ -96,6 +110,61 @@ export class Signup {
     return { slug, url: urlOf(slug), claimToken, ...paid };
   }
 
+  /**
+   * A test tenant: claimed, with these devices and a token for each. Throws `validation`, `slug_taken`, `device_limit`, and
+   * `conflict` where there are too many.
+   */
+  async makeTestTenant(body: TestTenantBody): Promise<TestTenant> {
+    const { store, hosts, clock, urlOf, announce, issueToken, maxDevices } = this.options;
+    const { subdomain: slug } = body;
+    expectFit(slug);
+    const devices = devicesOf(body);
+    if (devices.length > maxDevices) throw new ServiceError('device_limit');
+    if ((await store.countTestTenants()) >= TEST_TENANTS_MAX)
+      throw new ServiceError('conflict', `there are ${TEST_TENANTS_MAX} test tenants already`);
+    const now = clock.now();
+    const id = ulid(now);
+    // The claim token is discarded, so a client that finds the name before it is claimed cannot claim it.
+    const { claimHash } = newClaim();
+    const verdict = await store.signUp({
+      ...{ id, slug, claimHash, now, email: TEST_TENANT, returnHash: null, state: 'active', network: null },
+      ...{ unclaimedMax: TEST_UNCLAIMED_MAX, networkMax: TEST_UNCLAIMED_MAX, freeBefore: now - UNCLAIMED_MS },
+    });
+    if (verdict === 'slug_taken') throw new ServiceError('slug_taken');
+    if (verdict !== 'ok') throw unavailable('the tenant could not be created');
+    const joined = await store.claimTestTenant({ tenantId: id, claimHash }, devices, maxDevices, now);
+    for (const { verdict: refused } of joined) {
+      if (refused === 'ok') continue;
+      await store.removeSome(id, REMOVED_AT_ONCE, now);
+      throw new ServiceError(refused);
+    }
+    hosts.add(slug, id);
+    announce(id);
+    const tokens = joined.map(
+      ({ epoch }, at) => issueToken({ tenantId: id, deviceId: devices[at]?.id ?? '', epoch }).token,
+    );
+    return { slug, url: urlOf(slug), tenantId: id, tokens };
+  }
+
+  /** All test tenants. */
+  async testTenants(): Promise<TestTenantList> {
+    return { tenants: await this.options.store.testTenants(TEST_TENANTS_MAX) };
+  }
+
+  /** Removes a test tenant, or a part of it. Throws `tenant_not_found`, also for a tenant that was signed up. */
+  async removeTestTenant(slug: string): Promise<TestTenantRemoval> {
+    const { store, hosts, clock } = this.options;
+    const id = await store.testTenantOf(slug);
+    if (id === undefined) throw new ServiceError('tenant_not_found');
+    for (let statement = 0; statement < STATEMENTS_MAX; statement++) {
+      if ((await store.removeSome(id, REMOVED_AT_ONCE, clock.now())) === 'more') continue;
+      // From here on the name has no tenant; other instances read the change within seconds.
+      await hosts.readOn();
+      return { removed: true };
+    }
+    return { removed: false };
+  }
+
   /** Without a checkout the name cannot be paid for, so a failure frees it again. */
   private async begin(
     checkout: SignupCheckout,
@@ -112,6 +181,23 @@ export class Signup {
       throw error;
     }
   }
+}
+
+/** Throws `validation` for a name that cannot be signed up. */
+function expectFit(slug: string): void {
+  const refusal = refusalOf(slug);
+  if (refusal !== undefined) throw invalid('subdomain', refusal);
+}
+
+function devicesOf({ devices }: TestTenantBody): NewDevice[] {
+  if (new Set(devices.map(({ id }) => id)).size < devices.length) throw invalid('devices', 'must have different ids');
+  return devices.map(({ id, pubkey, cert }, at): NewDevice => {
+    const path = `devices[${at}]`;
+    return {
+      ...{ id, name: `Load ${at + 1}`, glyph: 'laptop' },
+      ...{ pubkey: publicKeyField(`${path}.pubkey`, pubkey), cert: macField(`${path}.cert`, cert) },
+    };
+  });
 }
 
 /**

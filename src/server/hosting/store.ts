@@ -46,30 +46,24 @@ interface NewTenant {
   readonly now: number;
 }
 
-interface Row {
-  readonly position: string;
-  readonly changes: readonly HostChange[] | null;
-}
-
 /** A position is the xmin of the read's snapshot: every transaction below it has ended, and its changes were read. */
 const POSITION = 'pg_snapshot_xmin(pg_current_snapshot())::text AS position';
-
-const changesOf = ({ position, changes }: Row): HostChanges => ({ position, changes: changes ?? [] });
 
 /** Names of tenants. Every call is one statement; each throws `unavailable` while the database is down. */
 export class HostingStore extends Store {
   /** All names. */
-  async all(): Promise<HostChanges> {
-    const text = `SELECT ${POSITION}, (SELECT json_agg(json_build_object('slug', t.slug, 'tenantId', t.id))
+  all(): Promise<HostChanges> {
+    const text = `SELECT ${POSITION}, (SELECT coalesce(json_agg(json_build_object('slug', t.slug, 'tenantId', t.id)), '[]')
       FROM tenants t WHERE t.slug IS NOT NULL) AS changes`;
-    return changesOf(await this.one<Row>(text, [], { readOnly: true }));
+    return this.one(text, [], { readOnly: true });
   }
 
   /** The changes since a position. */
-  async since(position: string): Promise<HostChanges> {
-    const text = `SELECT ${POSITION}, (SELECT json_agg(json_build_object('slug', h.slug, 'tenantId', h.tenant_id) ORDER BY h.xid, h.at)
+  since(position: string): Promise<HostChanges> {
+    const text = `SELECT ${POSITION}, (SELECT coalesce(
+        json_agg(json_build_object('slug', h.slug, 'tenantId', h.tenant_id) ORDER BY h.xid, h.at), '[]')
       FROM host_changes h WHERE h.xid >= $1::xid8) AS changes`;
-    return changesOf(await this.one<Row>(text, [position], { name: 'host_changes', readOnly: true }));
+    return this.one(text, [position], { name: 'host_changes', readOnly: true });
   }
 
   /** `unavailable`: too many tenants are unclaimed; `rate_limited`: too many from this network. */
@@ -102,15 +96,12 @@ export class HostingStore extends Store {
    * Claims a test tenant with its first device and adds the others. One verdict and token epoch for each device, in
    * their order.
    */
-  async claimTestTenant(claim: {
-    readonly tenantId: string;
-    readonly claimHash: Uint8Array;
-    readonly devices: readonly NewDevice[];
-    readonly maxDevices: number;
-    readonly now: number;
-  }): Promise<Joined[]> {
-    const { tenantId, claimHash, maxDevices, now, devices } = claim;
-    const [first, ...others] = devices;
+  async claimTestTenant(
+    { tenantId, claimHash }: { readonly tenantId: string; readonly claimHash: Uint8Array },
+    [first, ...others]: readonly NewDevice[],
+    maxDevices: number,
+    now: number,
+  ): Promise<Joined[]> {
     if (first === undefined) return [];
     const { id, name, glyph, pubkey, cert } = first;
     const claimed = await this.rows<Joined>(

@@ -22,6 +22,7 @@ import type { Dump, DumpedSchema, Restored } from '../../storage/dump.js';
 import { gathered, gzipBlocks } from './blocks.js';
 import {
   ArchiveError,
+  bytesOf,
   FORMAT,
   linesOf,
   manifestOf,
@@ -39,7 +40,7 @@ import {
 export type ObjectsSource = BucketName & { readonly pages: Listing };
 
 /** Source of the rows and blobs of a backup. Tables are in the order in which they are restored. */
-export interface BackupSource extends Omit<Dump, 'about'>, DumpedSchema {
+interface BackupSource extends Omit<Dump, 'about'>, DumpedSchema {
   /** Milliseconds since 1970. */
   readonly createdAt: number;
   /** The server's version. */
@@ -65,32 +66,33 @@ const OBJECTS = 'objects/';
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 const numbered = (folder: string, n: number): string => folder + String(n).padStart(6, '0');
 
+type Chunks = Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
+
 /** Adds an entry as a stream, since a blob may exceed the memory. Resolves with its entry for the manifest. */
 async function addEntry(
   tar: Pack,
   header: { readonly name: string; readonly size: number; readonly mtime: Date },
-  chunks: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
+  chunks: Chunks,
 ): Promise<BlobPart> {
-  const hash = createHash('sha256');
   let entry: ReturnType<Pack['entry']> | undefined;
   const added = new Promise<void>((resolve, reject) => {
     entry = tar.entry({ ...header, mode: FILE_MODE }, (error) => (error ? reject(error) : resolve()));
   });
   // The await below passes a rejection to the caller; without this handler an earlier rejection would end the process.
   added.catch(() => undefined);
-  for await (const chunk of chunks) {
-    hash.update(chunk);
+  const written = tapped(chunks, async (chunk) => {
     // If the file cannot be written, the entry fails and no drain event is emitted.
     if (entry?.write(chunk) === false) await Promise.race([once(entry, 'drain'), added]);
-  }
+  });
+  const part = await summed(header.name, written);
   entry?.end(Buffer.alloc(0));
   await added;
-  return { name: header.name, bytes: header.size, sha256: hash.digest('hex') };
+  return part;
 }
 
 /** Passes chunks through, after calling `onChunk` for each. */
 async function* tapped(
-  chunks: AsyncIterable<Uint8Array>,
+  chunks: Chunks,
   onChunk: (chunk: Uint8Array) => Promise<void> | void,
 ): AsyncGenerator<Uint8Array> {
   for await (const chunk of chunks) {
@@ -101,11 +103,10 @@ async function* tapped(
 
 /** Adds the list of objects. Each part holds whole pages, hence whole lines, and can be read on its own. */
 async function addObjects(
-  tar: Pack,
-  { at: mtime, onPage }: { readonly at: Date; readonly onPage: () => void },
-  source: ObjectsSource,
+  { store, bucket, prefix, pages }: ObjectsSource,
+  add: (name: string, bytes: Uint8Array) => Promise<BlobPart>,
+  onPage: () => void,
 ): Promise<ObjectList> {
-  const { store, bucket, prefix, pages } = source;
   const parts: BlobPart[] = [];
   let [count, size] = [0, 0];
   const lines = linesOf(pages, (page) => {
@@ -114,36 +115,53 @@ async function addObjects(
     onPage();
   });
   for await (const bytes of gathered(lines, PART_BYTES)) {
-    const name = numbered(OBJECTS, parts.length);
-    parts.push(await addEntry(tar, { name, size: bytes.length, mtime }, [bytes]));
+    parts.push(await add(numbered(OBJECTS, parts.length), bytes));
   }
   return { store, bucket, prefix, count, size, parts };
 }
 
-async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Promise<Manifest> {
+/** A backup's manifest, and how many rows of each table are in it. */
+interface Written {
+  readonly manifest: Manifest;
+  readonly rows: Readonly<Record<string, number>>;
+}
+
+const NEWLINE = 10;
+
+/** How many rows there are: in COPY's text format each is a line, and line breaks inside it are escaped. */
+function rowsIn(bytes: Buffer): number {
+  let count = 0;
+  for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) count++;
+  return count;
+}
+
+async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Promise<Written> {
   const { createdAt, version, schema, postgres } = source;
   const mtime = new Date(createdAt);
+  const add = (name: string, bytes: Uint8Array): Promise<BlobPart> =>
+    addEntry(tar, { name, size: bytes.length, mtime }, [bytes]);
   const parts: Part[] = [];
   const tables: Record<string, { columns: readonly string[] }> = {};
+  const counts: Record<string, number> = {};
   let done = 0;
   const advance = (bytes: number): void => onProgress((done += bytes), source.bytes);
   for (const table of source.tables) {
     const { columns, rows } = await source.read(table);
     tables[table] = { columns };
+    let count = 0;
     for await (const bytes of gathered(rows, PART_BYTES)) {
-      const name = numbered(`database/${table}/`, parts.length);
-      const part = await addEntry(tar, { name, size: bytes.length, mtime }, [bytes]);
-      parts.push({ ...part, table });
+      count += rowsIn(bytes);
+      parts.push({ ...(await add(numbered(`database/${table}/`, parts.length), bytes)), table });
       advance(bytes.length);
     }
+    counts[table] = count;
   }
   const blobs: BlobPart[] = [];
   for await (const { name, size, bytes } of source.blobs ?? []) {
     const chunks = tapped(bytes, (chunk) => advance(chunk.length));
     blobs.push({ ...(await addEntry(tar, { name: BLOBS + name, size, mtime }, chunks)), name });
   }
-  const list = source.objects;
-  const objects = list && (await addObjects(tar, { at: mtime, onPage: () => advance(0) }, list));
+  const objects = source.objects && (await addObjects(source.objects, add, () => advance(0)));
   const kept = { blobs: source.blobs && blobs, objects };
   const manifest: Manifest = { format: FORMAT, createdAt, version, schema, postgres, tables, parts, ...kept };
   const text = Buffer.from(`${JSON.stringify(manifest, null, 1)}\n`);
@@ -153,9 +171,9 @@ async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Prom
       `the local store has ${blobs.length} blobs, too many for one backup`,
       'Keep them in a bucket (STORAGE_KIND), or copy DATA_DIR with all servers stopped.',
     );
-  await addEntry(tar, { name: MANIFEST, size: text.length, mtime }, [text]);
+  await add(MANIFEST, text);
   tar.finalize();
-  return manifest;
+  return { manifest, rows: counts };
 }
 
 /**
@@ -167,7 +185,7 @@ export async function writeArchive(
   source: BackupSource,
   onProgress: Progress,
   existing: 'replace' | 'keep' = 'keep',
-): Promise<Manifest> {
+): Promise<Written> {
   const temporary = tempSibling(path, '.partial');
   const tar = pack();
   try {
@@ -181,32 +199,27 @@ export async function writeArchive(
     // Both must have ended before the temporary file is removed.
     await Promise.allSettled([filled, written]);
     // `written` comes first: if the file cannot be created, that causes the failure of `filled`.
-    const [, manifest] = await Promise.all([written, filled]);
+    const [, backup] = await Promise.all([written, filled]);
     await placeFile(temporary, path, existing).catch((error: unknown) => {
       throw toUserError(path, error);
     });
     await syncFolder(dirname(path));
-    return manifest;
+    return backup;
   } catch (error) {
     await rm(temporary, { force: true });
     throw error;
   }
 }
 
-interface TarEntry {
-  readonly name: string;
-  readonly bytes: Buffer;
-}
-
 /** Receives a blob, and must read its bytes to the end. */
-type OnBlob = (name: string, bytes: AsyncIterable<Uint8Array>) => Promise<void>;
+type OnBlob = (name: string, bytes: AsyncIterable<Uint8Array>) => Promise<unknown>;
 
 /** The entries in order, none larger than a part or a manifest may be; blobs are passed to `onBlob` instead. */
 async function* entriesOf(
   path: string,
   onRead: (bytes: number) => void,
   onBlob: OnBlob = () => Promise.reject(new ArchiveError('a blob among the tables')),
-): AsyncGenerator<TarEntry> {
+): AsyncGenerator<{ readonly name: string; readonly bytes: Buffer }> {
   const tar = extract();
   const file = createReadStream(path);
   file.on('data', (chunk) => onRead(chunk.length));
@@ -272,7 +285,7 @@ const changed = (): ArchiveError => new ArchiveError('the file changed while it 
 export async function* readObjectList(path: string, manifest: Manifest): AsyncGenerator<readonly ListedObject[]> {
   const said = manifest.objects?.parts ?? [];
   let next = 0;
-  for await (const { name, bytes } of entriesOf(path, () => undefined, drained)) {
+  for await (const { name, bytes } of entriesOf(path, () => undefined, summed)) {
     if (name === MANIFEST) break;
     if (!isObjects(name)) continue;
     if (sha256(bytes) !== said[next++]?.sha256) throw changed();
@@ -280,11 +293,6 @@ export async function* readObjectList(path: string, manifest: Manifest): AsyncGe
   }
   if (next !== said.length) throw changed();
 }
-
-/** Skips a blob. */
-const drained: OnBlob = async (name, chunks) => {
-  await summed(name, chunks);
-};
 
 /** Throws `ArchiveError` if the entries read differ from the manifest. */
 function requireSame(said: readonly BlobPart[], read: readonly BlobPart[]): void {
@@ -298,7 +306,7 @@ function requireSame(said: readonly BlobPart[], read: readonly BlobPart[]): void
 }
 
 /** Reads a blob to its end and hashes it. */
-async function summed(name: string, chunks: AsyncIterable<Uint8Array>): Promise<BlobPart> {
+async function summed(name: string, chunks: Chunks): Promise<BlobPart> {
   const hash = createHash('sha256');
   let bytes = 0;
   for await (const chunk of chunks) {
@@ -313,11 +321,14 @@ async function summed(name: string, chunks: AsyncIterable<Uint8Array>): Promise<
  * stored blob with other content is replaced: blobs never change, so it is damaged. Resolves with the number of blobs.
  */
 export async function restoreBlobs(
-  { path, manifest, onProgress }: { readonly path: string; readonly manifest: Manifest; readonly onProgress: Progress },
+  path: string,
+  { blobs = [] }: Manifest,
   store: LocalStore,
+  onProgress: Progress,
 ): Promise<number> {
-  const said = new Map(manifest.blobs?.map((blob) => [blob.name, blob.sha256]));
-  const total = manifest.blobs?.reduce((sum, blob) => sum + blob.bytes, 0) ?? 0;
+  if (blobs.length === 0) return 0;
+  const said = new Map(blobs.map((blob) => [blob.name, blob.sha256]));
+  const total = bytesOf(blobs);
   let restored = 0;
   let done = 0;
   const onBlob: OnBlob = async (name, chunks) => {
@@ -349,7 +360,7 @@ export async function restoreBlobs(
  * the file may have changed after it was verified.
  */
 export async function* readArchive(path: string, manifest: Manifest, onProgress: Progress): AsyncGenerator<Restored> {
-  const total = manifest.parts.reduce((sum, part) => sum + part.bytes, 0);
+  const total = bytesOf(manifest.parts);
   const entries = entriesOf(path, () => undefined);
   let done = 0;
   let next = 0;

@@ -18,10 +18,8 @@ interface DifferingObject {
 
 type Checksum = ListedObject['checksum'] | null;
 
-/** An object of the list, as read from the temporary table. */
-type Recorded = Omit<ListedObject, 'checksum'> & { readonly checksum?: Checksum };
-/** With the restored item that names it; null: none does. */
-type LostObject = Recorded & Pick<DifferingObject, 'itemId'>;
+/** An object of the list, as read from the temporary table; a missing one with the restored item that names it. */
+type Recorded = Omit<ListedObject, 'checksum'> & { readonly checksum?: Checksum; readonly itemId?: string | null };
 
 /** The list, kept in a temporary table while the bucket is listed because it may exceed the memory. */
 export class ObjectLedger extends TemporaryTable {
@@ -55,7 +53,7 @@ export class ObjectLedger extends TemporaryTable {
   }
 
   /** The objects not taken: how many, how many of them an item names, and examples, those that an item names first. */
-  async left(limit: number): Promise<{ count: number; named: number; examples: readonly LostObject[] }> {
+  async left(limit: number): Promise<{ count: number; named: number; examples: readonly Recorded[] }> {
     const withItems = `recorded r
       LEFT JOIN blobs b ON b.tenant_id = r.tenant_id AND b.ref = r.ref AND b.state = 'ready'
       LEFT JOIN items i ON i.tenant_id = b.tenant_id AND i.id = b.item_id AND i.blob_ref = b.ref`;
@@ -63,7 +61,7 @@ export class ObjectLedger extends TemporaryTable {
       `SELECT count(*) AS count, count(i.id) AS named FROM ${withItems}`,
       [],
     );
-    const examples = await this.ask<LostObject>(
+    const examples = await this.ask<Recorded>(
       `SELECT r.tenant_id AS "tenantId", r.ref, r.size, r.checksum, i.id AS "itemId" FROM ${withItems}
        ORDER BY i.id IS NULL, r.tenant_id, r.ref LIMIT $1`,
       [limit],
@@ -138,10 +136,9 @@ export async function compareObjects(
     }
     onPage((seen += page.length));
   }
-  const lost = await ledger.left(EXAMPLES);
-  const missing = lost.examples.map((object) => ({ ...exampleOf(object, 'missing'), itemId: object.itemId }));
-  const { count, named } = lost;
-  return { listed, ...found, missing: count, missingNamed: named, examples: [...missing, ...examples] };
+  const { count, named, examples: lost } = await ledger.left(EXAMPLES);
+  examples.unshift(...lost.map((object) => exampleOf(object, 'missing')));
+  return { listed, ...found, missing: count, missingNamed: named, examples };
 }
 
 const keyOf = ({ tenantId, ref }: Recorded): string => `${tenantId}/${ref}`;
@@ -155,7 +152,7 @@ function kindOf(wanted: Recorded, object: ListedObject): 'same' | 'otherSize' | 
 
 const exampleOf = (object: Recorded, difference: DifferingObject['difference'], found = ''): DifferingObject => ({
   ...{ tenantId: object.tenantId, ref: object.ref, listed: described(object) },
-  ...{ difference, found, itemId: null },
+  ...{ difference, found, itemId: object.itemId ?? null },
 });
 
 const described = ({ size, checksum }: Recorded): string =>

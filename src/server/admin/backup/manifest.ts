@@ -2,6 +2,7 @@
 import type typiaLibrary from 'typia';
 import type { tags } from 'typia';
 import type { Count, Ulid } from '../../../protocol/requests.js';
+import type { StoredObject } from '../../blobs/ports.js';
 
 /** Its calls are replaced at build time: an import would load the library at every start, for nothing. */
 declare const typia: typeof typiaLibrary;
@@ -20,14 +21,7 @@ export interface Part extends BlobPart {
 }
 
 /** An object of a bucket, as its store lists it. */
-export interface ListedObject {
-  readonly tenantId: string;
-  readonly ref: string;
-  /** Bytes. */
-  readonly size: number;
-  /** The store's own checksums, by the store's names; left out if it reports none. */
-  readonly checksum?: Readonly<Record<string, string>>;
-}
+export type ListedObject = Omit<StoredObject, 'modifiedAt'>;
 
 /** Pages of a listing, which may be larger than the memory. */
 export type Listing = AsyncIterable<readonly ListedObject[]>;
@@ -69,6 +63,15 @@ export interface Manifest {
   /** Left out: there is no list of a bucket's objects in this backup. */
   readonly objects?: ObjectList;
 }
+
+/** The size of these pieces together. */
+export const bytesOf = (parts: readonly BlobPart[]): number => parts.reduce((sum, { bytes }) => sum + bytes, 0);
+
+/** Facts of a backup. `createdAt`: ISO 8601; `bytes`: of all rows, uncompressed. */
+export const aboutBackup = ({ createdAt, version, schema, postgres, parts }: Manifest) => ({
+  createdAt: new Date(createdAt).toISOString(),
+  ...{ version, schema, postgres, bytes: bytesOf(parts) },
+});
 
 /** Version of the file format. */
 export const FORMAT = 1;

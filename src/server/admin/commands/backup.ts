@@ -1,13 +1,14 @@
 /** `service-admin backup` and `restore`: the database in one file. */
 import { existsSync } from 'node:fs';
-import { access, constants, stat } from 'node:fs/promises';
+import { access, constants, readdir, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { Readable } from 'node:stream';
-import { readArchive, restoreBlobs, verifyArchive, writeArchive, type BackupSource } from '../backup/archive.js';
-import type { Manifest } from '../backup/manifest.js';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { readArchive, restoreBlobs, verifyArchive, writeArchive } from '../backup/archive.js';
+import { aboutBackup, type Manifest } from '../backup/manifest.js';
 import type { Config } from '../../config/config.js';
 import type { LocalStore } from '../../blobs/objects/local.js';
 import { localStore } from '../../blobs/objects/open.js';
+import { hasTable } from '../../storage/database.js';
 import { dumpDatabase, requireFitting, restoreDatabase, RestoreError } from '../../storage/dump.js';
 import { migrate } from '../../storage/migrate.js';
 import { systemClock } from '../../../protocol/clock.js';
@@ -15,16 +16,8 @@ import { SQL_FOLDER } from '../../../root.js';
 import { confirmed } from '../../../terminal/ask.js';
 import { NewFile } from '../../../terminal/new-file.js';
 import { counted, show } from '../../../terminal/output.js';
-import { CommandError, EXIT, type ExitCode } from '../../../terminal/terminal.js';
-import {
-  aboutList,
-  comparedLines,
-  compareWithStore,
-  exitOf,
-  listData,
-  withBucketList,
-  type Comparing,
-} from '../bucket-list.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
+import { aboutList, comparedLines, compareWithStore, exitOf, listData, withBucketList } from '../bucket-list.js';
 import {
   throwIfInterrupted,
   withDatabase,
@@ -32,8 +25,8 @@ import {
   type AdminCommand,
   type OperatorDatabase,
 } from '../context.js';
-import { aboutBackup, countsLine, countsOf, newestSchema, requireEmpty, requireNoServer, schemaOf } from '../counts.js';
-import { progressOf, sized, stoppable } from '../progress.js';
+import { countsLine, progressOf, sized, stoppable } from '../progress.js';
+import { OperatorStore } from '../store.js';
 
 export function registerBackup(program: AdminCommand): void {
   program
@@ -49,6 +42,19 @@ export function registerBackup(program: AdminCommand): void {
     .option('--no-objects', 'leave out the list of the objects of a bucket; the bucket need not be reachable then')
     .examples('backup service.tar.gz')
     .does(backup);
+  program
+    .command('restore')
+    .summary('restore a backup into the database')
+    .description(
+      'Restore a backup into the database, with all servers stopped. The file is verified first; either all of it ' +
+        'is restored, or the database stays as it was. Then every device replays from the start. A list of the objects of a ' +
+        'bucket is compared with the blob store afterwards',
+    )
+    .argument('<file>', 'a backup')
+    .option('--force', 'replace what is in the database; asks first')
+    .option('-y, --yes', 'with --force: do not ask')
+    .examples('restore service.tar.gz', 'restore service.tar.gz --force')
+    .does(restore);
 }
 
 async function backup(
@@ -59,17 +65,16 @@ async function backup(
   const { terminal, version, withReady, config } = context;
   const path = resolve(file);
   await requirePlace(path, options.force === true);
-  const rows = new Map<string, number>();
   const progress = stoppable(terminal, 'Backing up');
   const settings = config();
   const { storageKind, dataDir } = settings;
   const local = storageKind === 'local' ? localStore(settings, '') : undefined;
-  const manifest = await withReady(({ url }) =>
+  const { manifest, rows } = await withReady(({ url }) =>
     withBucketList(settings, options.objects, (objects) =>
       dumpDatabase(url, async ({ about, tables, bytes: rowBytes, read }) => {
         const bytes = rowBytes + (local === undefined ? 0 : await sizeOf(local));
         const blobs = local?.contents();
-        const source = { tables, read: countingRead(read, rows), bytes, version, ...about, blobs, objects };
+        const source = { tables, read, bytes, version, ...about, blobs, objects };
         const existing = options.force === true ? 'replace' : 'keep';
         return writeArchive(path, { ...source, createdAt: systemClock.now() }, progress, existing);
       }),
@@ -77,10 +82,9 @@ async function backup(
   );
   terminal.progress('');
   const { size } = await stat(path);
-  const counts = Object.fromEntries(rows);
   const { objects } = manifest;
-  show(terminal, { file: path, size, rows: counts, ...aboutBackup(manifest), objects: listData(objects) }, () => [
-    `${file}: ${countsLine(counts)} (deleted ones too)${blobsText(manifest.blobs?.length)}; ${sized(size)}.`,
+  show(terminal, { file: path, size, rows, ...aboutBackup(manifest), objects: listData(objects) }, () => [
+    `${file}: ${countsLine(rows)} (deleted ones too)${blobsText(manifest.blobs?.length)}; ${sized(size)}.`,
     objects !== undefined && `With the ${aboutList(objects)}.`,
   ]);
   const { tokenSecret } = settings;
@@ -113,44 +117,9 @@ async function requirePlace(path: string, force: boolean): Promise<void> {
   }
 }
 
-const NEWLINE = 10;
-
-/** Counts the rows that are read: in COPY's text format each is a line, and line breaks inside it are escaped. */
-const countingRead =
-  (read: BackupSource['read'], rows: Map<string, number>): BackupSource['read'] =>
-  async (table) => {
-    const found = await read(table);
-    async function* counting(): AsyncGenerator<Buffer> {
-      let count = 0;
-      for await (const chunk of found.rows) {
-        const bytes = chunk as Buffer;
-        for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) count++;
-        yield bytes;
-      }
-      rows.set(table, count);
-    }
-    return { columns: found.columns, rows: Readable.from(counting(), { objectMode: false }) };
-  };
-
 interface RestoreOptions {
   readonly force?: boolean;
   readonly yes?: boolean;
-}
-
-export function registerRestore(program: AdminCommand): void {
-  program
-    .command('restore')
-    .summary('restore a backup into the database')
-    .description(
-      'Restore a backup into the database, with all servers stopped. The file is verified first; either all of it ' +
-        'is restored, or the database stays as it was. Then every device replays from the start. A list of the objects of a ' +
-        'bucket is compared with the blob store afterwards',
-    )
-    .argument('<file>', 'a backup')
-    .option('--force', 'replace what is in the database; asks first')
-    .option('-y, --yes', 'with --force: do not ask')
-    .examples('restore service.tar.gz', 'restore service.tar.gz --force')
-    .does(restore);
 }
 
 async function restore(context: AdminContext, file: string, options: RestoreOptions): Promise<ExitCode> {
@@ -159,14 +128,15 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   const manifest = await verifyArchive(file, progressOf(terminal, 'Verifying'));
   terminal.progress('');
   throwIfInterrupted(terminal);
-  const newest = await newestSchema();
+  // Number of the last migration that this version knows.
+  const newest = (await readdir(SQL_FOLDER)).filter((name) => name.endsWith('.sql')).length;
   if (manifest.schema > newest) throw tooNew(manifest, newest);
   requirePlaceForBlobs(manifest, read);
   const { counts, objects, blobs } = await withDatabase(read, async (database) => {
     await requireNoServer(database, read);
-    await prepare(context, database, { manifest, options });
+    await prepare(terminal, database, manifest, options);
     // Before the rows, so that no row names a blob that is not there.
-    const blobs = await putBlobs(context, { file, manifest, settings: read });
+    const blobs = await restoreBlobs(file, manifest, localStore(read, ''), stoppable(terminal, 'Restoring blobs'));
     terminal.progress('');
     // Again: the confirmation and copying the blobs may have taken long.
     await requireNoServer(database, read);
@@ -177,17 +147,64 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     // A backup with an older schema could not be checked before.
     if (manifest.schema < newest) await requireWhole(database);
     const { pool } = database;
-    const compared = await compareWithStore(terminal, { file, manifest, settings: read, pool });
-    return { counts: await countsOf(pool), objects: compared, blobs };
+    const compared = await compareWithStore(context, file, manifest, pool);
+    return { counts: await new OperatorStore(pool).counts(), objects: compared, blobs };
   });
   show(terminal, { file, ...counts, blobs, ...aboutBackup(manifest), newEpoch: true, objects }, () => [
     `Restored: ${countsLine(counts)}${blobsText(blobs)}.`,
     'The history has a new name (epoch) when the server starts: every device replays from the start.',
     ...comparedLines(terminal, manifest, objects),
   ]);
-  const warning = secretWarning(read);
-  if (warning !== undefined) terminal.note(warning);
+  noteSecret(context);
   return exitOf(objects);
+}
+
+/** Number of the last migration that the database has; 0: it has no tables of this service. */
+async function schemaOf({ pool }: OperatorDatabase): Promise<number> {
+  if (!(await hasTable(pool, 'migrations'))) return 0;
+  const { rows } = await pool.query<{ schema: number }>('SELECT coalesce(max(number), 0) AS schema FROM migrations');
+  return rows[0]?.schema ?? 0;
+}
+
+/** `application_name` of the connections of every running server. A pooler keeps those through it open afterwards. */
+const PAST_POOLER = ['service-listen'];
+const SERVERS = ['service', 'service-commit', ...PAST_POOLER];
+
+/** Wait for backends, ms: each ends shortly after its client, so a restore right after a stop is not refused. */
+const ENDING_MS = 2_000;
+const LOOK_EVERY_MS = 100;
+
+/** Throws `CommandError` while a server runs on the database: it would write into the tables that are being replaced. */
+async function requireNoServer(
+  { pool, alone }: OperatorDatabase,
+  { databaseUrl, listenDatabaseUrl }: Config,
+): Promise<void> {
+  const running = (): CommandError =>
+    new CommandError(
+      EXIT.refused,
+      'a server is running on this database',
+      'Stop all servers first (if one was killed, start it again and stop it), then restore.',
+      { code: 'server_running' },
+    );
+  if (databaseUrl === null && !alone) throw running();
+  for (let waited = 0; ; waited += LOOK_EVERY_MS) {
+    const { rows } = await pool.query<{ n: number }>(
+      'SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND application_name = ANY ($1)',
+      [listenDatabaseUrl === null ? SERVERS : PAST_POOLER],
+    );
+    if ((rows[0]?.n ?? 0) === 0) return;
+    if (waited >= ENDING_MS) throw running();
+    await sleep(LOOK_EVERY_MS);
+  }
+}
+
+/** Whether the database has user data; the unclaimed tenant that a server's first start creates does not count. */
+async function isUsed({ pool }: OperatorDatabase): Promise<boolean> {
+  const { rows } = await pool.query<{ used: boolean }>(
+    `SELECT EXISTS (SELECT 1 FROM items) OR EXISTS (SELECT 1 FROM devices)
+       OR EXISTS (SELECT 1 FROM tenants WHERE slug IS NOT NULL OR claimed_at IS NOT NULL OR head > 0) AS used`,
+  );
+  return rows[0]?.used !== false;
 }
 
 /** Throws `CommandError` if the backup has blobs and blobs are kept in a bucket here. */
@@ -199,17 +216,6 @@ function requirePlaceForBlobs({ blobs = [] }: Manifest, { storageKind }: Config)
     'Restore with STORAGE_KIND=local and copy the folder DATA_DIR/blobs into the bucket, or begin with its blobs there.',
     { code: 'storage' },
   );
-}
-
-/** Writes the backup's blobs into the local store. */
-async function putBlobs(
-  { terminal }: AdminContext,
-  { file, manifest, settings }: Omit<Comparing, 'pool'>,
-): Promise<number> {
-  const { blobs = [] } = manifest;
-  if (blobs.length === 0) return 0;
-  const onProgress = stoppable(terminal, 'Restoring blobs');
-  return restoreBlobs({ path: file, manifest, onProgress }, localStore(settings, ''));
 }
 
 /** Checks rows that could not be checked in the backup's own schema: after the migration, and so after the restore. */
@@ -229,9 +235,10 @@ async function requireWhole({ pool }: OperatorDatabase): Promise<void> {
 
 /** Ensures that no data is replaced without consent, and migrates the schema to the backup's. */
 async function prepare(
-  { terminal }: AdminContext,
+  terminal: Terminal,
   database: OperatorDatabase,
-  { manifest, options }: { readonly manifest: Manifest; readonly options: RestoreOptions },
+  manifest: Manifest,
+  options: RestoreOptions,
 ): Promise<void> {
   const found = await schemaOf(database);
   if (found > manifest.schema) {
@@ -243,12 +250,17 @@ async function prepare(
       { code: 'schema' },
     );
   }
-  if (found > 0) {
-    const counts = await requireEmpty(database, options.force === true);
-    if (counts !== undefined) {
-      const question = `The database has ${countsLine(counts)}. Replace all of it with the backup?`;
-      await confirmed(terminal, question, options.yes);
+  if (found > 0 && (await isUsed(database))) {
+    const counts = countsLine(await new OperatorStore(database.pool).counts());
+    if (options.force !== true) {
+      throw new CommandError(
+        EXIT.refused,
+        `the database is not empty: ${counts}`,
+        'Restore into an empty database, or with --force, which replaces all of this.',
+        { code: 'not_empty' },
+      );
     }
+    await confirmed(terminal, `The database has ${counts}. Replace all of it with the backup?`, options.yes);
   }
   await migrate({ url: database.url, folder: SQL_FOLDER, upTo: manifest.schema });
 }
@@ -262,10 +274,11 @@ const tooNew = ({ schema, version }: Manifest, newest: number): CommandError =>
   );
 
 /** A backup contains no secrets: if there is none here either, the server would generate a new one. */
-function secretWarning({ tokenSecret, dataDir }: Config): string | undefined {
-  if (tokenSecret !== null || existsSync(join(dataDir, 'secrets', 'token-secret'))) return undefined;
-  return (
+function noteSecret({ terminal, config }: AdminContext): void {
+  const { tokenSecret, dataDir } = config();
+  if (tokenSecret !== null || existsSync(join(dataDir, 'secrets', 'token-secret'))) return;
+  terminal.note(
     `Warning: there is no TOKEN_SECRET here, and none in ${dataDir}/secrets. Put back the one that belongs to the ` +
-    'backup before the server starts; with another one every token is void.'
+      'backup before the server starts; with another one every token is void.',
   );
 }

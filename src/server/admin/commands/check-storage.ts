@@ -34,24 +34,18 @@ async function checkStorage({ terminal, config }: AdminContext, options: { reado
     if (!terminal.json) for (const line of linesOf(terminal, verdict)) terminal.print(line);
   };
   if (!terminal.json) terminal.note(`The blob store is ${nameOf(read)}.`);
-  const verdicts = await verdictsOf(read, { url: originOf(read, options.url), onVerdict });
+  const origin = originOf(read, options.url);
+  const { corsOrigins: origins } = read;
+  const all = [...new Set([...origins, ...webOrigins(read)])];
+  const verdicts =
+    read.storageKind === 'local'
+      ? await checkLocal({ store: localStore(read, await secretOf(read)), origins, origin, onVerdict })
+      : await withStore(read, (store) => checkBucket({ store, origins: all, onVerdict }));
   const failed = verdicts.filter(({ outcome }) => outcome === 'failed');
   show(terminal, { kind: read.storageKind, sound: failed.length === 0, checks: verdicts }, () => [
     failed.length === 0 ? 'Blobs can be kept there.' : `${failed.length} of ${verdicts.length} checks failed.`,
   ]);
   return exitOf(failed);
-}
-
-async function verdictsOf(
-  config: Config,
-  { url, onVerdict }: { readonly url: string; readonly onVerdict: (verdict: Verdict) => void },
-): Promise<readonly Verdict[]> {
-  const { corsOrigins: origins } = config;
-  if (config.storageKind === 'local') {
-    return checkLocal({ store: localStore(config, await secretOf(config)), origins, origin: url, onVerdict });
-  }
-  const all = [...new Set([...origins, ...webOrigins(config)])];
-  return withStore(config, (store) => checkBucket({ store, origins: all, onVerdict }));
 }
 
 /** Origins of the web app, as far as the configuration names them; in multi mode one tenant host stands for all. */

@@ -11,10 +11,9 @@ import { withFileLock } from '../../../terminal/lock.js';
 import { show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { throwIfInterrupted, type AdminContext, type AdminCommand } from '../context.js';
-import { sized, stoppable } from '../progress.js';
-import { countsLine } from '../counts.js';
+import { countsLine, sized, stoppable } from '../progress.js';
 
-export function registerMigrate(program: AdminCommand): void {
+export function registerDatabase(program: AdminCommand): void {
   program
     .command('migrate')
     .summary('bring the database to the schema of this version')
@@ -22,6 +21,17 @@ export function registerMigrate(program: AdminCommand): void {
     .option('--dry-run', 'show what would be applied, and apply nothing')
     .examples('migrate --dry-run', 'migrate')
     .does(migrateNow);
+  program
+    .command('upgrade-postgres')
+    .summary('move the embedded database to another major version of PostgreSQL')
+    .description(
+      'Move the embedded database to the major version of PostgreSQL that this version brings, with all servers ' +
+        'stopped. The old folder is kept, whatever happens; devices continue where they were',
+    )
+    .option('--old-binaries <folder>', 'programs of the old PostgreSQL, if they are not found automatically')
+    .option('--dry-run', 'show what would be done, and do nothing')
+    .examples('upgrade-postgres --dry-run', 'upgrade-postgres --old-binaries /usr/lib/postgresql/17')
+    .does(upgradePostgres);
 }
 
 async function migrateNow(
@@ -59,20 +69,6 @@ export function registerEpoch(program: AdminCommand): void {
       const text = `The epoch is ${epoch} now. Every device replays from the start when it connects.`;
       show(terminal, { epoch }, () => [text]);
     });
-}
-
-export function registerUpgradePostgres(program: AdminCommand): void {
-  program
-    .command('upgrade-postgres')
-    .summary('move the embedded database to another major version of PostgreSQL')
-    .description(
-      'Move the embedded database to the major version of PostgreSQL that this version brings, with all servers ' +
-        'stopped. The old folder is kept, whatever happens; devices continue where they were',
-    )
-    .option('--old-binaries <folder>', 'programs of the old PostgreSQL, if they are not found automatically')
-    .option('--dry-run', 'show what would be done, and do nothing')
-    .examples('upgrade-postgres --dry-run', 'upgrade-postgres --old-binaries /usr/lib/postgresql/17')
-    .does(upgradePostgres);
 }
 
 async function upgradePostgres(

@@ -1,10 +1,10 @@
 /** The running server processes: listing them, and draining the sockets of some of them before a restart. */
-import { InvalidArgumentError } from 'commander';
 import { delay, systemClock } from '../../../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../../../protocol/limits.js';
 import { counted, sanitizeText, show, table, throttledProgress } from '../../../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../../../terminal/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
+import { wholeNumber } from '../progress.js';
 import type { InstanceRow, OperatorStore } from '../store.js';
 
 const MINUTE_MS = 60_000;
@@ -28,6 +28,19 @@ export function registerInstances(program: AdminCommand): void {
         instances.length === 0 ? ['No server runs on this database.'] : lines(terminal, instances),
       );
     });
+  program
+    .command('drain')
+    .summary('send the sockets of an instance away before it is stopped')
+    .description(
+      'Send the sockets of an instance, or of all on one machine, to the others over some minutes. From then on it is ' +
+        'not ready and accepts no sockets, but still answers requests. Ends when no socket is left; if interrupted, the ' +
+        'draining continues. A restart ends it',
+    )
+    .argument('<instance>', 'its name, or that of its machine, as `instances` shows it')
+    .option('--minutes <count>', 'over this many minutes (default: DRAIN_MINUTES)', wholeNumber(0, MINUTES_MAX))
+    .option('--force', 'even if no other instance is left to take the sockets')
+    .examples('drain sync-1', 'drain 01K2ZD6E0Q4W3SMXX0PZ7VJ5R1 --minutes 2')
+    .does(drain);
 }
 
 const stateOf = ({ draining, sockets }: InstanceRow): string =>
@@ -43,28 +56,6 @@ const lines = (terminal: Terminal, rows: readonly InstanceRow[]): string[] =>
     ]),
   );
 
-function minutesOf(text: string): number {
-  const minutes = /^\d{1,3}$/.test(text) ? Number(text) : NaN;
-  if (!(minutes <= MINUTES_MAX)) throw new InvalidArgumentError(`takes a number from 0 to ${MINUTES_MAX}.`);
-  return minutes;
-}
-
-export function registerDrain(program: AdminCommand): void {
-  program
-    .command('drain')
-    .summary('send the sockets of an instance away before it is stopped')
-    .description(
-      'Send the sockets of an instance, or of all on one machine, to the others over some minutes. From then on it is ' +
-        'not ready and accepts no sockets, but still answers requests. Ends when no socket is left; if interrupted, the ' +
-        'draining continues. A restart ends it',
-    )
-    .argument('<instance>', 'its name, or that of its machine, as `instances` shows it')
-    .option('--minutes <count>', 'over this many minutes (default: DRAIN_MINUTES)', minutesOf)
-    .option('--force', 'even if no other instance is left to take the sockets')
-    .examples('drain sync-1', 'drain 01K2ZD6E0Q4W3SMXX0PZ7VJ5R1 --minutes 2')
-    .does(drain);
-}
-
 async function drain(
   { terminal, config, withReady }: AdminContext,
   named: string,
@@ -73,7 +64,7 @@ async function drain(
   await withReady(async ({ store }) => {
     const all = await store.instances();
     const chosen = all.filter(({ id, host }) => id === named || host === named);
-    requireChosen(named, chosen);
+    if (chosen.length === 0) throw notFound(named);
     const left = all.filter((one) => !one.draining && !chosen.includes(one));
     if (left.length === 0 && !force) throw nobodyLeft();
     const alone = (one: InstanceRow): boolean =>
@@ -81,7 +72,7 @@ async function drain(
     const [single, whole] = [chosen.filter(alone), chosen.filter((one) => !alone(one))];
     if (single.length > 0) await store.drain(idsOf(single), minutes * MINUTE_MS, true);
     if (whole.length > 0) await store.drain(idsOf(whole), minutes * MINUTE_MS, false);
-    const gone = await emptied({ store, terminal, chosen, ms: minutes * MINUTE_MS });
+    const gone = await emptied(store, terminal, chosen, minutes * MINUTE_MS);
     const sockets = chosen.reduce((sum, one) => sum + one.sockets, 0);
     show(terminal, { drained: idsOf(chosen), sockets, stopped: gone }, () => [
       `Drained: ${counted(chosen.length, 'instance')}, which had ${counted(sockets, 'socket')}. Stop or restart ` +
@@ -93,15 +84,13 @@ async function drain(
 
 const idsOf = (rows: readonly InstanceRow[]): string[] => rows.map(({ id }) => id);
 
-function requireChosen(named: string, chosen: readonly InstanceRow[]): void {
-  if (chosen.length > 0) return;
-  throw new CommandError(
+const notFound = (named: string): CommandError =>
+  new CommandError(
     EXIT.notFound,
     `no instance or machine is called ${JSON.stringify(named)}`,
     `See \`${ADMIN_NAME} instances\`.`,
     { code: 'instance_not_found' },
   );
-}
 
 const nobodyLeft = (): CommandError =>
   new CommandError(
@@ -111,15 +100,13 @@ const nobodyLeft = (): CommandError =>
     { code: 'last_instance' },
   );
 
-interface Watch {
-  readonly store: OperatorStore;
-  readonly terminal: Terminal;
-  readonly chosen: readonly InstanceRow[];
-  readonly ms: number;
-}
-
 /** Waits until each instance has no socket or has stopped; resolves with the ids of those that stopped. */
-async function emptied({ store, terminal, chosen, ms }: Watch): Promise<string[]> {
+async function emptied(
+  store: OperatorStore,
+  terminal: Terminal,
+  chosen: readonly InstanceRow[],
+  ms: number,
+): Promise<string[]> {
   const begun = systemClock.now();
   const tell = throttledProgress(terminal);
   for (;;) {

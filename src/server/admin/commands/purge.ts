@@ -22,35 +22,35 @@ export function registerPurge(program: AdminCommand): void {
     .does(purge);
 }
 
-const WAIT = 'Wait until it is done, and check its log.';
-
 async function purge({ terminal, withReady, config }: AdminContext): Promise<void> {
   let missing = 0;
   const refused: Refused[] = [];
   const reports: JobReport[] = [];
   const faults: unknown[] = [];
   const settings = config();
-  const onReport = (report: JobReport): void => void reports.push(report);
-  const onFault = (error: unknown): void => void faults.push(error);
   await withReady(({ pool, url }) =>
     withStore(settings, async (store) => {
       const turn = new PostgresJobTurn(pool, url);
-      const watch = {
-        onRefused: (what: Refused) => void refused.push(what),
-        onCompared: (found: { readonly missing: number }) => void (missing = found.missing),
-      };
       const jobs = [
         ...nightlyJobs({ pool, now: () => systemClock.now(), softDeleteMs: settings.softDeleteMs }),
-        ...blobJobs(new Reaper(store, pool, systemClock), watch),
+        ...blobJobs(new Reaper(store, pool, systemClock), {
+          onRefused: (what) => void refused.push(what),
+          onCompared: (found) => void (missing = found.missing),
+        }),
       ];
+      const work = {
+        ...{ jobs, clock: systemClock },
+        onReport: (report: JobReport) => void reports.push(report),
+        onFault: (error: unknown) => void faults.push(error),
+      };
       const taken = await turn.take(async (lost) => {
-        const stopped = AbortSignal.any([lost, terminal.interrupted]);
-        const through = await runJobs({ jobs, clock: systemClock, onReport, onFault }, stopped);
+        const through = await runJobs(work, AbortSignal.any([lost, terminal.interrupted]));
         if (through) await turn.ran(systemClock.now());
         else if (faults.length === 0)
           faults.push(new CommandError(EXIT.unavailable, 'the turn was lost before the jobs were done'));
       });
-      if (!taken) throw new CommandError(EXIT.unavailable, 'a server is running them now', WAIT, { code: 'busy' });
+      const hint = 'Wait until it is done, and check its log.';
+      if (!taken) throw new CommandError(EXIT.unavailable, 'a server is running them now', hint, { code: 'busy' });
     }),
   );
   const refusedBlobs = refused.map(({ job, refused: objects, fault }) => ({ job, objects, why: reasonOf(fault) }));

@@ -1,7 +1,7 @@
 /** The hosted tenants and their state, and how owners who lost their access get it back. */
-import { InvalidArgumentError } from 'commander';
-import { tenantUrl, type Config } from '../../config/config.js';
+import { tenantUrl } from '../../config/config.js';
 import { claimLinkOf, newClaim } from '../../hosting/signup.js';
+import { HostingStore } from '../../hosting/store.js';
 import { AccountStore } from '../../devices/store.js';
 import type { TenantRow } from '../store.js';
 import { systemClock } from '../../../protocol/clock.js';
@@ -9,16 +9,12 @@ import { confirmed } from '../../../terminal/ask.js';
 import { relative, show, table } from '../../../terminal/output.js';
 import { CommandError, EXIT } from '../../../terminal/terminal.js';
 import { ADMIN_NAME, throwIfInterrupted, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
-import { sized } from '../progress.js';
+import { sized, wholeNumber } from '../progress.js';
 
 const LIMIT = 1_000;
 const LIMIT_MAX = 100_000;
-
-function limitOf(text: string): number {
-  const limit = /^\d{1,6}$/.test(text) ? Number(text) : 0;
-  if (limit < 1 || limit > LIMIT_MAX) throw new InvalidArgumentError(`takes a number from 1 to ${LIMIT_MAX}.`);
-  return limit;
-}
+/** Items deleted per statement. */
+const DELETE_BATCH = 2_000;
 
 const SLUG = "the tenant's name (default: the tenant of single mode)";
 
@@ -36,7 +32,7 @@ export function registerTenants(program: AdminCommand): void {
     .summary('every tenant with its state, devices, items and storage')
     .description('List tenants in order of their names')
     .option('--after <slug>', 'only those after this name')
-    .option('--limit <count>', 'at most this many', limitOf, LIMIT)
+    .option('--limit <count>', 'at most this many', wholeNumber(1, LIMIT_MAX), LIMIT)
     .examples('tenants list', 'tenants list --after anna --limit 50')
     .does(list);
   stateCommand(tenants, 'suspend', 'suspended')
@@ -100,15 +96,19 @@ function lines(terminal: AdminContext['terminal'], rows: readonly TenantRow[]): 
 
 async function remove(context: AdminContext, slug: string, { confirm }: { readonly confirm?: string }): Promise<void> {
   const { terminal, withReady } = context;
-  await withReady(async ({ store }) => {
+  await withReady(async ({ store, pool }) => {
     const tenant = await tenantNamed(store, slug);
     await confirmName(context, slug, confirm);
-    const verdict = await store.remove(tenant, systemClock.now(), (items) => {
+    const hosting = new HostingStore(pool);
+    const now = systemClock.now();
+    for (let items = DELETE_BATCH; ; items += DELETE_BATCH) {
+      const verdict = await hosting.removeSome(tenant, DELETE_BATCH, now);
+      if (verdict === 'gone') break;
+      if (verdict !== 'more') throw deleted('tenant_not_found');
       throwIfInterrupted(terminal);
       terminal.progress(`Deleted ${items} items`);
-    });
+    }
     terminal.progress('');
-    if (verdict !== 'ok') throw deleted('tenant_not_found');
   });
   show(terminal, { tenant: slug, deleted: true }, () => [`${slug} is deleted with all its data. The name is free.`]);
 }
@@ -123,7 +123,8 @@ async function confirmName({ terminal }: AdminContext, slug: string, given: stri
   throw new CommandError(EXIT.failure, 'that is not its name: nothing was done', undefined, { code: 'declined' });
 }
 
-export function registerClaimToken(program: AdminCommand): void {
+/** The commands for owners who lost their access. */
+export function registerAccess(program: AdminCommand): void {
   program
     .command('claim-token')
     .summary('another claim link for a tenant that nobody has claimed')
@@ -134,38 +135,6 @@ export function registerClaimToken(program: AdminCommand): void {
     .argument('<slug>', "the tenant's name")
     .examples('claim-token anna')
     .does(claimToken);
-}
-
-async function claimToken({ terminal, withReady, config }: AdminContext, slug: string): Promise<void> {
-  const settings = config();
-  requireMulti(settings);
-  const { claimToken: token, claimHash } = newClaim();
-  await withReady(async ({ store }) => {
-    const verdict = await store.renewClaimToken(await tenantNamed(store, slug), claimHash);
-    if (verdict === 'ok') return;
-    throw new CommandError(
-      EXIT.refused,
-      `${slug} is already claimed: a link would open nothing`,
-      'Its owner can regain access with another device or with the twelve words.',
-      { code: verdict },
-    );
-  });
-  const url = tenantUrl(settings, slug);
-  const link = claimLinkOf({ url, claimToken: token });
-  show(terminal, { slug, url, claimToken: token, link }, () => [link]);
-  terminal.note('The first to open this link owns the tenant. The previous link is no longer valid.');
-}
-
-function requireMulti({ tenantMode }: Config): void {
-  if (tenantMode === 'multi') return;
-  throw new CommandError(
-    EXIT.usage,
-    'claim links are for servers with several tenants',
-    'Set TENANT_MODE=multi and BASE_DOMAIN, as the server has them.',
-  );
-}
-
-export function registerPasswordReset(program: AdminCommand): void {
   program
     .command('password-reset')
     .summary('remove the account password of a tenant')
@@ -183,9 +152,6 @@ export function registerPasswordReset(program: AdminCommand): void {
         'The account password is removed. To set another one on a device: service-device password set',
       ]);
     });
-}
-
-export function registerBootstrapRestart(program: AdminCommand): void {
   program
     .command('bootstrap-restart')
     .summary('make the server of single mode unclaimed again')
@@ -196,6 +162,32 @@ export function registerBootstrapRestart(program: AdminCommand): void {
     .option('-y, --yes', 'do not ask')
     .examples('bootstrap-restart')
     .does(bootstrapRestart);
+}
+
+async function claimToken({ terminal, withReady, config }: AdminContext, slug: string): Promise<void> {
+  const settings = config();
+  if (settings.tenantMode !== 'multi') {
+    throw new CommandError(
+      EXIT.usage,
+      'claim links are for servers with several tenants',
+      'Set TENANT_MODE=multi and BASE_DOMAIN, as the server has them.',
+    );
+  }
+  const { claimToken: token, claimHash } = newClaim();
+  await withReady(async ({ store }) => {
+    const verdict = await store.renewClaimToken(await tenantNamed(store, slug), claimHash);
+    if (verdict === 'ok') return;
+    throw new CommandError(
+      EXIT.refused,
+      `${slug} is already claimed: a link would open nothing`,
+      'Its owner can regain access with another device or with the twelve words.',
+      { code: verdict },
+    );
+  });
+  const url = tenantUrl(settings, slug);
+  const link = claimLinkOf({ url, claimToken: token });
+  show(terminal, { slug, url, claimToken: token, link }, () => [link]);
+  terminal.note('The first to open this link owns the tenant. The previous link is no longer valid.');
 }
 
 async function bootstrapRestart(

@@ -1,5 +1,6 @@
 /** `service-admin verify`: the consistency of the database and its blobs, or of a backup. */
 import { verifyArchive } from '../backup/archive.js';
+import { aboutBackup } from '../backup/manifest.js';
 import { Reaper, type Comparison } from '../../blobs/reaper.js';
 import { withStore } from '../../blobs/objects/open.js';
 import type { Discrepancy } from '../store.js';
@@ -8,8 +9,7 @@ import { counted, show, table } from '../../../terminal/output.js';
 import { EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { type AdminContext, type AdminCommand } from '../context.js';
 import { aboutList, listData } from '../bucket-list.js';
-import { aboutBackup, countsLine, countsOf } from '../counts.js';
-import { progressOf, sized } from '../progress.js';
+import { countsLine, progressOf, sized } from '../progress.js';
 
 export function registerVerify(program: AdminCommand): void {
   program
@@ -41,7 +41,7 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
 async function verifyRows({ terminal, withReady, config }: AdminContext): Promise<ExitCode> {
   const { counts, discrepancies, blobs } = await withReady(({ store: operator, pool }) =>
     withStore(config(), async (store) => ({
-      counts: await reported(terminal, 'Counting', countsOf(pool)),
+      counts: await reported(terminal, 'Counting', operator.counts()),
       discrepancies: await reported(terminal, 'Comparing the figures with the rows', operator.discrepancies()),
       blobs: await reported(
         terminal,

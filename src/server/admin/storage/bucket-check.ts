@@ -1,6 +1,15 @@
 /** The checks of a bucket with real requests: those of clients, by signed URLs, and those of the server. */
 import { partSizeOf, type ObjectName, type ObjectStore, type SignedRequest } from '../../blobs/ports.js';
-import { COMMON, isRefusal, PROBE_BYTES, send, StoreRun, type Step, type StoreAnswer, type StoreCheck } from './run.js';
+import {
+  COMMON,
+  isRefusal,
+  PROBE_BYTES,
+  send,
+  StoreRun,
+  type Steps,
+  type StoreAnswer,
+  type StoreCheck,
+} from './run.js';
 import { adviceFor, NotOk, spanOf, weak, wrong, type Verdict } from './verdict.js';
 
 /** The largest ULID: no tenant has it, so no tenant's blobs lie under it. */
@@ -19,32 +28,31 @@ export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
   const run = new StoreRun(check, [PROBE, SECOND]);
   const { body } = run;
   let upload: SignedRequest | undefined;
-  const write = async (): Promise<string> => {
-    upload = await run.upload(PROBE, PROBE_BYTES);
-    run.accepted(await put(upload, body), [200, 201, 204]);
-    return `${PROBE_BYTES} bytes were uploaded`;
-  };
-  const again = async (): Promise<string> => {
-    const answer = await put(upload ?? (await run.upload(PROBE, PROBE_BYTES)), body);
-    if (isRefusal(answer)) return `a second upload over the first is refused (${answer.status})`;
-    return weak('a second upload replaces the first: the store does not honour if-none-match');
-  };
-  const longer = async (): Promise<string> => {
-    const { url, headers } = await run.upload(SECOND, 10);
-    const declared = { ...headers, ...('content-length' in headers ? { 'content-length': '11' } : {}) };
-    const answer = await put({ url, headers: declared }, body.slice(0, 11));
-    if (isRefusal(answer)) return `a longer upload than declared is refused (${answer.status})`;
-    return weak('a longer upload than declared is accepted: the server detects it when an item names it');
-  };
   return run.run({
     checks: [...OPENING, ...COMMON, 'CORS', 'DELETE'],
-    opening: opening(run, check.store),
-    writing: ['signed PUT', write],
-    uploads: [
-      ['parts', () => parts(check.store)],
-      ['once only', again],
-      ['exact size', longer],
-    ],
+    opening: {
+      ...opening(run, check.store),
+      'signed PUT': async () => {
+        upload = await run.upload(PROBE, PROBE_BYTES);
+        run.accepted(await put(upload, body), [200, 201, 204]);
+        return `${PROBE_BYTES} bytes were uploaded`;
+      },
+    },
+    uploads: {
+      parts: () => parts(check.store),
+      'once only': async () => {
+        const answer = await put(upload ?? (await run.upload(PROBE, PROBE_BYTES)), body);
+        if (isRefusal(answer)) return `a second upload over the first is refused (${answer.status})`;
+        return weak('a second upload replaces the first: the store does not honour if-none-match');
+      },
+      'exact size': async () => {
+        const { url, headers } = await run.upload(SECOND, 10);
+        const declared = { ...headers, ...('content-length' in headers ? { 'content-length': '11' } : {}) };
+        const answer = await put({ url, headers: declared }, body.slice(0, 11));
+        if (isRefusal(answer)) return `a longer upload than declared is refused (${answer.status})`;
+        return weak('a longer upload than declared is accepted: the server detects it when an item names it');
+      },
+    },
   });
 }
 
@@ -65,34 +73,31 @@ async function parts(store: ObjectStore): Promise<string> {
 const put = ({ url, headers }: SignedRequest, body: Uint8Array<ArrayBuffer>): Promise<StoreAnswer> =>
   send(url, { method: 'PUT', headers, body });
 
-/** Credentials, endpoint, clock, permission to list. */
-function opening(run: StoreRun, store: ObjectStore): readonly Step[] {
+/** Credentials, endpoint, clock, permission to list; clears what an interrupted check left behind. */
+function opening(run: StoreRun, store: ObjectStore): Steps {
   let origin = '';
   let answer: StoreAnswer | undefined;
-  const sign = async (): Promise<string> => {
-    origin = new URL((await run.sign()).url).origin;
-    return 'they are available and can sign';
+  return {
+    credentials: async () => {
+      origin = new URL((await run.sign()).url).origin;
+      return 'they are available and can sign';
+    },
+    endpoint: async () => {
+      answer = await send(`${origin}/`, { method: 'GET' });
+      return `${origin} answers`;
+    },
+    clock: async () => clockSeen(store, Date.parse(answer?.headers.get('date') ?? '')),
+    list: async () => {
+      const listing = store.list()[Symbol.asyncIterator]();
+      await listing.next();
+      await listing.return?.();
+      return 'the bucket exists and can be listed';
+    },
+    DELETE: async () => {
+      for (const name of [PROBE, SECOND]) await store.remove(name);
+      return undefined;
+    },
   };
-  const reach = async (): Promise<string> => {
-    answer = await send(`${origin}/`, { method: 'GET' });
-    return `${origin} answers`;
-  };
-  const list = async (): Promise<string> => {
-    const listing = store.list()[Symbol.asyncIterator]();
-    await listing.next();
-    await listing.return?.();
-    return 'the bucket exists and can be listed';
-  };
-  const clear = async (): Promise<undefined> => {
-    for (const name of [PROBE, SECOND]) await store.remove(name);
-  };
-  return [
-    ['credentials', sign],
-    ['endpoint', reach],
-    ['clock', async () => clockSeen(store, Date.parse(answer?.headers.get('date') ?? ''))],
-    ['list', list],
-    ['DELETE', clear],
-  ];
 }
 
 function clockSeen({ kind }: ObjectStore, theirs: number): string {

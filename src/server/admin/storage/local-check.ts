@@ -2,6 +2,7 @@
 import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { ulid } from 'ulid';
+import { ifThere } from '../../../files/there.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { storageUnavailable } from '../../../protocol/errors.js';
 import { StoreFault } from '../../blobs/objects/fault.js';
@@ -23,31 +24,31 @@ export async function checkLocal(check: LocalCheck): Promise<readonly Verdict[]>
   const probe = { tenantId: typeof tenant === 'string' ? tenant : '', ref: `${ulid()}.bin` };
   const run = new StoreRun(check, [probe], origin);
   const { body } = run;
-  const write = async (): Promise<string> => {
-    const draft = await store.create(probe);
-    try {
-      await draft.write(body);
-      await draft.commit();
-    } finally {
-      await draft.discard();
-    }
-    return 'written, flushed and renamed';
-  };
-  const unreserved = async (): Promise<string | undefined> => {
-    const upload = await run.upload(probe, body.length);
-    const answer = await send(upload.url, { method: 'PUT', ...upload, body });
-    if (answer.status === 403) return 'an upload that nobody reserved is refused (403)';
-    run.accepted(answer, []);
-    return undefined;
-  };
   return run.run({
     checks: ['folder', 'server', 'write', ...COMMON, 'used URL', 'CORS', 'DELETE'],
-    opening: [
-      ['folder', () => folderSeen(store, probe.tenantId)],
-      ['server', () => serverSeen(run, origin, tenant)],
-    ],
-    writing: ['write', write],
-    uploads: [['used URL', unreserved]],
+    opening: {
+      folder: () => folderSeen(store, probe.tenantId),
+      server: () => serverSeen(run, origin, tenant),
+      write: async () => {
+        const draft = await store.create(probe);
+        try {
+          await draft.write(body);
+          await draft.commit();
+        } finally {
+          await draft.discard();
+        }
+        return 'written, flushed and renamed';
+      },
+    },
+    uploads: {
+      'used URL': async () => {
+        const upload = await run.upload(probe, body.length);
+        const answer = await send(upload.url, { method: 'PUT', ...upload, body });
+        if (answer.status === 403) return 'an upload that nobody reserved is refused (403)';
+        run.accepted(answer, []);
+        return undefined;
+      },
+    },
   });
 }
 
@@ -81,17 +82,11 @@ async function tenantAt(origin: string): Promise<string | StoreFault> {
   }
 }
 
-/** A folder and the user id of its owner. */
-interface Owned {
-  readonly folder: string;
-  readonly owner: number;
-}
-
 /**
  * The folders that an upload is written to; instead of a missing one its parent, in which the server will create it.
  * Otherwise the data folder may belong to another user, since nothing is written there.
  */
-async function writtenTo(folder: string, tenantId: string): Promise<readonly Owned[]> {
+async function writtenTo(folder: string, tenantId: string) {
   const own = (await ownerOf(folder)) ?? (await ownerOf(dirname(folder)));
   if (own === undefined) throw storageUnavailable(new StoreFault('bucket', `there is no ${dirname(folder)}`, 'ENOENT'));
   // Without a tenant, `folder` stands for the tenant's own folder.
@@ -101,13 +96,13 @@ async function writtenTo(folder: string, tenantId: string): Promise<readonly Own
   return [own, ...below.filter((found) => found !== undefined)];
 }
 
-/** Undefined: there is no such folder. */
-async function ownerOf(folder: string): Promise<Owned | undefined> {
+/** The user id of a folder's owner. Undefined: there is no such folder. */
+async function ownerOf(folder: string) {
   try {
-    return { folder, owner: (await stat(folder)).uid };
+    const found = await ifThere(() => stat(folder));
+    return found && { folder, owner: found.uid };
   } catch (error) {
     const code = errorCode(error);
-    if (code === 'ENOENT') return undefined;
     throw storageUnavailable(new StoreFault('bucket', `${folder}: ${code}`, code));
   }
 }

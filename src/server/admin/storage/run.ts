@@ -58,21 +58,19 @@ export interface StoreCheck {
   readonly onVerdict: (verdict: Verdict) => void;
 }
 
-/**
- * A check: name and probe. The probe resolves with what was seen (undefined: no verdict), or throws `NotOk` or a fault.
- */
-export type Step = readonly [check: string, probe: () => Promise<string | undefined>];
+/** Resolves with what was seen (undefined: no verdict), or throws `NotOk` or a fault. */
+type Probe = () => Promise<string | undefined>;
+/** Probes by the names of their checks, in order. */
+export type Steps = Readonly<Record<string, Probe>>;
 
 /** The checks of one kind of store, in addition to those common to all stores. */
 interface Plan {
   /** Names of all checks; those that did not run are reported as skipped, in this order. */
   readonly checks: readonly string[];
-  /** Prerequisites of all other checks: the first that fails ends the run. */
-  readonly opening: readonly Step[];
-  /** Writes the probe. If it fails, nothing else is tried. */
-  readonly writing: Step;
-  /** Uploads that must be refused. */
-  readonly uploads: readonly Step[];
+  /** Prerequisites of all other checks, and writing the probe: the first that fails ends the run. */
+  readonly opening: Steps;
+  /** Other uploads, most of which must be refused. */
+  readonly uploads: Steps;
 }
 
 /** Size of the probe. */
@@ -100,7 +98,6 @@ export class StoreRun {
   private readonly store: ObjectStore;
   private short: SignedRequest | undefined;
   private shortSince = 0;
-  private verifies = true;
 
   /** `names`: objects that may be written, the probe first; `origin`: see `ObjectStore`. */
   constructor(
@@ -112,15 +109,15 @@ export class StoreRun {
   }
 
   /** Runs all checks; those that cannot run after a failure are `skipped`. */
-  async run({ checks, opening, writing, uploads }: Plan): Promise<readonly Verdict[]> {
-    if ((await this.inTurn(opening)) && (await this.step(writing))) {
+  async run({ checks, opening, uploads }: Plan): Promise<readonly Verdict[]> {
+    if (await this.opened(opening)) {
       try {
-        for (const step of uploads) await this.step(step);
+        for (const [check, probe] of Object.entries(uploads)) await this.step(check, probe);
         await this.reading();
-        await this.step(['CORS', () => this.browsers()]);
+        await this.step('CORS', () => this.browsers());
       } finally {
         // Also after a failure: nothing that was written may remain.
-        await this.step(['DELETE', () => this.cleaning()]);
+        await this.step('DELETE', () => this.cleaning());
       }
     }
     for (const check of checks) {
@@ -156,13 +153,13 @@ export class StoreRun {
     return this.store.signDownload(this.names[0], lasting(ms), this.origin);
   }
 
-  private async inTurn(steps: readonly Step[]): Promise<boolean> {
-    for (const step of steps) if (!(await this.step(step))) return false;
+  private async opened(opening: Steps): Promise<boolean> {
+    for (const [check, probe] of Object.entries(opening)) if (!(await this.step(check, probe))) return false;
     return true;
   }
 
   /** Runs a check; false if it failed. */
-  private async step([check, probe]: Step): Promise<boolean> {
+  private async step(check: string, probe: Probe): Promise<boolean> {
     try {
       const seen = await probe();
       if (seen !== undefined) this.add({ check, outcome: 'ok', seen });
@@ -181,46 +178,40 @@ export class StoreRun {
   }
 
   private async reading(): Promise<void> {
-    await this.step(['HEAD', () => this.heading()]);
+    await this.step('HEAD', async () => {
+      const found = await this.store.head(this.names[0]);
+      if (found?.size === PROBE_BYTES) return 'the size is as declared';
+      return wrong(found === undefined ? 'the upload is not there' : `${found.size} bytes`);
+    });
     let signed: SignedRequest | undefined;
-    await this.step([
-      'signed GET',
-      async () => {
-        signed = await this.download();
-        const { body } = this.accepted(await send(signed.url, { method: 'GET' }), [200]);
-        return body.equals(this.body) ? 'the same bytes came back' : wrong('other bytes came back');
-      },
-    ]);
+    await this.step('signed GET', async () => {
+      signed = await this.download();
+      const { body } = this.accepted(await send(signed.url, { method: 'GET' }), [200]);
+      return body.equals(this.body) ? 'the same bytes came back' : wrong('other bytes came back');
+    });
     if (signed === undefined) return;
     const { url } = signed;
-    await this.step(['range', () => this.ranging(url)]);
-    await this.step(['altered URL', () => this.mustRefuse('altered URL', altered(url))]);
-    await this.step(['no signature', () => this.mustRefuse('no signature', url.replace(/\?.*$/s, ''))]);
+    await this.step('range', async () => {
+      const part = await send(url, { method: 'GET', headers: { range: 'bytes=50000-50009' } });
+      const { status, body } = this.accepted(part, [200, 206]);
+      if (status === 206 && body.equals(this.body.slice(50_000, 50_010))) return 'ten bytes from the middle';
+      return weak('ranges are not served: an interrupted download starts again');
+    });
+    await this.refused('altered URL', altered(url), NOT_VERIFIED);
+    const unverified = this.verdicts.at(-1)?.reason === 'public';
+    await this.refused('no signature', url.replace(/\?.*$/s, ''), unverified ? NOT_VERIFIED : NOT_PUBLIC);
     await sleep(Math.max(0, this.shortSince + 2 * SHORT_MS - Date.now()));
-    await this.step(['late URL', () => this.mustRefuse('late URL', this.short?.url ?? '')]);
+    await this.refused('late URL', this.short?.url ?? '', NOT_VERIFIED);
   }
 
-  private async heading(): Promise<string> {
-    const found = await this.store.head(this.names[0]);
-    if (found?.size === PROBE_BYTES) return 'the size is as declared';
-    return wrong(found === undefined ? 'the upload is not there' : `${found.size} bytes`);
-  }
-
-  private async ranging(url: string): Promise<string> {
-    const part = await send(url, { method: 'GET', headers: { range: 'bytes=50000-50009' } });
-    const { status, body } = this.accepted(part, [200, 206]);
-    if (status === 206 && body.equals(this.body.slice(50_000, 50_010))) return 'ten bytes from the middle';
-    return weak('ranges are not served: an interrupted download starts again');
-  }
-
-  /** A request that must be refused. */
-  private async mustRefuse(check: string, url: string): Promise<string> {
-    const answer = await send(url, { method: 'GET' });
-    if (isRefusal(answer)) return `refused (${answer.status})`;
-    const advice = check === 'no signature' && this.verifies ? NOT_PUBLIC : NOT_VERIFIED;
-    if (check === 'altered URL') this.verifies = false;
-    const seen = `the store answered ${answer.status} instead of refusing`;
-    throw new NotOk({ outcome: 'failed', seen, advice, reason: 'public' });
+  /** Checks that a request is refused; `advice` is for a store that answers it. */
+  private async refused(check: string, url: string, advice: string): Promise<void> {
+    await this.step(check, async () => {
+      const answer = await send(url, { method: 'GET' });
+      if (isRefusal(answer)) return `refused (${answer.status})`;
+      const seen = `the store answered ${answer.status} instead of refusing`;
+      throw new NotOk({ outcome: 'failed', seen, advice, reason: 'public' });
+    });
   }
 
   /** One verdict for each origin. */

@@ -33,25 +33,20 @@ const RIGHTS: Readonly<Record<StoreKind, string>> = {
 
 /** What to do about a fault of the store. */
 export function adviceFor(reason: FaultReason, kind: StoreKind): string {
-  switch (reason) {
-    case 'credentials':
-      return CREDENTIALS[kind];
-    case 'denied':
-      return RIGHTS[kind];
-    case 'bucket':
-      return `Create the bucket, or correct ${kind === 'gcs' ? 'GCS_BUCKET' : 'S3_BUCKET'}: the store does not know it.`;
-    case 'region':
-      return 'Set S3_REGION to the region of the bucket.';
-    case 'clock':
-      return 'Set the clock of this machine (NTP): signatures carry the time.';
-    case 'unreachable':
-    case 'timeout':
-      return `Is the address right (${kind === 'gcs' ? 'GCS_ENDPOINT' : 'S3_ENDPOINT'}), the store up, and the network open (DNS, firewall, TLS)?`;
-    case 'broken':
-      return 'The store reported an internal error: try again, then check its status.';
-    case 'refused':
-      return 'The store does not accept this request; is it a store of this kind, and is its version recent?';
-  }
+  const variables = kind === 'gcs' ? 'GCS' : 'S3';
+  const away = `Is the address right (${variables}_ENDPOINT), the store up, and the network open (DNS, firewall, TLS)?`;
+  const advice: Readonly<Record<FaultReason, string>> = {
+    credentials: CREDENTIALS[kind],
+    denied: RIGHTS[kind],
+    bucket: `Create the bucket, or correct ${variables}_BUCKET: the store does not know it.`,
+    region: 'Set S3_REGION to the region of the bucket.',
+    clock: 'Set the clock of this machine (NTP): signatures carry the time.',
+    unreachable: away,
+    timeout: away,
+    broken: 'The store reported an internal error: try again, then check its status.',
+    refused: 'The store does not accept this request; is it a store of this kind, and is its version recent?',
+  };
+  return advice[reason];
 }
 
 /** Thrown by a check whose outcome is not `ok`. */

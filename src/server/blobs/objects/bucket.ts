@@ -1,19 +1,9 @@
 /** Common to all bucket stores: keys, bounded calls, faults, listings and bodies. */
 import { Readable } from 'node:stream';
+import { systemClock, within } from '../../../protocol/clock.js';
 import { storageUnavailable } from '../../../protocol/errors.js';
 import { blobNameIn, isBlobName } from '../../../protocol/ids.js';
-import type {
-  DownloadGrant,
-  ObjectName,
-  ObjectStore,
-  OpenUpload,
-  PartGrant,
-  SignedDownload,
-  SignedRequest,
-  StoredObject,
-  UploadGrant,
-  UploadStart,
-} from '../ports.js';
+import type { ObjectName, ObjectStore, OpenUpload, SignedRequest, StoredObject } from '../ports.js';
 import { StoreFault, type StoreLog } from './fault.js';
 
 /** Limits on the time that a store may take. */
@@ -58,8 +48,8 @@ export interface Page {
 /** Objects per page of a listing. */
 const PAGE = 1000;
 
-/** A store of objects in a bucket, under the keys `[<prefix>/]<tenantId>/<ref>`. */
-export abstract class BucketStore implements ObjectStore {
+/** What all stores of objects in a bucket have in common. Keys are `[<prefix>/]<tenantId>/<ref>`. */
+export abstract class BucketStore implements Pick<ObjectStore, 'kind' | 'head' | 'offsetOf' | 'list'> {
   abstract readonly kind: 'gcs' | 's3';
   protected readonly bucket: string;
   protected readonly bounds: Bounds;
@@ -74,16 +64,6 @@ export abstract class BucketStore implements ObjectStore {
     this.prefix = trimmed === '' ? '' : `${trimmed}/`;
     this.log = log;
   }
-
-  abstract signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest>;
-  abstract signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedDownload>;
-  abstract begin(name: ObjectName, start: UploadStart): Promise<string | undefined>;
-  abstract signPart(upload: OpenUpload, part: PartGrant): Promise<SignedRequest>;
-  abstract abort(upload: OpenUpload): Promise<void>;
-  abstract remove(name: ObjectName): Promise<void>;
-  abstract read(name: ObjectName): Promise<Readable>;
-  abstract origin(): Promise<string>;
-  abstract close(): Promise<void>;
 
   /** Bytes from the beginning that the store keeps, after completing a whole upload; undefined: unknown to it. */
   protected abstract keptOf(upload: OpenUpload): Promise<number | undefined>;
@@ -210,16 +190,12 @@ export abstract class BucketStore implements ObjectStore {
 
 /** Rejects with a fault after `ms`. A later result is dropped; the library's own time-outs bound the work. */
 export async function inTime<T>(call: string, ms: number, work: () => Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new StoreFault('timeout', `${call}: no answer in time`)), ms);
-  });
-  try {
-    return await Promise.race([work(), late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  const result = await within(systemClock, ms, work(), LATE);
+  if (result === LATE) throw new StoreFault('timeout', `${call}: no answer in time`);
+  return result;
 }
+
+const LATE = Symbol('late');
 
 /** Hex or base64, with the `-<parts>` of an ETag. Longer values are no checksums, and would bloat a backup's list. */
 const CHECKSUM = /^[A-Za-z0-9+/=_-]{1,128}$/;

@@ -6,6 +6,7 @@ import {
   partSizeOf,
   type DownloadGrant,
   type ObjectName,
+  type ObjectStore,
   type OpenUpload,
   type PartGrant,
   type SignedDownload,
@@ -24,26 +25,21 @@ const ENDED: ReadonlySet<number> = new Set([404, 410, 499]);
 /** Longest wait between two attempts of one call, s. */
 const RETRY_DELAY_MAX_S = 2;
 
-/** Location of the bucket and, for tests, of the signer. */
-interface GcsOptions extends BucketOptions {
-  /** In place of Google's IAM. */
-  readonly signingEndpoint?: string;
-}
-
 /**
  * Credentials come from where Google's libraries look: `GOOGLE_APPLICATION_CREDENTIALS` names the key file of a service
  * account, or a file of workload identity federation; else the machine's metadata server issues tokens. With a key,
  * signing is local. Without one, IAM signs download URLs and plain uploads; every other upload is a session, which
  * needs no signature.
  */
-export class GcsStore extends BucketStore {
+export class GcsStore extends BucketStore implements ObjectStore {
   readonly kind = 'gcs';
   private readonly storage: Storage;
   private readonly urls = new SignedUrls();
   private readonly signing: Signing;
   private readonly signingEndpoint: string | undefined;
 
-  constructor(options: GcsOptions) {
+  /** `signingEndpoint`: for tests, in place of Google's IAM. */
+  constructor(options: BucketOptions & { readonly signingEndpoint?: string }) {
     super(options);
     const { callMs, retries } = this.bounds;
     this.storage = new Storage({
@@ -63,8 +59,7 @@ export class GcsStore extends BucketStore {
     // The key signs each call directly; else calls would depend on a second server that issues tokens.
     this.storage.authClient.useJWTAccessWithScope = true;
     this.signingEndpoint = options.signingEndpoint;
-    const faultOf = (call: string, error: unknown): StoreFault => this.faultOf(call, error);
-    this.signing = new Signing({ callMs, faultOf, now: Date.now });
+    this.signing = new Signing(callMs, (call, error) => this.faultOf(call, error));
     this.signing.take(this.storage.authClient);
   }
 
@@ -112,7 +107,7 @@ export class GcsStore extends BucketStore {
   }
 
   async abort({ session }: OpenUpload): Promise<void> {
-    await this.call('abort', (signal) => this.ask(session ?? '', { method: 'DELETE', signal }));
+    await this.call('abort', (signal) => this.ask('DELETE', session, signal));
   }
 
   async remove(name: ObjectName): Promise<void> {
@@ -144,7 +139,7 @@ export class GcsStore extends BucketStore {
 
   protected async keptOf({ session, size }: OpenUpload): Promise<number | undefined> {
     const headers = { 'content-range': `bytes */${size}` };
-    const found = await this.call('offset', (signal) => this.ask(session ?? '', { method: 'PUT', headers, signal }));
+    const found = await this.call('offset', (signal) => this.ask('PUT', session, signal, headers));
     if (found === undefined) return undefined;
     if (found.status !== GO_ON) return size;
     const [, last] = /^bytes=0-(\d{1,16})$/.exec(found.range ?? 'bytes=0--1') ?? [];
@@ -153,16 +148,13 @@ export class GcsStore extends BucketStore {
 
   /** A request to a session. Undefined: its status is one of `ENDED`, so there is no such session (any more). */
   private async ask(
-    url: string,
-    request: {
-      readonly method: 'PUT' | 'DELETE';
-      readonly headers?: Record<string, string>;
-      readonly signal: AbortSignal;
-    },
+    method: 'PUT' | 'DELETE',
+    session: OpenUpload['session'],
+    signal: AbortSignal,
+    headers: Readonly<Record<string, string>> = {},
   ): Promise<{ readonly status: number; readonly range: string | undefined } | undefined> {
-    const { method, headers = {}, signal } = request;
     const response = await this.storage.authClient.request({
-      ...{ url, method, signal },
+      ...{ url: session ?? '', method, signal },
       headers: { ...headers, 'content-length': '0' },
       validateStatus: (status) => status === GO_ON || (status >= 200 && status < 300) || ENDED.has(status),
     });

@@ -24,11 +24,9 @@ export class Signing {
 
   /** `callMs`: time limit of a call; `faultOf`: turns an error of the library into a fault. */
   constructor(
-    private readonly options: {
-      readonly callMs: number;
-      readonly faultOf: (call: string, error: unknown) => StoreFault;
-      readonly now: () => number;
-    },
+    private readonly callMs: number,
+    private readonly faultOf: (call: string, error: unknown) => StoreFault,
+    private readonly now: () => number = Date.now,
   ) {}
 
   /** Routes the library's signatures through `run`; signing with a key makes no call and is left as it is. */
@@ -40,18 +38,17 @@ export class Signing {
 
   /** Throws a `StoreFault`: the call's own, the last one while calls are paused, or `timeout` if too many wait. */
   async run(work: () => Promise<string>): Promise<string> {
-    const { callMs, faultOf, now } = this.options;
-    if (this.fault !== undefined && now() < this.pausedUntil) throw this.fault;
+    if (this.fault !== undefined && this.now() < this.pausedUntil) throw this.fault;
     if (this.waiting.length >= WAITING_MAX) throw new StoreFault('timeout', 'gcs signBlob: too many URLs wait');
     if (this.underWay >= UNDER_WAY_MAX) await new Promise<void>((resolve) => this.waiting.push(resolve));
     else this.underWay++;
     try {
-      if (this.fault !== undefined && now() < this.pausedUntil) throw this.fault;
-      const signature = await inTime('gcs signBlob', callMs, work);
+      if (this.fault !== undefined && this.now() < this.pausedUntil) throw this.fault;
+      const signature = await inTime('gcs signBlob', this.callMs, work);
       this.failures = 0;
       return signature;
     } catch (error) {
-      throw error === this.fault ? error : this.failed(faultOf('gcs signBlob', error));
+      throw error === this.fault ? error : this.failed(this.faultOf('gcs signBlob', error));
     } finally {
       const next = this.waiting.shift();
       if (next === undefined) this.underWay--;
@@ -64,7 +61,7 @@ export class Signing {
     this.fault = denied
       ? new StoreFault('denied', `${fault.message}; iam.serviceAccounts.signBlob is missing`, SIGN_BLOB)
       : fault;
-    if (++this.failures >= FAILURES_MAX) this.pausedUntil = this.options.now() + PAUSE_MS;
+    if (++this.failures >= FAILURES_MAX) this.pausedUntil = this.now() + PAUSE_MS;
     return this.fault;
   }
 }
@@ -78,19 +75,13 @@ export async function hasKey(auth: Storage['authClient']): Promise<boolean> {
   return 'key' in client && typeof client.key === 'string';
 }
 
-/** A download URL, and when it expires. */
-interface Signed {
-  readonly expiresAt: number;
-  readonly request: Promise<SignedRequest>;
-}
-
 /** A URL with less time left is not reused, ms: a client requests a new one when a minute is left. */
 const LEFT_MIN_MS = 210_000;
 const KEPT_MAX = 5_000;
 
 /** Reusable download URLs: each serves any device of the blob's tenant until `LEFT_MIN_MS` before it expires. */
 export class SignedUrls {
-  private readonly kept = new Map<string, Signed>();
+  private readonly kept = new Map<string, { readonly expiresAt: number; readonly request: Promise<SignedRequest> }>();
 
   /** An already signed URL of the object, or a new one; valid for no longer than requested. */
   async get(

@@ -3,8 +3,8 @@
  * instances may share the folder. Clients reach it by signed URLs of this server.
  */
 import { randomBytes } from 'node:crypto';
-import { constants, createReadStream, readlinkSync, type Dir, type Dirent } from 'node:fs';
-import { link, mkdir, open, opendir, rename, rm, stat, type FileHandle } from 'node:fs/promises';
+import { constants, createReadStream, readlinkSync } from 'node:fs';
+import { link, mkdir, open, opendir, rename, rm, stat } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -30,7 +30,6 @@ import {
   type UploadStart,
 } from '../ports.js';
 import { signedPath } from '../signed-url.js';
-import type { BlobFileDraft, BlobFiles, PartFile } from '../transfers.js';
 
 /** A blob with its bytes. */
 export interface BlobContent {
@@ -52,7 +51,7 @@ const PID_SPACE = `${hostname()}-${pidNamespace()}`.replace(/[^A-Za-z0-9-]/g, '-
 const LIFE = randomBytes(4).toString('hex');
 
 /** `folder`: absolute, made on first use with mode 0700; `secret`: BLOB_URL_SECRET. */
-export class LocalStore implements ObjectStore, BlobFiles {
+export class LocalStore implements ObjectStore {
   readonly kind = 'local';
 
   constructor(
@@ -113,23 +112,38 @@ export class LocalStore implements ObjectStore, BlobFiles {
     });
   }
 
-  async openPart(name: ObjectName, from: number): Promise<PartFile | undefined> {
+  /** The file of an upload in parts, created if absent. Undefined: it has fewer than `from` bytes. */
+  openPart(name: ObjectName, from: number) {
     return orUnavailable(async () => {
       await makeFolder(this.uploads);
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW;
       const path = this.partOf(name);
-      const made = await open(path, flags, FILE_MODE);
+      const handle = await open(path, flags, FILE_MODE);
       let [size, ino] = [-1, 0];
       try {
         if (from === 0) await syncFolder(this.uploads);
-        ({ size, ino } = await made.stat());
+        ({ size, ino } = await handle.stat());
       } finally {
-        if (size < from) await made.close();
+        if (size < from) await handle.close();
       }
-      return size < from ? undefined : new LocalPart(made, { path, ino });
+      if (size < from) return undefined;
+      const write = async (bytes: Uint8Array, position: number): Promise<void> => {
+        if ((await ifThere(() => stat(path)))?.ino !== ino) throw new ServiceError('url_invalid');
+        for (let at = 0; at < bytes.length;) {
+          at += (await handle.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
+        }
+      };
+      return {
+        /** Writes at `position`. Throws `url_invalid` if the upload is complete by now, or was given up. */
+        write: (bytes: Uint8Array, position: number) => orUnavailable(() => write(bytes, position)),
+        /** Makes what was written durable. */
+        sync: () => orUnavailable(() => handle.sync()),
+        close: () => orUnavailable(() => handle.close()),
+      };
     });
   }
 
+  /** Gives the file of an upload in parts, of `size` bytes, the blob's name, unless it has it. False: it is gone. */
   finish(name: ObjectName, size: number): Promise<boolean> {
     return orUnavailable(async () => {
       const part = this.partOf(name);
@@ -144,17 +158,53 @@ export class LocalStore implements ObjectStore, BlobFiles {
     });
   }
 
-  create(name: ObjectName): Promise<BlobFileDraft> {
+  /** A file that is being written. It gets its name once it is whole and durable. */
+  create(name: ObjectName) {
     return orUnavailable(async () => {
       const target = this.pathOf(name);
-      const path = join(this.uploads, temporaryName());
+      const path = join(this.uploads, `${PID_SPACE}.${process.pid}.${LIFE}.${randomBytes(8).toString('hex')}.tmp`);
       await makeFolder(this.uploads);
-      return new LocalDraft(await open(path, 'wx', FILE_MODE), path, target);
+      const handle = await open(path, 'wx', FILE_MODE);
+      const commit = async (): Promise<boolean> => {
+        await handle.sync();
+        await handle.close();
+        if (!(await linkAs(path, target))) return false;
+        await rm(path, { force: true });
+        return true;
+      };
+      // Closing a closed handle, and removing a file that is gone, do nothing.
+      const discard = async (): Promise<void> => {
+        await handle.close();
+        await rm(path, { force: true });
+      };
+      return {
+        write: (bytes: Uint8Array) => orUnavailable(() => handle.writeFile(bytes)),
+        /** Makes it durable under its name. False: there is a file of this name already. */
+        commit: () => orUnavailable(commit),
+        /** Removes what was written; after `commit` it does nothing. */
+        discard: () => orUnavailable(discard),
+      };
     });
   }
 
+  /** Undefined: there is no such blob. */
   open(name: ObjectName): Promise<BlobFile | undefined> {
-    return orUnavailable(() => openFile(this.pathOf(name)));
+    return orUnavailable(async () => {
+      const handle = await ifThere(() => open(this.pathOf(name), 'r'));
+      if (handle === undefined) return undefined;
+      try {
+        const { size } = await handle.stat();
+        return {
+          size,
+          read: (into, position) =>
+            orUnavailable(async () => (await handle.read(into, 0, into.length, position)).bytesRead),
+          close: () => orUnavailable(() => handle.close()),
+        };
+      } catch (error) {
+        await handle.close();
+        throw error;
+      }
+    });
   }
 
   head({ tenantId, ref }: ObjectName): Promise<StoredObject | undefined> {
@@ -256,74 +306,11 @@ export class LocalStore implements ObjectStore, BlobFiles {
   /** Names in a folder that match `form`; none if the folder is absent. */
   private async *names(folder: string, form: RegExp): AsyncGenerator<string> {
     const entries = await orUnavailable(() => ifThere(() => opendir(folder)));
-    if (entries === undefined) return;
     try {
-      for (let entry = await next(entries); entry !== null; entry = await next(entries))
-        if (form.test(entry.name)) yield entry.name;
-    } finally {
-      await entries.close();
+      for await (const { name } of entries ?? []) if (form.test(name)) yield name;
+    } catch (error) {
+      throw storageUnavailable(error);
     }
-  }
-}
-
-/** A file under a temporary name. It gets its final name by a link, which never replaces another file. */
-class LocalDraft implements BlobFileDraft {
-  constructor(
-    private readonly handle: FileHandle,
-    private readonly path: string,
-    private readonly target: string,
-  ) {}
-
-  write(bytes: Uint8Array): Promise<void> {
-    // A write may be partial: on a full disk it takes what fits, and the next one fails.
-    return orUnavailable(async () => {
-      for (let at = 0; at < bytes.length;) at += (await this.handle.write(bytes, at)).bytesWritten;
-    });
-  }
-
-  commit(): Promise<boolean> {
-    return orUnavailable(async () => {
-      await this.handle.sync();
-      await this.handle.close();
-      if (!(await linkAs(this.path, this.target))) return false;
-      await rm(this.path, { force: true });
-      return true;
-    });
-  }
-
-  /** Closing a closed handle, and removing a file that is gone, do nothing. */
-  discard(): Promise<void> {
-    return orUnavailable(async () => {
-      await this.handle.close();
-      await rm(this.path, { force: true });
-    });
-  }
-}
-
-/** The file of an upload in parts. */
-class LocalPart implements PartFile {
-  constructor(
-    private readonly handle: FileHandle,
-    private readonly file: { readonly path: string; readonly ino: number },
-  ) {}
-
-  /** Throws `url_invalid` if the upload is complete by now, or was given up. */
-  write(bytes: Uint8Array, position: number): Promise<void> {
-    return orUnavailable(async () => {
-      const { path, ino } = this.file;
-      if ((await ifThere(() => stat(path)))?.ino !== ino) throw new ServiceError('url_invalid');
-      for (let at = 0; at < bytes.length;) {
-        at += (await this.handle.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
-      }
-    });
-  }
-
-  sync(): Promise<void> {
-    return orUnavailable(() => this.handle.sync());
-  }
-
-  close(): Promise<void> {
-    return orUnavailable(() => this.handle.close());
   }
 }
 
@@ -333,16 +320,14 @@ const wholeOf = (part: string): string => `${part}.whole`;
 /** Gives a file a durable name, which never replaces another file. False: there is a file of this name already. */
 async function linkAs(path: string, target: string): Promise<boolean> {
   await makeFolder(dirname(target));
-  try {
-    await link(path, target);
-  } catch (error) {
+  let made = true;
+  await link(path, target).catch((error: unknown) => {
     if (errorCode(error) !== 'EEXIST') throw error;
-    // The process that linked it may not have synced the folder yet, and the caller removes its own file next.
-    await syncFolder(dirname(target));
-    return false;
-  }
+    made = false;
+  });
+  // Also for an existing one: the process that linked it may not have done so yet, and the caller removes its file next.
   await syncFolder(dirname(target));
-  return true;
+  return made;
 }
 
 /** Creates a folder and its parents, and makes the entry of the topmost new one durable. Does nothing if it exists. */
@@ -357,25 +342,6 @@ async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
     return await work();
   } catch (error) {
     throw error instanceof ServiceError ? error : storageUnavailable(error);
-  }
-}
-
-const next = (folder: Dir): Promise<Dirent | null> => orUnavailable(() => folder.read());
-
-async function openFile(path: string): Promise<BlobFile | undefined> {
-  const handle = await ifThere(() => open(path, 'r'));
-  if (handle === undefined) return undefined;
-  try {
-    const { size } = await handle.stat();
-    return {
-      size,
-      read: (into, position) =>
-        orUnavailable(async () => (await handle.read(into, 0, into.length, position)).bytesRead),
-      close: () => orUnavailable(() => handle.close()),
-    };
-  } catch (error) {
-    await handle.close();
-    throw error;
   }
 }
 
@@ -398,8 +364,6 @@ function pidNamespace(): string {
     return '';
   }
 }
-
-const temporaryName = (): string => `${PID_SPACE}.${process.pid}.${LIFE}.${randomBytes(8).toString('hex')}.tmp`;
 
 async function isAbandoned(path: string, name: string, before: number): Promise<boolean> {
   const { space, pid, life } = TEMPORARY.exec(name)?.groups ?? {};

@@ -28,6 +28,7 @@ import {
   partSizeOf,
   type DownloadGrant,
   type ObjectName,
+  type ObjectStore,
   type OpenUpload,
   type PartGrant,
   type SignedDownload,
@@ -55,7 +56,7 @@ const CONNECTIONS_MAX = 50;
 const ABSENT: ReadonlySet<string> = new Set(['NotFound', 'NoSuchKey', 'NoSuchUpload']);
 
 /** Credentials come from where the AWS SDK looks: environment, shared files, role of the machine. */
-export class S3Store extends BucketStore {
+export class S3Store extends BucketStore implements ObjectStore {
   readonly kind = 's3';
   private readonly client: S3Client;
   /** Signs URLs for clients; it makes no calls. */
