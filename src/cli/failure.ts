@@ -115,9 +115,8 @@ function ofClient(error: Error): Failure | undefined {
   if (error instanceof ApiError) return ofApi(error);
   if (error instanceof NetworkError) return ofNetwork(error);
   if (error instanceof PairingError) return { ...PAIRING[error.code], code: `pairing_${error.code}` };
-  if (error instanceof UncertifiedDeviceError) {
+  if (error instanceof UncertifiedDeviceError)
     return { exitCode: EXIT.untrusted, code: error.code, message: sanitizeText(error.message), hint: CERTIFY };
-  }
   if (error instanceof ClientError)
     return { exitCode: EXIT.failure, ...CLIENT[error.code], code: error.code, message: error.message };
   if (error instanceof CryptoRefusal) return ofCrypto(error);

@@ -6,7 +6,7 @@ import type { DeviceEntry } from '../sdk/replies.js';
 import type { OpenDevice } from './context.js';
 import { sanitizeText } from '../terminal/output.js';
 import { titleOf } from '../sdk/payloads/shapes.js';
-import { CommandError, EXIT } from '../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
 
 const SHOWN_MAX = 5;
 /** Shortest form of an id that is shown: longer by one than a list number, so that the two cannot be confused. */
@@ -37,11 +37,10 @@ function only<T>(found: readonly T[], what: string, typed: string, say: (one: T)
   if (found.length === 1) return first;
   const some = found.slice(0, SHOWN_MAX).map((one) => `  ${say(one)}`);
   const more = found.length > SHOWN_MAX ? [`  and ${found.length - SHOWN_MAX} more`] : [];
-  throw new CommandError(
-    EXIT.usage,
+  throw usageError(
     `${quoted(typed)} can be any of ${found.length} ${what}s`,
     ['Type more of it, or the id:', ...some, ...more].join('\n'),
-    { code: 'ambiguous' },
+    'ambiguous',
   );
 }
 
@@ -90,7 +89,7 @@ export function chosenItem(
   typed: string | undefined,
   last: boolean | undefined,
 ): ItemView {
-  if (typed !== undefined && last === true) throw new CommandError(EXIT.usage, 'give an item, or --last, not both');
+  if (typed !== undefined && last === true) throw usageError('give an item, or --last, not both');
   if (typed !== undefined) return findItem(items, typed, listed);
   const [newest] = items;
   if (newest === undefined) throw new CommandError(EXIT.notFound, 'there are no items yet');

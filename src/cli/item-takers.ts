@@ -7,7 +7,7 @@ import { Serial } from '../protocol/serial.js';
 import type { Device } from '../sdk/device.js';
 import type { ItemView } from '../sdk/events.js';
 import { jsonLine, sanitizeText, show } from '../terminal/output.js';
-import { CommandError, EXIT } from '../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
 import type { Context } from './context.js';
 import { failureOf } from './failure.js';
 import { fileNameOf, saveItem, textIn, whole } from './item-content.js';
@@ -30,7 +30,7 @@ interface Options {
 /** Throws `CommandError` `usage` where there is no such folder: a mistyped name must not receive files. */
 export async function expectFolder(folder: string): Promise<void> {
   const found = await stat(folder).catch(() => undefined);
-  if (found?.isDirectory() !== true) throw new CommandError(EXIT.usage, `${folder} is not a folder`);
+  if (found?.isDirectory() !== true) throw usageError(`${folder} is not a folder`);
 }
 
 /** A failure is reported, and does not stop later items. */

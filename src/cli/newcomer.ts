@@ -13,7 +13,7 @@ import type { Glyph } from '../protocol/requests.js';
 import { errorCode } from '../protocol/error-code.js';
 import type { Context, DeviceCommand } from './context.js';
 import { failureOf } from './failure.js';
-import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError } from '../terminal/terminal.js';
 
 const GLYPHS: readonly Glyph[] = ['laptop', 'phone', 'tablet', 'globe'];
 
@@ -45,7 +45,7 @@ export async function newcomer(
   options: NewcomerOptions,
 ): Promise<NewDevice> {
   const { terminal, platform } = context;
-  const missing = () => new CommandError(EXIT.usage, 'which server?', 'Give its address, or set SERVICE_HOST.');
+  const missing = () => usageError('which server?', 'Give its address, or set SERVICE_HOST.');
   const serverUrl = await serverFrom(terminal, url ?? terminal.env['SERVICE_HOST'], missing);
   const name = checkedName('device', options.name ?? ownName('', 'terminal'));
   return { platform, serverUrl, name, glyph: options.glyph };
@@ -56,7 +56,7 @@ export function checkedName(of: 'device' | 'bin', typed: string): string {
   const name = typed.trim();
   if (isDisplayName(name)) return name;
   const rule = 'name must have 1 to 64 characters, at least one of them visible, and no control characters';
-  throw new CommandError(EXIT.usage, `a ${of} ${rule}`);
+  throw usageError(`a ${of} ${rule}`);
 }
 
 /** Throws where the profile is a device already, whose identity would be lost. */
@@ -116,15 +116,14 @@ export const forgivingTyped = <T>(
 export async function secretFrom(terminal: Terminal, path: string): Promise<string> {
   const bytes = path === '-' ? await terminal.readInput(SECRET_FILE_MAX) : await readSecretFile(path);
   const line = bytes.toString('utf8').split(/\r?\n/)[0] ?? '';
-  if (line.trim() === '') throw new CommandError(EXIT.usage, 'the file with the secret is missing or empty');
+  if (line.trim() === '') throw usageError('the file with the secret is missing or empty');
   return line;
 }
 
 /** Empty where there is no such file. */
 async function readSecretFile(path: string): Promise<Buffer> {
   try {
-    if ((await stat(path)).size > SECRET_FILE_MAX)
-      throw new CommandError(EXIT.usage, `${basename(path)} is larger than any secret`);
+    if ((await stat(path)).size > SECRET_FILE_MAX) throw usageError(`${basename(path)} is larger than any secret`);
     return await readFile(path);
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return Buffer.alloc(0);

@@ -14,7 +14,7 @@ import type { StoreRepair } from '../sdk/store/open.js';
 import { MemoryStore, type Entry, type Store } from '../sdk/store/store.js';
 import { counted, sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
-import type { Context, OpenDevice, OpenOptions, Profile } from './context.js';
+import type { Context, OpenDevice, Profile, Sync } from './context.js';
 import { failureOf } from './failure.js';
 import { NOTHING_KNOWN, readKnown, writeKnown } from './known.js';
 import { STORE_FOLDER, withLock } from './profile.js';
@@ -29,9 +29,10 @@ const FLUSH_MS = 20_000;
 type Outside = Pick<Context, 'terminal' | 'platform' | 'profile'>;
 
 /** The context of one command. */
-export function contextOf(outside: Outside): Context {
-  return { ...outside, withDevice: (work, options) => withDevice(outside, work, options?.sync) };
-}
+export const contextOf = (outside: Outside): Context => ({
+  ...outside,
+  withDevice: (work, sync) => withDevice(outside, work, sync),
+});
 
 /** The error of a profile that is not a device yet. */
 export const noDevice = (profile: Profile): CommandError =>
@@ -62,7 +63,7 @@ function lossNote(lost: number | null): string {
 async function withDevice<T>(
   outside: Outside,
   work: (open: OpenDevice) => Promise<T>,
-  sync: OpenOptions['sync'] = 'catch up',
+  sync: Sync = 'catch up',
 ): Promise<T> {
   const { profile } = outside;
   // Before the lock, which creates the folder: a mistyped name must not leave one behind.

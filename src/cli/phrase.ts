@@ -2,7 +2,7 @@
 import { masterKeyOfSeed, phraseSeed } from '../crypto/master-key.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { erasing, type Sodium } from '../crypto/sodium.js';
-import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError } from '../terminal/terminal.js';
 
 interface PhraseRequest {
   readonly question: string;
@@ -41,7 +41,7 @@ async function seedOf(sodium: Sodium, typed: string, { check }: PhraseRequest): 
     seed = await phraseSeed(sodium, typed);
   } catch (error) {
     if (!(error instanceof CryptoRefusal)) throw error;
-    throw new CommandError(EXIT.usage, `These are not twelve words of a phrase: ${error.message}.`);
+    throw usageError(`These are not twelve words of a phrase: ${error.message}.`);
   }
   try {
     await check?.(seed);

@@ -121,9 +121,8 @@ export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile |
   try {
     const parsed: unknown = JSON.parse(content.toString('utf8'));
     const { format, version } = readFormat(parsed, '');
-    if (format === FORMAT && version > VERSION) {
+    if (format === FORMAT && version > VERSION)
       throw new McpError('config_newer', `${paths.configPath} was written by a newer version`);
-    }
     const file = readFile(parsed, '');
     if (format === FORMAT && version === VERSION && isMachineSource(file.machine)) return file;
   } catch (error) {

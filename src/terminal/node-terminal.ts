@@ -2,7 +2,7 @@
 import { stripVTControlCharacters } from 'node:util';
 import { askLine, type Asking } from './ask.js';
 import { fitted, hasColours, jsonLine, sanitizeText } from './output.js';
-import { CommandError, endInterrupted, EXIT, type Screen, type Terminal } from './terminal.js';
+import { endInterrupted, type Screen, type Terminal, usageError } from './terminal.js';
 
 const WIDTH_DEFAULT = 80;
 const CLEAR_LINE = '\r\u001b[2K';
@@ -61,13 +61,8 @@ export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Opt
     },
     ask: async (question, { hidden = false } = {}) => {
       clear();
-      if (!input.isTTY || !errors.isTTY) {
-        throw new CommandError(
-          EXIT.usage,
-          'this needs a terminal to ask at',
-          'See `--help` for the options of scripts.',
-        );
-      }
+      if (!input.isTTY || !errors.isTTY)
+        throw usageError('this needs a terminal to ask at', 'See `--help` for the options of scripts.');
       return askLine({ input, errors, interrupted, interrupt }, question, hidden).catch(endInterrupted);
     },
     openInput: () => input,
@@ -84,7 +79,7 @@ async function readAll(input: NodeJS.ReadStream, max: number): Promise<Buffer> {
   for await (const chunk of input) {
     const bytes = Buffer.from(chunk as Uint8Array);
     size += bytes.length;
-    if (size > max) throw new CommandError(EXIT.usage, `standard input is larger than ${max} bytes`);
+    if (size > max) throw usageError(`standard input is larger than ${max} bytes`);
     chunks.push(bytes);
   }
   return Buffer.concat(chunks);

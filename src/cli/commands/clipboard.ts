@@ -2,7 +2,7 @@
 import { PAYLOAD_MAX, textDetected, titleOf } from '../../sdk/payloads/shapes.js';
 import { isVisible } from '../../protocol/ids.js';
 import { sanitizeText, show } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import { clipboardTools, type CopiedBy, copyText, noClipboard, pasteBy } from '../clipboard.js';
 import { CLEAR_AFTER_MS, clearLater, replaceCopied } from '../clipboard-clearing.js';
 import type { Context, DeviceCommand } from '../context.js';
@@ -11,8 +11,7 @@ import { failureOf } from '../failure.js';
 import { chosenItem } from '../find.js';
 import { contentText, whole } from '../item-content.js';
 import { itemsAndList } from '../listed.js';
-import { notText, shaped } from '../payloads.js';
-import { nothing } from '../put-content.js';
+import { nothing, notText, shaped } from '../put-content.js';
 import { putFound } from './put.js';
 
 const SECONDS = CLEAR_AFTER_MS / 1_000;
@@ -44,10 +43,10 @@ async function copy(context: Context, id: string | undefined, { last }: { readon
     const item = await whole(open, chosenItem(await itemsAndList(context, open), id, last));
     if (item.blob?.holds === 'file') {
       const hint = 'Save it: `get` with --output <path>.';
-      throw new CommandError(EXIT.usage, `this ${item.type} is a file, which is not copied`, hint, { code: 'no_text' });
+      throw usageError(`this ${item.type} is a file, which is not copied`, hint, 'no_text');
     }
     const text = contentText(item);
-    if (text === '') throw new CommandError(EXIT.usage, `this ${item.type} is empty`, undefined, { code: 'no_text' });
+    if (text === '') throw usageError(`this ${item.type} is empty`, undefined, 'no_text');
     const by = await copyText(terminal, platform.clock, text);
     const secret = item.type === 'password' ? text : undefined;
     const cleared = await clearing(context, secret, by);

@@ -7,7 +7,7 @@ import { join as joinBy } from '../../sdk/pairing.js';
 import { decodeWords, normalizeWords } from '../../crypto/words.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
-import { askedWords } from '../../device/newcomer.js';
+import { askedWords, retried } from '../../device/newcomer.js';
 import {
   expectNobody,
   forgivingTyped,
@@ -22,15 +22,10 @@ import {
 import { noDevice } from '../open-device.js';
 import { withLock } from '../profile.js';
 import { paletteOf, show } from '../../terminal/output.js';
-import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
+import { type Terminal, usageError } from '../../terminal/terminal.js';
 
-interface ClaimOptions extends NewcomerOptions {
-  readonly claimToken?: string;
-  readonly showPhrase?: boolean;
-}
+type ClaimOptions = NewcomerOptions & { readonly claimToken?: string; readonly showPhrase?: boolean };
 
-/** Attempts at each word. */
-const TRIES = 3;
 const WORDS_A_ROW = 4;
 
 /** Stores the new identity and prints it. */
@@ -65,8 +60,7 @@ export function registerClaim(program: DeviceCommand): void {
 async function claim(context: Context, url: string | undefined, options: ClaimOptions): Promise<void> {
   const { terminal } = context;
   if (options.showPhrase !== true && (terminal.json || !terminal.interactive)) {
-    throw new CommandError(
-      EXIT.usage,
+    throw usageError(
       'the twelve words would be shown where perhaps nobody sees them',
       'Claim at a terminal, or add --show-phrase and keep what is printed.',
     );
@@ -87,10 +81,7 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
 
 /** Called before the registration: an account whose words were never shown could not be recovered. */
 function showPhrase(terminal: Terminal, phrase: string): void {
-  if (terminal.json) {
-    terminal.data({ event: 'phrase', phrase });
-    return;
-  }
+  if (terminal.json) return terminal.data({ event: 'phrase', phrase });
   const { bold, dim } = paletteOf(terminal);
   const words = phrase.split(' ');
   const width = Math.max(...words.map((word) => word.length));
@@ -107,14 +98,15 @@ async function askBack({ terminal, platform }: Context, words: readonly string[]
   terminal.print('You are asked for two of them now, to check that they are on your paper.');
   const first = Math.floor(platform.random() * words.length);
   const second = (first + 1 + Math.floor(platform.random() * (words.length - 1))) % words.length;
-  const missing = 'the words are not on your paper; nothing was claimed';
+  const other = 'Start again: you will be shown other words.';
+  const missing = usageError('the words are not on your paper; nothing was claimed', other);
   for (const number of [first + 1, second + 1]) {
-    for (let tries = 1; ; tries++) {
+    const attempt = async (): Promise<void> => {
       const typed = await terminal.ask(`Word number ${number}: `);
-      if (typed.trim().toLowerCase() === words[number - 1]) break;
-      if (tries >= TRIES) throw new CommandError(EXIT.usage, missing, 'Start again: you will be shown other words.');
-      terminal.note(`That is not word number ${number}. Look at your paper.`);
-    }
+      if (typed.trim().toLowerCase() !== words[number - 1]) throw missing;
+    };
+    const wrong = `That is not word number ${number}. Look at your paper.`;
+    await retried(terminal, attempt, (error) => (error === missing ? wrong : undefined));
   }
 }
 
@@ -173,19 +165,14 @@ const wordsOf = async (context: Context): Promise<string> =>
     : normalizeWords((await context.terminal.readInput(WORDS_INPUT_MAX)).toString('utf8'));
 
 function showDigits(terminal: Terminal, digits: string): void {
-  if (terminal.json) {
-    terminal.data({ event: 'digits', digits });
-    return;
-  }
+  if (terminal.json) return terminal.data({ event: 'digits', digits });
   const { bold } = paletteOf(terminal);
   terminal.print(`Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`);
   terminal.note('The other device must show the same ones. Say yes there; if they differ, say no.');
   terminal.progress('Waiting for the other device ...');
 }
 
-interface RecoverOptions extends NewcomerOptions {
-  readonly phraseFile?: string;
-}
+type RecoverOptions = NewcomerOptions & { readonly phraseFile?: string };
 
 const PHRASE_WORDS = 12;
 

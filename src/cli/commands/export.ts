@@ -16,7 +16,7 @@ import { ClientError, isPassing } from '../../sdk/errors.js';
 import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
-import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type ExitCode, usageError } from '../../terminal/terminal.js';
 import { documentOutput, type DocumentForm, type Output } from '../export-document.js';
 import { bitwardenForm } from '../foreign/bitwarden-export.js';
 import { expectNoFolder, folderOutput } from '../foreign/folder-export.js';
@@ -99,15 +99,12 @@ const isReadable = ({ plain, to }: ExportOptions): boolean => plain === true || 
 
 function expectAllowed({ terminal }: Context, options: ExportOptions): void {
   const { file, to, plain } = options;
-  if (plain === true && to !== undefined)
-    throw new CommandError(EXIT.usage, '--plain and --to are two forms: give one of them.');
-  if (file === '-' && to === 'folder')
-    throw new CommandError(EXIT.usage, 'A folder has many files.', 'Give the name of a folder.');
+  if (plain === true && to !== undefined) throw usageError('--plain and --to are two forms: give one of them.');
+  if (file === '-' && to === 'folder') throw usageError('A folder has many files.', 'Give the name of a folder.');
   if (file === '-' && !isReadable(options))
-    throw new CommandError(EXIT.usage, 'An archive is binary, and is written to a file.', 'Give a file name.');
+    throw usageError('An archive is binary, and is written to a file.', 'Give a file name.');
   if (file === '-' && onScreen(terminal)) {
-    throw new CommandError(
-      EXIT.usage,
+    throw usageError(
       'A plain export is not written to a screen: everything in the vault would be readable there.',
       'Give a file name, or pipe the output into another program.',
     );

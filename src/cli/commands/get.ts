@@ -6,7 +6,7 @@ import { chosenItem } from '../find.js';
 import { contentText, notHere, saveItem, type Saving, textIn, whole } from '../item-content.js';
 import { itemsAndList } from '../listed.js';
 import { facts, sanitizeText, sanitizeLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import { sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
 
@@ -43,24 +43,21 @@ export function registerGet(program: DeviceCommand): void {
 async function get(context: Context, id: string | undefined, options: Options): Promise<void> {
   const { terminal } = context;
   if (id === undefined && options.last !== true)
-    throw new CommandError(EXIT.usage, 'which item?', 'Give its number in the last list, its id, or --last.');
+    throw usageError('which item?', 'Give its number in the last list, its id, or --last.');
   const sync = options.local === true ? 'local' : 'catch up';
-  await context.withDevice(
-    async (open) => {
-      const item = await whole(open, chosenItem(await itemsAndList(context, open), id, options.last), options.local);
-      if (options.local === true && givesFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
-      if (options.output !== undefined)
-        return saved(context, open, { item, output: options.output, force: options.force === true });
-      const masked = onScreen(terminal) && options.show !== true;
-      if (options.field !== undefined) return printField(context, { item, field: options.field, masked });
-      const around = await surroundings(context, open);
-      if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
-      else if (onScreen(terminal)) printCard(context, { item, around, masked });
-      else if (givesFile(terminal, item, options)) await saveItem(context, open, { item, output: '-', force: false });
-      else await printContent(context, item);
-    },
-    { sync },
-  );
+  await context.withDevice(async (open) => {
+    const item = await whole(open, chosenItem(await itemsAndList(context, open), id, options.last), options.local);
+    if (options.local === true && givesFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
+    if (options.output !== undefined)
+      return saved(context, open, { item, output: options.output, force: options.force === true });
+    const masked = onScreen(terminal) && options.show !== true;
+    if (options.field !== undefined) return printField(context, { item, field: options.field, masked });
+    const around = await surroundings(context, open);
+    if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
+    else if (onScreen(terminal)) printCard(context, { item, around, masked });
+    else if (givesFile(terminal, item, options)) await saveItem(context, open, { item, output: '-', force: false });
+    else await printContent(context, item);
+  }, sync);
 }
 
 /** True where the bytes of the item's file are requested: by `--output`, or by a pipe. */
@@ -72,9 +69,9 @@ async function saved(context: Context, open: OpenDevice, what: Saving): Promise<
   const { item, output } = what;
   const text = item.blob?.holds === 'file' ? undefined : textIn(item);
   if (text === undefined && item.blob?.holds !== 'file')
-    throw new CommandError(EXIT.usage, `this ${item.type} has no file`, 'Omit --output.', { code: 'no_blob' });
+    throw usageError(`this ${item.type} has no file`, 'Omit --output.', 'no_blob');
   if (output === '-' && terminal.json)
-    throw new CommandError(EXIT.usage, 'with --json standard output is JSON', 'Give --output a file name.');
+    throw usageError('with --json standard output is JSON', 'Give --output a file name.');
   const { file, size } = await saveItem(context, open, { ...what, text });
   if (file === null) return;
   show(terminal, { id: item.id, file, size }, () => [

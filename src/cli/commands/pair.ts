@@ -8,7 +8,7 @@ import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcom
 import { withCopy } from '../open-device.js';
 import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { isYes } from '../../terminal/ask.js';
-import { CommandError, Declined, EXIT } from '../../terminal/terminal.js';
+import { CommandError, Declined, EXIT, usageError } from '../../terminal/terminal.js';
 import { joinCommand } from './enrol.js';
 
 interface Options extends NewcomerOptions {
@@ -43,19 +43,11 @@ export function registerPair(program: DeviceCommand): void {
 
 async function pair(context: Context, options: Options): Promise<void> {
   const { terminal } = context;
-  if (options.join !== undefined) {
-    await joinCommand(context, options.join === true ? undefined : options.join, [], options);
-    return;
-  }
-  if (options.yes === true && options.digits === undefined)
-    throw new CommandError(EXIT.usage, '--yes admits no device without --digits');
-  if (!terminal.interactive && options.yes !== true) {
-    throw new CommandError(
-      EXIT.usage,
-      'there is no terminal to confirm at',
-      'Pair at a terminal, or give --yes with --digits.',
-    );
-  }
+  if (options.join !== undefined)
+    return joinCommand(context, options.join === true ? undefined : options.join, [], options);
+  if (options.yes === true && options.digits === undefined) throw usageError('--yes admits no device without --digits');
+  if (!terminal.interactive && options.yes !== true)
+    throw usageError('there is no terminal to confirm at', 'Pair at a terminal, or give --yes with --digits.');
   await withCopy(context, async ({ device, identity, current }) => {
     if (!current) throw new CommandError(EXIT.unavailable, 'no device can join while the server cannot be reached');
     const gate = new Gate(context, options);
@@ -111,10 +103,7 @@ function showOffer(
   { offer, serverUrl, qr }: { readonly offer: PairingOffer; readonly serverUrl: string; readonly qr: boolean },
 ): void {
   const text = offerText(serverUrl, offer.words);
-  if (terminal.json) {
-    terminal.data({ event: 'offer', words: offer.words, text, expiresAt: offer.expiresAt });
-    return;
-  }
+  if (terminal.json) return terminal.data({ event: 'offer', words: offer.words, text, expiresAt: offer.expiresAt });
   const { bold, dim } = paletteOf(terminal);
   terminal.print(`On the new device:  ${PROGRAM_NAME} join ${serverUrl}`);
   terminal.print(`Six words:          ${bold(offer.words)}`);

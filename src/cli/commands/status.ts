@@ -31,9 +31,8 @@ export function registerStatus(program: DeviceCommand): void {
     .does(sync);
 }
 
-async function status(context: Context): Promise<void> {
-  const { terminal, platform, profile } = context;
-  await context.withDevice(async (open) => {
+async function status({ terminal, platform, profile, withDevice }: Context): Promise<void> {
+  await withDevice(async (open) => {
     const { device, identity, store, current } = open;
     const { deviceId, serverUrl, glyph, tenantId, keys } = identity;
     const me = current ? await device.me() : undefined;

@@ -18,14 +18,11 @@ const SEND_WITHIN_MS = 15_000;
 export async function checkVault(doctor: DoctorContext, figures: Figures | undefined): Promise<readonly Finding[]> {
   const { problem } = about('store');
   try {
-    return await doctor.context.withDevice(
-      async (open) => {
-        const store = await checkStore(open.store);
-        const live = figures === undefined ? [] : await checkLive(doctor, open, figures);
-        return [store, ...live, ...unverifiable(await open.device.hidden())];
-      },
-      { sync: 'local' },
-    );
+    return await doctor.context.withDevice(async (open) => {
+      const store = await checkStore(open.store);
+      const live = figures === undefined ? [] : await checkLive(doctor, open, figures);
+      return [store, ...live, ...unverifiable(await open.device.hidden())];
+    }, 'local');
   } catch (error) {
     if (error instanceof CommandError) return [problem(error.message, error.hint ?? 'Run doctor again.')];
     const { code, message, hint } = failureOf(error);

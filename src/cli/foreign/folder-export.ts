@@ -11,7 +11,7 @@ import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { ArchivedBin, ArchivedItem, ArchiveManifest } from '../../sdk/archive/records.js';
 import { fieldText, holdsFile, titleOf } from '../../sdk/payloads/shapes.js';
 import { toUserError } from '../../terminal/new-file.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import type { Output } from '../export-document.js';
 import { safeFileName, TITLE_BYTES } from '../file-name.js';
 import { nameField } from '../item-content.js';
@@ -30,7 +30,7 @@ export async function expectNoFolder(path: string): Promise<void> {
     throw new CommandError(EXIT.usage, `${path} is not a folder, or cannot be read.`, undefined, { cause: error });
   });
   if (found === undefined || found.length === 0) return;
-  throw new CommandError(EXIT.usage, `${path} already exists and is not empty.`, 'Give the name of a new folder.');
+  throw usageError(`${path} already exists and is not empty.`, 'Give the name of a new folder.');
 }
 
 /** Writes the folder. */

@@ -6,7 +6,7 @@ import { PLAIN_FORMAT } from '../../sdk/archive/records.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { sanitizeText } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import { readBytes } from '../read-bytes.js';
 import { readBitwarden } from './bitwarden.js';
 import { readCsv } from './csv.js';
@@ -66,7 +66,7 @@ const inFolder = async (path: string): Promise<ForeignEntries> => ({
 });
 
 async function inFile(path: string, facts: Stats, secrets: Secrets): Promise<ForeignEntries | undefined> {
-  if (!facts.isFile()) throw new CommandError(EXIT.usage, `${path} is not a file.`);
+  if (!facts.isFile()) throw usageError(`${path} is not a file.`);
   const handle = await open(path, 'r');
   try {
     const form = formOf(await readBytes(handle, 0, HEAD_BYTES));

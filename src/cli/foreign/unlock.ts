@@ -3,7 +3,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { retried } from '../../device/newcomer.js';
 import type { Context } from '../context.js';
 import { secretFrom } from '../newcomer.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 
 /** How a locked source is opened. */
 export interface Secrets {
@@ -44,6 +44,6 @@ export async function unlocked<T>(
 export async function keyFileOf({ keyFile }: Secrets): Promise<Uint8Array | undefined> {
   if (keyFile === undefined) return undefined;
   const { size } = await stat(keyFile);
-  if (size > KEY_FILE_MAX) throw new CommandError(EXIT.usage, `${keyFile} is not a key file: it has ${size} bytes.`);
+  if (size > KEY_FILE_MAX) throw usageError(`${keyFile} is not a key file: it has ${size} bytes.`);
   return new Uint8Array(await readFile(keyFile));
 }
