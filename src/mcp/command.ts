@@ -10,8 +10,7 @@ import { errorCode } from '../protocol/error-code.js';
 import { auditPath } from './audit.js';
 import { forgetIdentity, loadIdentity, loadPairing, readConfig, renewIdentity, savePasswords } from './config-file.js';
 import type { CommandContext } from './context.js';
-import { McpError, type McpCode } from './errors.js';
-import { failureOf } from './failure.js';
+import { failureOf, McpError, type McpCode } from './errors.js';
 import { runningInstance } from './lock.js';
 import { pair, passwordsSaid, revokeDevice, withDevice } from './pair.js';
 

@@ -6,7 +6,7 @@ import { endProcess, interruptible } from '../terminal/process.js';
 import { EXIT } from '../terminal/terminal.js';
 import { runCommand } from './command.js';
 import { mcpPlatform, pathsOf, type Terminal } from './context.js';
-import { failureOf } from './failure.js';
+import { failureOf } from './errors.js';
 
 const { signal: interrupted, interrupt } = interruptible();
 // The reader closed the pipe: nothing can be reported any more, and `serve` must exit with its client.

@@ -17,8 +17,7 @@ import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX, PAIR_SESSION_MS } from '../protocol/limits.js';
 import { createPairing, loadIdentity, readConfig, savePairing, type Pairing } from './config-file.js';
 import type { CommandContext } from './context.js';
-import { McpError } from './errors.js';
-import { failureOf } from './failure.js';
+import { failureOf, McpError } from './errors.js';
 import { withLock } from './lock.js';
 
 interface PairOptions {

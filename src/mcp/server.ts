@@ -15,9 +15,8 @@ import { z } from 'zod';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import type { AuditEntry } from './audit.js';
-import { McpError } from './errors.js';
+import { toolFailure, McpError } from './errors.js';
 import { READ_ONLY_VARIABLE, type Policy } from './policy.js';
-import { toolFailure } from './failure.js';
 import type { Tool, ToolCall } from './tools.js';
 import type { Progress } from './vault.js';
 

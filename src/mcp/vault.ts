@@ -16,7 +16,7 @@ import type { Saver } from '../files/saver.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
-import { toolFailure } from './failure.js';
+import { toolFailure } from './errors.js';
 import type { Policy } from './policy.js';
 import { VaultStore, type Card } from './vault-store.js';
 

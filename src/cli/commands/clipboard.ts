@@ -3,8 +3,7 @@ import { PAYLOAD_MAX, textDetected, titleOf } from '../../sdk/payloads/shapes.js
 import { isVisible } from '../../protocol/ids.js';
 import { sanitizeText, show } from '../../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
-import { clipboardTools, type CopiedBy, copyText, noClipboard, pasteBy } from '../clipboard.js';
-import { CLEAR_AFTER_MS, clearLater, replaceCopied } from '../clipboard-clearing.js';
+import * as clipboard from '../clipboard.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { textOf } from '../detect.js';
 import { failureOf } from '../failure.js';
@@ -14,7 +13,7 @@ import { itemsAndList } from '../listed.js';
 import { nothing, notText, shaped } from '../put-content.js';
 import { putFound } from './put.js';
 
-const SECONDS = CLEAR_AFTER_MS / 1_000;
+const SECONDS = clipboard.CLEAR_AFTER_MS / 1_000;
 
 /** `copy [id]` and `paste`. */
 export function registerClipboard(program: DeviceCommand): void {
@@ -47,11 +46,11 @@ async function copy(context: Context, id: string | undefined, { last }: { readon
     }
     const text = contentText(item);
     if (text === '') throw usageError(`this ${item.type} is empty`, undefined, 'no_text');
-    const by = await copyText(terminal, platform.clock, text);
+    const by = await clipboard.copyText(terminal, platform.clock, text);
     const secret = item.type === 'password' ? text : undefined;
     const cleared = await clearing(context, secret, by);
     const title = titleOf(item.type, item.payload);
-    const clearedAfterMs = cleared ? CLEAR_AFTER_MS : null;
+    const clearedAfterMs = cleared ? clipboard.CLEAR_AFTER_MS : null;
     show(terminal, { id: item.id, title, by: by === 'terminal' ? by : 'tool', clearedAfterMs }, () => [
       `Copied: ${sanitizeText(title)}${cleared ? ` (cleared after ${SECONDS} s)` : ''}`,
     ]);
@@ -61,32 +60,28 @@ async function copy(context: Context, id: string | undefined, { last }: { readon
 }
 
 /** Schedules the clearing of a secret, and cancels that of an earlier one. True: the secret will be cleared. */
-async function clearing(
-  { terminal, profile, platform }: Context,
-  secret: string | undefined,
-  by: CopiedBy,
-): Promise<boolean> {
-  const now = platform.clock.now();
+async function clearing(context: Context, secret: string | undefined, by: clipboard.CopiedBy): Promise<boolean> {
   if (secret === undefined) {
-    await replaceCopied(profile.folder, now);
+    await clipboard.replaceCopied(context);
     return false;
   }
   try {
-    await clearLater(terminal, { folder: profile.folder, secret, by, now });
+    await clipboard.clearLater(context, secret, by);
     return true;
   } catch (error) {
     // The secret is in the clipboard already, so the user has to know.
-    terminal.note(`Warning: it stays in the clipboard until you clear it: ${failureOf(error).message}`);
+    context.terminal.note(`Warning: it stays in the clipboard until you clear it: ${failureOf(error).message}`);
     return false;
   }
 }
 
 async function paste(context: Context, options: { readonly bin?: string }): Promise<void> {
   const { terminal, platform } = context;
-  const tools = clipboardTools(terminal.env);
-  if (tools.length === 0) throw noClipboard(terminal.env, 'no clipboard can be read here');
+  const tools = clipboard.clipboardTools(terminal.env);
+  if (tools.length === 0) throw clipboard.noClipboard(terminal.env, 'no clipboard can be read here');
   let bytes: Buffer | undefined;
-  for (const one of tools) bytes ??= await pasteBy({ env: terminal.env, clock: platform.clock }, one, PAYLOAD_MAX);
+  for (const one of tools)
+    bytes ??= await clipboard.pasteBy({ env: terminal.env, clock: platform.clock }, one, PAYLOAD_MAX);
   if (bytes === undefined)
     throw new CommandError(EXIT.notFound, `the clipboard holds no text, or more than ${PAYLOAD_MAX} bytes`, undefined, {
       code: 'no_text',

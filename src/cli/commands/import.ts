@@ -6,15 +6,14 @@ import { isPassing } from '../../sdk/errors.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
-import { type Account, accountLines, accountOf, entryFacts } from '../foreign/account.js';
-import { type ForeignProgram, PROGRAMS } from '../foreign/entries.js';
+import { type Entry, type ForeignEntries, type ForeignProgram, type Made, PROGRAMS } from '../foreign/entries.js';
 import { type Incoming, incomingOf } from '../foreign/records.js';
 import { type ForeignSource, readForeign } from '../foreign/source.js';
 import { ImportSource } from '../import-source.js';
 import { askSeed } from '../phrase.js';
 import { counted, sanitizeText, show, table, throttledProgress } from '../../terminal/output.js';
 import { Spool } from '../spool.js';
-import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
 
 /** Options of `import`. */
 interface ImportOptions {
@@ -246,3 +245,68 @@ function refusal(file: string, error: ArchiveError): CommandError {
   const hint = hints[error.code] ?? 'Nothing was written. Take another copy of the file.';
   return new CommandError(EXIT.untrusted, `${file} is refused: ${error.message}.`, hint);
 }
+
+const wordOf = ({ part, type }: Made): string => (part === 'main' || part.startsWith('file') ? type : part);
+const becomes = ({ made, left }: Entry): string =>
+  left === undefined ? [...new Set(made.map(wordOf))].join(' + ') : `nothing: ${left}`;
+
+function tally(words: readonly string[]): readonly (readonly [word: string, count: number])[] {
+  const counts = new Map<string, number>();
+  for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
+  return [...counts].sort(([, one], [, other]) => other - one);
+}
+
+/** What the entries of another program become, in counts and without secrets. */
+function accountOf({ title, entries }: ForeignEntries) {
+  const kinds = tally(entries.map((entry) => JSON.stringify([entry.kind, becomes(entry)])));
+  const left = tally(entries.flatMap((entry) => entry.left ?? []));
+  const marks = tally(entries.flatMap((entry) => entry.marks));
+  return {
+    from: title,
+    entries: entries.length,
+    items: entries.reduce((sum, { made }) => sum + made.length, 0),
+    bins: new Set(entries.filter(({ made }) => made.length > 0).map(({ folder }) => folder)).size,
+    kinds: kinds.map(([words, count]) => {
+      const [kind = '', what = ''] = JSON.parse(words) as readonly string[];
+      return { kind, becomes: what, entries: count };
+    }),
+    /** Entries with content that no field holds: each has a note about it, and its original. */
+    withOriginal: entries.filter(({ unplaced }) => unplaced.length > 0).length,
+    leftOut: left.map(([reason, count]) => ({ reason, entries: count })),
+    /** Marks that are not imported, with the number of entries. */
+    marks: marks.map(([mark, count]) => ({ mark, entries: count })),
+  };
+}
+
+type Account = ReturnType<typeof accountOf>;
+
+const SHOWN_MAX = 200;
+
+/** Each entry for `--json`. */
+const entryFacts = (entry: Entry) => ({
+  where: entry.where.slice(0, SHOWN_MAX),
+  kind: entry.kind,
+  name: entry.name.slice(0, SHOWN_MAX),
+  bin: entry.folder.slice(0, SHOWN_MAX),
+  becomes: entry.made.map(({ part, type }) => ({ part, type })),
+  noField: entry.unplaced,
+  leftOut: entry.left ?? null,
+  marks: entry.marks,
+});
+
+/** The account as lines: a table, then notes. */
+const accountLines = (terminal: Terminal, account: Account): readonly string[] => [
+  ...table(
+    terminal,
+    [{ title: 'ENTRIES' }, { title: 'KIND' }, { title: 'BECOMES' }],
+    account.kinds.map(({ kind, becomes, entries }) => [String(entries), kind, becomes]),
+  ),
+  ...(account.withOriginal === 0
+    ? []
+    : [
+        `${counted(account.withOriginal, 'entry', 'entries')} with data that no field holds: a note lists it, the original is beside it.`,
+      ]),
+  ...account.marks.map(
+    ({ mark, entries }) => `Not imported: ${sanitizeText(mark)} (${counted(entries, 'entry', 'entries')}).`,
+  ),
+];

@@ -2,7 +2,7 @@
 import { type JsonObject, nestedDeeper } from '../../crypto/payload.js';
 import { ProtocolError } from '../../sdk/errors.js';
 import { array, boolean, count, nullable, object, type Read, type Reader, record, string } from '../../sdk/reader.js';
-import { ownItem } from './bitwarden-own.js';
+import { ownItem } from './bitwarden-export.js';
 import { openLocked } from './bitwarden-locked.js';
 import {
   type Draft,
@@ -10,6 +10,8 @@ import {
   type Entry,
   entryOf,
   ForeignError,
+  joined,
+  jsonOriginal,
   keyCounter,
   leftBehind,
   loginItem,
@@ -26,13 +28,12 @@ const DEPTH_MAX = 32;
 export async function readBitwarden(json: string, secrets: Secrets): Promise<readonly Entry[]> {
   const outer = parsed(json);
   if (outer['encrypted'] !== true) return reading(() => entriesOf(outer));
-  if (outer['passwordProtected'] !== true) {
+  if (outer['passwordProtected'] !== true)
     throw new ForeignError(
       '',
       'it is encrypted under the keys of a Bitwarden account, and cannot be opened elsewhere',
       'Export it again from Bitwarden as .json, or as .json (encrypted) with "password protected". Nothing was written.',
     );
-  }
   const question = 'The password of this Bitwarden export: ';
   const inner = await unlocked(secrets, question, (password) =>
     openLocked(outer, password).catch((error: unknown) => {
@@ -128,15 +129,11 @@ function entriesOf(document: JsonObject): readonly Entry[] {
     const [first, ...others] = [item.folderId, ...item.collectionIds].filter((id) => names.has(id));
     const folder = (first === undefined ? undefined : names.get(first)) ?? '';
     const key = numbered(item.id === '' ? JSON.stringify([item.type, item.name]) : item.id);
-    const place = { where, name: item.name, folder, key, ...timesOf(item) };
+    const created = timeOf(item.creationDate);
+    const place = { where, name: item.name, folder, key, created, changed: timeOf(item.revisionDate) ?? created };
     return entryFrom(item, { raw, place, others: others.length });
   });
 }
-
-const timesOf = ({ creationDate, revisionDate }: Item) => ({
-  created: timeOf(creationDate),
-  changed: timeOf(revisionDate) ?? timeOf(creationDate),
-});
 
 type Place = Pick<Draft, 'where' | 'name' | 'folder' | 'key' | 'created' | 'changed'>;
 
@@ -163,15 +160,11 @@ function entryFrom(
       ...unknownIn(raw, KNOWN),
     ],
     marks: [...(item.favorite === true ? ['favourite'] : []), ...((item.reprompt ?? 0) > 0 ? ['ask again'] : [])],
-    original: () => ({ text: `${JSON.stringify(raw, null, 2)}\n`, ending: 'bitwarden.json' }),
+    original: () => jsonOriginal('bitwarden', raw),
   });
 }
 
-interface Content {
-  readonly main: Draft['main'];
-  readonly notes: string;
-  readonly unplaced: readonly string[];
-}
+type Content = Pick<Draft, 'main' | 'notes'> & { readonly unplaced: readonly string[] };
 
 function contentOf(item: Item, raw: JsonObject): Content {
   const { name, notes, login, card, identity, sshKey } = item;
@@ -179,8 +172,7 @@ function contentOf(item: Item, raw: JsonObject): Content {
   if (item.type === 4 && identity !== null) return ofIdentity(name, notes, identity);
   if (item.type === 5 && sshKey !== null && sshKey.privateKey !== '') {
     const main = { type: 'password', payload: { service: name, user: '', secret: sshKey.privateKey } } as const;
-    const shown = [sshKey.publicKey, sshKey.keyFingerprint, notes].filter((part) => part !== '');
-    return { main, notes: shown.join('\n'), unplaced: [] };
+    return { main, notes: joined('\n', sshKey.publicKey, sshKey.keyFingerprint, notes), unplaced: [] };
   }
   const rest = [...(card === null ? [] : ['the card']), ...(item.type > 5 ? [`an entry of type ${item.type}`] : [])];
   return { main: undefined, notes, unplaced: rest };
@@ -206,7 +198,7 @@ function ofIdentity(name: string, notes: string, identity: JsonObject): Content 
     const found = identity[field];
     return typeof found === 'string' ? found : '';
   };
-  const full = IDENTITY_NAME.map(value).filter((part) => part !== '').join(' '); // prettier-ignore
+  const full = joined(' ', ...IDENTITY_NAME.map(value));
   const rest = unknownIn(identity, IN_CONTACT);
   const payload = { name: full || name, role: value('company'), email: value('email'), phone: value('phone') };
   const main = payload.name === '' ? undefined : ({ type: 'contact', payload } as const);
@@ -221,8 +213,4 @@ const unknownIn = (raw: JsonObject, known: ReadonlySet<string>): string[] =>
     .map(([name]) => name.slice(0, 40));
 
 const isEmpty = (value: unknown): boolean =>
-  value === null ||
-  value === undefined ||
-  value === '' ||
-  value === false ||
-  (Array.isArray(value) && value.length === 0);
+  [null, undefined, '', false].some((empty) => value === empty) || (Array.isArray(value) && value.length === 0);

@@ -1,5 +1,4 @@
 /** The CSV exports of Bitwarden, Chrome and Firefox (RFC 4180; with or without a byte order mark, any line ends). */
-import type { JsonObject } from '../../crypto/payload.js';
 import {
   type Draft,
   ENTRIES_MAX,
@@ -7,6 +6,7 @@ import {
   type ForeignEntries,
   ForeignError,
   type ForeignProgram,
+  jsonOriginal,
   keyCounter,
   loginItem,
   notesWith,
@@ -72,21 +72,10 @@ export async function readCsv(text: string): Promise<ForeignEntries | undefined>
       ...draft,
       ...{ program: form.program, where: `line ${line}`, key: numbered(key) },
       unplaced: [...(draft.unplaced ?? []), ...others.map((column) => column.slice(0, 40))],
-      original: () => ({ text: originalOf(columns, row), ending: `${form.program}.json` }),
+      original: () => jsonOriginal(form.program, Object.fromEntries(columns.map((column) => [column, row(column)]))),
     });
   });
   return { program: form.program, title: form.title, entries };
-}
-
-const originalOf = (columns: readonly string[], row: Row): string => {
-  const value: JsonObject = Object.fromEntries(columns.map((column) => [column, row(column)]));
-  return `${JSON.stringify(value, null, 2)}\n`;
-};
-
-interface Record {
-  readonly cells: readonly string[];
-  /** The line on which it begins. */
-  readonly line: number;
 }
 
 const REASONS: Readonly<{ [code: string]: string }> = {
@@ -96,7 +85,8 @@ const REASONS: Readonly<{ [code: string]: string }> = {
   INVALID_OPENING_QUOTE: 'a quotation mark is within a value',
 };
 
-async function recordsOf(text: string): Promise<readonly Record[]> {
+/** The rows, each with the line on which it begins. */
+async function recordsOf(text: string) {
   const { CsvError, parse } = await import('csv-parse/sync');
   try {
     const found = parse(text, { bom: true, info: true, skip_empty_lines: true }) as unknown as readonly {
@@ -148,13 +138,9 @@ function bitwardenRow(row: Row): ReturnType<Form['draft']> {
   const main = loginItem({ name, url, user, secret });
   const fields = row('fields').split('\n').filter((line) => line.trim() !== ''); // prettier-ignore
   return {
-    ...{
-      kind: type === 'note' ? 'secure note' : type.slice(0, 40),
-      name,
-      folder: row('folder') || row('collections'),
-      main,
-    },
-    ...{ notes: notesWith(main, url, row('notes')), key: identified(type, row('folder'), name, url, user) },
+    kind: type === 'note' ? 'secure note' : type.slice(0, 40),
+    ...{ name, folder: row('folder') || row('collections'), main, notes: notesWith(main, url, row('notes')) },
+    key: identified(type, row('folder'), name, url, user),
     unplaced: [
       ...some(further.length, 'further address', 'further addresses'),
       ...(row('login_totp') === '' ? [] : ['the one-time password']),

@@ -57,8 +57,6 @@ export interface ForeignEntries {
 
 /** Most entries of one source: they are in memory together. */
 export const ENTRIES_MAX = 100_000;
-/** Largest file that is read as a whole. */
-export const FOREIGN_FILE_MAX = 64 * 1024 * 1024;
 
 /** A source, or an entry of it, that is refused. Nothing was written. */
 export class ForeignError extends CommandError {
@@ -88,35 +86,28 @@ export interface Draft extends Pick<Entry, 'where' | 'kind' | 'name' | 'folder' 
 
 /** The entry of a draft. Throws `ForeignError` for a text that no item can hold. */
 export function entryOf(draft: Draft): Entry {
-  const {
-    where,
-    kind,
-    name,
-    folder,
-    key,
-    created,
-    changed,
-    main,
-    notes,
-    files = [],
-    unplaced = [],
-    marks = [],
-  } = draft;
+  const { program, main, notes, files = [], unplaced = [], marks = [], original: originalOf, ...entry } = draft;
+  const { where, kind, name } = entry;
   const made: Made[] = main === undefined ? [] : [{ part: 'main', ...main }];
   const attached = files.map(({ name, bytes }, at) => fileItem(`file ${at}`, name, bytes));
-  const original = unplaced.length === 0 ? undefined : draft.original?.();
+  const original = unplaced.length === 0 ? undefined : originalOf?.();
   const originalName = original === undefined ? '' : `${fileStem(name)}.${original.ending}`;
   if (main === undefined || isVisible(notes) || original !== undefined) {
-    const rest = original === undefined ? '' : restText(draft.program, unplaced, originalName);
-    const text = [titled(name, notes), rest].filter((part) => part !== '').join('\n\n');
+    const rest = original === undefined ? '' : restText(program, unplaced, originalName);
+    const text = joined('\n\n', titled(name, notes), rest);
     made.push({ part: 'note', type: 'text', payload: { text: isVisible(text) ? text : `(an empty ${kind})` } });
   }
   made.push(...attached);
   if (original !== undefined) made.push(fileItem('original', originalName, utf8(original.text)));
   for (const one of made)
     if (payloadSize(one.payload) > PAYLOAD_MAX) throw new ForeignError(where, `a text is over ${PAYLOAD_MAX} bytes`);
-  return { where, kind, name, folder, key, created, changed, made, unplaced, marks };
+  return { ...entry, made, unplaced, marks };
 }
+
+/** The original entry as a file of JSON. */
+export const jsonOriginal = (program: ForeignProgram, value: unknown) => ({
+  ...{ text: `${JSON.stringify(value, null, 2)}\n`, ending: `${program}.json` },
+});
 
 /** An entry that is not imported. */
 export const leftBehind = (entry: Omit<Entry, 'made' | 'unplaced' | 'marks'> & { readonly left: string }): Entry => ({
@@ -134,7 +125,11 @@ function fileItem(part: string, name: string, bytes: Uint8Array): Made {
 const restText = (program: ForeignProgram, unplaced: readonly string[], file: string): string =>
   `No field here holds: ${unplaced.join(', ')}.\nThe entry as it was in ${program} is the file “${file}”.`;
 
-const firstLine = (text: string): string => text.split('\n').find((line) => line.trim() !== '') ?? '';
+/** The texts that are not empty, with `by` between them. */
+export const joined = (by: string, ...texts: readonly string[]): string => texts.filter((text) => text !== '').join(by);
+
+/** The first line that is not blank. */
+export const firstLine = (text: string): string => text.split('\n').find((line) => line.trim() !== '') ?? '';
 
 /** Notes under their name, unless they begin with it. */
 function titled(name: string, notes: string): string {
@@ -155,13 +150,8 @@ const fileStem = (name: string): string =>
     .slice(0, STEM_MAX)
     .join('') || 'entry';
 
-/** A login: name, address, user and secret. */
-interface Login {
-  readonly name: string;
-  readonly url: string;
-  readonly user: string;
-  readonly secret: string;
-}
+/** A login. */
+type Login = Readonly<Record<'name' | 'url' | 'user' | 'secret', string>>;
 
 const hostOf = (url: string): string | undefined => (URL.canParse(url) ? new URL(url).hostname : undefined);
 
@@ -219,4 +209,4 @@ export function timeOf(value: unknown): number | undefined {
 
 /** The notes of a login, after its address where no item holds that. */
 export const notesWith = (main: Draft['main'], url: string, notes: string): string =>
-  main === undefined && url !== '' ? [url, notes].filter((part) => part !== '').join('\n\n') : notes;
+  main === undefined ? joined('\n\n', url, notes) : notes;

@@ -1,6 +1,16 @@
 /** The entries of a KeePass database: groups, fields, attachments, history and references. */
 import type { Kdbx, KdbxEntry, KdbxEntryField, KdbxGroup } from 'kdbxweb';
-import { ENTRIES_MAX, type Entry, entryOf, ForeignError, leftBehind, loginItem, notesWith, some } from './entries.js';
+import {
+  ENTRIES_MAX,
+  type Entry,
+  entryOf,
+  ForeignError,
+  jsonOriginal,
+  leftBehind,
+  loginItem,
+  notesWith,
+  some,
+} from './entries.js';
 import { expectCheap, kdbxLibrary, openKdbx } from './kdbx.js';
 import { keyFileOf, type Secrets, unlocked } from './unlock.js';
 
@@ -82,14 +92,8 @@ function ofEntry(
   const value = (field: string): string => resolved(textOf(entry.fields.get(field)), byUuid);
   const [name, url] = [value('Title'), value('URL')];
   const folder = path.join('/');
-  const place = {
-    where: [...path, name].join('/'),
-    kind: 'entry',
-    name,
-    folder,
-    key: entry.uuid.id,
-    ...timesOf(entry),
-  };
+  const where = [...path, name].join('/');
+  const place = { where, kind: 'entry', name, folder, key: entry.uuid.id, ...timesOf(entry) };
   if (binned) return leftBehind({ ...place, left: 'in the recycle bin' });
   const main = loginItem({ name, url, user: value('UserName'), secret: value('Password') });
   const own = [...entry.fields].filter(([field, content]) => !STANDARD.has(field) && textOf(content) !== '');
@@ -113,7 +117,7 @@ function ofEntry(
       ...(entry.customIcon === undefined && (entry.icon ?? 0) === 0 ? [] : ['icon']),
       ...((entry.fgColor ?? '') + (entry.bgColor ?? '') === '' ? [] : ['colours']),
     ],
-    original: () => ({ text: originalOf(entry, folder), ending: 'keepass.json' }),
+    original: () => jsonOriginal('keepass', originalOf(entry, folder)),
   });
 }
 
@@ -128,9 +132,9 @@ const fieldsOf = (entry: KdbxEntry): Record<string, string> =>
   Object.fromEntries([...entry.fields].map(([field, value]) => [field, textOf(value)]));
 
 /** The whole entry as JSON; the bytes of attachments are files of their own. */
-function originalOf(entry: KdbxEntry, group: string): string {
+function originalOf(entry: KdbxEntry, group: string) {
   const { tags, times, overrideUrl, autoType, customData } = entry;
-  const value = {
+  return {
     ...{ uuid: entry.uuid.id, group, fields: fieldsOf(entry), tags, times, overrideUrl, autoType },
     customData: Object.fromEntries([...(customData ?? [])].map(([name, item]) => [name, item.value])),
     attachments: [...entry.binaries.keys()],
@@ -138,7 +142,6 @@ function originalOf(entry: KdbxEntry, group: string): string {
       ...{ times: earlier.times, fields: fieldsOf(earlier), attachments: [...earlier.binaries.keys()] },
     })),
   };
-  return `${JSON.stringify(value, null, 2)}\n`;
 }
 
 const FIELD_OF: Readonly<Record<string, string>> = { T: 'Title', U: 'UserName', P: 'Password', A: 'URL', N: 'Notes' };

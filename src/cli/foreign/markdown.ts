@@ -60,11 +60,8 @@ async function expectNotOurs(folder: string): Promise<void> {
   } finally {
     await handle.close();
   }
-  throw new ForeignError(
-    '',
-    'it is what `export --to folder` wrote',
-    'An archive, or `--to bitwarden`, can be imported.',
-  );
+  const instead = 'An archive, or `--to bitwarden`, can be imported.';
+  throw new ForeignError('', 'it is what `export --to folder` wrote', instead);
 }
 
 const unreadable =
