@@ -9,6 +9,7 @@ import { readBytes } from './read-bytes.js';
 /** A plain export is parsed as one JSON document in memory. */
 const PLAIN_MAX = 256 * 1024 * 1024;
 const MAGIC_BYTES = 8;
+const UNKNOWN_FORM = 'is not an archive, a plain export of a vault, or an export of a known program.';
 
 /** Called with the share of the file that was read, from 0 to 1. */
 type OnRead = (share: number) => void;
@@ -29,10 +30,7 @@ export class ImportSource {
       const start = await readBytes(handle, 0, MAGIC_BYTES);
       const encrypted = isArchive(start);
       if (!encrypted && !/^\s*\{/.test(start.toString('utf8')))
-        throw new CommandError(
-          EXIT.untrusted,
-          `${path} is not an archive, a plain export of a vault, or an export of a known program.`,
-        );
+        throw new CommandError(EXIT.untrusted, `${path} ${UNKNOWN_FORM}`);
       return new ImportSource(handle, (await handle.stat()).size, encrypted);
     } catch (error) {
       await handle.close();
@@ -64,13 +62,9 @@ export class ImportSource {
   }
 
   private async whole(): Promise<string> {
-    if (this.size > PLAIN_MAX) {
-      throw new CommandError(
-        EXIT.failure,
-        `A plain export of more than ${PLAIN_MAX / 1024 / 1024} MiB cannot be read at once.`,
-        'Export it as an archive instead: those are read piece by piece.',
-      );
-    }
+    const tooLong = `A plain export of more than ${PLAIN_MAX / 1024 / 1024} MiB cannot be read at once.`;
+    const instead = 'Export it as an archive instead: those are read piece by piece.';
+    if (this.size > PLAIN_MAX) throw new CommandError(EXIT.failure, tooLong, instead);
     return (await readBytes(this.handle, 0, this.size)).toString('utf8');
   }
 }

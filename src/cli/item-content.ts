@@ -101,12 +101,10 @@ export async function saveItem(
 async function saveText(path: string, text: string, force: boolean): Promise<number> {
   const target = await NewFile.create(path, force);
   const bytes = Buffer.from(text);
-  try {
-    await target.write(bytes);
-  } catch (error) {
+  await target.write(bytes).catch(async (error: unknown) => {
     await target.abandon();
     throw error;
-  }
+  });
   await target.finish();
   return bytes.length;
 }

@@ -63,12 +63,9 @@ export function checkedName(of: 'device' | 'bin', typed: string): string {
 export async function expectNobody({ profile }: Context): Promise<void> {
   const there = await profile.identity();
   if (there === undefined) return;
-  throw new CommandError(
-    EXIT.refused,
-    `profile ${profile.name} is already a device of ${there.serverUrl}`,
-    'Use another profile (--profile NAME), or forget this one first (`service-device forget`).',
-    { code: 'device_here' },
-  );
+  const message = `profile ${profile.name} is already a device of ${there.serverUrl}`;
+  const hint = 'Use another profile (--profile NAME), or forget this one first (`service-device forget`).';
+  throw new CommandError(EXIT.refused, message, hint, { code: 'device_here' });
 }
 
 /**

@@ -54,10 +54,8 @@ export class Audit {
       await privateFolder(context.paths.folder, context.note);
       audit.append('');
     } catch (error) {
-      const why = errorCode(error);
-      throw new McpError('disk', `the record of tool calls (${audit.path}) cannot be written (${why})`, {
-        cause: error,
-      });
+      const why = `cannot be written (${errorCode(error)})`;
+      throw new McpError('disk', `the record of tool calls (${audit.path}) ${why}`, { cause: error });
     }
     return audit;
   }

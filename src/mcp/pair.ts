@@ -76,10 +76,8 @@ async function expectUnpaired(context: CommandContext): Promise<void> {
   if ((await readConfig(context.paths, context.note)) === undefined) return;
   // Throws for a file that does not open here, with the hint that `--force` replaces it.
   const { serverUrl, name } = await loadIdentity(context);
-  throw new McpError(
-    'already_paired',
-    `this machine is already ${JSON.stringify(sanitizeText(name))}, a device of ${serverUrl}`,
-  );
+  const who = `${JSON.stringify(sanitizeText(name))}, a device of ${serverUrl}`;
+  throw new McpError('already_paired', `this machine is already ${who}`);
 }
 
 /** The device of the pairing to be replaced; undefined if there is none, or it does not open. */

@@ -99,24 +99,19 @@ export class Vault {
 
   /** Closes the device. Reports unacknowledged changes, since they exist only here and are lost. */
   async close(): Promise<void> {
-    if (this.waiting.size > 0)
-      this.options.note(
-        `${this.waiting.size} changes were not acknowledged by the server: ${[...this.waiting].join(', ')}`,
-      );
+    const { waiting } = this;
+    if (waiting.size > 0)
+      this.options.note(`${waiting.size} changes were not acknowledged by the server: ${[...waiting].join(', ')}`);
     this.device.close();
     await this.saver.end();
   }
 
   /** What happened since the last call, as sentences. */
   takeNews(): readonly string[] {
-    const { news } = this;
+    const { news, waiting } = this;
     this.news = [];
-    return this.waiting.size === 0
-      ? news
-      : [
-          ...news,
-          `${this.waiting.size === 1 ? '1 change is' : `${this.waiting.size} changes are`} waiting for the server to be back.`,
-        ];
+    const changes = waiting.size === 1 ? '1 change is' : `${waiting.size} changes are`;
+    return waiting.size === 0 ? news : [...news, `${changes} waiting for the server to be back.`];
   }
 
   /**
@@ -227,9 +222,7 @@ export class Vault {
   private listen(): void {
     const { device } = this;
     device.on('item', (view) => this.store.read(view));
-    device.on('missing', (event) => {
-      this.missing = event;
-    });
+    device.on('missing', (event) => (this.missing = event));
     device.on('reset', () =>
       this.report("The server's history was replaced (a restored backup). All items were read again."),
     );

@@ -6,9 +6,16 @@ import { isPassing } from '../../sdk/errors.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
-import { type Entry, type ForeignEntries, type ForeignProgram, type Made, PROGRAMS } from '../foreign/entries.js';
+import {
+  type Entry,
+  type ForeignEntries,
+  type ForeignProgram,
+  type ForeignSource,
+  type Made,
+  PROGRAMS,
+} from '../foreign/entries.js';
 import { type Incoming, incomingOf } from '../foreign/records.js';
-import { type ForeignSource, readForeign } from '../foreign/source.js';
+import { readForeign } from '../foreign/source.js';
 import { ImportSource } from '../import-source.js';
 import { askSeed } from '../phrase.js';
 import { counted, sanitizeText, show, table, throttledProgress } from '../../terminal/output.js';
@@ -87,13 +94,10 @@ const NOTHING_WRITTEN = 'Nothing was written: this was a dry run.';
 /** Reports what an archive or plain export of this service holds, for `--dry-run`. */
 function tellOwn({ terminal }: Context, { file }: ImportOptions, { types, items }: Survey): ExitCode {
   const kinds = [...types].map(([type, entries]) => ({ kind: type, becomes: type, entries }));
+  const rows = kinds.map(({ kind, entries }) => [String(entries), kind]);
   show(terminal, { file, dryRun: true, entries: items, items, kinds }, () => [
     `${sanitizeText(file)}: ${counted(items, 'item')}.`,
-    ...table(
-      terminal,
-      [{ title: 'ITEMS' }, { title: 'TYPE' }],
-      kinds.map(({ kind, entries }) => [String(entries), kind]),
-    ),
+    ...table(terminal, [{ title: 'ITEMS' }, { title: 'TYPE' }], rows),
     NOTHING_WRITTEN,
   ]);
   return EXIT.ok;
@@ -143,12 +147,10 @@ function expectOwn(
   { survey, open }: { readonly survey: Survey; readonly open: OpenDevice },
 ): void {
   const own = fingerprintOfMaster(platform.sodium, open.identity.masterKey);
-  if (survey.manifest.masterFingerprint === own || foreign === true) return;
-  throw new CommandError(
-    EXIT.untrusted,
-    `${file} is from another vault (fingerprint ${survey.manifest.masterFingerprint}, this one has ${own}). Nothing was written.`,
-    'Add --foreign if it is yours anyway.',
-  );
+  const { masterFingerprint } = survey.manifest;
+  if (masterFingerprint === own || foreign === true) return;
+  const other = `from another vault (fingerprint ${masterFingerprint}, this one has ${own}). Nothing was written.`;
+  throw new CommandError(EXIT.untrusted, `${file} is ${other}`, 'Add --foreign if it is yours anyway.');
 }
 
 /** Items per report of progress. */
@@ -187,10 +189,9 @@ async function importRecords(
   } catch (error) {
     terminal.progress('');
     await importer.finish().catch(() => undefined);
-    if (importer.counts.written > 0)
-      terminal.note(
-        `${importer.counts.written} items were imported before this. Running it again continues from there.`,
-      );
+    const { written } = importer.counts;
+    if (written > 0)
+      terminal.note(`${written} items were imported before this. Running it again continues from there.`);
     throw error;
   } finally {
     importer.close();
@@ -207,11 +208,8 @@ async function expectKnown({ store }: OpenDevice, wanted: readonly string[]): Pr
   for await (const entry of store.entries()) if (entry.state === 'live') known.add(entry.row.binId);
   const missing = wanted.filter((id) => !known.has(id));
   if (missing.length === 0) return;
-  throw new CommandError(
-    EXIT.unavailable,
-    `The server cannot be reached, and ${missing.length} of the bins are not known here. Nothing was written.`,
-    'Run the command again when the server is back.',
-  );
+  const why = `The server cannot be reached, and ${missing.length} of the bins are not known here. Nothing was written.`;
+  throw new CommandError(EXIT.unavailable, why, 'Run the command again when the server is back.');
 }
 
 /** Prints the counts and returns the exit code. */
@@ -295,18 +293,13 @@ const entryFacts = (entry: Entry) => ({
 });
 
 /** The account as lines: a table, then notes. */
-const accountLines = (terminal: Terminal, account: Account): readonly string[] => [
-  ...table(
-    terminal,
-    [{ title: 'ENTRIES' }, { title: 'KIND' }, { title: 'BECOMES' }],
-    account.kinds.map(({ kind, becomes, entries }) => [String(entries), kind, becomes]),
-  ),
-  ...(account.withOriginal === 0
-    ? []
-    : [
-        `${counted(account.withOriginal, 'entry', 'entries')} with data that no field holds: a note lists it, the original is beside it.`,
-      ]),
-  ...account.marks.map(
-    ({ mark, entries }) => `Not imported: ${sanitizeText(mark)} (${counted(entries, 'entry', 'entries')}).`,
-  ),
-];
+function accountLines(terminal: Terminal, { kinds, marks, withOriginal }: Account): readonly string[] {
+  const counts = (entries: number): string => counted(entries, 'entry', 'entries');
+  const rows = kinds.map(({ kind, becomes, entries }) => [String(entries), kind, becomes]);
+  const beside = 'with data that no field holds: a note lists it, the original is beside it.';
+  return [
+    ...table(terminal, [{ title: 'ENTRIES' }, { title: 'KIND' }, { title: 'BECOMES' }], rows),
+    ...(withOriginal === 0 ? [] : [`${counts(withOriginal)} ${beside}`]),
+    ...marks.map(({ mark, entries }) => `Not imported: ${sanitizeText(mark)} (${counts(entries)}).`),
+  ];
+}

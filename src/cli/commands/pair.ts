@@ -162,12 +162,9 @@ async function waited(
       throw new Declined('It was not admitted. The six words are used up.', EXIT.refused, { cause: error, code });
     }
     if (!gate.differs) throw error;
-    throw new CommandError(
-      EXIT.untrusted,
-      'the digits are not those of the new device: it was not admitted',
-      'If you typed them right, somebody may be in between. Start again.',
-      { cause: error, code: 'digits_differ' },
-    );
+    const message = 'the digits are not those of the new device: it was not admitted';
+    const hint = 'If you typed them right, somebody may be in between. Start again.';
+    throw new CommandError(EXIT.untrusted, message, hint, { cause: error, code: 'digits_differ' });
   } finally {
     rewrapped.stop();
     terminal.progress('');

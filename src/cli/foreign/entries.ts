@@ -55,6 +55,9 @@ export interface ForeignEntries {
   readonly entries: readonly Entry[];
 }
 
+/** A source that was read as a whole, and can be imported. `time`, ms: of entries that have none. */
+export type ForeignSource = ForeignEntries & { readonly time: number };
+
 /** Most entries of one source: they are in memory together. */
 export const ENTRIES_MAX = 100_000;
 

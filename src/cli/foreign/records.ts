@@ -6,7 +6,7 @@ import { DEFAULT_BIN, NAME_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limi
 import { partsOf } from '../../sdk/archive/content-parts.js';
 import { type ArchivedBin, type ArchiveRecord, binRecord } from '../../sdk/archive/records.js';
 import { ulid } from '../../sdk/ulid.js';
-import type { ForeignSource } from './source.js';
+import type { ForeignSource } from './entries.js';
 
 /** Input of an import, whatever its form. */
 export interface Incoming {

@@ -10,17 +10,18 @@ import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import { readBytes } from '../read-bytes.js';
 import { readBitwarden } from './bitwarden.js';
 import { readCsv } from './csv.js';
-import { type Entry, type ForeignEntries, ForeignError, type ForeignProgram, foreignText } from './entries.js';
+import {
+  type Entry,
+  type ForeignEntries,
+  ForeignError,
+  type ForeignProgram,
+  type ForeignSource,
+  foreignText,
+} from './entries.js';
 import { isKeepass, readKeepass } from './keepass.js';
 import { readMarkdown } from './markdown.js';
 import type { Secrets } from './unlock.js';
 import { readVcards } from './vcard.js';
-
-/** A source that was read as a whole, and can be imported. */
-export interface ForeignSource extends ForeignEntries {
-  /** ms: the time of entries that have none. */
-  readonly time: number;
-}
 
 /** Largest file that is read as a whole. */
 const FOREIGN_FILE_MAX = 64 * 1024 * 1024;
