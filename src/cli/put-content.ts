@@ -9,21 +9,7 @@ import type { JsonObject } from '../crypto/payload.js';
 import { isVisible } from '../protocol/ids.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../protocol/item.js';
 import type { BlobSource, SourceIdentity } from '../sdk/blobs/source.js';
-import {
-  PAYLOAD_MAX,
-  fieldsOf,
-  fieldText,
-  holdsFile,
-  isSecretField,
-  kindOf,
-  mainFields,
-  PAYLOAD_INLINE_MAX,
-  PayloadError,
-  payloadSize,
-  shapedPayload,
-  textDetected,
-  type Detected,
-} from '../sdk/payloads/shapes.js';
+import * as shapes from '../sdk/payloads/shapes.js';
 import { counted, sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
 import { type Context, PROGRAM_NAME } from './context.js';
@@ -32,7 +18,7 @@ import { PORTION_BYTES, portionsOf, readBytes } from './read-bytes.js';
 import { Spool } from './spool.js';
 
 /** A type, the fields that follow from the content, and the file if it is one. The caller closes `content`. */
-export interface Found extends Detected {
+export interface Found extends shapes.Detected {
   readonly content?: HeldSource;
 }
 
@@ -65,10 +51,10 @@ export async function foundIn(
 async function ofFile(source: FileSource, name: string, type: ContentType | undefined): Promise<Found> {
   const { size } = source;
   const media = mediaType(name);
-  if (type === undefined ? media !== undefined || size > PAYLOAD_INLINE_MAX : holdsFile(type))
+  if (type === undefined ? media !== undefined || size > shapes.PAYLOAD_INLINE_MAX : shapes.holdsFile(type))
     return asFile(type ?? media ?? 'file', name, source);
-  if (size > PAYLOAD_MAX) throw notText(`${name} is ${size} bytes`);
-  const text = textOf(await source.start(PAYLOAD_MAX));
+  if (size > shapes.PAYLOAD_MAX) throw notText(`${name} is ${size} bytes`);
+  const text = textOf(await source.start(shapes.PAYLOAD_MAX));
   // A text without visible characters is a file: its bytes and its name are the content.
   if (text !== undefined && (type !== undefined || isVisible(text))) return textFile(name, text);
   if (type !== undefined) throw notText(`${name} is not text`);
@@ -90,7 +76,7 @@ async function piped(
   const taken: Uint8Array[] = [];
   let length = 0;
   const iterator = input[Symbol.asyncIterator]();
-  const wanted = type === undefined || !holdsFile(type) ? PAYLOAD_MAX : 0;
+  const wanted = type === undefined || !shapes.holdsFile(type) ? shapes.PAYLOAD_MAX : 0;
   let ended = false;
   while (!ended && length <= wanted) {
     const next = await iterator.next();
@@ -102,9 +88,9 @@ async function piped(
   const text = ended && length <= wanted ? textOf(Buffer.concat(taken)) : undefined;
   if (text !== undefined && wanted > 0) {
     if (!isVisible(text)) throw nothing('standard input');
-    return type === undefined ? textDetected(text) : { type: 'text', payload: { text } };
+    return type === undefined ? shapes.textDetected(text) : { type: 'text', payload: { text } };
   }
-  if (type !== undefined && !holdsFile(type)) {
+  if (type !== undefined && !shapes.holdsFile(type)) {
     await iterator.return?.();
     throw notText('standard input');
   }
@@ -186,7 +172,7 @@ const bad = (message: string, hint?: string): CommandError => usageError(message
 /** The error of content that cannot be the text of an item. */
 export const notText = (what: string): CommandError =>
   usageError(
-    `${what}: a text is UTF-8, and has at most ${PAYLOAD_MAX} bytes`,
+    `${what}: a text is UTF-8, and has at most ${shapes.PAYLOAD_MAX} bytes`,
     'Put it as a file: --type file --file <path>.',
     'no_text',
   );
@@ -201,10 +187,10 @@ export function contentType(text: string): ContentType {
 export function assigned(type: ContentType, pairs: readonly string[]): JsonObject {
   const fields: [string, unknown][] = pairs.map((pair) => {
     const at = pair.indexOf('=');
-    if (at < 1) throw bad('--set takes name=value', `For example: --set ${fieldsOf(type)[0] ?? 'name'}=...`);
+    if (at < 1) throw bad('--set takes name=value', `For example: --set ${shapes.fieldsOf(type)[0] ?? 'name'}=...`);
     const name = pair.slice(0, at);
     const value = pair.slice(at + 1);
-    if (kindOf(type, name) !== 'number') return [name, value];
+    if (shapes.kindOf(type, name) !== 'number') return [name, value];
     const number = value.trim() === '' ? NaN : Number(value);
     if (!Number.isFinite(number)) throw bad(`${name} must be a number`);
     return [name, number];
@@ -217,7 +203,7 @@ export function assigned(type: ContentType, pairs: readonly string[]): JsonObjec
  * code `bad_payload` (naming the field, never its value), `needs_file` or `no_text`.
  */
 export function shaped(type: ContentType, given: JsonObject, isFile = false): JsonObject {
-  const file = holdsFile(type);
+  const file = shapes.holdsFile(type);
   if (file && !isFile)
     throw usageError(
       `type ${type} is a file`,
@@ -225,20 +211,20 @@ export function shaped(type: ContentType, given: JsonObject, isFile = false): Js
       'needs_file',
     );
   const payload = inShape(type, given);
-  for (const name of mainFields(type))
-    if (!isSecretField(type, name) && !isVisible(fieldText(payload, name) ?? ''))
+  for (const name of shapes.mainFields(type))
+    if (!shapes.isSecretField(type, name) && !isVisible(shapes.fieldText(payload, name) ?? ''))
       throw bad(`${name} is empty or blank`);
-  const bytes = payloadSize(payload);
-  const room = file ? PAYLOAD_INLINE_MAX : PAYLOAD_MAX;
+  const bytes = shapes.payloadSize(payload);
+  const room = file ? shapes.PAYLOAD_INLINE_MAX : shapes.PAYLOAD_MAX;
   if (bytes > room) throw notText(`${bytes} bytes are more than the ${room} that a ${type} holds`);
   return payload;
 }
 
 function inShape(type: ContentType, given: JsonObject): JsonObject {
   try {
-    return shapedPayload(type, given);
+    return shapes.shapedPayload(type, given);
   } catch (error) {
-    throw error instanceof PayloadError ? bad(error.message, error.hint) : error;
+    throw error instanceof shapes.PayloadError ? bad(error.message, error.hint) : error;
   }
 }
 

@@ -5,25 +5,16 @@
  * or deleted in between. They need no state here: a cursor outlives the program and is reusable.
  */
 import { createHash } from 'node:crypto';
+import type { z } from 'zod';
 import { isUlid } from '../protocol/ids.js';
-import type { ContentType } from '../protocol/item.js';
 import { fold, newestFirst } from '../sdk/query.js';
 import type { Bins } from './bin-scope.js';
 import { McpError } from './errors.js';
-import { firstOf, lastOf } from './schemas.js';
+import { firstOf, lastOf, type listInput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
 /** The arguments of a list or a search. */
-export interface Asked {
-  readonly id?: string | undefined;
-  readonly query?: string;
-  readonly bin?: string | undefined;
-  readonly type?: ContentType | undefined;
-  readonly since?: string | undefined;
-  readonly until?: string | undefined;
-  readonly limit: number;
-  readonly cursor?: string | undefined;
-}
+export type Asked = z.infer<typeof listInput> & { readonly query?: string };
 
 /** One page of a list or a search. */
 export class Page {

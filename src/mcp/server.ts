@@ -97,7 +97,8 @@ export class ToolServer {
         throw new McpError('read_only', `${tool.name} is switched off: ${READ_ONLY_VARIABLE} is set`);
       if (this.calls.size >= CALLS_MAX) throw new McpError('busy', `more than ${CALLS_MAX} calls at once`);
       const args = argumentsOf(tool, given);
-      bin = tool.binOf(args);
+      // Every tool that takes a bin calls it so.
+      bin = (args as { readonly bin?: string }).bin ?? null;
       const { output, text, ids, bin: found } = await tool.run(args, call);
       record(found ?? bin, ids, 'ok');
       return { structuredContent: wellFormed(output) as Record<string, unknown>, content: [{ type: 'text', text }] };

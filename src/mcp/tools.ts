@@ -46,8 +46,6 @@ export interface Tool<I extends z.ZodType = z.ZodType, O extends z.ZodType = z.Z
   readonly writes: boolean;
   readonly input: I;
   readonly output: O;
-  /** The bin that the arguments name, for the audit log. */
-  readonly binOf: (args: z.infer<I>) => string | null;
   /** Throws `McpError`, or an error that `toolFailure` maps to one. */
   readonly run: (args: z.infer<I>, call: ToolCall) => Promise<ToolAnswer<z.infer<O>>>;
 }
@@ -95,7 +93,6 @@ const putTool = ({ vault, now }: Tooling): Tool =>
     writes: true,
     input: schemas.putInput,
     output: schemas.putOutput,
-    binOf: ({ bin }) => bin,
     run: async ({ bin, type, payload }, { signal }) => {
       const content = contentOf(type, payload);
       if (now() < TS_MIN)
@@ -135,7 +132,6 @@ const listTool = (tooling: Tooling): Tool =>
     writes: false,
     input: schemas.listInput,
     output: schemas.listOutput,
-    binOf: ({ bin }) => bin ?? null,
     run: async (args, call) => {
       const fresh = await refreshed(tooling, call);
       const page = new Page(fresh.bins, args);
@@ -165,7 +161,6 @@ const searchTool = (tooling: Tooling): Tool =>
     writes: false,
     input: schemas.searchInput,
     output: schemas.searchOutput,
-    binOf: ({ bin }) => bin ?? null,
     run: async (args, call) => {
       const needed = fold(args.query);
       if (needed === '') throw new McpError('bad_input', 'query contains nothing to search for');
@@ -196,7 +191,6 @@ const deleteTool = ({ vault }: Tooling): Tool =>
     writes: true,
     input: schemas.deleteInput,
     output: schemas.deleteOutput,
-    binOf: () => null,
     run: async ({ id }, call) => {
       const { bins } = await refreshed({ vault }, call);
       const alreadyDeleted = vault.store.isDeleted(id);

@@ -21,7 +21,7 @@ import { documentOutput, type DocumentForm, type Output } from '../export-docume
 import { bitwardenForm } from '../foreign/bitwarden-export.js';
 import { expectNoFolder, folderOutput } from '../foreign/folder-export.js';
 import { PROGRAM_NAME, type Context, type DeviceCommand, type OpenDevice } from '../context.js';
-import { askSeed, expectOwnSeed } from '../phrase.js';
+import { askSeed } from '../phrase.js';
 import { Spool } from '../spool.js';
 import { sizeText } from '../transfer.js';
 
@@ -123,7 +123,7 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
   const seed = await askSeed(sodium, context.terminal, {
     question: 'The twelve words of this vault: ',
     fromInput: options.phraseStdin === true,
-    check: (candidate) => expectOwnSeed(sodium, candidate, masterKey),
+    masterKey,
   });
   const file = await NewFile.create(options.file, options.force === true).catch((error: unknown) => {
     sodium.memzero(seed);

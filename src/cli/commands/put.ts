@@ -8,15 +8,7 @@ import type { ContentType } from '../../protocol/item.js';
 import { isUlid } from '../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
-import {
-  textDetected,
-  type Detected,
-  isSecretField,
-  PAYLOAD_MAX,
-  mainField,
-  PAYLOAD_INLINE_MAX,
-  payloadSize,
-} from '../../sdk/payloads/shapes.js';
+import * as shapes from '../../sdk/payloads/shapes.js';
 import { languageOf } from '../detect.js';
 import { failureOf } from '../failure.js';
 import type { Failure } from '../../terminal/failure.js';
@@ -185,7 +177,8 @@ async function sent(context: Context, open: OpenDevice, found: Found, one: Targe
   const { terminal, platform } = context;
   const { type, payload, content } = found;
   // An upload, and a write over an existing item, need the current state first.
-  const needsServer = content !== undefined || one.id !== undefined || payloadSize(payload) > PAYLOAD_INLINE_MAX;
+  const needsServer =
+    content !== undefined || one.id !== undefined || shapes.payloadSize(payload) > shapes.PAYLOAD_INLINE_MAX;
   if (needsServer) await open.catchUp();
   const target = await targetOf(context, open, { ...one, found });
   const onConflict = one.overwrite === true ? 'overwrite' : 'fail';
@@ -269,7 +262,8 @@ async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
   if (json !== undefined) {
     if (type === undefined) throw usageError('--payload needs --type');
     const payload = await jsonPayload(context, json);
-    if (json !== '-' && Object.keys(payload).some((field) => isSecretField(type, field))) throw secretAsArgument(PIPED);
+    if (json !== '-' && Object.keys(payload).some((field) => shapes.isSecretField(type, field)))
+      throw secretAsArgument(PIPED);
     return { type, payload };
   }
   if ((type === 'contact' || type === 'location') && sources === 0) return { type, payload: {} };
@@ -280,10 +274,10 @@ async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
 }
 
 /** Content of a detected type as another type: its text becomes the main field. */
-function asType(type: ContentType, found: Detected, { file, name }: ItemOptions): JsonObject {
-  const main = mainField(type);
+function asType(type: ContentType, found: shapes.Detected, { file, name }: ItemOptions): JsonObject {
+  const main = shapes.mainField(type);
   if (main === undefined) throw usageError(`a ${type} is given with --set or --payload`);
-  const own = mainField(found.type) ?? '';
+  const own = shapes.mainField(found.type) ?? '';
   const text = found.payload[own];
   if (type !== 'code' || file === undefined || file === '-') return { [main]: text };
   return { [main]: text, label: name ?? basename(file), lang: languageOf(file) ?? '' };
@@ -294,7 +288,7 @@ async function detected(
   { words, file, name }: ItemOptions,
   type: ContentType | undefined,
 ): Promise<Found> {
-  if (words.length > 0) return textDetected(words.join(' '));
+  if (words.length > 0) return shapes.textDetected(words.join(' '));
   if (file === undefined && context.terminal.interactive)
     throw usageError('what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);
   return foundIn(context, { path: file ?? '-', name }, type);
@@ -307,7 +301,7 @@ const secretAsArgument = (hint: string): CommandError =>
 const ASKED = 'Omit it to be asked for it, or pipe it in.';
 const PIPED = 'Pipe the whole payload in, the secret with the rest: --payload -';
 
-async function passwordOf(context: Context, { file }: ItemOptions): Promise<Detected> {
+async function passwordOf(context: Context, { file }: ItemOptions): Promise<shapes.Detected> {
   const typed =
     file === undefined && context.terminal.interactive
       ? await context.terminal.ask('Secret: ', { hidden: true })
@@ -317,7 +311,7 @@ async function passwordOf(context: Context, { file }: ItemOptions): Promise<Dete
 }
 
 async function jsonPayload({ terminal }: Context, given: string): Promise<JsonObject> {
-  const text = given === '-' ? (await terminal.readInput(PAYLOAD_MAX)).toString('utf8') : given;
+  const text = given === '-' ? (await terminal.readInput(shapes.PAYLOAD_MAX)).toString('utf8') : given;
   const bad = usageError('--payload is not a JSON object', undefined, 'bad_payload');
   let value: unknown;
   try {

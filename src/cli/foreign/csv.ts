@@ -21,7 +21,7 @@ interface Form {
   readonly title: string;
   /** Columns that identify the form. */
   readonly needs: readonly string[];
-  /** Columns that are read; content of any other is not lost, but has no field. */
+  /** Further columns that are read; content of any other is not lost, but has no field. */
   readonly read: readonly string[];
   readonly draft: (row: Row) => Omit<Draft, 'where' | 'program' | 'original'>;
 }
@@ -31,27 +31,21 @@ const FORMS: readonly Form[] = [
     program: 'bitwarden',
     title: 'Bitwarden CSV',
     needs: ['type', 'name', 'login_uri', 'login_username', 'login_password'],
-    read: [
-      ...['folder', 'collections', 'favorite', 'type', 'name', 'notes', 'fields', 'reprompt'],
-      ...['login_uri', 'login_username', 'login_password', 'login_totp', 'archivedDate'],
-    ],
+    read: ['folder', 'collections', 'favorite', 'notes', 'fields', 'reprompt', 'login_totp', 'archivedDate'],
     draft: bitwardenRow,
   },
   {
     program: 'firefox',
     title: 'Firefox CSV',
     needs: ['url', 'username', 'password', 'httpRealm', 'formActionOrigin', 'guid'],
-    read: [
-      ...['url', 'username', 'password', 'httpRealm', 'formActionOrigin', 'guid'],
-      ...['timeCreated', 'timeLastUsed', 'timePasswordChanged'],
-    ],
+    read: ['timeCreated', 'timeLastUsed', 'timePasswordChanged'],
     draft: firefoxRow,
   },
   {
     program: 'chrome',
     title: 'Chrome CSV',
     needs: ['name', 'url', 'username', 'password'],
-    read: ['name', 'url', 'username', 'password', 'note'],
+    read: ['note'],
     draft: chromeRow,
   },
 ];
@@ -63,11 +57,12 @@ export async function readCsv(text: string): Promise<ForeignEntries | undefined>
   const form = FORMS.find(({ needs }) => needs.every((column) => columns.includes(column)));
   if (form === undefined) return undefined;
   if (rows.length > ENTRIES_MAX) throw new ForeignError('', `it has more than ${ENTRIES_MAX} rows`);
+  const read = new Set([...form.needs, ...form.read]);
   const numbered = keyCounter();
   const entries = rows.map(({ cells, line }) => {
     const row: Row = (column) => cells[columns.indexOf(column)] ?? '';
     const { key, ...draft } = form.draft(row);
-    const others = columns.filter((column) => !form.read.includes(column) && row(column) !== '');
+    const others = columns.filter((column) => !read.has(column) && row(column) !== '');
     return entryOf({
       ...draft,
       ...{ program: form.program, where: `line ${line}`, key: numbered(key) },
