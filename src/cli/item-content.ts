@@ -71,10 +71,11 @@ async function targetOf(output: string, item: ItemView): Promise<string> {
  * once this resolves. Returns the path, null for standard output. Throws `CommandError`, and what `Device.blob` throws.
  */
 export async function saveItem(
-  { terminal, platform }: Pick<Context, 'terminal' | 'platform'>,
+  context: Pick<Context, 'terminal' | 'platform'>,
   { device }: Pick<OpenDevice, 'device'>,
   { item, output, force, text }: Saving & { readonly text?: string | undefined },
 ): Promise<{ readonly file: string | null; readonly size: number }> {
+  const { terminal } = context;
   const file = output === '-' ? undefined : await targetOf(output, item);
   if (file === undefined) {
     let size = 0;
@@ -87,7 +88,7 @@ export async function saveItem(
   }
   await NewFile.expectFree(file, force);
   if (text !== undefined) return { file, size: await saveText(file, text, force) };
-  const { onProgress, ended } = meter({ terminal, clock: platform.clock }, 'Getting');
+  const { onProgress, ended } = meter(context, 'Getting');
   try {
     const options = { signal: terminal.interrupted, onProgress, replace: force };
     return { file, size: await saveBlob(device, { id: item.id, path: file }, options) };

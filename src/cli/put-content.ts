@@ -31,15 +31,14 @@ const NAMELESS = 'stdin';
  */
 export async function foundIn(
   context: Context,
-  { path, name = basename(path) }: { readonly path: string; readonly name?: string | undefined },
+  path: string,
   type: ContentType | undefined,
+  name = basename(path),
 ): Promise<Found> {
-  if (path === '-') return piped(context, context.terminal.openInput(), { type, name: NAMELESS });
+  if (path === '-') return piped(context, context.terminal.openInput(), type, NAMELESS);
   const source = await FileSource.open(path);
   try {
-    const found = source.isFile
-      ? await ofFile(source, name, type)
-      : await piped(context, source.open(), { type, name });
+    const found = await (source.isFile ? ofFile(source, name, type) : piped(context, source.open(), type, name));
     if (found.content !== source) await source.close();
     return found;
   } catch (error) {
@@ -71,7 +70,8 @@ const asFile = (type: ContentType, name: string, content: HeldSource): Found => 
 async function piped(
   { platform }: Context,
   input: AsyncIterable<Uint8Array>,
-  { type, name }: { readonly type: ContentType | undefined; readonly name: string },
+  type: ContentType | undefined,
+  name: string,
 ): Promise<Found> {
   const taken: Uint8Array[] = [];
   let length = 0;

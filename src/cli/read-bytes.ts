@@ -1,5 +1,5 @@
 /** Reading an open file, whole or a part of it. */
-import type { FileHandle } from 'node:fs/promises';
+import { open, type FileHandle } from 'node:fs/promises';
 
 /** `length` bytes from `position` on; fewer only where the file ends before. A single system call may return fewer. */
 export async function readBytes(handle: FileHandle, position: number, length: number): Promise<Buffer> {
@@ -28,4 +28,10 @@ export async function* portionsOf(handle: FileHandle): AsyncGenerator<Uint8Array
     at += bytesRead;
     yield buffer.subarray(0, bytesRead);
   }
+}
+
+/** Runs `work` with the open file, and closes it. */
+export async function withFile<T>(path: string, work: (handle: FileHandle) => Promise<T>): Promise<T> {
+  const handle = await open(path, 'r');
+  return work(handle).finally(() => handle.close());
 }

@@ -2,7 +2,8 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { asError, errorCode } from '../protocol/error-code.js';
+import { ifThere } from '../files/there.js';
+import { asError } from '../protocol/error-code.js';
 import { reachedIn, type WebAsset, type WebRelease } from '../protocol/web-app.js';
 import { WEB_FOLDER } from '../root.js';
 import { NetworkError, ProtocolError } from '../sdk/errors.js';
@@ -40,12 +41,8 @@ export type WebApp =
 
 /** The list of files beside this program; undefined: it was installed without them. */
 export async function readRelease(folder = WEB_FOLDER): Promise<WebRelease | undefined> {
-  try {
-    return JSON.parse(await readFile(join(folder, 'assets.json'), 'utf8')) as WebRelease;
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined;
-    throw error;
-  }
+  const list = await ifThere(() => readFile(join(folder, 'assets.json'), 'utf8'));
+  return list === undefined ? undefined : (JSON.parse(list) as WebRelease);
 }
 
 /** A response and the start of its body. */

@@ -4,7 +4,6 @@ import type { z } from 'zod';
 import { holdsFile, shapedPayload, payloadDetected } from '../sdk/payloads/shapes.js';
 import { ClientError, isPassing } from '../sdk/errors.js';
 import type { ItemView } from '../sdk/events.js';
-import type { DownloadUrl } from '../sdk/replies.js';
 import { fold } from '../sdk/query.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType } from '../protocol/item.js';
@@ -41,9 +40,8 @@ export interface Tool<I extends z.ZodType = z.ZodType, O extends z.ZodType = z.Z
   readonly name: string;
   readonly title: string;
   readonly description: string;
+  /** Without `readOnlyHint` the tool is not offered in read-only mode, and calls are refused. */
   readonly annotations: ToolAnnotations;
-  /** True: in read-only mode the tool is not offered, and calls are refused. */
-  readonly writes: boolean;
   readonly input: I;
   readonly output: O;
   /** Throws `McpError`, or an error that `toolFailure` maps to one. */
@@ -90,7 +88,6 @@ const putTool = ({ vault, now }: Tooling): Tool =>
       'existing item cannot be changed: put the new one, then delete the old one with sb_delete_item. sb_list_items lists ' +
       'the existing bins. Of image, file, audio and video only the description is stored, never the content.',
     annotations: { readOnlyHint: false, destructiveHint: false, idempotentHint: false, openWorldHint: false },
-    writes: true,
     input: schemas.putInput,
     output: schemas.putOutput,
     run: async ({ bin, type, payload }, { signal }) => {
@@ -119,6 +116,9 @@ function contentOf(given: ContentType | undefined, fields: JsonObject) {
   return { type, payload: shapedPayload(type, payload) };
 }
 
+/** Of a tool that changes nothing. */
+const READS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false } as const;
+
 const listTool = (tooling: Tooling): Tool =>
   tool({
     name: 'sb_list_items',
@@ -128,8 +128,7 @@ const listTool = (tooling: Tooling): Tool =>
       'shows one item, its texts whole. An answer is a page: where nextCursor is not null there is more. Files, and ' +
       'content over 64 KB, come as the address of encrypted bytes, which cannot be read here. Secrets of passwords come ' +
       `as ${MASK} unless the user lets agents read them. ${DATA}`,
-    annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
-    writes: false,
+    annotations: READS,
     input: schemas.listInput,
     output: schemas.listOutput,
     run: async (args, call) => {
@@ -157,8 +156,7 @@ const searchTool = (tooling: Tooling): Tool =>
       "Finds the user's items that contain a text, newest first: a word or phrase as it stands, not several words that " +
       'are apart. It looks at names, titles, addresses and texts, never at the secrets of passwords and not into content ' +
       `over 64 KB. To list items by bin, type or time alone use sb_list_items. ${DATA}`,
-    annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
-    writes: false,
+    annotations: READS,
     input: schemas.searchInput,
     output: schemas.searchOutput,
     run: async (args, call) => {
@@ -188,7 +186,6 @@ const deleteTool = ({ vault }: Tooling): Tool =>
       'Deletes one item for ever, on all devices of the user. First tell the user which item it is and get a yes. Take ' +
       'its id from sb_list_items or sb_search.',
     annotations: { readOnlyHint: false, destructiveHint: true, idempotentHint: true, openWorldHint: false },
-    writes: true,
     input: schemas.deleteInput,
     output: schemas.deleteOutput,
     run: async ({ id }, call) => {
@@ -244,12 +241,10 @@ async function answer(
     if (!hidden && !(view === null ? sheet.addUnreadable(card) : sheet.add(view))) break;
     count++;
   }
-  const items = sheet.output(await blobLinks(sheet.linked, (id) => vault.blobUrl(id)));
+  const items = sheet.output(await blobLinks(vault, sheet.linked));
   const { left, nextCursor } = page.after(count);
-  const more =
-    nextCursor === null
-      ? []
-      : [`${left} more items fit: call ${tool} again with the same arguments and cursor ${nextCursor}`];
+  const again = `call ${tool} again with the same arguments and cursor ${nextCursor ?? ''}`;
+  const more = nextCursor === null ? [] : [`${left} more items fit: ${again}`];
   const withheld = items.some(({ redacted }) => redacted !== undefined) ? [WITHHELD] : [];
   const notes = [...notesOn(vault, fresh, items), ...more, ...withheld, ...found.notes];
   const text = [
@@ -316,10 +311,7 @@ type BlobLink = NonNullable<schemas.ItemOutput['blob']>;
  * the server the remaining ones are not requested. Throws errors that fail the whole answer: this device was revoked,
  * or is closed.
  */
-async function blobLinks(
-  views: readonly ItemView[],
-  urlOf: (id: string) => Promise<DownloadUrl>,
-): Promise<ReadonlyMap<string, BlobLink>> {
+async function blobLinks(vault: Vault, views: readonly ItemView[]): Promise<ReadonlyMap<string, BlobLink>> {
   const links = new Map<string, BlobLink>();
   const left = views.flatMap(({ id, blob }) => (blob === null ? [] : [{ id, holds: blob.holds }]));
   let trouble: McpError | undefined;
@@ -331,7 +323,7 @@ async function blobLinks(
         continue;
       }
       try {
-        const { url, size, expiresAt } = await urlOf(id);
+        const { url, size, expiresAt } = await vault.blobUrl(id);
         links.set(id, { url, size, expiresAt: isoOf(expiresAt), holds });
       } catch (error) {
         if (error instanceof ClientError) throw error;

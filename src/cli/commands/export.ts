@@ -4,14 +4,7 @@ import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
 import { isLacking, partsOf } from '../../sdk/archive/content-parts.js';
-import {
-  binRecord,
-  PLAIN_FORMAT,
-  plainRecord,
-  type ArchivedBin,
-  type ArchivedItem,
-  type ArchiveManifest,
-} from '../../sdk/archive/records.js';
+import * as records from '../../sdk/archive/records.js';
 import { ClientError, isPassing } from '../../sdk/errors.js';
 import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
@@ -146,11 +139,11 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
 }
 
 /** The form of an export that is one document. */
-function formOf({ to }: ExportOptions, manifest: ArchiveManifest): DocumentForm {
+function formOf({ to }: ExportOptions, manifest: records.ArchiveManifest): DocumentForm {
   if (to === 'bitwarden') return bitwardenForm();
   const { createdAt, tenantId, masterFingerprint } = manifest;
-  const head = { format: PLAIN_FORMAT, version: 1, createdAt, tenantId, masterFingerprint };
-  return { head, bins: 'bins', entry: plainRecord };
+  const head = { format: records.PLAIN_FORMAT, version: 1, createdAt, tenantId, masterFingerprint };
+  return { head, bins: 'bins', entry: records.plainRecord };
 }
 
 /** Ids and bins of all live items: their content is not held in memory. */
@@ -171,17 +164,17 @@ async function binsOf(
   { terminal }: Context,
   { device }: OpenDevice,
   binIds: ReadonlySet<string>,
-): Promise<ArchivedBin[]> {
+): Promise<records.ArchivedBin[]> {
   try {
     const bins = await device.bins.list();
     // The server decides the length of the list, and an import refuses a longer one: bins with items come first.
     const used = bins.filter(({ id }) => binIds.has(id));
     const others = bins.filter(({ id }) => !binIds.has(id));
-    return [...used, ...others].slice(0, BINS_MAX).map(({ id, slug, label }) => binRecord(id, slug, label));
+    return [...used, ...others].slice(0, BINS_MAX).map(({ id, slug, label }) => records.binRecord(id, slug, label));
   } catch (error) {
     if (!isPassing(error)) throw error;
     terminal.note('The names of the bins are not in the export: they are read from the server.');
-    return [...binIds].sort().map((id) => binRecord(id, '', null));
+    return [...binIds].sort().map((id) => records.binRecord(id, '', null));
   }
 }
 
@@ -240,7 +233,7 @@ class Exporter {
   }
 
   /** Writes an item whose content is a blob: with the blob's bytes (`asContent`), else with its payload inline. */
-  private async itemOfBlob(record: ArchivedItem, asContent: boolean): Promise<void> {
+  private async itemOfBlob(record: records.ArchivedItem, asContent: boolean): Promise<void> {
     const { device } = this.open;
     const { output } = this.to;
     const options = { signal: this.context.terminal.interrupted };
@@ -255,7 +248,7 @@ class Exporter {
   }
 
   /** The blob is spooled first: only at its end is it known to verify, and an archive cannot be rewound. */
-  private async content(record: ArchivedItem, pieces: AsyncIterable<Uint8Array>): Promise<void> {
+  private async content(record: records.ArchivedItem, pieces: AsyncIterable<Uint8Array>): Promise<void> {
     const { output } = this.to;
     const spool = await Spool.of(this.context.platform.sodium, this.measured(pieces));
     try {

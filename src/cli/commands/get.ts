@@ -6,7 +6,7 @@ import { chosenItem } from '../find.js';
 import { contentText, notHere, saveItem, type Saving, textIn, whole } from '../item-content.js';
 import { itemsAndList } from '../listed.js';
 import { facts, sanitizeText, sanitizeLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
-import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 import { sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
 
@@ -51,17 +51,17 @@ async function get(context: Context, id: string | undefined, options: Options): 
     if (options.output !== undefined)
       return saved(context, open, { item, output: options.output, force: options.force === true });
     const masked = onScreen(terminal) && options.show !== true;
-    if (options.field !== undefined) return printField(context, { item, field: options.field, masked });
+    if (options.field !== undefined) return printField(terminal, item, options.field, masked);
     const around = await surroundings(context, open);
     if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
-    else if (onScreen(terminal)) printCard(context, { item, around, masked });
+    else if (onScreen(terminal)) printCard(context, item, around, masked);
     else if (givesFile(terminal, item, options)) await saveItem(context, open, { item, output: '-', force: false });
-    else await printContent(context, item);
+    else await printContent(terminal, item);
   }, sync);
 }
 
 /** True where the bytes of the item's file are requested: by `--output`, or by a pipe. */
-const givesFile = (terminal: Context['terminal'], { blob }: ItemView, { output, field }: Options): boolean =>
+const givesFile = (terminal: Terminal, { blob }: ItemView, { output, field }: Options): boolean =>
   blob?.holds === 'file' && (output !== undefined || (field === undefined && !terminal.json && !onScreen(terminal)));
 
 async function saved(context: Context, open: OpenDevice, what: Saving): Promise<void> {
@@ -85,10 +85,7 @@ function payloadOf({ type, payload }: ItemView, masked: boolean): unknown {
   return Object.fromEntries(entries);
 }
 
-function printField(
-  { terminal }: Context,
-  { item, field, masked }: { readonly item: ItemView; readonly field: string; readonly masked: boolean },
-): void {
+function printField(terminal: Terminal, item: ItemView, field: string, masked: boolean): void {
   const { type, payload } = item;
   const value = fieldText(payload, field);
   const fields = `Fields: ${fieldsOf(type).join(', ')}.`;
@@ -101,16 +98,13 @@ function printField(
 }
 
 /** The content alone, for a pipe: a text item byte for byte, anything else with a line break at its end. */
-async function printContent({ terminal }: Context, item: ItemView): Promise<void> {
+async function printContent(terminal: Terminal, item: ItemView): Promise<void> {
   const text = textIn(item);
   if (text !== undefined) return terminal.write(Buffer.from(text));
   terminal.print(contentText(item).replace(/\n$/, ''));
 }
 
-function printCard(
-  { terminal, platform }: Context,
-  { item, around, masked }: { readonly item: ItemView; readonly around: Surroundings; readonly masked: boolean },
-): void {
+function printCard({ terminal, platform }: Context, item: ItemView, around: Surroundings, masked: boolean): void {
   const { type, payload } = item;
   const main = type === 'text' || type === 'code' ? 'text' : undefined;
   const { dim } = paletteOf(terminal);

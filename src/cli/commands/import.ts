@@ -16,7 +16,7 @@ import {
 } from '../foreign/entries.js';
 import { type Incoming, incomingOf } from '../foreign/records.js';
 import { readForeign } from '../foreign/source.js';
-import { ImportSource } from '../import-source.js';
+import { type ImportSource, openSource } from '../import-source.js';
 import { askSeed } from '../phrase.js';
 import { counted, sanitizeText, show, table, throttledProgress } from '../../terminal/output.js';
 import { Spool } from '../spool.js';
@@ -84,8 +84,8 @@ async function importForeign(context: Context, options: ImportOptions, source: F
   }
   return context.withDevice(async (open) => {
     const { masterKey } = open.identity;
-    const incoming = incomingOf(source, { sodium: platform.sodium, masterKey, now: platform.clock.now() });
-    return importRecords(context, { ...options, account }, { incoming, open });
+    const incoming = incomingOf(source, platform, masterKey);
+    return importRecords(context, { ...options, account }, incoming, open);
   });
 }
 
@@ -106,7 +106,7 @@ function tellOwn({ terminal }: Context, { file }: ImportOptions, { types, items 
 async function importOwn(context: Context, options: ImportOptions): Promise<ExitCode> {
   const { platform } = context;
   const { sodium } = platform;
-  const source = await ImportSource.open(options.file);
+  const source = await openSource(options.file);
   let seed: Uint8Array = new Uint8Array(0);
   try {
     if (source.encrypted) {
@@ -117,9 +117,9 @@ async function importOwn(context: Context, options: ImportOptions): Promise<Exit
     const survey = await surveyed(context, source, seed);
     if (options.dryRun === true) return tellOwn(context, options, survey);
     return await context.withDevice(async (open) => {
-      expectOwn(context, options, { survey, open });
+      expectOwn(context, options, survey, open);
       const records: Incoming['records'] = (onRead) => source.records(platform.sodium, seed, onRead);
-      return importRecords(context, options, { incoming: { ...survey, records }, open });
+      return importRecords(context, options, { ...survey, records }, open);
     });
   } catch (error) {
     throw error instanceof ArchiveError ? refusal(options.file, error) : error;
@@ -141,11 +141,7 @@ async function surveyed({ platform, terminal }: Context, source: ImportSource, s
   return survey;
 }
 
-function expectOwn(
-  { platform }: Context,
-  { foreign, file }: ImportOptions,
-  { survey, open }: { readonly survey: Survey; readonly open: OpenDevice },
-): void {
+function expectOwn({ platform }: Context, { foreign, file }: ImportOptions, survey: Survey, open: OpenDevice): void {
   const own = fingerprintOfMaster(platform.sodium, open.identity.masterKey);
   const { masterFingerprint } = survey.manifest;
   if (masterFingerprint === own || foreign === true) return;
@@ -159,7 +155,8 @@ const PROGRESS_EVERY = 100;
 async function importRecords(
   context: Context,
   options: ImportOptions & { readonly account?: Account },
-  { incoming, open }: { readonly incoming: Incoming; readonly open: OpenDevice },
+  incoming: Incoming,
+  open: OpenDevice,
 ): Promise<ExitCode> {
   const { terminal, platform } = context;
   const { device } = open;

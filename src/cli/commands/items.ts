@@ -62,7 +62,10 @@ export function registerLists(program: DeviceCommand): void {
 async function search(context: Context, words: readonly string[], options: Options): Promise<void> {
   const wanted = wordsOf(words.join(' '));
   if (wanted.length === 0) throw usageError('what should be searched for?');
-  const fits = (item: ItemView): boolean => holds(item, wanted);
+  const fits = ({ type, payload }: ItemView): boolean => {
+    const text = searchedText(type, payload);
+    return wanted.every((word) => text.includes(word));
+  };
   await listItems(context, options, { empty: 'Nothing found.', left: 'more are not listed', fits });
 }
 
@@ -96,11 +99,6 @@ async function listItems(
     if (found.length > options.limit) terminal.note(`${found.length - options.limit} ${left} (--limit).`);
     await noteHidden(terminal, open);
   }, sync);
-}
-
-function holds({ type, payload }: ItemView, wanted: readonly string[]): boolean {
-  const text = searchedText(type, payload);
-  return wanted.every((word) => text.includes(word));
 }
 
 /** `move <id> <bin>`, `rm <id...>` and `restore [id...]`. */

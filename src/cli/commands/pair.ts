@@ -53,8 +53,8 @@ async function pair(context: Context, options: Options): Promise<void> {
     const gate = new Gate(context, options);
     const offer = await device.offerPairing((request) => gate.approves(request));
     terminal.interrupted.addEventListener('abort', () => offer.cancel(), { once: true });
-    showOffer(context, { offer, serverUrl: identity.serverUrl, qr: options.qr });
-    await waited(context, { device, offer, gate });
+    showOffer(context, offer, identity.serverUrl, options.qr);
+    await waited(context, device, offer, gate);
   });
 }
 
@@ -98,20 +98,14 @@ class Gate {
   }
 }
 
-function showOffer(
-  { terminal, platform }: Context,
-  { offer, serverUrl, qr }: { readonly offer: PairingOffer; readonly serverUrl: string; readonly qr: boolean },
-): void {
+function showOffer({ terminal, platform }: Context, offer: PairingOffer, serverUrl: string, qr: boolean): void {
   const text = offerText(serverUrl, offer.words);
   if (terminal.json) return terminal.data({ event: 'offer', words: offer.words, text, expiresAt: offer.expiresAt });
   const { bold, dim } = paletteOf(terminal);
   terminal.print(`On the new device:  ${PROGRAM_NAME} join ${serverUrl}`);
   terminal.print(`Six words:          ${bold(offer.words)}`);
   terminal.print(`Both in one text:   ${dim(text)}`);
-  if (qr) {
-    terminal.print('');
-    for (const line of qrLines(text, terminal.colours)) terminal.print(line);
-  }
+  if (qr) for (const line of ['', ...qrLines(text, terminal.colours)]) terminal.print(line);
   const minutes = Math.max(1, Math.round((offer.expiresAt - platform.clock.now()) / 60_000));
   terminal.note(`They are good for one device and ${counted(minutes, 'minute')}. Ctrl-C ends this.`);
   terminal.progress('Waiting for the new device ...');
@@ -138,10 +132,7 @@ function block(upper: boolean, lower: boolean, ink: boolean): string {
   return below ? '▄' : ' ';
 }
 
-async function waited(
-  { terminal }: Context,
-  { device, offer, gate }: { readonly device: Device; readonly offer: PairingOffer; readonly gate: Gate },
-): Promise<void> {
+async function waited({ terminal }: Context, device: Device, offer: PairingOffer, gate: Gate): Promise<void> {
   const rewrapped = rewrapping(device);
   try {
     const deviceId = await offer.joined;
@@ -157,10 +148,8 @@ async function waited(
       `${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`,
     ]);
   } catch (error) {
-    if (gate.declined) {
-      const code = 'pairing_rejected';
-      throw new Declined('It was not admitted. The six words are used up.', EXIT.refused, { cause: error, code });
-    }
+    const said = 'It was not admitted. The six words are used up.';
+    if (gate.declined) throw new Declined(said, EXIT.refused, { cause: error, code: 'pairing_rejected' });
     if (!gate.differs) throw error;
     const message = 'the digits are not those of the new device: it was not admitted';
     const hint = 'If you typed them right, somebody may be in between. Start again.';

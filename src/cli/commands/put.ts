@@ -80,8 +80,7 @@ export function registerPut(program: DeviceCommand): void {
 
 async function put(context: Context, words: readonly string[], options: Options): Promise<void> {
   const { file: files = [], folder: folders, ...rest } = options;
-  if (files.length > 1 || folders !== undefined)
-    return putAll(context, { files, folders: folders ?? [] }, { ...rest, words });
+  if (files.length > 1 || folders !== undefined) return putAll(context, files, folders ?? [], { ...rest, words });
   const one: ItemOptions = { ...rest, words, file: files[0] };
   await withContent(context, one, (found) => putFound(context, found, one));
 }
@@ -119,7 +118,8 @@ function expectSeveral({ words, payload, id, type }: ItemOptions): void {
 /** Several files, an item each. One that fails does not stop the others. */
 async function putAll(
   context: Context,
-  { files, folders }: { readonly files: readonly string[]; readonly folders: readonly string[] },
+  files: readonly string[],
+  folders: readonly string[],
   rest: ItemOptions,
 ): Promise<void> {
   const { terminal } = context;
@@ -174,7 +174,7 @@ const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put):
   (file === undefined ? '' : `  ${sanitizeText(file)}`);
 
 async function sent(context: Context, open: OpenDevice, found: Found, one: Target): Promise<Put> {
-  const { terminal, platform } = context;
+  const { terminal } = context;
   const { type, payload, content } = found;
   // An upload, and a write over an existing item, need the current state first.
   const needsServer =
@@ -182,7 +182,7 @@ async function sent(context: Context, open: OpenDevice, found: Found, one: Targe
   if (needsServer) await open.catchUp();
   const target = await targetOf(context, open, { ...one, found });
   const onConflict = one.overwrite === true ? 'overwrite' : 'fail';
-  const bar = meter({ terminal, clock: platform.clock }, 'Putting');
+  const bar = meter(context, 'Putting');
   const transfer = { content, signal: terminal.interrupted, onProgress: bar.onProgress };
   const put = (): Promise<Written> => written(open.device.put({ ...target, type, payload, onConflict, ...transfer }));
   const change = put();
@@ -291,7 +291,7 @@ async function detected(
   if (words.length > 0) return shapes.textDetected(words.join(' '));
   if (file === undefined && context.terminal.interactive)
     throw usageError('what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);
-  return foundIn(context, { path: file ?? '-', name }, type);
+  return foundIn(context, file ?? '-', type, name);
 }
 
 /** A secret is never an argument: arguments are visible in the process list and in the shell's history. */
@@ -305,7 +305,7 @@ async function passwordOf(context: Context, { file }: ItemOptions): Promise<shap
   const typed =
     file === undefined && context.terminal.interactive
       ? await context.terminal.ask('Secret: ', { hidden: true })
-      : (await foundIn(context, { path: file ?? '-' }, 'text')).payload['text'];
+      : (await foundIn(context, file ?? '-', 'text')).payload['text'];
   if (typeof typed !== 'string') throw notText('a secret');
   return { type: 'password', payload: { secret: typed.replace(/\r?\n$/, '') } };
 }

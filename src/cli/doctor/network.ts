@@ -123,7 +123,7 @@ export async function checkTls(doctor: DoctorContext): Promise<readonly Finding[
   const trusted = doctor.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
   const faults = faultsOf(outcome, { host, now });
   if (faults.length === 0) return [sound(outcome, now)];
-  return faults.map((fault) => faultFinding(fault, { host, now, trusted }));
+  return faults.map((fault) => faultFinding(fault, host, now, trusted));
 }
 
 /** A valid certificate. Short-lived ones are renewed often: the remaining share of the lifetime shows a failing renewal. */
@@ -137,7 +137,9 @@ export function sound({ chain: [certificate] }: Shown, now: number): Finding {
 /** `trusted`: the value of `NODE_EXTRA_CA_CERTS`. */
 function faultFinding(
   { kind, which, at = NaN, named }: CertificateFault,
-  { host, now, trusted }: { readonly host: string; readonly now: number; readonly trusted: string },
+  host: string,
+  now: number,
+  trusted: string,
 ): Finding {
   const date = Number.isNaN(at) ? 'an unknown time' : new Date(at).toUTCString();
   const set =

@@ -1,29 +1,17 @@
 /** The CSV exports of Bitwarden, Chrome and Firefox (RFC 4180; with or without a byte order mark, any line ends). */
-import {
-  type Draft,
-  ENTRIES_MAX,
-  entryOf,
-  type ForeignEntries,
-  ForeignError,
-  type ForeignProgram,
-  jsonOriginal,
-  keyCounter,
-  loginItem,
-  notesWith,
-  some,
-} from './entries.js';
+import * as foreign from './entries.js';
 
 /** The cell of a row by its column; empty for an absent column. */
 type Row = (column: string) => string;
 
 interface Form {
-  readonly program: ForeignProgram;
+  readonly program: foreign.ForeignProgram;
   readonly title: string;
   /** Columns that identify the form. */
   readonly needs: readonly string[];
   /** Further columns that are read; content of any other is not lost, but has no field. */
   readonly read: readonly string[];
-  readonly draft: (row: Row) => Omit<Draft, 'where' | 'program' | 'original'>;
+  readonly draft: (row: Row) => Omit<foreign.Draft, 'where' | 'program' | 'original'>;
 }
 
 const FORMS: readonly Form[] = [
@@ -51,23 +39,25 @@ const FORMS: readonly Form[] = [
 ];
 
 /** The entries of a CSV; undefined where its columns match no form. Throws `ForeignError`. */
-export async function readCsv(text: string): Promise<ForeignEntries | undefined> {
+export async function readCsv(text: string): Promise<foreign.ForeignEntries | undefined> {
   const [header, ...rows] = await recordsOf(text);
   const columns = (header?.cells ?? []).map((cell) => cell.trim());
   const form = FORMS.find(({ needs }) => needs.every((column) => columns.includes(column)));
   if (form === undefined) return undefined;
-  if (rows.length > ENTRIES_MAX) throw new ForeignError('', `it has more than ${ENTRIES_MAX} rows`);
+  if (rows.length > foreign.ENTRIES_MAX)
+    throw new foreign.ForeignError('', `it has more than ${foreign.ENTRIES_MAX} rows`);
   const read = new Set([...form.needs, ...form.read]);
-  const numbered = keyCounter();
+  const numbered = foreign.keyCounter();
   const entries = rows.map(({ cells, line }) => {
     const row: Row = (column) => cells[columns.indexOf(column)] ?? '';
     const { key, ...draft } = form.draft(row);
     const others = columns.filter((column) => !read.has(column) && row(column) !== '');
-    return entryOf({
+    return foreign.entryOf({
       ...draft,
       ...{ program: form.program, where: `line ${line}`, key: numbered(key) },
       unplaced: [...(draft.unplaced ?? []), ...others.map((column) => column.slice(0, 40))],
-      original: () => jsonOriginal(form.program, Object.fromEntries(columns.map((column) => [column, row(column)]))),
+      original: () =>
+        foreign.jsonOriginal(form.program, Object.fromEntries(columns.map((column) => [column, row(column)]))),
     });
   });
   return { program: form.program, title: form.title, entries };
@@ -97,7 +87,7 @@ async function recordsOf(text: string) {
     if (!(error instanceof CsvError)) throw error;
     const { lines } = error as { readonly lines?: number };
     // The library's own message would quote the row.
-    throw new ForeignError(lines === undefined ? '' : `line ${lines}`, REASONS[error.code] ?? 'it is not CSV');
+    throw new foreign.ForeignError(lines === undefined ? '' : `line ${lines}`, REASONS[error.code] ?? 'it is not CSV');
   }
 }
 
@@ -105,8 +95,8 @@ const identified = (...parts: readonly string[]): string => JSON.stringify(parts
 
 function chromeRow(row: Row): ReturnType<Form['draft']> {
   const [name, url, user, secret] = [row('name'), row('url'), row('username'), row('password')];
-  const main = loginItem({ name, url, user, secret });
-  const notes = notesWith(main, url, row('note'));
+  const main = foreign.loginItem({ name, url, user, secret });
+  const notes = foreign.notesWith(main, url, row('note'));
   return { kind: 'password', name: name || url, folder: '', key: identified(url, user), main, notes };
 }
 
@@ -115,10 +105,10 @@ const msOf = (cell: string): number | undefined => (/^\d{1,15}$/.test(cell) ? Nu
 
 function firefoxRow(row: Row): ReturnType<Form['draft']> {
   const [url, user, secret, realm] = [row('url'), row('username'), row('password'), row('httpRealm')];
-  const main = loginItem({ name: '', url, user, secret });
+  const main = foreign.loginItem({ name: '', url, user, secret });
   const created = msOf(row('timeCreated'));
   return {
-    ...{ kind: 'login', name: url, folder: '', main, notes: notesWith(main, url, '') },
+    ...{ kind: 'login', name: url, folder: '', main, notes: foreign.notesWith(main, url, '') },
     key: row('guid') || identified(url, user),
     created,
     changed: msOf(row('timePasswordChanged')) ?? created,
@@ -130,16 +120,16 @@ function bitwardenRow(row: Row): ReturnType<Form['draft']> {
   const [name, user, secret, type] = [row('name'), row('login_username'), row('login_password'), row('type')];
   // Several addresses share one cell, separated by commas.
   const [url = '', ...further] = row('login_uri').split(/,(?=[a-z][\w+.-]*:\/\/)/i);
-  const main = loginItem({ name, url, user, secret });
+  const main = foreign.loginItem({ name, url, user, secret });
   const fields = row('fields').split('\n').filter((line) => line.trim() !== ''); // prettier-ignore
   return {
     kind: type === 'note' ? 'secure note' : type.slice(0, 40),
-    ...{ name, folder: row('folder') || row('collections'), main, notes: notesWith(main, url, row('notes')) },
+    ...{ name, folder: row('folder') || row('collections'), main, notes: foreign.notesWith(main, url, row('notes')) },
     key: identified(type, row('folder'), name, url, user),
     unplaced: [
-      ...some(further.length, 'further address', 'further addresses'),
+      ...foreign.some(further.length, 'further address', 'further addresses'),
       ...(row('login_totp') === '' ? [] : ['the one-time password']),
-      ...some(fields.length, 'custom field'),
+      ...foreign.some(fields.length, 'custom field'),
     ],
     marks: [
       ...(row('favorite') === '' || row('favorite') === '0' ? [] : ['favourite']),

@@ -43,7 +43,8 @@ export async function kdbxLibrary(): Promise<Library> {
 export async function openKdbx(
   library: Library,
   bytes: Uint8Array,
-  { password, keyFile }: { readonly password: string; readonly keyFile: Uint8Array | undefined },
+  password: string,
+  keyFile: Uint8Array | undefined,
 ): Promise<Kdbx> {
   const { Credentials, Kdbx, KdbxFormat, ProtectedValue } = library;
   const typed = password === '' && keyFile !== undefined ? null : ProtectedValue.fromString(password);

@@ -1,13 +1,13 @@
 /** Detects by its content which program a file or a folder is from, and reads its entries. */
 import type { Stats } from 'node:fs';
-import { open, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { isArchive } from '../../sdk/archive/archive.js';
 import { PLAIN_FORMAT } from '../../sdk/archive/records.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { sanitizeText } from '../../terminal/output.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
-import { readBytes } from '../read-bytes.js';
+import { readBytes, withFile } from '../read-bytes.js';
 import { readBitwarden } from './bitwarden.js';
 import { readCsv } from './csv.js';
 import {
@@ -59,18 +59,15 @@ export async function readForeign(
 
 async function inFile(path: string, facts: Stats, secrets: Secrets): Promise<ForeignEntries | undefined> {
   if (!facts.isFile()) throw usageError(`${path} is not a file.`);
-  const handle = await open(path, 'r');
-  try {
+  return withFile(path, async (handle) => {
     const form = formOf(await readBytes(handle, 0, HEAD_BYTES));
     if (form === undefined) return undefined;
     if (facts.size > FOREIGN_FILE_MAX) {
       const most = `${FOREIGN_FILE_MAX / 1024 / 1024} MiB`;
       throw new ForeignError('', `it has more than ${most}, the most that is read at once`);
     }
-    return await entriesOf(form, await readBytes(handle, 0, facts.size), secrets);
-  } finally {
-    await handle.close();
-  }
+    return entriesOf(form, await readBytes(handle, 0, facts.size), secrets);
+  });
 }
 
 async function entriesOf(form: Form, bytes: Uint8Array, secrets: Secrets): Promise<ForeignEntries | undefined> {
