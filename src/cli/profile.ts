@@ -29,22 +29,16 @@ function profilesFolder(env: Terminal['env']): string {
 /** The profile of a name. Throws `CommandError` `usage` for a name that cannot be a folder's. */
 export function profileOf(
   name: string,
-  {
-    platform,
-    terminal,
-  }: {
-    readonly platform: Pick<Platform, 'sodium' | 'clock'>;
-    readonly terminal: Pick<Terminal, 'env' | 'note'>;
-  },
+  { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,
+  terminal: Pick<Terminal, 'env' | 'note'>,
 ): Profile {
   if (!PROFILE_NAME.test(name))
     throw usageError('a profile name is 1 to 64 letters, digits, dots, hyphens and underscores');
   const folder = join(profilesFolder(terminal.env), name);
   const secrets = new Secrets({
-    sodium: platform.sodium,
-    folder,
+    ...{ sodium, folder },
     keychain: systemKeychain({
-      clock: platform.clock,
+      clock,
       onWait: () => terminal.note('Waiting for the keychain; it may be asking for its password in another window.'),
     }),
     setting: keychainSetting(terminal.env),

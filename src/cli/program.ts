@@ -63,7 +63,7 @@ export const runProgram = (call: ProgramCall & Release & { readonly platform: Pl
     programOf: (run) => programOf(run, releaseText(call)),
     contextOf: (terminal, { profile }: { readonly profile?: string }) => {
       const { platform } = call;
-      return contextOf({ terminal, platform, profile: profileOf(profile || 'default', { platform, terminal }) });
+      return contextOf({ terminal, platform, profile: profileOf(profile || 'default', platform, terminal) });
     },
   });
 

@@ -4,10 +4,10 @@
  */
 import { Device } from '../sdk/device.js';
 import { QueuedError } from '../sdk/errors.js';
-import type { DeviceEvents, ItemView } from '../sdk/events.js';
+import type { DeviceEvents } from '../sdk/events.js';
 import type { Identity } from '../sdk/identity.js';
 import type { Platform } from '../sdk/platform.js';
-import type { DownloadUrl, Stored } from '../sdk/replies.js';
+import type { Stored } from '../sdk/replies.js';
 import type { Held } from '../sdk/store/store.js';
 import { ulid } from '../sdk/ulid.js';
 import type { PutRequest } from '../sdk/writer.js';
@@ -68,7 +68,8 @@ export class Vault {
   private lookedAt = -Infinity;
   private lastProblem = '';
   private readonly saver: Saver<Identity>;
-  private device!: Device;
+  /** Reads items; changes go through `put` and `remove`. */
+  device!: Device;
 
   private constructor(private readonly options: VaultOptions) {
     this.scope = new BinScope(options.policy.bins);
@@ -132,11 +133,6 @@ export class Vault {
     return this.scope.of(await this.device.bins.list());
   }
 
-  /** An item with its content; undefined if it is gone. Throws `ClientError` `damaged_item`. */
-  view(id: string): Promise<ItemView | undefined> {
-    return this.device.get(id);
-  }
-
   /** The searched text of an item that was not opened yet. */
   async openedText({ id }: Card): Promise<string> {
     const view = await this.device.get(id);
@@ -144,30 +140,23 @@ export class Vault {
     return this.store.textOf(id) ?? '';
   }
 
-  /** The URL of a blob item's content. Throws as `Device.blobUrl`. */
-  blobUrl(id: string): Promise<DownloadUrl> {
-    return this.device.blobUrl(id);
-  }
-
   /** Writes a new item. `signal` aborts its upload, nothing later. Throws as `Writer.put`. */
   put(item: Pick<PutRequest, 'binId' | 'type' | 'payload' | 'signal'>): Promise<Stored> {
     const { clock, sodium } = this.options.platform;
     const id = ulid(clock.now(), (length) => sodium.random(length));
-    return this.changing(() => this.device.put({ ...item, id }));
+    return this.changing(this.device.put({ ...item, id }));
   }
 
   /** Deletes an item. Throws as `Writer.delete`. */
   remove(id: string): Promise<Stored> {
-    return this.changing(() => this.device.delete(id));
+    return this.changing(this.device.delete(id));
   }
 
-  private async changing(work: () => Promise<Stored>): Promise<Stored> {
-    try {
-      return await work();
-    } catch (error) {
+  private changing(change: Promise<Stored>): Promise<Stored> {
+    return change.catch((error: unknown) => {
       if (error instanceof QueuedError && this.waiting.size < WAITING_MAX) this.waiting.add(error.id);
       throw error;
-    }
+    });
   }
 
   private async round(): Promise<Fresh> {

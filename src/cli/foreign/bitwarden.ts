@@ -5,13 +5,12 @@ import { array, boolean, count, nullable, object, type Read, type Reader, record
 import { ownItem } from './bitwarden-export.js';
 import { openLocked } from './bitwarden-locked.js';
 import * as foreign from './entries.js';
-import { type Secrets, unlocked } from './unlock.js';
 
 /** Most levels of the document; an export needs at most ten. */
 const DEPTH_MAX = 32;
 
 /** The entries of an export. Throws `ForeignError`, and `WrongPassword`. */
-export async function readBitwarden(json: string, secrets: Secrets): Promise<readonly foreign.Entry[]> {
+export async function readBitwarden(json: string, secrets: foreign.Secrets): Promise<readonly foreign.Entry[]> {
   const outer = parsed(json);
   if (outer['encrypted'] !== true) return reading(() => entriesOf(outer));
   if (outer['passwordProtected'] !== true)
@@ -21,7 +20,7 @@ export async function readBitwarden(json: string, secrets: Secrets): Promise<rea
       'Export it again from Bitwarden as .json, or as .json (encrypted) with "password protected". Nothing was written.',
     );
   const question = 'The password of this Bitwarden export: ';
-  const inner = await unlocked(secrets, question, (password) =>
+  const inner = await foreign.unlocked(secrets, question, (password) =>
     openLocked(outer, password).catch((error: unknown) => {
       throw error instanceof ProtocolError ? new foreign.ForeignError('', error.message) : error;
     }),

@@ -2,13 +2,16 @@
  * The result of every reader of another program's export: entries, each with the items it becomes. Content that no
  * field here holds is named in a note beside the item, with the original entry as a file: nothing is dropped silently.
  */
+import { readFile, stat } from 'node:fs/promises';
 import { isVisible } from '../../protocol/ids.js';
 import { bytesSource, type BlobSource } from '../../sdk/blobs/source.js';
+import { retried } from '../../device/newcomer.js';
 import { text as utf8 } from '../../protocol/bytes.js';
 import { type Detected, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
 import { counted } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 import { describeFile, mediaType } from '../detect.js';
+import { secretFrom } from '../newcomer.js';
 
 /** The other programs, as `--from` names them. */
 export const PROGRAMS = ['bitwarden', 'chrome', 'firefox', 'keepass', 'vcard', 'markdown'] as const;
@@ -213,3 +216,42 @@ export function timeOf(value: unknown): number | undefined {
 /** The notes of a login, after its address where no item holds that. */
 export const notesWith = (main: Draft['main'], url: string, notes: string): string =>
   main === undefined ? joined('\n\n', url, notes) : notes;
+
+/** How a locked source is opened. */
+export interface Secrets {
+  readonly terminal: Terminal;
+  /** `-`: standard input. Undefined: it is asked for. */
+  readonly passwordFile?: string | undefined;
+  readonly keyFile?: string | undefined;
+}
+
+/** The source does not open with this password. */
+export class WrongPassword extends CommandError {
+  constructor(options?: ErrorOptions) {
+    const message = 'The file does not open: another password or key file, or it is damaged.';
+    super(EXIT.untrusted, message, undefined, options);
+  }
+}
+
+const KEY_FILE_MAX = 1024 * 1024;
+
+/** The result of `open` with the password. Throws `WrongPassword` after the last attempt, and what `open` throws. */
+export async function unlocked<T>(
+  { terminal, passwordFile }: Secrets,
+  question: string,
+  open: (password: string) => Promise<T>,
+): Promise<T> {
+  if (passwordFile !== undefined) return open(await secretFrom(terminal, passwordFile));
+  const attempt = async (): Promise<T> => open(await terminal.ask(question, { hidden: true }));
+  return retried(terminal, attempt, (error) =>
+    error instanceof WrongPassword ? `${error.message} Try again.` : undefined,
+  );
+}
+
+/** The bytes of the key file; undefined where none was named. Throws `CommandError`, or the error of the file system. */
+export async function keyFileOf({ keyFile }: Secrets): Promise<Uint8Array | undefined> {
+  if (keyFile === undefined) return undefined;
+  const { size } = await stat(keyFile);
+  if (size > KEY_FILE_MAX) throw usageError(`${keyFile} is not a key file: it has ${size} bytes.`);
+  return new Uint8Array(await readFile(keyFile));
+}

@@ -13,8 +13,7 @@ import { fieldText, holdsFile, titleOf } from '../../sdk/payloads/shapes.js';
 import { toUserError } from '../../terminal/new-file.js';
 import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import type { Output } from '../export-document.js';
-import { safeFileName, TITLE_BYTES } from '../file-name.js';
-import { nameField } from '../item-content.js';
+import { nameField, safeFileName, TITLE_BYTES } from '../item-content.js';
 import { serviceParts } from './entries.js';
 
 /** Identifies the manifest of such a folder. */

@@ -5,8 +5,7 @@
 import { gunzipSync } from 'node:zlib';
 import type * as KdbxWeb from 'kdbxweb';
 import { errorCode } from '../../protocol/error-code.js';
-import { ForeignError } from './entries.js';
-import { WrongPassword } from './unlock.js';
+import { ForeignError, WrongPassword } from './entries.js';
 
 /** The exports of kdbxweb: a CommonJS module, so all of them are in the default export. */
 export type Library = (typeof KdbxWeb)['default'];

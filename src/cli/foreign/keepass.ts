@@ -2,7 +2,6 @@
 import type { Kdbx, KdbxEntry, KdbxEntryField, KdbxGroup } from 'kdbxweb';
 import * as foreign from './entries.js';
 import { expectCheap, kdbxLibrary, openKdbx } from './kdbx.js';
-import { keyFileOf, type Secrets, unlocked } from './unlock.js';
 
 const SIGNATURE = [0x03, 0xd9, 0xa2, 0x9a] as const;
 /** The second half of the signature of KeePass 1. */
@@ -12,7 +11,7 @@ const KDB = 0x65;
 export const isKeepass = (start: Uint8Array): boolean => SIGNATURE.every((byte, at) => start[at] === byte);
 
 /** The entries of a database. Asks for its password. Throws `ForeignError`, and `WrongPassword`. */
-export async function readKeepass(bytes: Uint8Array, secrets: Secrets): Promise<readonly foreign.Entry[]> {
+export async function readKeepass(bytes: Uint8Array, secrets: foreign.Secrets): Promise<readonly foreign.Entry[]> {
   if (bytes[4] === KDB)
     throw new foreign.ForeignError(
       '',
@@ -21,12 +20,12 @@ export async function readKeepass(bytes: Uint8Array, secrets: Secrets): Promise<
     );
   const library = await kdbxLibrary();
   expectCheap(library, bytes);
-  const keyFile = await keyFileOf(secrets);
+  const keyFile = await foreign.keyFileOf(secrets);
   const question = `The password of this database${keyFile === undefined ? '' : ' (none: only the key file)'}: `;
   const open = (password: string): Promise<Kdbx> => openKdbx(library, bytes, password, keyFile);
   // A script that names a key file alone has no password to give.
   const keyAlone = keyFile !== undefined && secrets.passwordFile === undefined && !secrets.terminal.interactive;
-  const database = await (keyAlone ? open('') : unlocked(secrets, question, open));
+  const database = await (keyAlone ? open('') : foreign.unlocked(secrets, question, open));
   const found = database.groups.flatMap((root) => placed(root, database.meta.recycleBinUuid?.id));
   if (found.length > foreign.ENTRIES_MAX)
     throw new foreign.ForeignError('', `it has more than ${foreign.ENTRIES_MAX} entries`);

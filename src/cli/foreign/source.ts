@@ -20,7 +20,6 @@ import {
 } from './entries.js';
 import { isKeepass, readKeepass } from './keepass.js';
 import { readMarkdown } from './markdown.js';
-import type { Secrets } from './unlock.js';
 import { readVcards } from './vcard.js';
 
 /** Largest file that is read as a whole. */
