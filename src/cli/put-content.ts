@@ -204,12 +204,8 @@ export function assigned(type: ContentType, pairs: readonly string[]): JsonObjec
  */
 export function shaped(type: ContentType, given: JsonObject, isFile = false): JsonObject {
   const file = shapes.holdsFile(type);
-  if (file && !isFile)
-    throw usageError(
-      `type ${type} is a file`,
-      'Give it with --file <path>, or pipe it in with --file -.',
-      'needs_file',
-    );
+  const give = 'Give it with --file <path>, or pipe it in with --file -.';
+  if (file && !isFile) throw usageError(`type ${type} is a file`, give, 'needs_file');
   const payload = inShape(type, given);
   for (const name of shapes.mainFields(type))
     if (!shapes.isSecretField(type, name) && !isVisible(shapes.fieldText(payload, name) ?? ''))

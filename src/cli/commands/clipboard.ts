@@ -82,10 +82,8 @@ async function paste(context: Context, options: { readonly bin?: string }): Prom
   let bytes: Buffer | undefined;
   for (const one of tools)
     bytes ??= await clipboard.pasteBy({ env: terminal.env, clock: platform.clock }, one, PAYLOAD_MAX);
-  if (bytes === undefined)
-    throw new CommandError(EXIT.notFound, `the clipboard holds no text, or more than ${PAYLOAD_MAX} bytes`, undefined, {
-      code: 'no_text',
-    });
+  const none = `the clipboard holds no text, or more than ${PAYLOAD_MAX} bytes`;
+  if (bytes === undefined) throw new CommandError(EXIT.notFound, none, undefined, { code: 'no_text' });
   const text = textOf(bytes);
   if (text === undefined) throw notText('the clipboard content is not text');
   if (!isVisible(text)) throw nothing('the clipboard');

@@ -115,12 +115,9 @@ export function registerClaim(program: DeviceCommand): void {
 
 async function claim(context: Context, url: string | undefined, options: ClaimOptions): Promise<void> {
   const { terminal } = context;
-  if (options.showPhrase !== true && (terminal.json || !terminal.interactive)) {
-    throw usageError(
-      'the twelve words would be shown where perhaps nobody sees them',
-      'Claim at a terminal, or add --show-phrase and keep what is printed.',
-    );
-  }
+  const unseen = 'the twelve words would be shown where perhaps nobody sees them';
+  const instead = 'Claim at a terminal, or add --show-phrase and keep what is printed.';
+  if (options.showPhrase !== true && (terminal.json || !terminal.interactive)) throw usageError(unseen, instead);
   const device = await newcomer(context, url, options);
   await withLock(context, async () => {
     await expectNobody(context);

@@ -20,7 +20,7 @@ import { sizeText } from '../transfer.js';
 
 /** Values of `--to`. */
 const TARGETS = ['bitwarden', 'folder'] as const;
-type ExportTarget = (typeof TARGETS)[number];
+const FORMS = 'write a form that another program reads, readable by anyone: JSON, or a folder of files';
 
 /** Options of `export`. */
 interface ExportOptions {
@@ -28,7 +28,7 @@ interface ExportOptions {
   readonly file: string;
   readonly plain?: boolean;
   /** A form for another program; unencrypted, like `plain`. */
-  readonly to?: ExportTarget;
+  readonly to?: (typeof TARGETS)[number];
   readonly force?: boolean;
   readonly phraseStdin?: boolean;
   /** False: the content of files is left out. */
@@ -43,12 +43,7 @@ export function registerExport(program: DeviceCommand): void {
     .description('Write the whole vault into one file, encrypted under your twelve words')
     .argument('<file>', 'the file to write; - is standard output, with --plain and --to bitwarden only')
     .option('--plain', 'write readable JSON instead: anyone with the file can read everything')
-    .addOption(
-      new Option(
-        '--to <program>',
-        'write a form that another program reads, readable by anyone: JSON, or a folder of files',
-      ).choices(TARGETS),
-    )
+    .addOption(new Option('--to <program>', FORMS).choices(TARGETS))
     .option('--no-files', 'leave the content of files out: what describes them is there')
     .option('--force', 'replace a file of that name')
     .option('--phrase-stdin', 'read the twelve words from standard input instead of asking')
@@ -96,12 +91,9 @@ function expectAllowed({ terminal }: Context, options: ExportOptions): void {
   if (file === '-' && to === 'folder') throw usageError('A folder has many files.', 'Give the name of a folder.');
   if (file === '-' && !isReadable(options))
     throw usageError('An archive is binary, and is written to a file.', 'Give a file name.');
-  if (file === '-' && onScreen(terminal)) {
-    throw usageError(
-      'A plain export is not written to a screen: everything in the vault would be readable there.',
-      'Give a file name, or pipe the output into another program.',
-    );
-  }
+  const readable = 'A plain export is not written to a screen: everything in the vault would be readable there.';
+  const instead = 'Give a file name, or pipe the output into another program.';
+  if (file === '-' && onScreen(terminal)) throw usageError(readable, instead);
   if (isReadable(options))
     terminal.note('Warning: a plain export is not encrypted. Anyone with this file can read the whole vault.');
 }
@@ -279,15 +271,11 @@ function unlessDamaged(error: unknown): 'damaged' {
   throw error;
 }
 
-const outOfReach = (error: unknown): unknown =>
-  isPassing(error)
-    ? new CommandError(
-        EXIT.unavailable,
-        'The content of a file cannot be read from the server. Nothing was written.',
-        'Run it again when the server is back, or add --no-files to leave the content of files out.',
-        { cause: error },
-      )
-    : error;
+function outOfReach(cause: unknown): unknown {
+  const message = 'The content of a file cannot be read from the server. Nothing was written.';
+  const hint = 'Run it again when the server is back, or add --no-files to leave the content of files out.';
+  return isPassing(cause) ? new CommandError(EXIT.unavailable, message, hint, { cause }) : cause;
+}
 
 function report(
   { terminal }: Context,
@@ -295,16 +283,12 @@ function report(
   counts: Exporter['counts'] & { readonly hidden: number },
 ): void {
   const { bins, items, blobs, lacking, damaged, hidden } = counts;
+  const described = to === 'bitwarden' ? '.' : ': only its name is.';
+  const again = `run \`${PROGRAM_NAME} sync\` and export again.`;
   const notes: readonly (readonly [count: number, note: string])[] = [
-    [
-      blobs,
-      `${blobs} items have a file on the server, which is not in the export${to === 'bitwarden' ? '.' : ': only its name is.'}`,
-    ],
+    [blobs, `${blobs} items have a file on the server, which is not in the export${described}`],
     [lacking, `${lacking} items name content that the server does not have as it was written: it is not here.`],
-    [
-      damaged,
-      `${counted(damaged, 'item')} here do not open and were left out: run \`${PROGRAM_NAME} sync\` and export again.`,
-    ],
+    [damaged, `${counted(damaged, 'item')} here do not open and were left out: ${again}`],
     [hidden, `${hidden} items do not verify and were left out: \`doctor\` says which and why.`],
   ];
   for (const [count, note] of notes) if (count > 0) terminal.note(note);

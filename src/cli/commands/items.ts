@@ -228,9 +228,8 @@ async function restore(
     if (!current) terminal.note('If the deletion did reach the server, the next command that gets through says so.');
     const [gone] = chosen.filter(({ id }) => !here.has(id));
     if (gone === undefined) return;
-    throw new CommandError(EXIT.refused, `too late: the server has deleted ${named(gone)}`, undefined, {
-      code: 'sent',
-    });
+    const late = `too late: the server has deleted ${named(gone)}`;
+    throw new CommandError(EXIT.refused, late, undefined, { code: 'sent' });
   }, 'later');
 }
 

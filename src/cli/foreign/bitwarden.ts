@@ -13,12 +13,10 @@ const DEPTH_MAX = 32;
 export async function readBitwarden(json: string, secrets: foreign.Secrets): Promise<readonly foreign.Entry[]> {
   const outer = parsed(json);
   if (outer['encrypted'] !== true) return reading(() => entriesOf(outer));
+  const why = 'it is encrypted under the keys of a Bitwarden account, and cannot be opened elsewhere';
+  const form = 'as .json, or as .json (encrypted) with "password protected"';
   if (outer['passwordProtected'] !== true)
-    throw new foreign.ForeignError(
-      '',
-      'it is encrypted under the keys of a Bitwarden account, and cannot be opened elsewhere',
-      'Export it again from Bitwarden as .json, or as .json (encrypted) with "password protected". Nothing was written.',
-    );
+    throw new foreign.ForeignError('', why, `Export it again from Bitwarden ${form}. Nothing was written.`);
   const question = 'The password of this Bitwarden export: ';
   const inner = await foreign.unlocked(secrets, question, (password) =>
     openLocked(outer, password).catch((error: unknown) => {

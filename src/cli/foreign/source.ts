@@ -17,6 +17,7 @@ import {
   type ForeignProgram,
   type ForeignSource,
   foreignText,
+  type Secrets,
 } from './entries.js';
 import { isKeepass, readKeepass } from './keepass.js';
 import { readMarkdown } from './markdown.js';
