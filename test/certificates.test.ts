@@ -16,7 +16,7 @@ import {
   CertificateError,
   networkReason,
 } from '../src/sdk/node-certificate.js';
-import { failureOf, toolFailure } from '../src/mcp/failure.js';
+import { failureOf, toolFailure } from '../src/mcp/errors.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { encodeWords } from '../src/crypto/words.js';
 import { chainOf } from './support/certificates.js';

@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, rmdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
-import { filesIn } from '../src/cli/folder.js';
+import { filesIn } from '../src/cli/put-content.js';
 import { systemClock } from '../src/protocol/clock.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { machine, type Json, type Machine } from './support/cli.js';

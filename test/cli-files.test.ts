@@ -211,7 +211,7 @@ t.test('CBLOB-19: names and progress that others could have written do no harm',
   t.same([0, 999, 1_000, 999_960, 12_345_678].map(sizeText), ['0 bytes', '999 bytes', '1.0 kB', '1.0 MB', '12.3 MB']);
   const terminal = fakeTerminal();
   const clock = new TestClock();
-  const bar = meter({ terminal, clock }, 'Getting');
+  const bar = meter({ terminal, platform: { clock } }, 'Getting');
   bar.onProgress({ done: 5, total: 10 });
   bar.onProgress({ done: 6, total: 10 });
   clock.advance(2_000);

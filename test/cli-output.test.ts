@@ -17,7 +17,7 @@ import { readKnown, writeKnown } from '../src/cli/known.js';
 import { fitted, jsonLine, relative, sanitizeLines, sanitizeText, table, widthOf } from '../src/terminal/output.js';
 import { qrLines } from '../src/cli/commands/pair.js';
 import { offerText, readOfferText } from '../src/sdk/address.js';
-import { assigned, shaped } from '../src/cli/payloads.js';
+import { assigned, shaped } from '../src/cli/put-content.js';
 import { CommandError, EXIT, type Terminal } from '../src/terminal/terminal.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { temporaryFolder } from './support/postgres.js';

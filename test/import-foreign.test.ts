@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { exportVault } from '../src/cli/commands/export.js';
 import { importVault } from '../src/cli/commands/import.js';
-import { bitwardenEntry, ownItem } from '../src/cli/foreign/bitwarden-own.js';
+import { bitwardenEntry, ownItem } from '../src/cli/foreign/bitwarden-export.js';
 import { readBitwarden } from '../src/cli/foreign/bitwarden.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';

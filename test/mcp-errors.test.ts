@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { mcpPlatform } from '../src/mcp/context.js';
-import { nextOf, type McpCode } from '../src/mcp/errors.js';
+import { ERRORS, type McpCode } from '../src/mcp/errors.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { Liar, type Json } from './liar/proxy.js';
 import { world } from './support/client-world.js';
@@ -135,7 +135,7 @@ t.test('MCP-92: whatever a tool ends with says what to call instead, or what to 
   for (const [code, way] of Object.entries(WAYS)) {
     const refusal = await way(there);
     t.equal(refusal.code, code, `${code}: ${refusal.message}`);
-    const next = nextOf(code as McpCode);
+    const next = ERRORS[code as McpCode].next;
     t.ok(refusal.hint.endsWith(next), `${code}: ${refusal.hint}`);
     t.equal(TABLE.get(code), next, `${code} stands in the reference`);
     t.match(next, /\bsb_\w+|\b[Cc]all (?:the same tool )?again|\b[Tt]ell the user/, code);
@@ -152,7 +152,7 @@ t.test('MCP-92: a call that is cancelled is recorded as interrupted', async (t) 
   await t.rejects(one.client.callTool({ name: 'sb_list_items', arguments: {} }, undefined, { signal: stop.signal }));
   await one.raw('sb_put_item', { bin: 'nowhere', payload: { text: 'x' } });
   t.match(one.audit[0], { tool: 'sb_list_items', outcome: 'interrupted' });
-  t.equal(TABLE.get('interrupted'), nextOf('interrupted'));
+  t.equal(TABLE.get('interrupted'), ERRORS.interrupted.next);
 });
 
 t.test(

@@ -5,7 +5,7 @@ import t from 'tap';
 import { Device } from '../src/sdk/device.js';
 import { fieldsOf, payloadDetected, PayloadError, shapedPayload } from '../src/sdk/payloads/shapes.js';
 import { mcpPlatform } from '../src/mcp/context.js';
-import { PAYLOAD_SCHEMAS } from '../src/mcp/payload-schema.js';
+import { PAYLOAD_SCHEMAS } from '../src/mcp/schemas.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { shows, world } from './support/client-world.js';
 import { paired } from './support/mcp.js';

@@ -7,8 +7,10 @@ import { z } from 'zod';
 import { ItemReader } from '../src/sdk/item-reader.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import { ERRORS } from '../src/mcp/errors.js';
+import { BinScope } from '../src/mcp/bin-scope.js';
+import { Page } from '../src/mcp/page.js';
 import * as schemas from '../src/mcp/schemas.js';
-import { Newest, VaultStore, type Card } from '../src/mcp/vault-store.js';
+import { VaultStore, type Card } from '../src/mcp/vault-store.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { anyBatch, stateOf } from './support/stores.js';
 
@@ -49,11 +51,11 @@ t.test('MCP-45: the newest of many are found without sorting them', async (t) =>
     fc.asyncProperty(fc.array(fc.nat(50)), fc.integer({ min: 1, max: 8 }), async (times, most) => {
       await Promise.resolve();
       const cards = times.map((ts, at) => card(ts, String(at).padStart(4, '0')));
-      const newest = new Newest(most);
-      for (const each of cards) newest.offer(each);
+      const page = new Page(new BinScope(null).of([]), { limit: most });
+      for (const each of cards) page.offer(each);
       const sorted = [...cards].sort((one, other) => other.ts - one.ts || (one.id < other.id ? 1 : -1));
-      t.same(newest.all, sorted.slice(0, most));
-      t.equal(newest.total, cards.length);
+      t.same(page.cards, sorted.slice(0, most));
+      t.equal(page.total, cards.length);
     }),
   );
 });

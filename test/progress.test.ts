@@ -9,7 +9,7 @@ import { writeArchive, verifyArchive } from '../src/server/admin/backup/archive.
 import type { BlobContent } from '../src/server/blobs/objects/local.js';
 import { gzipBlocks } from '../src/server/admin/backup/blocks.js';
 import { progressOf } from '../src/server/admin/progress.js';
-import { nodeTerminal, progressLines } from '../src/terminal/node-terminal.js';
+import { nodeTerminal, progressLines } from '../src/terminal/process.js';
 import { paletteOf, throttledProgress } from '../src/terminal/output.js';
 import { temporaryFolder } from './support/postgres.js';
 

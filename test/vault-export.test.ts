@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { exportVault } from '../src/cli/commands/export.js';
 import { importVault } from '../src/cli/commands/import.js';
-import { ImportSource } from '../src/cli/import-source.js';
+import { openSource } from '../src/cli/import-source.js';
 import { surveyOf } from '../src/sdk/archive/importer.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { MemoryStore } from '../src/sdk/store/store.js';
@@ -100,7 +100,7 @@ t.test('ARCHIVE-06: what a server says of bins does not make an export that no i
   for (const plain of [true, false]) {
     const file = join(folder, `vault.${String(plain)}`);
     t.equal(await exportVault(context(fakeTerminal({ input })), { file, plain, phraseStdin: true }), EXIT.ok);
-    const source = await ImportSource.open(file);
+    const source = await openSource(file);
     const seed = await phraseSeed(tap.platform.sodium, at.phrase);
     const survey = await surveyOf(source.records(tap.platform.sodium, seed, () => undefined));
     await source.close();

@@ -90,9 +90,9 @@ export async function complete(
     setTimeout(() => resolve([]), WITHIN_MS).unref();
   });
   try {
-    const terminal = { env, note: () => undefined };
     const platform = { sodium: nodeSodium, clock: systemClock };
-    const profile = profileOf(named ?? (env['SERVICE_PROFILE'] || 'default'), { platform, terminal });
+    const name = named ?? (env['SERVICE_PROFILE'] || 'default');
+    const profile = profileOf(name, platform, { env, note: () => undefined });
     const typed = fold(unquoted(words.at(-1) ?? ''));
     // A value that is shown differently from how it is typed is not offered.
     const fits: Fits = (value) => fold(value).startsWith(typed) && sanitizeText(value) === value;

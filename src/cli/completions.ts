@@ -16,52 +16,34 @@ interface Node {
   /** '' for the program, `bins add` for a sub-command. */
   readonly path: string;
   readonly commands: readonly { readonly name: string; readonly summary: string }[];
-  readonly options: readonly { readonly flags: readonly string[]; readonly description: string }[];
-  /** Options with a fixed set of values. */
-  readonly choices: ReadonlyMap<string, readonly string[]>;
+  readonly options: readonly Option[];
   /** See `completion-spec.ts`. */
   readonly spec: string;
-  /** Options whose values are items, bins or devices. */
-  readonly asking: readonly string[];
 }
 
 const flagsOf = ({ short, long }: Option): string[] => [short, long].filter((flag) => flag !== undefined);
 
-function nodesOf(
-  program: Command,
-  { command, path }: { readonly command: Command; readonly path: string },
-  inherited: Node['options'],
-): Node[] {
-  const shown = command.createHelp().visibleOptions(command);
-  const own = shown.map((option) => ({ flags: flagsOf(option), description: option.description }));
-  const options = [...own, ...inherited];
-  const node: Node = {
-    path,
-    options,
-    commands: command.commands.flatMap((child) =>
-      [child.name(), ...child.aliases()].map((name) => ({ name, summary: child.summary() || child.description() })),
-    ),
-    choices: new Map(
-      shown.flatMap(({ long, argChoices }) =>
-        long === undefined || argChoices === undefined ? [] : [[long, argChoices]],
-      ),
-    ),
-    spec: specOf(command, path, [...command.options, ...program.options]),
-    asking: shown.flatMap((option) => (optionKind(option) === '' ? [] : flagsOf(option))),
-  };
-  const global =
-    path === '' ? options.filter(({ flags }) => !flags.includes('--help') && !flags.includes('--version')) : inherited;
-  const below = command.commands.flatMap((child) =>
-    [child.name(), ...child.aliases()].flatMap((name) =>
-      nodesOf(program, { command: child, path: path === '' ? name : `${path} ${name}` }, global),
-    ),
+/** True where the option's values are items, bins or devices. */
+const isAsked = (option: Option): boolean => optionKind(option) !== '';
+
+/** A command and those below it. `inherited`: the program's options that each of them takes. */
+function nodesOf(program: Command, command: Command, path: string, inherited: readonly Option[]): Node[] {
+  const options = [...command.createHelp().visibleOptions(command), ...inherited];
+  const children = command.commands.flatMap((child) =>
+    [child.name(), ...child.aliases()].map((name) => ({ child, name })),
   );
-  return [node, ...below];
+  const commands = children.map(({ child, name }) => ({ name, summary: child.summary() || child.description() }));
+  const spec = specOf(command, path, [...command.options, ...program.options]);
+  const global = path === '' ? options.filter(({ long }) => long !== '--help' && long !== '--version') : inherited;
+  const below = children.flatMap(({ child, name }) =>
+    nodesOf(program, child, path === '' ? name : `${path} ${name}`, global),
+  );
+  return [{ path, options, commands, spec }, ...below];
 }
 
 /** The script for a shell. */
 export function completionOf(program: Command, shell: Shell): string {
-  const nodes = nodesOf(program, { command: program, path: '' }, []);
+  const nodes = nodesOf(program, program, '', []);
   const name = program.name();
   if (shell === 'fish') return fish(name, nodes);
   return shell === 'zsh' ? zsh(name, nodes) : bash(name, nodes);
@@ -70,7 +52,7 @@ export function completionOf(program: Command, shell: Shell): string {
 const functionOf = (name: string): string => `_${name.replace(/[^A-Za-z0-9]/g, '_')}`;
 const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 const wordsOf = ({ commands, options }: Node): string =>
-  [...commands.map((command) => command.name), ...options.flatMap(({ flags }) => flags)].join(' ');
+  [...commands.map((command) => command.name), ...options.flatMap(flagsOf)].join(' ');
 
 /**
  * The `case` branches that bash and zsh share: the command on the line, its words, the values of an option, and the
@@ -78,8 +60,9 @@ const wordsOf = ({ commands, options }: Node): string =>
  */
 function cases(nodes: readonly Node[]): Readonly<Record<'paths' | 'words' | 'values', string>> {
   const paths = nodes.filter(({ path }) => path !== '').map(({ path }) => `"${path}"`);
-  const choices = new Map(nodes.flatMap((node) => [...node.choices]));
-  const asking = [...new Set(nodes.flatMap((node) => node.asking))];
+  const options = nodes.flatMap((node) => node.options);
+  const choices = new Map(options.flatMap(({ long, argChoices }) => (argChoices && long ? [[long, argChoices]] : [])));
+  const asking = new Set(options.filter(isAsked).flatMap(flagsOf));
   return {
     paths: paths.join('|'),
     words: nodes
@@ -87,7 +70,7 @@ function cases(nodes: readonly Node[]): Readonly<Record<'paths' | 'words' | 'val
       .join('\n'),
     values: [
       ...[...choices].map(([flag, values]) => `    ${flag}) words=${quote(values.join(' '))} ;;`),
-      `    ${asking.join('|')}) words="" asked=1 ;;`,
+      `    ${[...asking].join('|')}) words="" asked=1 ;;`,
     ].join('\n'),
   };
 }
@@ -179,17 +162,13 @@ function fish(name: string, nodes: readonly Node[]): string {
     const commands = node.commands.map(
       (command) => `complete -c ${name} -f${when} -a ${command.name} -d ${quote(command.summary)}`,
     );
-    const options = node.options.map(({ flags, description }) => {
-      const long = flags.find((flag) => flag.startsWith('--'));
-      const short = flags.find((flag) => !flag.startsWith('--'));
-      const spelled = [
-        short === undefined ? '' : ` -s ${short.slice(1)}`,
-        long === undefined ? '' : ` -l ${long.slice(2)}`,
-      ];
-      const values = node.choices.get(long ?? '');
+    const options = node.options.map((option) => {
+      const { short, long, argChoices: values, description } = option;
+      const spelled =
+        (short === undefined ? '' : ` -s ${short.slice(1)}`) + (long === undefined ? '' : ` -l ${long.slice(2)}`);
       const fixed = values === undefined ? '' : ` -x -a ${quote(values.join(' '))}`;
-      const choice = flags.some((flag) => node.asking.includes(flag)) ? ` -k -x -a ${answers(node.spec)}` : fixed;
-      return `complete -c ${name}${when}${spelled.join('')}${choice} -d ${quote(description)}`;
+      const choice = isAsked(option) ? ` -k -x -a ${answers(node.spec)}` : fixed;
+      return `complete -c ${name}${when}${spelled}${choice} -d ${quote(description)}`;
     });
     return [
       ...commands,

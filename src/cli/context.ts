@@ -30,15 +30,12 @@ export interface Profile {
   forget(): Promise<void>;
 }
 
-/** How a command opens its device. */
-export interface OpenOptions {
-  /**
-   * `catch up` (default): pulls before the command runs; without a server the command uses the local copy and
-   * notifies the user. `local`: sends no request. `later`: the command begins at once and calls `catchUp` itself; its
-   * writes before that are queued in the outbox.
-   */
-  readonly sync?: 'catch up' | 'local' | 'later';
-}
+/**
+ * How a command opens its device. `catch up`: pulls before the command runs; without a server the command uses the local
+ * copy and notifies the user. `local`: sends no request. `later`: the command begins at once and calls `catchUp` itself;
+ * its writes before that are queued in the outbox.
+ */
+export type Sync = 'catch up' | 'local' | 'later';
 
 /** The device of this profile, opened for one command. */
 export interface OpenDevice {
@@ -64,6 +61,7 @@ export interface Context {
   /**
    * Runs `work` with the device of the profile, under the profile's lock: commands that write run one after another.
    * Device and lock are released also when `work` throws. Throws `CommandError` `notFound` where there is no device yet.
+   * `sync`: by default `catch up`.
    */
-  withDevice<T>(work: (open: OpenDevice) => Promise<T>, options?: OpenOptions): Promise<T>;
+  readonly withDevice: <T>(work: (open: OpenDevice) => Promise<T>, sync?: Sync) => Promise<T>;
 }

@@ -1,15 +1,5 @@
 /** Errors of the client library as failures of a command: message, hint and exit code. */
-import {
-  ApiError,
-  ClientError,
-  isPassing,
-  NetworkError,
-  PairingError,
-  ProtocolError,
-  QueuedError,
-  UncertifiedDeviceError,
-  type PairingFailure,
-} from '../sdk/errors.js';
+import * as errors from '../sdk/errors.js';
 import { networkReason } from '../sdk/node-certificate.js';
 import { StoreError } from '../sdk/store/error.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
@@ -65,7 +55,7 @@ const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonl
   missing_token: { exitCode: EXIT.refused },
 };
 
-const PAIRING: Readonly<Record<PairingFailure, Omit<Failure, 'code'>>> = {
+const PAIRING: Readonly<Record<errors.PairingFailure, Omit<Failure, 'code'>>> = {
   rejected: { exitCode: EXIT.refused, message: 'the pairing was refused' },
   cancelled: { exitCode: EXIT.interrupted, message: 'the pairing was cancelled' },
   unknown_code: {
@@ -88,7 +78,7 @@ const PAIRING: Readonly<Record<PairingFailure, Omit<Failure, 'code'>>> = {
 };
 
 /** The others end with `EXIT.failure`. */
-const CLIENT: Readonly<Partial<Record<ClientError['code'], Omit<Failure, 'code' | 'message'>>>> = {
+const CLIENT: Readonly<Partial<Record<errors.ClientError['code'], Omit<Failure, 'code' | 'message'>>>> = {
   revoked: { exitCode: EXIT.refused, hint: GONE },
   reset: { exitCode: EXIT.refused, hint: "The server's history was replaced: run `service-device sync`, then repeat." },
   unknown_item: { exitCode: EXIT.notFound },
@@ -111,21 +101,21 @@ export const failureOf = (thrown: unknown): Failure =>
   failureFrom(thrown, ofClient, '; `service-device status` shows the folder');
 
 function ofClient(error: Error): Failure | undefined {
-  if (error instanceof QueuedError) return { exitCode: EXIT.unavailable, code: 'queued', message: error.message };
-  if (error instanceof ApiError) return ofApi(error);
-  if (error instanceof NetworkError) return ofNetwork(error);
-  if (error instanceof PairingError) return { ...PAIRING[error.code], code: `pairing_${error.code}` };
-  if (error instanceof UncertifiedDeviceError) {
+  if (error instanceof errors.QueuedError)
+    return { exitCode: EXIT.unavailable, code: 'queued', message: error.message };
+  if (error instanceof errors.ApiError) return ofApi(error);
+  if (error instanceof errors.NetworkError) return ofNetwork(error);
+  if (error instanceof errors.PairingError) return { ...PAIRING[error.code], code: `pairing_${error.code}` };
+  if (error instanceof errors.UncertifiedDeviceError)
     return { exitCode: EXIT.untrusted, code: error.code, message: sanitizeText(error.message), hint: CERTIFY };
-  }
-  if (error instanceof ClientError)
+  if (error instanceof errors.ClientError)
     return { exitCode: EXIT.failure, ...CLIENT[error.code], code: error.code, message: error.message };
   if (error instanceof CryptoRefusal) return ofCrypto(error);
   if (error instanceof StoreError) {
     const exitCode = error.code === 'locked' ? EXIT.unavailable : EXIT.failure;
     return { exitCode, code: `store_${error.code}`, message: error.message };
   }
-  if (error instanceof ProtocolError) {
+  if (error instanceof errors.ProtocolError) {
     return {
       exitCode: EXIT.failure,
       code: 'bad_answer',
@@ -136,7 +126,7 @@ function ofClient(error: Error): Failure | undefined {
   return undefined;
 }
 
-function ofApi(error: ApiError): Failure {
+function ofApi(error: errors.ApiError): Failure {
   // The code comes from the server: `constructor` must not match a property that every object inherits.
   const known = Object.hasOwn(API, error.code) ? API[error.code] : undefined;
   const request = error.requestId === null ? '' : ` (request ${sanitizeText(error.requestId)})`;
@@ -146,7 +136,7 @@ function ofApi(error: ApiError): Failure {
   if (error.code === 'rate_limited' && error.retryAfter !== null)
     return { exitCode: EXIT.unavailable, code, message, hint: `Try again in ${error.retryAfter} s.` };
   if (known !== undefined) return { ...known, code, message };
-  const passing: boolean = isPassing(error);
+  const passing: boolean = errors.isPassing(error);
   if (passing)
     return { exitCode: EXIT.unavailable, code, message: `the server is in trouble: ${message}${request}`, hint: LATER };
   const exitCode = error.status === 404 ? EXIT.notFound : error.status === 400 ? EXIT.failure : EXIT.refused;
@@ -155,7 +145,7 @@ function ofApi(error: ApiError): Failure {
 
 const LATER = 'Try again later; `service-device doctor` says more.';
 
-function ofNetwork(error: NetworkError): Failure {
+function ofNetwork(error: errors.NetworkError): Failure {
   if (error.code === 'aborted') return { exitCode: EXIT.interrupted, code: 'interrupted', message: 'interrupted' };
   const cause = networkReason(error);
   const message = `the server cannot be reached${cause === '' ? '' : ` (${cause})`}`;

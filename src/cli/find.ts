@@ -6,7 +6,7 @@ import type { DeviceEntry } from '../sdk/replies.js';
 import type { OpenDevice } from './context.js';
 import { sanitizeText } from '../terminal/output.js';
 import { titleOf } from '../sdk/payloads/shapes.js';
-import { CommandError, EXIT } from '../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
 
 const SHOWN_MAX = 5;
 /** Shortest form of an id that is shown: longer by one than a list number, so that the two cannot be confused. */
@@ -37,12 +37,8 @@ function only<T>(found: readonly T[], what: string, typed: string, say: (one: T)
   if (found.length === 1) return first;
   const some = found.slice(0, SHOWN_MAX).map((one) => `  ${say(one)}`);
   const more = found.length > SHOWN_MAX ? [`  and ${found.length - SHOWN_MAX} more`] : [];
-  throw new CommandError(
-    EXIT.usage,
-    `${quoted(typed)} can be any of ${found.length} ${what}s`,
-    ['Type more of it, or the id:', ...some, ...more].join('\n'),
-    { code: 'ambiguous' },
-  );
+  const hint = ['Type more of it, or the id:', ...some, ...more].join('\n');
+  throw usageError(`${quoted(typed)} can be any of ${found.length} ${what}s`, hint, 'ambiguous');
 }
 
 /** The id that a number of the last list stands for; undefined where `typed` is no such number. */
@@ -62,12 +58,8 @@ export function findItem(items: readonly ItemView[], typed: string, listed?: Lis
   const found = wanted === '' ? [] : items.filter((item) => fits(item.id));
   if (id !== undefined && found.length === 0)
     throw new CommandError(EXIT.notFound, `number ${typed.trim()} of the last list is not there any more`);
-  return only(
-    found,
-    'item',
-    typed,
-    ({ id, type, payload }) => `${id}  ${type}  ${sanitizeText(titleOf(type, payload))}`,
-  );
+  const say = ({ id, type, payload }: ItemView): string => `${id}  ${type}  ${sanitizeText(titleOf(type, payload))}`;
+  return only(found, 'item', typed, say);
 }
 
 /** The id of an item to delete: also of one that does not verify and is not listed. */
@@ -90,7 +82,7 @@ export function chosenItem(
   typed: string | undefined,
   last: boolean | undefined,
 ): ItemView {
-  if (typed !== undefined && last === true) throw new CommandError(EXIT.usage, 'give an item, or --last, not both');
+  if (typed !== undefined && last === true) throw usageError('give an item, or --last, not both');
   if (typed !== undefined) return findItem(items, typed, listed);
   const [newest] = items;
   if (newest === undefined) throw new CommandError(EXIT.notFound, 'there are no items yet');

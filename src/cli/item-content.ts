@@ -8,7 +8,6 @@ import { saveBlob } from '../sdk/node-download.js';
 import { NewFile, toUserError } from '../terminal/new-file.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 import type { Context, OpenDevice } from './context.js';
-import { safeFileName } from './file-name.js';
 import { meter } from './transfer.js';
 
 /** The item with its whole payload: a large payload is a blob on the server. */
@@ -71,10 +70,11 @@ async function targetOf(output: string, item: ItemView): Promise<string> {
  * once this resolves. Returns the path, null for standard output. Throws `CommandError`, and what `Device.blob` throws.
  */
 export async function saveItem(
-  { terminal, platform }: Pick<Context, 'terminal' | 'platform'>,
+  context: Pick<Context, 'terminal' | 'platform'>,
   { device }: Pick<OpenDevice, 'device'>,
   { item, output, force, text }: Saving & { readonly text?: string | undefined },
 ): Promise<{ readonly file: string | null; readonly size: number }> {
+  const { terminal } = context;
   const file = output === '-' ? undefined : await targetOf(output, item);
   if (file === undefined) {
     let size = 0;
@@ -87,7 +87,7 @@ export async function saveItem(
   }
   await NewFile.expectFree(file, force);
   if (text !== undefined) return { file, size: await saveText(file, text, force) };
-  const { onProgress, ended } = meter({ terminal, clock: platform.clock }, 'Getting');
+  const { onProgress, ended } = meter(context, 'Getting');
   try {
     const options = { signal: terminal.interrupted, onProgress, replace: force };
     return { file, size: await saveBlob(device, { id: item.id, path: file }, options) };
@@ -101,12 +101,41 @@ export async function saveItem(
 async function saveText(path: string, text: string, force: boolean): Promise<number> {
   const target = await NewFile.create(path, force);
   const bytes = Buffer.from(text);
-  try {
-    await target.write(bytes);
-  } catch (error) {
+  await target.write(bytes).catch(async (error: unknown) => {
     await target.abandon();
     throw error;
-  }
+  });
   await target.finish();
   return bytes.length;
+}
+
+/** File systems limit names to 255 bytes, and the temporary file's name is longer than the final one. */
+const NAME_BYTES = 180;
+/** Largest name made from a title, bytes. */
+export const TITLE_BYTES = 80;
+/** Device names of Windows, with any extension. */
+const RESERVED = /^(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(?:\.|$)/i;
+
+/** The name, truncated for the file system. A short extension is kept. */
+function shortened(name: string, most: number): string {
+  if (Buffer.byteLength(name) <= most) return name;
+  const [ending = ''] = /\.[^.]{1,10}$/u.exec(name) ?? [];
+  let room = most - Buffer.byteLength(ending);
+  let kept = '';
+  for (const character of name.slice(0, name.length - ending.length)) {
+    room -= Buffer.byteLength(character);
+    if (room < 0) break;
+    kept += character;
+  }
+  return kept + ending;
+}
+
+/** A name without path, control characters and device names, at most `most` bytes long; empty if nothing is left. */
+export function safeFileName(name: string, most = NAME_BYTES): string {
+  const safe = name
+    .replace(/^.*[/\\]/s, '')
+    // Control and format characters, and characters that other systems forbid.
+    .replace(/[\p{Cc}\p{Cf}\p{Cs}<>:"|?*]/gu, '_')
+    .replace(/^[.\s-]+|[.\s]+$/g, '');
+  return shortened(RESERVED.test(safe) ? `_${safe}` : safe, most);
 }

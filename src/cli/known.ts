@@ -18,13 +18,11 @@ const KNOWN_MAX_BYTES = 4 * 1024 * 1024;
 const NO_BYTES = new Uint8Array(0);
 
 /** A part is undefined where it was not read from the server. */
-interface Known {
-  readonly devices: readonly DeviceEntry[] | undefined;
-  readonly bins: readonly BinView[] | undefined;
+export interface Known {
+  readonly devices?: readonly DeviceEntry[] | undefined;
+  readonly bins?: readonly BinView[] | undefined;
 }
 
-/** The state before anything was read. */
-export const NOTHING_KNOWN: Known = { devices: undefined, bins: undefined };
 const readBins = array(
   object({
     id: nonEmpty,
@@ -50,7 +48,7 @@ interface BinKeys {
  */
 export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> {
   const stored = await readPrivate(join(folder, KNOWN_FILE), KNOWN_MAX_BYTES, () => undefined);
-  if (stored === undefined) return NOTHING_KNOWN;
+  if (stored === undefined) return {};
   try {
     const value: unknown = JSON.parse(stored.toString('utf8'));
     const { devices, bins } = readParts(value, KNOWN_FILE);
@@ -62,7 +60,7 @@ export async function readKnown(folder: string, keys?: BinKeys): Promise<Known> 
     return { devices: devices === null ? undefined : readDevices(value, KNOWN_FILE), bins: named };
   } catch {
     // Damaged: the next read from the server replaces it.
-    return NOTHING_KNOWN;
+    return {};
   }
 }
 

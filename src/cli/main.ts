@@ -17,6 +17,6 @@ if (argv[2] === COMPLETE) {
   // Ends even while a keychain does not answer.
   stdout.write('', () => process.exit());
 } else {
-  const { runService } = await import('./process.js');
+  const { runService } = await import('./program.js');
   await runService();
 }

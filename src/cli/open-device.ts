@@ -14,9 +14,9 @@ import type { StoreRepair } from '../sdk/store/open.js';
 import { MemoryStore, type Entry, type Store } from '../sdk/store/store.js';
 import { counted, sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
-import type { Context, OpenDevice, OpenOptions, Profile } from './context.js';
+import type { Context, OpenDevice, Profile, Sync } from './context.js';
 import { failureOf } from './failure.js';
-import { NOTHING_KNOWN, readKnown, writeKnown } from './known.js';
+import { type Known, readKnown, writeKnown } from './known.js';
 import { STORE_FOLDER, withLock } from './profile.js';
 
 /** Time-out of the first request, which finds out whether the server can be reached. */
@@ -29,9 +29,10 @@ const FLUSH_MS = 20_000;
 type Outside = Pick<Context, 'terminal' | 'platform' | 'profile'>;
 
 /** The context of one command. */
-export function contextOf(outside: Outside): Context {
-  return { ...outside, withDevice: (work, options) => withDevice(outside, work, options?.sync) };
-}
+export const contextOf = (outside: Outside): Context => ({
+  ...outside,
+  withDevice: (work, sync) => withDevice(outside, work, sync),
+});
 
 /** The error of a profile that is not a device yet. */
 export const noDevice = (profile: Profile): CommandError =>
@@ -44,25 +45,19 @@ export const noDevice = (profile: Profile): CommandError =>
 
 /** Describes the repair of a damaged copy: what the server has is read again, so only queued changes can be lost. */
 export function repairNote({ carried, lost }: Pick<StoreRepair, 'carried' | 'lost'>): string {
-  const kept =
-    carried === 0
-      ? ''
-      : ` ${counted(carried, 'change')} that waited to be sent ${carried === 1 ? 'was' : 'were'} kept.`;
-  const gone = lost === 0 ? '' : lossNote(lost);
-  const fine = carried === 0 && lost === 0 ? ' Nothing was lost.' : '';
-  return `the local copy was damaged; it is read again from the server.${kept}${gone}${fine}`;
-}
-
-function lossNote(lost: number | null): string {
-  if (lost === null) return ' Changes that waited to be sent may be lost.';
-  const [are, them] = lost === 1 ? ['is', 'it'] : ['are', 'them'];
-  return ` ${counted(lost, 'change')} that waited to be sent ${are} lost: make ${them} again.`;
+  const said = ['the local copy was damaged; it is read again from the server.'];
+  const waited = (changes: number): string => `${counted(changes, 'change')} that waited to be sent`;
+  if (carried > 0) said.push(`${waited(carried)} ${carried === 1 ? 'was' : 'were'} kept.`);
+  if (lost === null) said.push('Changes that waited to be sent may be lost.');
+  else if (lost > 0) said.push(`${waited(lost)} ${lost === 1 ? 'is lost: make it' : 'are lost: make them'} again.`);
+  if (carried === 0 && lost === 0) said.push('Nothing was lost.');
+  return said.join(' ');
 }
 
 async function withDevice<T>(
   outside: Outside,
   work: (open: OpenDevice) => Promise<T>,
-  sync: OpenOptions['sync'] = 'catch up',
+  sync: Sync = 'catch up',
 ): Promise<T> {
   const { profile } = outside;
   // Before the lock, which creates the folder: a mistyped name must not leave one behind.
@@ -125,7 +120,7 @@ async function copyOf(store: Store): Promise<Store> {
 class Session {
   /** Failing to save a renewed token is not an error: the next command renews it again with the device's key. */
   private readonly saver: Saver<Identity>;
-  private known = NOTHING_KNOWN;
+  private known: Known = {};
   private ended = false;
   private late: Timer | undefined;
   private readonly interrupt = (): void => this.device.close();

@@ -6,7 +6,7 @@ import { privateFolder } from '../files/private.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import type { Platform } from '../sdk/platform.js';
 import { waitForLock } from '../terminal/lock.js';
-import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError } from '../terminal/terminal.js';
 import type { Context, Profile } from './context.js';
 import { systemKeychain } from './keychain.js';
 import { keychainSetting, Secrets } from './secrets.js';
@@ -29,23 +29,16 @@ function profilesFolder(env: Terminal['env']): string {
 /** The profile of a name. Throws `CommandError` `usage` for a name that cannot be a folder's. */
 export function profileOf(
   name: string,
-  {
-    platform,
-    terminal,
-  }: {
-    readonly platform: Pick<Platform, 'sodium' | 'clock'>;
-    readonly terminal: Pick<Terminal, 'env' | 'note'>;
-  },
+  { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,
+  terminal: Pick<Terminal, 'env' | 'note'>,
 ): Profile {
-  if (!PROFILE_NAME.test(name)) {
-    throw new CommandError(EXIT.usage, 'a profile name is 1 to 64 letters, digits, dots, hyphens and underscores');
-  }
+  if (!PROFILE_NAME.test(name))
+    throw usageError('a profile name is 1 to 64 letters, digits, dots, hyphens and underscores');
   const folder = join(profilesFolder(terminal.env), name);
   const secrets = new Secrets({
-    sodium: platform.sodium,
-    folder,
+    ...{ sodium, folder },
     keychain: systemKeychain({
-      clock: platform.clock,
+      clock,
       onWait: () => terminal.note('Waiting for the keychain; it may be asking for its password in another window.'),
     }),
     setting: keychainSetting(terminal.env),

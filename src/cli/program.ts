@@ -1,6 +1,9 @@
 /** The program `service-device`: its commands, its global options, and one call of it. */
 import { Option } from 'commander';
+import { RELEASE } from '../root.js';
+import { nodePlatform } from '../sdk/node-platform.js';
 import type { Platform } from '../sdk/platform.js';
+import { runProcess } from '../terminal/process.js';
 import { newProgram, type ProgramCall, type Run, runCall } from '../terminal/program.js';
 import { type Release, releaseText } from '../terminal/output.js';
 import { registerBins } from './commands/bins.js';
@@ -60,6 +63,12 @@ export const runProgram = (call: ProgramCall & Release & { readonly platform: Pl
     programOf: (run) => programOf(run, releaseText(call)),
     contextOf: (terminal, { profile }: { readonly profile?: string }) => {
       const { platform } = call;
-      return contextOf({ terminal, platform, profile: profileOf(profile || 'default', { platform, terminal }) });
+      return contextOf({ terminal, platform, profile: profileOf(profile || 'default', platform, terminal) });
     },
   });
+
+/** Runs one call with this process's arguments and streams, and ends the process. */
+export async function runService(): Promise<never> {
+  const platform = await nodePlatform();
+  return runProcess({ failureOf, run: (call) => runProgram({ ...call, ...RELEASE, platform }) });
+}

@@ -1,21 +1,24 @@
-/** The content that `put` writes: a text, or a file of any size, which is streamed and never held in memory. */
-import { createReadStream, type BigIntStats } from 'node:fs';
-import { open, type FileHandle } from 'node:fs/promises';
-import { basename, resolve } from 'node:path';
-import type { BlobSource, SourceIdentity } from '../sdk/blobs/source.js';
-import { textDetected, type Detected, PAYLOAD_MAX, holdsFile, PAYLOAD_INLINE_MAX } from '../sdk/payloads/shapes.js';
+/**
+ * What `put` writes: a text; files, one or those of folders, which are of any size, streamed and never held in memory;
+ * payloads, validated against the shapes of the reference (Content types).
+ */
+import { createReadStream, type BigIntStats, type Dirent } from 'node:fs';
+import { open, opendir, type FileHandle } from 'node:fs/promises';
+import { basename, join, resolve } from 'node:path';
+import type { JsonObject } from '../crypto/payload.js';
 import { isVisible } from '../protocol/ids.js';
-import type { ContentType } from '../protocol/item.js';
+import { CONTENT_TYPES, isContentType, type ContentType } from '../protocol/item.js';
+import type { BlobSource, SourceIdentity } from '../sdk/blobs/source.js';
+import * as shapes from '../sdk/payloads/shapes.js';
+import { counted, sanitizeText } from '../terminal/output.js';
+import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
 import { type Context, PROGRAM_NAME } from './context.js';
 import { describeFile, mediaType, textFile, textOf } from './detect.js';
-import { notText } from './payloads.js';
-import { readBytes } from './read-bytes.js';
+import { PORTION_BYTES, portionsOf, readBytes } from './read-bytes.js';
 import { Spool } from './spool.js';
-import { sanitizeText } from '../terminal/output.js';
-import { CommandError, EXIT } from '../terminal/terminal.js';
 
 /** A type, the fields that follow from the content, and the file if it is one. The caller closes `content`. */
-export interface Found extends Detected {
+export interface Found extends shapes.Detected {
   readonly content?: HeldSource;
 }
 
@@ -28,15 +31,14 @@ const NAMELESS = 'stdin';
  */
 export async function foundIn(
   context: Context,
-  { path, name = basename(path) }: { readonly path: string; readonly name?: string | undefined },
+  path: string,
   type: ContentType | undefined,
+  name = basename(path),
 ): Promise<Found> {
-  if (path === '-') return piped(context, context.terminal.openInput(), { type, name: NAMELESS });
+  if (path === '-') return piped(context, context.terminal.openInput(), type, NAMELESS);
   const source = await FileSource.open(path);
   try {
-    const found = source.isFile
-      ? await ofFile(source, name, type)
-      : await piped(context, source.open(), { type, name });
+    const found = await (source.isFile ? ofFile(source, name, type) : piped(context, source.open(), type, name));
     if (found.content !== source) await source.close();
     return found;
   } catch (error) {
@@ -48,11 +50,10 @@ export async function foundIn(
 async function ofFile(source: FileSource, name: string, type: ContentType | undefined): Promise<Found> {
   const { size } = source;
   const media = mediaType(name);
-  if (type !== undefined && holdsFile(type)) return asFile(type, name, source);
-  if (type === undefined && (media !== undefined || size > PAYLOAD_INLINE_MAX))
-    return asFile(media ?? 'file', name, source);
-  if (size > PAYLOAD_MAX) throw notText(`${name} is ${size} bytes`);
-  const text = textOf(await source.start(PAYLOAD_MAX));
+  if (type === undefined ? media !== undefined || size > shapes.PAYLOAD_INLINE_MAX : shapes.holdsFile(type))
+    return asFile(type ?? media ?? 'file', name, source);
+  if (size > shapes.PAYLOAD_MAX) throw notText(`${name} is ${size} bytes`);
+  const text = textOf(await source.start(shapes.PAYLOAD_MAX));
   // A text without visible characters is a file: its bytes and its name are the content.
   if (text !== undefined && (type !== undefined || isVisible(text))) return textFile(name, text);
   if (type !== undefined) throw notText(`${name} is not text`);
@@ -69,12 +70,13 @@ const asFile = (type: ContentType, name: string, content: HeldSource): Found => 
 async function piped(
   { platform }: Context,
   input: AsyncIterable<Uint8Array>,
-  { type, name }: { readonly type: ContentType | undefined; readonly name: string },
+  type: ContentType | undefined,
+  name: string,
 ): Promise<Found> {
   const taken: Uint8Array[] = [];
   let length = 0;
   const iterator = input[Symbol.asyncIterator]();
-  const wanted = type === undefined || !holdsFile(type) ? PAYLOAD_MAX : 0;
+  const wanted = type === undefined || !shapes.holdsFile(type) ? shapes.PAYLOAD_MAX : 0;
   let ended = false;
   while (!ended && length <= wanted) {
     const next = await iterator.next();
@@ -86,9 +88,9 @@ async function piped(
   const text = ended && length <= wanted ? textOf(Buffer.concat(taken)) : undefined;
   if (text !== undefined && wanted > 0) {
     if (!isVisible(text)) throw nothing('standard input');
-    return type === undefined ? textDetected(text) : { type: 'text', payload: { text } };
+    return type === undefined ? shapes.textDetected(text) : { type: 'text', payload: { text } };
   }
-  if (type !== undefined && !holdsFile(type)) {
+  if (type !== undefined && !shapes.holdsFile(type)) {
     await iterator.return?.();
     throw notText('standard input');
   }
@@ -101,11 +103,7 @@ async function piped(
 
 /** The error of a text without visible characters. */
 export const nothing = (what: string): CommandError =>
-  new CommandError(
-    EXIT.usage,
-    `${what} is empty or blank: nothing was written`,
-    `For example: ${PROGRAM_NAME} put "milk, bread"`,
-  );
+  usageError(`${what} is empty or blank: nothing was written`, `For example: ${PROGRAM_NAME} put "milk, bread"`);
 
 /** A stream of bytes with resources to release. */
 interface HeldSource extends BlobSource {
@@ -113,7 +111,6 @@ interface HeldSource extends BlobSource {
   close(): Promise<void>;
 }
 
-const READ_BYTES = 256 * 1024;
 const FOLDERS = 'Use --folder for folders.';
 
 /** An open file. It is read through its handle: another file that gets its name meanwhile is not sent. */
@@ -152,19 +149,8 @@ class FileSource implements HeldSource {
   }
 
   open(): AsyncIterable<Uint8Array> {
-    if (this.isFile) return this.portions();
-    return createReadStream(this.path, { fd: this.handle, autoClose: false, highWaterMark: READ_BYTES });
-  }
-
-  /** Each is valid until the next is requested: with new memory for each, tens of MiB would await collection. */
-  private async *portions(): AsyncGenerator<Uint8Array> {
-    const buffer = new Uint8Array(READ_BYTES);
-    for (let at = 0; ;) {
-      const { bytesRead } = await this.handle.read(buffer, 0, READ_BYTES, at);
-      if (bytesRead === 0) return;
-      at += bytesRead;
-      yield buffer.subarray(0, bytesRead);
-    }
+    if (this.isFile) return portionsOf(this.handle);
+    return createReadStream(this.path, { fd: this.handle, autoClose: false, highWaterMark: PORTION_BYTES });
   }
 
   async isTouched(): Promise<boolean> {
@@ -176,7 +162,121 @@ class FileSource implements HeldSource {
     return readBytes(this.handle, 0, Math.min(most, this.size));
   }
 
-  async close(): Promise<void> {
-    await this.handle.close();
+  close(): Promise<void> {
+    return this.handle.close();
   }
 }
+
+const bad = (message: string, hint?: string): CommandError => usageError(message, hint, 'bad_payload');
+
+/** The error of content that cannot be the text of an item. */
+export const notText = (what: string): CommandError =>
+  usageError(
+    `${what}: a text is UTF-8, and has at most ${shapes.PAYLOAD_MAX} bytes`,
+    'Put it as a file: --type file --file <path>.',
+    'no_text',
+  );
+
+/** A content type. Throws `CommandError` `usage` for an unknown one. */
+export function contentType(text: string): ContentType {
+  if (isContentType(text)) return text;
+  throw bad(`there is no type "${text.slice(0, 40)}"`, `Types: ${CONTENT_TYPES.join(', ')}.`);
+}
+
+/** `name=value` pairs as a payload's fields; numbers are parsed. */
+export function assigned(type: ContentType, pairs: readonly string[]): JsonObject {
+  const fields: [string, unknown][] = pairs.map((pair) => {
+    const at = pair.indexOf('=');
+    if (at < 1) throw bad('--set takes name=value', `For example: --set ${shapes.fieldsOf(type)[0] ?? 'name'}=...`);
+    const name = pair.slice(0, at);
+    const value = pair.slice(at + 1);
+    if (shapes.kindOf(type, name) !== 'number') return [name, value];
+    const number = value.trim() === '' ? NaN : Number(value);
+    if (!Number.isFinite(number)) throw bad(`${name} must be a number`);
+    return [name, number];
+  });
+  return Object.fromEntries(fields);
+}
+
+/**
+ * Validates a payload against its type's shape (`shapedPayload`). `isFile`: it describes a file. Throws `CommandError` with
+ * code `bad_payload` (naming the field, never its value), `needs_file` or `no_text`.
+ */
+export function shaped(type: ContentType, given: JsonObject, isFile = false): JsonObject {
+  const file = shapes.holdsFile(type);
+  const give = 'Give it with --file <path>, or pipe it in with --file -.';
+  if (file && !isFile) throw usageError(`type ${type} is a file`, give, 'needs_file');
+  const payload = inShape(type, given);
+  for (const name of shapes.mainFields(type))
+    if (!shapes.isSecretField(type, name) && !isVisible(shapes.fieldText(payload, name) ?? ''))
+      throw bad(`${name} is empty or blank`);
+  const bytes = shapes.payloadSize(payload);
+  const room = file ? shapes.PAYLOAD_INLINE_MAX : shapes.PAYLOAD_MAX;
+  if (bytes > room) throw notText(`${bytes} bytes are more than the ${room} that a ${type} holds`);
+  return payload;
+}
+
+function inShape(type: ContentType, given: JsonObject): JsonObject {
+  try {
+    return shapes.shapedPayload(type, given);
+  } catch (error) {
+    throw error instanceof shapes.PayloadError ? bad(error.message, error.hint) : error;
+  }
+}
+
+/** Folders with more names are refused as a whole: a mistyped path must not write everything into the vault. */
+const NAMES_MAX = 10_000;
+
+/** A file, and the name of its item; default: the file's name. */
+export interface Source {
+  readonly path: string;
+  readonly name?: string;
+}
+
+/** Why a name is left out. */
+const LEFT_OUT = ['hidden', 'link', 'special file'] as const;
+const reasonOf = (entry: Dirent): (typeof LEFT_OUT)[number] | undefined => {
+  if (entry.name.startsWith('.')) return 'hidden';
+  if (entry.isSymbolicLink()) return 'link';
+  return entry.isFile() || entry.isDirectory() ? undefined : 'special file';
+};
+
+/**
+ * The files in `folders`, sorted by name; a name is the path from the folder on, with slashes. Hidden names, symbolic
+ * links and special files are left out. Throws `CommandError` `usage` for more than `most` names, and where there is no
+ * file. `failed`: folders that cannot be read; `leftOut`: in words, '' for nothing.
+ */
+export async function filesIn(folders: readonly string[], most = NAMES_MAX) {
+  const files: Source[] = [];
+  const failed: { readonly path: string; readonly error: unknown }[] = [];
+  const left = { hidden: 0, link: 0, 'special file': 0 };
+  let seen = 0;
+  const waiting = folders.map((path) => ({ path, name: basename(resolve(path)) })).reverse();
+  for (let folder = waiting.pop(); folder !== undefined; folder = waiting.pop()) {
+    const below: { readonly path: string; readonly name: string }[] = [];
+    try {
+      for await (const entry of await opendir(folder.path)) {
+        if (++seen > most) throw tooMany(most);
+        const reason = reasonOf(entry);
+        const inside = { path: join(folder.path, entry.name), name: `${folder.name}/${entry.name}` };
+        if (reason !== undefined) left[reason]++;
+        else if (entry.isDirectory()) below.push(inside);
+        else files.push(inside);
+      }
+    } catch (error) {
+      if (error instanceof CommandError) throw error;
+      failed.push({ path: folder.path, error });
+    }
+    waiting.push(...below);
+  }
+  if (folders.length > 0 && files.length === 0 && failed.length === 0)
+    throw usageError('there are no files to put', 'Hidden files and links are left out.');
+  files.sort((one, other) => ((one.name ?? '') < (other.name ?? '') ? -1 : 1));
+  const leftOut = LEFT_OUT.filter((reason) => left[reason] > 0).map((reason) =>
+    reason === 'hidden' ? `${left.hidden} hidden` : counted(left[reason], reason),
+  );
+  return { files, failed, leftOut: leftOut.join(', ') };
+}
+
+const tooMany = (most: number): CommandError =>
+  usageError(`there are more than ${most} names: nothing was written`, 'Put a part of it.');

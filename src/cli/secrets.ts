@@ -22,7 +22,7 @@ import { Serial } from '../protocol/serial.js';
 import { identityOf, secretsOf, SECRETS, type Identity } from '../sdk/identity.js';
 import { bytes, count, nonEmpty, object, string } from '../sdk/reader.js';
 import { withFileLock } from '../terminal/lock.js';
-import { CommandError, EXIT } from '../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../terminal/terminal.js';
 import { PROGRAM_NAME } from './context.js';
 import { KeychainError, type Keychain } from './keychain.js';
 
@@ -74,7 +74,7 @@ export function keychainSetting(env: Readonly<Record<string, string | undefined>
   const value = env[name] ?? '';
   if (value === '' || value === 'auto') return 'auto';
   if (value === 'on' || value === 'off') return value;
-  throw new CommandError(EXIT.usage, `${name} must be on, off or auto.`);
+  throw usageError(`${name} must be on, off or auto.`);
 }
 
 /** `readPrivate` of `src/files`, with its refusals as `CommandError`. */
@@ -286,18 +286,16 @@ export class Secrets {
       throw this.damaged('is damaged', { cause });
     }
     const { format, version, place, key: keyName, nonce, ct } = read;
-    if (format === FORMAT && version > VERSION) {
+    if (format === FORMAT && version > VERSION)
       throw new CommandError(EXIT.failure, `${this.path} was written by a newer version.`, 'Install that version.');
-    }
     const known = format === FORMAT && version === VERSION && (place === 'keychain' || place === 'file');
     if (!known || !KEY_NAME.test(keyName) || nonce.length !== NONCE_BYTES) throw this.damaged('is damaged');
     return { place, keyName, nonce, ct };
   }
 
   private async dropKeyFiles(except: string | undefined): Promise<void> {
-    for (const name of await readdir(this.options.folder).catch(() => [])) {
+    for (const name of await readdir(this.options.folder).catch(() => []))
       if (KEY_FILE.test(name) && name !== `${except}.key`) await files.removePrivate(join(this.options.folder, name));
-    }
   }
 
   private async dropFromKeychain(keyName: string): Promise<void> {

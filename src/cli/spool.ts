@@ -7,23 +7,18 @@ import { tempSibling, FILE_MODE, POSIX } from '../files/durable.js';
 import { SpoolCipher } from '../sdk/archive/spool-cipher.js';
 import type { BlobSource } from '../sdk/blobs/source.js';
 import { toUserError } from '../terminal/new-file.js';
-
-const READ_BYTES = 256 * 1024;
+import { portionsOf } from './read-bytes.js';
 
 /**
  * A temporary file (`TMPDIR`) that can be read repeatedly. It is encrypted under a key that only this process has, so the
  * disk never holds plaintext, even after a kill. On POSIX it is unlinked at once and disappears with the process.
  */
 export class Spool implements BlobSource {
-  readonly size: number;
-
   private constructor(
     private readonly cipher: SpoolCipher,
     private readonly file: { readonly path: string; readonly handle: FileHandle },
-    size: number,
-  ) {
-    this.size = size;
-  }
+    readonly size: number,
+  ) {}
 
   /** Reads `input` to its end. Rejects with its error, or with `CommandError` where the disk is full. */
   static async of(sodium: Sodium, input: AsyncIterable<Uint8Array>): Promise<Spool> {
@@ -47,17 +42,7 @@ export class Spool implements BlobSource {
 
   /** The bytes, from the first. */
   open(): AsyncGenerator<Uint8Array, void, undefined> {
-    return this.cipher.open(this.stored());
-  }
-
-  private async *stored(): AsyncGenerator<Uint8Array, void, undefined> {
-    const buffer = new Uint8Array(READ_BYTES);
-    for (let at = 0; ;) {
-      const { bytesRead } = await this.file.handle.read(buffer, 0, buffer.length, at);
-      if (bytesRead === 0) return;
-      at += bytesRead;
-      yield buffer.subarray(0, bytesRead);
-    }
+    return this.cipher.open(portionsOf(this.file.handle));
   }
 
   /** Removes the file. Called once. */

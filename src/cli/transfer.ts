@@ -1,8 +1,8 @@
 /** Sizes, and the progress bar of a transfer. */
 import type { BlobProgress } from '../sdk/blobs/source.js';
-import type { Clock } from '../protocol/clock.js';
+import type { Platform } from '../sdk/platform.js';
 import { throttledProgress } from '../terminal/output.js';
-import type { Terminal } from '../terminal/terminal.js';
+import type { Context } from './context.js';
 
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'] as const;
 
@@ -26,7 +26,7 @@ const BAR = 20;
 
 /** Shows the progress of a transfer as a bar with its speed. `ended` removes it, and must be called in every case. */
 export function meter(
-  { terminal, clock }: { readonly terminal: Terminal; readonly clock: Clock },
+  { terminal, platform: { clock } }: Pick<Context, 'terminal'> & { readonly platform: Pick<Platform, 'clock'> },
   what: string,
 ): { readonly onProgress: (progress: BlobProgress) => void; readonly ended: () => void } {
   const begun = clock.now();

@@ -108,7 +108,6 @@ export async function noteHidden(terminal: Terminal, { device }: OpenDevice): Pr
   const hidden = await device.hidden();
   if (hidden.length === 0) return;
   const reasons = [...new Set(hidden.map(({ reason }) => reason))].join(', ');
-  terminal.note(
-    `${counted(hidden.length, 'item')} not shown: not verified (${sanitizeText(reasons)}). See \`doctor\`.`,
-  );
+  const many = counted(hidden.length, 'item');
+  terminal.note(`${many} not shown: not verified (${sanitizeText(reasons)}). See \`doctor\`.`);
 }

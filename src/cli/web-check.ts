@@ -2,7 +2,8 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errorCode } from '../protocol/error-code.js';
+import { ifThere } from '../files/there.js';
+import { asError } from '../protocol/error-code.js';
 import { reachedIn, type WebAsset, type WebRelease } from '../protocol/web-app.js';
 import { WEB_FOLDER } from '../root.js';
 import { NetworkError, ProtocolError } from '../sdk/errors.js';
@@ -40,38 +41,41 @@ export type WebApp =
 
 /** The list of files beside this program; undefined: it was installed without them. */
 export async function readRelease(folder = WEB_FOLDER): Promise<WebRelease | undefined> {
-  try {
-    return JSON.parse(await readFile(join(folder, 'assets.json'), 'utf8')) as WebRelease;
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined;
-    throw error;
-  }
+  const list = await ifThere(() => readFile(join(folder, 'assets.json'), 'utf8'));
+  return list === undefined ? undefined : (JSON.parse(list) as WebRelease);
 }
 
-interface Reply {
-  readonly status: number;
-  readonly headers: Headers;
-  readonly bytes: Buffer;
-}
+/** A response and the start of its body. */
+export type Reply = Awaited<ReturnType<typeof answerOf>>;
 
-async function get({ fetch, clock }: Platform, url: string, max: number): Promise<Reply> {
+/**
+ * Requests a URL once, without a token and without following redirects. Returns the response with at most `max` bytes of its
+ * body, and when it was sent and received, ms. Rejects with the error of `fetch`, after 15 s with an `AbortError`.
+ */
+export async function answerOf(
+  { fetch, clock }: Platform,
+  url: string,
+  { headers, max }: { readonly headers: Readonly<Record<string, string>>; readonly max: number },
+) {
   const stop = new AbortController();
   const timer = clock.setTimer(ANSWER_WITHIN_MS, () => stop.abort());
+  const sentAt = clock.now();
   try {
-    const response = await fetch(url, {
-      headers: AS_BROWSERS,
-      redirect: 'manual',
-      credentials: 'omit',
-      cache: 'no-store',
-      signal: stop.signal,
-    });
-    return { status: response.status, headers: response.headers, bytes: await cappedBody(response, max) };
-  } catch (error) {
-    throw new NetworkError(stop.signal.aborted ? 'timeout' : 'network', `no answer from ${url}`, { cause: error });
+    const how = { redirect: 'manual', credentials: 'omit', cache: 'no-store', signal: stop.signal } as const;
+    const response = await fetch(url, { headers, ...how });
+    const receivedAt = clock.now();
+    const bytes = await cappedBody(response, max);
+    return { status: response.status, headers: response.headers, bytes, sentAt, receivedAt };
   } finally {
     timer.cancel();
   }
 }
+
+const get = (platform: Platform, url: string, max: number): Promise<Reply> =>
+  answerOf(platform, url, { headers: AS_BROWSERS, max }).catch((cause: unknown) => {
+    const code = asError(cause).name === 'AbortError' ? 'timeout' : 'network';
+    throw new NetworkError(code, `no answer from ${url}`, { cause });
+  });
 
 const readHealth = object({ version: nonEmpty });
 

@@ -2,17 +2,7 @@
  * The audit log of tool calls: one JSON line per call, in a file beside the pairing, mode 0600. A line has time, tool,
  * bin, ids and outcome, never a payload or a query: the log must not become an unencrypted copy of the content.
  */
-import {
-  closeSync,
-  constants,
-  fchmodSync,
-  fstatSync,
-  lstatSync,
-  openSync,
-  renameSync,
-  writeSync,
-  type Stats,
-} from 'node:fs';
+import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { FILE_MODE, isOpenToOthers, POSIX } from '../files/durable.js';
 import { privateFolder } from '../files/private.js';
@@ -54,10 +44,8 @@ export class Audit {
       await privateFolder(context.paths.folder, context.note);
       audit.append('');
     } catch (error) {
-      const why = errorCode(error);
-      throw new McpError('disk', `the record of tool calls (${audit.path}) cannot be written (${why})`, {
-        cause: error,
-      });
+      const why = `cannot be written (${errorCode(error)})`;
+      throw new McpError('disk', `the record of tool calls (${audit.path}) ${why}`, { cause: error });
     }
     return audit;
   }
@@ -81,27 +69,28 @@ export class Audit {
     if ((found(this.path)?.size ?? 0) + text.length > AUDIT_MAX) this.rotate();
     const file = this.opened();
     try {
-      writeSync(file, text);
+      fs.writeSync(file, text);
     } finally {
-      closeSync(file);
+      fs.closeSync(file);
     }
   }
 
   /** Does not follow a link, which would redirect the writes. */
   private opened(): number {
-    const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | (POSIX ? constants.O_NOFOLLOW : 0);
-    const file = openSync(this.path, flags, FILE_MODE);
-    if (isOpenToOthers(fstatSync(file).mode)) fchmodSync(file, FILE_MODE);
+    const flags =
+      fs.constants.O_WRONLY | fs.constants.O_APPEND | fs.constants.O_CREAT | (POSIX ? fs.constants.O_NOFOLLOW : 0);
+    const file = fs.openSync(this.path, flags, FILE_MODE);
+    if (isOpenToOthers(fs.fstatSync(file).mode)) fs.fchmodSync(file, FILE_MODE);
     return file;
   }
 
   private rotate(): void {
     for (let at = AUDIT_KEPT - 1; at >= 0; at--) {
       const from = at === 0 ? this.path : `${this.path}.${at}`;
-      if (found(from) !== undefined) renameSync(from, `${this.path}.${at + 1}`);
+      if (found(from) !== undefined) fs.renameSync(from, `${this.path}.${at + 1}`);
     }
   }
 }
 
 /** The file or link of that name; undefined if there is none. */
-const found = (path: string): Stats | undefined => lstatSync(path, { throwIfNoEntry: false });
+const found = (path: string): fs.Stats | undefined => fs.lstatSync(path, { throwIfNoEntry: false });

@@ -10,8 +10,7 @@ import { errorCode } from '../protocol/error-code.js';
 import { auditPath } from './audit.js';
 import { forgetIdentity, loadIdentity, loadPairing, readConfig, renewIdentity, savePasswords } from './config-file.js';
 import type { CommandContext } from './context.js';
-import { McpError, type McpCode } from './errors.js';
-import { failureOf } from './failure.js';
+import { failureOf, McpError, type McpCode } from './errors.js';
 import { runningInstance } from './lock.js';
 import { pair, passwordsSaid, revokeDevice, withDevice } from './pair.js';
 
@@ -80,10 +79,8 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
       return serve(context);
     }
     default:
-      throw new McpError(
-        'usage',
-        command === '' ? 'a command is missing' : `there is no command ${sanitizeText(command)}`,
-      );
+      if (command === '') throw new McpError('usage', 'a command is missing');
+      throw new McpError('usage', `there is no command ${sanitizeText(command)}`);
   }
 }
 
@@ -92,12 +89,8 @@ async function paired(rest: readonly string[], context: ProcessContext): Promise
   const texts = { host: text, code: text, name: text, 'password-file': text, passwords: text };
   const options = read(rest, { ...texts, force: { type: 'boolean' } });
   const { 'password-file': passwordFile, passwords: choice, force = false, ...given } = options;
-  await pair(context, {
-    ...given,
-    passwordFile,
-    passwords: choice === undefined ? undefined : choiceOf([choice]),
-    force,
-  });
+  const passwords = choice === undefined ? undefined : choiceOf([choice]);
+  await pair(context, { ...given, passwordFile, passwords, force });
   return EXIT.ok;
 }
 
@@ -183,19 +176,12 @@ interface Status {
  * `service-mcp status`. Resolves with 0 if the pairing opens and the server answers, else with the error's exit code.
  */
 async function status(context: CommandContext, json: boolean): Promise<ExitCode> {
-  const { terminal } = context;
-  const { found, failure } = await statusOf(context);
-  if (json) terminal.print(JSON.stringify(found));
-  else for (const line of lines(found)) terminal.print(line);
-  return failure?.exitCode ?? EXIT.ok;
-}
-
-async function statusOf(context: CommandContext): Promise<{ readonly found: Status; readonly failure?: McpError }> {
-  const { paths, version, note } = context;
+  const { terminal, paths, version, note } = context;
   let found: Status = {
     ...{ version, file: paths.configPath, paired: false, server: null, device: null, boundTo: null },
     ...{ tokenExpiresAt: null, passwords: null, running: runningInstance(paths) ?? null, account: null, error: null },
   };
+  let exitCode: ExitCode = EXIT.ok;
   try {
     const file = await readConfig(paths, note);
     if (file !== undefined) {
@@ -210,18 +196,16 @@ async function statusOf(context: CommandContext): Promise<{ readonly found: Stat
     const saving: Promise<unknown>[] = [];
     const onIdentity = (renewed: Identity): unknown => saving.push(renewIdentity(context, renewed));
     const me = withDevice(context, { identity, onIdentity }, (device) => device.me());
-    const { server } = await me.finally(() => Promise.all(saving));
-    const account = {
-      serverVersion: sanitizeText(server.version),
-      items: server.itemCount,
-      devices: server.deviceCount,
-    };
-    return { found: { ...found, account } };
+    const { version, itemCount: items, deviceCount: devices } = (await me.finally(() => Promise.all(saving))).server;
+    found = { ...found, account: { serverVersion: sanitizeText(version), items, devices } };
   } catch (error) {
-    const failure = failureOf(error);
-    const { code, message, hint } = failure;
-    return { found: { ...found, error: { code, message, hint } }, failure };
+    const { code, message, hint, exitCode: failed } = failureOf(error);
+    exitCode = failed;
+    found = { ...found, error: { code, message, hint } };
   }
+  if (json) terminal.print(JSON.stringify(found));
+  else for (const line of lines(found)) terminal.print(line);
+  return exitCode;
 }
 
 function lines(found: Status): string[] {

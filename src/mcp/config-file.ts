@@ -121,9 +121,8 @@ export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile |
   try {
     const parsed: unknown = JSON.parse(content.toString('utf8'));
     const { format, version } = readFormat(parsed, '');
-    if (format === FORMAT && version > VERSION) {
+    if (format === FORMAT && version > VERSION)
       throw new McpError('config_newer', `${paths.configPath} was written by a newer version`);
-    }
     const file = readFile(parsed, '');
     if (format === FORMAT && version === VERSION && isMachineSource(file.machine)) return file;
   } catch (error) {
@@ -159,10 +158,8 @@ async function write(
 async function boundMachine(paths: Paths, { machine: source, salt, binding }: ConfigFile): Promise<MachineId> {
   const machine = isMachineSource(source) ? await paths.machine.of(source) : undefined;
   if (machine !== undefined && timingSafeEqual(derived(machine, 'binding', salt), binding)) return machine;
-  throw new McpError(
-    'other_machine',
-    `${paths.configPath} belongs to another machine: it was copied here, or this machine's identifier has changed`,
-  );
+  const why = "it was copied here, or this machine's identifier has changed";
+  throw new McpError('other_machine', `${paths.configPath} belongs to another machine: ${why}`);
 }
 
 function opened({ paths, platform: { sodium } }: Keeper, file: ConfigFile, machine: MachineId): Pairing {

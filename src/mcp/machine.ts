@@ -23,12 +23,7 @@ export interface MachineId {
   readonly bytes: Uint8Array;
 }
 
-export interface Machine {
-  /** The best identifier available; the fallback always exists. */
-  best(): Promise<MachineId>;
-  /** The identifier of one source; undefined if this machine has none. */
-  of(source: MachineSource): Promise<MachineId | undefined>;
-}
+export type Machine = ReturnType<typeof machineOf>;
 
 /** The system calls; tests replace them. */
 export interface MachineOutside {
@@ -73,14 +68,16 @@ function accountName(): string {
   }
 }
 
-export function machineOf(outside: MachineOutside): Machine {
+export function machineOf(outside: MachineOutside) {
   const of = async (source: MachineSource): Promise<MachineId | undefined> => {
     const found = await READ[source](outside);
     return found === undefined ? undefined : { source, bytes: found };
   };
   return {
+    /** The identifier of one source; undefined if this machine has none. */
     of,
-    best: async () => {
+    /** The best identifier available; the fallback always exists. */
+    best: async (): Promise<MachineId> => {
       for (const source of MACHINE_SOURCES) {
         const found = await of(source);
         if (found !== undefined) return found;

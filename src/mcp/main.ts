@@ -1,12 +1,11 @@
 #!/usr/bin/env node
 /** `service-mcp`: builds the context of a command, runs it, and ends the process with its exit code. */
 import { RELEASE } from '../root.js';
-import { nodeTerminal } from '../terminal/node-terminal.js';
-import { endProcess, interruptible } from '../terminal/process.js';
+import { endProcess, interruptible, nodeTerminal } from '../terminal/process.js';
 import { EXIT } from '../terminal/terminal.js';
 import { runCommand } from './command.js';
 import { mcpPlatform, pathsOf, type Terminal } from './context.js';
-import { failureOf } from './failure.js';
+import { failureOf } from './errors.js';
 
 const { signal: interrupted, interrupt } = interruptible();
 // The reader closed the pipe: nothing can be reported any more, and `serve` must exit with its client.

@@ -1,23 +1,20 @@
-/** Which items a list or a search selects, and which of them are on its page. */
+/**
+ * Which items a list or a search selects, and which of them are on its page.
+ *
+ * Cursors (MCP-91) say where a page ended, by time and id, so that the next one begins there even if items were written
+ * or deleted in between. They need no state here: a cursor outlives the program and is reusable.
+ */
+import { createHash } from 'node:crypto';
+import type { z } from 'zod';
+import { isUlid } from '../protocol/ids.js';
 import { fold, newestFirst } from '../sdk/query.js';
-import type { ContentType } from '../protocol/item.js';
 import type { Bins } from './bin-scope.js';
-import { cursorAfter, positionOf, type Position, type Selection } from './cursor.js';
 import { McpError } from './errors.js';
-import { firstOf, lastOf } from './schemas.js';
-import { Newest, type Card } from './vault-store.js';
+import { firstOf, lastOf, type listInput } from './schemas.js';
+import type { Card } from './vault-store.js';
 
 /** The arguments of a list or a search. */
-export interface Asked {
-  readonly id?: string | undefined;
-  readonly query?: string;
-  readonly bin?: string | undefined;
-  readonly type?: ContentType | undefined;
-  readonly since?: string | undefined;
-  readonly until?: string | undefined;
-  readonly limit: number;
-  readonly cursor?: string | undefined;
-}
+export type Asked = z.infer<typeof listInput> & { readonly query?: string };
 
 /** One page of a list or a search. */
 export class Page {
@@ -25,7 +22,9 @@ export class Page {
   total = 0;
   /** Id of the bin in the arguments; null: they name none. */
   readonly bin: string | null;
-  private readonly newest: Newest;
+  /** Cards after the cursor: the newest, and at most twice as many as the page shows. */
+  private found: Card[] = [];
+  private offered = 0;
   private readonly from: number;
   private readonly to: number;
   private readonly selection: Selection;
@@ -36,14 +35,13 @@ export class Page {
     private readonly bins: Bins,
     private readonly asked: Asked,
   ) {
-    const { id = null, query, bin, type = null, since, until, limit, cursor } = asked;
+    const { id = null, query, bin, type = null, since, until, cursor } = asked;
     this.bin = bin === undefined ? null : bins.named(bin);
     this.from = since === undefined ? -Infinity : firstOf(since);
     this.to = until === undefined ? Infinity : lastOf(until);
     if (this.from > this.to) throw new McpError('bad_input', 'since is later than until');
     this.selection = [query === undefined ? null : fold(query), id, this.bin, type, this.from, this.to];
     this.last = cursor === undefined ? undefined : positionOf(cursor, this.selection);
-    this.newest = new Newest(limit);
   }
 
   /** False for an item that the arguments exclude regardless of its text. */
@@ -59,19 +57,52 @@ export class Page {
 
   offer(card: Card): void {
     this.total++;
-    const isAfterCursor = this.last === undefined || newestFirst(card, this.last) > 0;
-    if (isAfterCursor) this.newest.offer(card);
+    if (this.last !== undefined && newestFirst(card, this.last) <= 0) return;
+    this.offered++;
+    this.found.push(card);
+    if (this.found.length >= 2 * this.asked.limit) this.found = [...this.cards];
   }
 
   /** At most `limit`, newest first. */
   get cards(): readonly Card[] {
-    return this.newest.all;
+    return this.found.sort(newestFirst).slice(0, this.asked.limit);
   }
 
   /** How many items follow the first `count` (at least one) of `cards`, and the cursor of the page with them. */
   after(count: number): { readonly left: number; readonly nextCursor: string | null } {
-    const left = this.newest.total - count;
+    const left = this.offered - count;
     const last = this.cards[count - 1];
     return { left, nextCursor: left === 0 || last === undefined ? null : cursorAfter(last, this.selection) };
   }
+}
+
+/** The last item of a page. */
+type Position = Pick<Card, 'id' | 'ts'>;
+
+/** The arguments that select items, parsed: all but the page size and the cursor. */
+type Selection = readonly (string | number | null)[];
+
+const FORM = /^([0-9a-z]{1,12})\.(\w{26})\.([\w-]{8})$/;
+
+/**
+ * Also covers the position, so that a cursor with a copying error is refused. Not a secret: an agent that invents a
+ * cursor learns no more than from a list without one.
+ */
+const mark = ({ id, ts }: Position, selection: Selection): string =>
+  createHash('sha256')
+    .update(JSON.stringify([id, ts, ...selection]))
+    .digest('base64url')
+    .slice(0, 8);
+
+/** The cursor of the page that begins after an item. */
+const cursorAfter = (last: Position, selection: Selection): string =>
+  Buffer.from(`${last.ts.toString(36)}.${last.id}.${mark(last, selection)}`).toString('base64url');
+
+/** The position of a cursor. Throws `McpError` `bad_cursor` for one that is damaged or of another selection. */
+function positionOf(cursor: string, selection: Selection): Position {
+  const [, ts = '', id = '', given] = FORM.exec(Buffer.from(cursor, 'base64url').toString('latin1')) ?? [];
+  const position = { id, ts: Number.parseInt(ts, 36) };
+  // Compared as text too: the base64url decoder ignores invalid characters.
+  if (isUlid(id) && given === mark(position, selection) && cursorAfter(position, selection) === cursor) return position;
+  throw new McpError('bad_cursor', 'the cursor was not returned by a call with these arguments');
 }

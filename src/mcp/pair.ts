@@ -17,8 +17,7 @@ import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX, PAIR_SESSION_MS } from '../protocol/limits.js';
 import { createPairing, loadIdentity, readConfig, savePairing, type Pairing } from './config-file.js';
 import type { CommandContext } from './context.js';
-import { McpError } from './errors.js';
-import { failureOf } from './failure.js';
+import { failureOf, McpError } from './errors.js';
 import { withLock } from './lock.js';
 
 interface PairOptions {
@@ -77,10 +76,8 @@ async function expectUnpaired(context: CommandContext): Promise<void> {
   if ((await readConfig(context.paths, context.note)) === undefined) return;
   // Throws for a file that does not open here, with the hint that `--force` replaces it.
   const { serverUrl, name } = await loadIdentity(context);
-  throw new McpError(
-    'already_paired',
-    `this machine is already ${JSON.stringify(sanitizeText(name))}, a device of ${serverUrl}`,
-  );
+  const who = `${JSON.stringify(sanitizeText(name))}, a device of ${serverUrl}`;
+  throw new McpError('already_paired', `this machine is already ${who}`);
 }
 
 /** The device of the pairing to be replaced; undefined if there is none, or it does not open. */

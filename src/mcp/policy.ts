@@ -46,8 +46,6 @@ function binsOf(value: string | undefined): readonly string[] | null {
     .map((name) => name.trim())
     .filter((name) => name !== '');
   if (names.length > 0 && names.every((name) => NAME.test(name))) return [...new Set(names)];
-  throw new McpError(
-    'bad_setting',
-    `${BINS_VARIABLE} is not a list of names, slugs or ids of bins with commas between them`,
-  );
+  const list = 'a list of names, slugs or ids of bins with commas between them';
+  throw new McpError('bad_setting', `${BINS_VARIABLE} is not ${list}`);
 }

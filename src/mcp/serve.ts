@@ -14,8 +14,7 @@ import { sanitizeText } from '../protocol/sanitize.js';
 import { Audit } from './audit.js';
 import { loadPairing, renewIdentity, type Keeper } from './config-file.js';
 import type { Context, Env } from './context.js';
-import { McpError } from './errors.js';
-import { failureOf } from './failure.js';
+import { failureOf, McpError } from './errors.js';
 import { holdInstance } from './lock.js';
 import { readPolicy, type Policy } from './policy.js';
 import { ToolServer } from './server.js';
@@ -61,7 +60,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
     const vault = await Vault.open({ platform, identity, policy, note, keep });
     try {
       const now = (): number => platform.clock.now();
-      const passwords = passwordsOf(context, { policy, identity });
+      const passwords = passwordsOf(context, policy, identity);
       const tools = toolsOf({ vault, passwords, now });
       const record = audit.write.bind(audit);
       const server = new ToolServer({ version: options.version, tools, policy, audit: record, note, now });
@@ -104,21 +103,18 @@ function expectServer(env: Env, { serverUrl }: Identity): void {
  * Whether agents may read the secrets of passwords. Reads the pairing for each answer, so that `passwords withhold`
  * takes effect at once. A pairing that does not open, or belongs to another device, allows nothing.
  */
-function passwordsOf(
-  keeper: Keeper,
-  { policy, identity }: { readonly policy: Policy; readonly identity: Identity },
-): () => Promise<boolean> {
-  return async () => {
-    if (policy.redact) return false;
+const passwordsOf =
+  (keeper: Keeper, { redact }: Policy, { deviceId }: Identity) =>
+  async (): Promise<boolean> => {
+    if (redact) return false;
     try {
       const kept = await loadPairing(keeper);
-      return kept.passwords && kept.identity.deviceId === identity.deviceId;
+      return kept.passwords && kept.identity.deviceId === deviceId;
     } catch (error) {
       keeper.note(`Secrets of passwords are withheld: ${failureOf(error).message}`);
       return false;
     }
   };
-}
 
 const described = ({ bins, readOnly, redact }: Policy, passwords: boolean): string =>
   [

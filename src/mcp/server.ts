@@ -3,21 +3,13 @@
  * what to do. The library's own tool registry is not used: it would answer some errors itself, past the audit.
  */
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import {
-  CallToolRequestSchema,
-  ErrorCode,
-  ListToolsRequestSchema,
-  McpError as RpcError,
-  type CallToolResult,
-  type Tool as ToolDefinition,
-} from '@modelcontextprotocol/sdk/types.js';
+import * as rpc from '@modelcontextprotocol/sdk/types.js';
 import { z } from 'zod';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import type { AuditEntry } from './audit.js';
-import { McpError } from './errors.js';
+import { toolFailure, McpError } from './errors.js';
 import { READ_ONLY_VARIABLE, type Policy } from './policy.js';
-import { toolFailure } from './failure.js';
 import type { Tool, ToolCall } from './tools.js';
 import type { Progress } from './vault.js';
 
@@ -50,7 +42,7 @@ const INSTRUCTIONS =
 export class ToolServer {
   /** Offers the tools; not connected yet. */
   readonly mcp: McpServer;
-  private readonly calls = new Set<Promise<CallToolResult>>();
+  private readonly calls = new Set<Promise<rpc.CallToolResult>>();
 
   constructor(private readonly options: ServerOptions) {
     const { version, tools, policy } = options;
@@ -59,15 +51,17 @@ export class ToolServer {
       { capabilities: { tools: {} }, instructions: INSTRUCTIONS },
     );
     const byName = new Map(tools.map((tool) => [tool.name, tool]));
-    const offered = tools.filter((tool) => !(tool.writes && policy.readOnly)).map(definitionOf);
+    const offered = tools
+      .filter(({ annotations }) => annotations.readOnlyHint === true || !policy.readOnly)
+      .map(definitionOf);
     const noTool = `There is no such tool. Call one of ${offered.map(({ name }) => name).join(', ')}.`;
     const { server } = this.mcp;
-    server.setRequestHandler(ListToolsRequestSchema, () => ({ tools: offered }));
-    server.setRequestHandler(CallToolRequestSchema, async (request, { signal, sendNotification }) => {
+    server.setRequestHandler(rpc.ListToolsRequestSchema, () => ({ tools: offered }));
+    server.setRequestHandler(rpc.CallToolRequestSchema, async (request, { signal, sendNotification }) => {
       const { name, arguments: args = {}, _meta } = request.params;
       const tool = byName.get(name);
       // MCP does not regard this as a tool call: it is a protocol error, not a result.
-      if (tool === undefined) throw new RpcError(ErrorCode.InvalidParams, noTool);
+      if (tool === undefined) throw new rpc.McpError(rpc.ErrorCode.InvalidParams, noTool);
       const progressToken = _meta?.progressToken;
       const report = (done: number, total: number): void => {
         const params = { progressToken, progress: done, total, message: `${done} of ${total} items read` };
@@ -87,18 +81,19 @@ export class ToolServer {
     while (this.calls.size > 0) await Promise.allSettled(this.calls);
   }
 
-  private async answered(tool: Tool, given: unknown, call: ToolCall): Promise<CallToolResult> {
+  private async answered(tool: Tool, given: unknown, call: ToolCall): Promise<rpc.CallToolResult> {
     const { audit, now, note, policy } = this.options;
     const began = now();
     const record = (bin: string | null, ids: readonly string[], outcome: AuditEntry['outcome']): void =>
       audit({ tool: tool.name, bin, ids, outcome, ms: now() - began });
     let bin: string | null = null;
     try {
-      if (tool.writes && policy.readOnly)
+      if (tool.annotations.readOnlyHint !== true && policy.readOnly)
         throw new McpError('read_only', `${tool.name} is switched off: ${READ_ONLY_VARIABLE} is set`);
       if (this.calls.size >= CALLS_MAX) throw new McpError('busy', `more than ${CALLS_MAX} calls at once`);
       const args = argumentsOf(tool, given);
-      bin = tool.binOf(args);
+      // Every tool that takes a bin calls it so.
+      bin = (args as { readonly bin?: string }).bin ?? null;
       const { output, text, ids, bin: found } = await tool.run(args, call);
       record(found ?? bin, ids, 'ok');
       return { structuredContent: wellFormed(output) as Record<string, unknown>, content: [{ type: 'text', text }] };
@@ -122,12 +117,12 @@ function rising(report: Progress): Progress {
   };
 }
 
-function definitionOf({ name, title, description, annotations, input, output }: Tool): ToolDefinition {
+function definitionOf({ name, title, description, annotations, input, output }: Tool): rpc.Tool {
   // Through JSON, to drop what is not serialized. `propertyNames` would only say that keys are strings.
-  const schema = (of: z.ZodType, io: 'input' | 'output'): ToolDefinition['inputSchema'] =>
+  const schema = (of: z.ZodType, io: 'input' | 'output'): rpc.Tool['inputSchema'] =>
     JSON.parse(JSON.stringify(z.toJSONSchema(of, { target: 'draft-7', io })), (key, value: unknown) =>
       key === 'propertyNames' ? undefined : value,
-    ) as ToolDefinition['inputSchema'];
+    ) as rpc.Tool['inputSchema'];
   return {
     ...{ name, title, description, annotations: { title, ...annotations } },
     inputSchema: schema(input, 'input'),
@@ -165,7 +160,7 @@ function argumentsOf(tool: Tool, given: unknown): unknown {
 }
 
 /** An error as a tool's result: the code, what is wrong, and what to do or to call. */
-function refusal({ code, message, next }: McpError): CallToolResult {
+function refusal({ code, message, next }: McpError): rpc.CallToolResult {
   return {
     isError: true,
     content: [{ type: 'text', text: `Error ${code}: ${message}. ${next}` }],

@@ -4,14 +4,12 @@ import type { z } from 'zod';
 import { holdsFile, shapedPayload, payloadDetected } from '../sdk/payloads/shapes.js';
 import { ClientError, isPassing } from '../sdk/errors.js';
 import type { ItemView } from '../sdk/events.js';
-import type { DownloadUrl } from '../sdk/replies.js';
 import { fold } from '../sdk/query.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';
 import { binText, type BinFacts } from './bin-scope.js';
-import { McpError } from './errors.js';
-import { toolFailure } from './failure.js';
+import { toolFailure, McpError } from './errors.js';
 import { Page } from './page.js';
 import * as schemas from './schemas.js';
 import { isoOf, itemText, MASK, Sheet } from './shown.js';
@@ -42,13 +40,10 @@ export interface Tool<I extends z.ZodType = z.ZodType, O extends z.ZodType = z.Z
   readonly name: string;
   readonly title: string;
   readonly description: string;
+  /** Without `readOnlyHint` the tool is not offered in read-only mode, and calls are refused. */
   readonly annotations: ToolAnnotations;
-  /** True: in read-only mode the tool is not offered, and calls are refused. */
-  readonly writes: boolean;
   readonly input: I;
   readonly output: O;
-  /** The bin that the arguments name, for the audit log. */
-  readonly binOf: (args: z.infer<I>) => string | null;
   /** Throws `McpError`, or an error that `toolFailure` maps to one. */
   readonly run: (args: z.infer<I>, call: ToolCall) => Promise<ToolAnswer<z.infer<O>>>;
 }
@@ -93,10 +88,8 @@ const putTool = ({ vault, now }: Tooling): Tool =>
       'existing item cannot be changed: put the new one, then delete the old one with sb_delete_item. sb_list_items lists ' +
       'the existing bins. Of image, file, audio and video only the description is stored, never the content.',
     annotations: { readOnlyHint: false, destructiveHint: false, idempotentHint: false, openWorldHint: false },
-    writes: true,
     input: schemas.putInput,
     output: schemas.putOutput,
-    binOf: ({ bin }) => bin,
     run: async ({ bin, type, payload }, { signal }) => {
       const content = contentOf(type, payload);
       if (now() < TS_MIN)
@@ -123,6 +116,9 @@ function contentOf(given: ContentType | undefined, fields: JsonObject) {
   return { type, payload: shapedPayload(type, payload) };
 }
 
+/** Of a tool that changes nothing. */
+const READS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false } as const;
+
 const listTool = (tooling: Tooling): Tool =>
   tool({
     name: 'sb_list_items',
@@ -132,11 +128,9 @@ const listTool = (tooling: Tooling): Tool =>
       'shows one item, its texts whole. An answer is a page: where nextCursor is not null there is more. Files, and ' +
       'content over 64 KB, come as the address of encrypted bytes, which cannot be read here. Secrets of passwords come ' +
       `as ${MASK} unless the user lets agents read them. ${DATA}`,
-    annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
-    writes: false,
+    annotations: READS,
     input: schemas.listInput,
     output: schemas.listOutput,
-    binOf: ({ bin }) => bin ?? null,
     run: async (args, call) => {
       const fresh = await refreshed(tooling, call);
       const page = new Page(fresh.bins, args);
@@ -162,11 +156,9 @@ const searchTool = (tooling: Tooling): Tool =>
       "Finds the user's items that contain a text, newest first: a word or phrase as it stands, not several words that " +
       'are apart. It looks at names, titles, addresses and texts, never at the secrets of passwords and not into content ' +
       `over 64 KB. To list items by bin, type or time alone use sb_list_items. ${DATA}`,
-    annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
-    writes: false,
+    annotations: READS,
     input: schemas.searchInput,
     output: schemas.searchOutput,
-    binOf: ({ bin }) => bin ?? null,
     run: async (args, call) => {
       const needed = fold(args.query);
       if (needed === '') throw new McpError('bad_input', 'query contains nothing to search for');
@@ -194,10 +186,8 @@ const deleteTool = ({ vault }: Tooling): Tool =>
       'Deletes one item for ever, on all devices of the user. First tell the user which item it is and get a yes. Take ' +
       'its id from sb_list_items or sb_search.',
     annotations: { readOnlyHint: false, destructiveHint: true, idempotentHint: true, openWorldHint: false },
-    writes: true,
     input: schemas.deleteInput,
     output: schemas.deleteOutput,
-    binOf: () => null,
     run: async ({ id }, call) => {
       const { bins } = await refreshed({ vault }, call);
       const alreadyDeleted = vault.store.isDeleted(id);
@@ -251,12 +241,10 @@ async function answer(
     if (!hidden && !(view === null ? sheet.addUnreadable(card) : sheet.add(view))) break;
     count++;
   }
-  const items = sheet.output(await blobLinks(sheet.linked, (id) => vault.blobUrl(id)));
+  const items = sheet.output(await blobLinks(vault, sheet.linked));
   const { left, nextCursor } = page.after(count);
-  const more =
-    nextCursor === null
-      ? []
-      : [`${left} more items fit: call ${tool} again with the same arguments and cursor ${nextCursor}`];
+  const again = `call ${tool} again with the same arguments and cursor ${nextCursor ?? ''}`;
+  const more = nextCursor === null ? [] : [`${left} more items fit: ${again}`];
   const withheld = items.some(({ redacted }) => redacted !== undefined) ? [WITHHELD] : [];
   const notes = [...notesOn(vault, fresh, items), ...more, ...withheld, ...found.notes];
   const text = [
@@ -278,7 +266,7 @@ const binsText = (bins: readonly BinFacts[]): string =>
 /** An item's content; null if it no longer opens, undefined if it is gone. */
 async function viewOf(vault: Vault, card: Card): Promise<ItemView | null | undefined> {
   try {
-    return await vault.view(card.id);
+    return await vault.device.get(card.id);
   } catch (error) {
     if (!(error instanceof ClientError) || error.code !== 'damaged_item') throw error;
     return null;
@@ -323,10 +311,7 @@ type BlobLink = NonNullable<schemas.ItemOutput['blob']>;
  * the server the remaining ones are not requested. Throws errors that fail the whole answer: this device was revoked,
  * or is closed.
  */
-async function blobLinks(
-  views: readonly ItemView[],
-  urlOf: (id: string) => Promise<DownloadUrl>,
-): Promise<ReadonlyMap<string, BlobLink>> {
+async function blobLinks(vault: Vault, views: readonly ItemView[]): Promise<ReadonlyMap<string, BlobLink>> {
   const links = new Map<string, BlobLink>();
   const left = views.flatMap(({ id, blob }) => (blob === null ? [] : [{ id, holds: blob.holds }]));
   let trouble: McpError | undefined;
@@ -338,7 +323,7 @@ async function blobLinks(
         continue;
       }
       try {
-        const { url, size, expiresAt } = await urlOf(id);
+        const { url, size, expiresAt } = await vault.device.blobUrl(id);
         links.set(id, { url, size, expiresAt: isoOf(expiresAt), holds });
       } catch (error) {
         if (error instanceof ClientError) throw error;

@@ -6,7 +6,7 @@
  * searches need (bin, type, time, searched text) is kept beside it. A deleted item is a number in a map.
  */
 import type { ItemView } from '../sdk/events.js';
-import { newestFirst, searchedText } from '../sdk/query.js';
+import { searchedText } from '../sdk/query.js';
 import { decodeEntry, encodeEntry, entryKey } from '../sdk/store/records.js';
 import { MemoryStore, type Batch, type Entry, type Held, type QuarantineReason } from '../sdk/store/store.js';
 import { timeOfUlid } from '../sdk/ulid.js';
@@ -188,29 +188,4 @@ function sameContent(before: Slot, entry: Entry): boolean {
   if (before.state !== 'live' || entry.state !== 'live' || entry.row.sig === null) return false;
   const known = decoded(before);
   return known.state === 'live' && known.row.sig !== null && equalBytes(known.row.sig, entry.row.sig);
-}
-
-/** Selects the newest cards, and holds at most twice as many. */
-export class Newest {
-  private found: Card[] = [];
-  /** Number of cards offered. */
-  total = 0;
-
-  constructor(private readonly most: number) {}
-
-  offer(card: Card): void {
-    this.total++;
-    this.found.push(card);
-    if (this.found.length >= 2 * this.most) this.cut();
-  }
-
-  /** Newest first. */
-  get all(): readonly Card[] {
-    this.cut();
-    return this.found;
-  }
-
-  private cut(): void {
-    this.found = this.found.sort(newestFirst).slice(0, this.most);
-  }
 }

@@ -4,10 +4,10 @@
  */
 import { Device } from '../sdk/device.js';
 import { QueuedError } from '../sdk/errors.js';
-import type { DeviceEvents, ItemView } from '../sdk/events.js';
+import type { DeviceEvents } from '../sdk/events.js';
 import type { Identity } from '../sdk/identity.js';
 import type { Platform } from '../sdk/platform.js';
-import type { DownloadUrl, Stored } from '../sdk/replies.js';
+import type { Stored } from '../sdk/replies.js';
 import type { Held } from '../sdk/store/store.js';
 import { ulid } from '../sdk/ulid.js';
 import type { PutRequest } from '../sdk/writer.js';
@@ -16,7 +16,7 @@ import type { Saver } from '../files/saver.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
-import { toolFailure } from './failure.js';
+import { toolFailure } from './errors.js';
 import type { Policy } from './policy.js';
 import { VaultStore, type Card } from './vault-store.js';
 
@@ -68,7 +68,8 @@ export class Vault {
   private lookedAt = -Infinity;
   private lastProblem = '';
   private readonly saver: Saver<Identity>;
-  private device!: Device;
+  /** Reads items; changes go through `put` and `remove`. */
+  device!: Device;
 
   private constructor(private readonly options: VaultOptions) {
     this.scope = new BinScope(options.policy.bins);
@@ -99,24 +100,19 @@ export class Vault {
 
   /** Closes the device. Reports unacknowledged changes, since they exist only here and are lost. */
   async close(): Promise<void> {
-    if (this.waiting.size > 0)
-      this.options.note(
-        `${this.waiting.size} changes were not acknowledged by the server: ${[...this.waiting].join(', ')}`,
-      );
+    const { waiting } = this;
+    if (waiting.size > 0)
+      this.options.note(`${waiting.size} changes were not acknowledged by the server: ${[...waiting].join(', ')}`);
     this.device.close();
     await this.saver.end();
   }
 
   /** What happened since the last call, as sentences. */
   takeNews(): readonly string[] {
-    const { news } = this;
+    const { news, waiting } = this;
     this.news = [];
-    return this.waiting.size === 0
-      ? news
-      : [
-          ...news,
-          `${this.waiting.size === 1 ? '1 change is' : `${this.waiting.size} changes are`} waiting for the server to be back.`,
-        ];
+    const changes = waiting.size === 1 ? '1 change is' : `${waiting.size} changes are`;
+    return waiting.size === 0 ? news : [...news, `${changes} waiting for the server to be back.`];
   }
 
   /**
@@ -137,11 +133,6 @@ export class Vault {
     return this.scope.of(await this.device.bins.list());
   }
 
-  /** An item with its content; undefined if it is gone. Throws `ClientError` `damaged_item`. */
-  view(id: string): Promise<ItemView | undefined> {
-    return this.device.get(id);
-  }
-
   /** The searched text of an item that was not opened yet. */
   async openedText({ id }: Card): Promise<string> {
     const view = await this.device.get(id);
@@ -149,30 +140,23 @@ export class Vault {
     return this.store.textOf(id) ?? '';
   }
 
-  /** The URL of a blob item's content. Throws as `Device.blobUrl`. */
-  blobUrl(id: string): Promise<DownloadUrl> {
-    return this.device.blobUrl(id);
-  }
-
   /** Writes a new item. `signal` aborts its upload, nothing later. Throws as `Writer.put`. */
   put(item: Pick<PutRequest, 'binId' | 'type' | 'payload' | 'signal'>): Promise<Stored> {
     const { clock, sodium } = this.options.platform;
     const id = ulid(clock.now(), (length) => sodium.random(length));
-    return this.changing(() => this.device.put({ ...item, id }));
+    return this.changing(this.device.put({ ...item, id }));
   }
 
   /** Deletes an item. Throws as `Writer.delete`. */
   remove(id: string): Promise<Stored> {
-    return this.changing(() => this.device.delete(id));
+    return this.changing(this.device.delete(id));
   }
 
-  private async changing(work: () => Promise<Stored>): Promise<Stored> {
-    try {
-      return await work();
-    } catch (error) {
+  private changing(change: Promise<Stored>): Promise<Stored> {
+    return change.catch((error: unknown) => {
       if (error instanceof QueuedError && this.waiting.size < WAITING_MAX) this.waiting.add(error.id);
       throw error;
-    }
+    });
   }
 
   private async round(): Promise<Fresh> {
@@ -227,9 +211,7 @@ export class Vault {
   private listen(): void {
     const { device } = this;
     device.on('item', (view) => this.store.read(view));
-    device.on('missing', (event) => {
-      this.missing = event;
-    });
+    device.on('missing', (event) => (this.missing = event));
     device.on('reset', () =>
       this.report("The server's history was replaced (a restored backup). All items were read again."),
     );

@@ -1,7 +1,7 @@
 /** Questions to the user at a terminal: a line of text, or a confirmation. */
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
-import { CommandError, Declined, EXIT, type Terminal } from './terminal.js';
+import { Declined, type Terminal, usageError } from './terminal.js';
 
 /** A terminal to ask at: both streams are TTYs. */
 export interface Asking {
@@ -103,9 +103,7 @@ async function drain(input: NodeJS.ReadStream, interrupt: () => void): Promise<v
  */
 export async function confirmed(terminal: Terminal, question: string, yes: boolean | undefined): Promise<void> {
   if (yes === true) return;
-  if (!terminal.interactive) {
-    throw new CommandError(EXIT.usage, 'there is no terminal to confirm at', 'Add --yes if you are sure.');
-  }
+  if (!terminal.interactive) throw usageError('there is no terminal to confirm at', 'Add --yes if you are sure.');
   if (!isYes(await terminal.ask(`${question} [y/N] `))) throw new Declined('Nothing was done.');
 }
 

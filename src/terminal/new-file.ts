@@ -3,21 +3,20 @@ import { lstat, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { tempSibling, FILE_MODE, placeFile, syncFolder } from '../files/durable.js';
 import { errorCode } from '../protocol/error-code.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT, usageError } from './terminal.js';
 
 const FULL: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
 
 const taken = (path: string): CommandError =>
-  new CommandError(EXIT.usage, `${path} already exists.`, 'Give another name, or --force to replace it.');
+  usageError(`${path} already exists.`, 'Give another name, or --force to replace it.');
 
 /** The system's error as a `CommandError`, where the user can do something about it. */
 export function toUserError(path: string, error: unknown): unknown {
   const code = errorCode(error);
   if (code === 'EEXIST') return taken(path);
   if (FULL.has(code)) return new CommandError(EXIT.failure, `There is no room for ${path}. Nothing was left behind.`);
-  if (code === 'ENOENT' || code === 'ENOTDIR')
-    return new CommandError(EXIT.usage, `The folder of ${path} does not exist.`);
-  if (code === 'EACCES' || code === 'EROFS') return new CommandError(EXIT.usage, `${path} may not be written here.`);
+  if (code === 'ENOENT' || code === 'ENOTDIR') return usageError(`The folder of ${path} does not exist.`);
+  if (code === 'EACCES' || code === 'EROFS') return usageError(`${path} may not be written here.`);
   return error;
 }
 
@@ -46,7 +45,7 @@ export class NewFile {
   static async expectFree(name: string, force: boolean): Promise<void> {
     const found = await lstat(resolve(name)).catch(() => undefined);
     if (found === undefined) return;
-    if (!found.isFile()) throw new CommandError(EXIT.usage, `${name} is not a file.`);
+    if (!found.isFile()) throw usageError(`${name} is not a file.`);
     if (!force) throw taken(name);
   }
 

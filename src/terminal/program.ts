@@ -84,7 +84,7 @@ export async function runCall<C>(
     await command.parseAsync([...call.argv], { from: 'user' });
     return terminal.interrupted.aborted ? EXIT.interrupted : code;
   } catch (error) {
-    return report(error, call, { terminal, failure: program.failureOf(error) });
+    return report(error, call, terminal, program.failureOf(error));
   }
 }
 
@@ -99,11 +99,7 @@ function redirect(command: Command, write: (text: string) => void): void {
   for (const child of command.commands) redirect(child, write);
 }
 
-function report(
-  error: unknown,
-  call: ProgramCall,
-  { terminal, failure }: { readonly terminal: Terminal; readonly failure: Failure },
-): ExitCode {
+function report(error: unknown, call: ProgramCall, terminal: Terminal, failure: Failure): ExitCode {
   if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok;
   // `program help nothing` and a command without its sub-command have printed help: there is no other message.
   if (error instanceof CommanderError && error.code === 'commander.help') return EXIT.usage;

@@ -37,6 +37,10 @@ export class CommandError extends Error {
   }
 }
 
+/** A failure of wrong arguments. `code`: `error.code` in the JSON output, where it is not `usage`. */
+export const usageError = (message: string, hint?: string, code?: string): CommandError =>
+  new CommandError(EXIT.usage, message, hint, { code });
+
 /** The user declined. It is reported as a note, not as an error (CLI-41). */
 export class Declined extends CommandError {
   constructor(message: string, exitCode: ExitCode = EXIT.failure, options: ErrorOptions & { code?: string } = {}) {

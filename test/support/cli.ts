@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
 import type { ProgramCall } from '../../src/terminal/program.js';
 import { systemKeychain } from '../../src/cli/keychain.js';
-import { nodeTerminal } from '../../src/terminal/node-terminal.js';
+import { nodeTerminal } from '../../src/terminal/process.js';
 import { jsonLine } from '../../src/terminal/output.js';
 import { runProgram } from '../../src/cli/program.js';
 import { Secrets } from '../../src/cli/secrets.js';

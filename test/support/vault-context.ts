@@ -160,7 +160,7 @@ export function contextOf(options: ContextOptions): Context {
       onIdentity: (next) => void secrets.keep(next),
       onProblem: options.onProblem ?? (() => undefined),
     });
-  const withDevice: Context['withDevice'] = async (work, { sync = 'catch up' } = {}) => {
+  const withDevice: Context['withDevice'] = async (work, sync = 'catch up') => {
     const identity = await secrets.read();
     if (identity === undefined) throw new CommandError(EXIT.notFound, 'there is no device here');
     const device = await opened(identity);

@@ -8,7 +8,7 @@ import type { Context, DeviceCommand } from '../context.js';
 import { findBin } from '../find.js';
 import { binsOf } from '../known.js';
 import { counted, sanitizeText, show, table } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { type Terminal, usageError } from '../../terminal/terminal.js';
 import { checkedName } from '../newcomer.js';
 import { binName } from '../views.js';
 
@@ -49,75 +49,70 @@ export function registerBins(program: DeviceCommand): void {
 }
 
 const binFacts = ({ id, slug, label, itemCount, readable }: BinView) => ({
-  id,
-  slug,
-  name: label?.name ?? null,
-  emoji: label?.emoji ?? null,
-  itemCount,
-  readable,
+  ...{ id, slug, name: label?.name ?? null, emoji: label?.emoji ?? null, itemCount, readable },
 });
 
 async function list(context: Context): Promise<void> {
-  const { terminal } = context;
-  await context.withDevice(async (open) => {
+  const { terminal, withDevice } = context;
+  await withDevice(async (open) => {
     const bins = await binsOf(context, open);
+    const nameOf = ({ id, readable }: BinView): string => (readable ? binName(bins, id) : '(its name does not verify)');
     show(terminal, { bins: bins.map(binFacts) }, () => {
-      const rows = bins.map((bin) => [nameOf(bins, bin), String(bin.itemCount ?? '?'), bin.slug]);
+      const rows = bins.map((bin) => [nameOf(bin), String(bin.itemCount ?? '?'), bin.slug]);
       return table(terminal, [{ title: 'NAME' }, { title: 'ITEMS' }, { title: 'SLUG' }], rows);
     });
   });
 }
 
-const nameOf = (bins: readonly BinView[], bin: BinView): string =>
-  bin.readable ? binName(bins, bin.id) : '(its name does not verify)';
-
 function labelOf(name: string, emoji: string | undefined): BinLabel {
   const checked = checkedName('bin', name);
   if (emoji === undefined || emoji === '') return { name: checked };
-  if (!isEmoji(emoji) || emoji.length > EMOJI_MAX) throw new CommandError(EXIT.usage, 'that is not an emoji');
+  if (!isEmoji(emoji) || emoji.length > EMOJI_MAX) throw usageError('that is not an emoji');
   return { name: checked, emoji };
 }
 
 async function add(
-  context: Context,
+  { terminal, platform, withDevice }: Context,
   name: string,
   { emoji, slug }: { readonly emoji?: string; readonly slug?: string },
 ): Promise<void> {
-  const { terminal, platform } = context;
   const label = labelOf(name, emoji);
   if (slug !== undefined && !BIN_SLUG.test(slug))
-    throw new CommandError(EXIT.usage, 'a slug is small letters, digits and hyphens, 63 at most');
-  await context.withDevice(async (open) => {
+    throw usageError('a slug is small letters, digits and hyphens, 63 at most');
+  await withDevice(async ({ device }) => {
     const id = ulid(platform.clock.now(), (length) => platform.sodium.random(length));
-    const bin = await open.device.bins.create(id, label, slug);
-    show(terminal, { bin: binFacts(bin) }, () => [`Added: ${bin.slug}  ${sanitizeText(binName([bin], bin.id))}`]);
+    showChanged(terminal, 'Added', await device.bins.create(id, label, slug));
   });
 }
 
+const showChanged = (terminal: Terminal, what: string, bin: BinView): void =>
+  show(terminal, { bin: binFacts(bin) }, () => [`${what}: ${bin.slug}  ${sanitizeText(binName([bin], bin.id))}`]);
+
 async function rename(
-  context: Context,
+  { terminal, withDevice }: Context,
   typed: string,
   name: string,
   { emoji }: { readonly emoji?: string },
 ): Promise<void> {
-  const { terminal } = context;
-  await context.withDevice(async (open) => {
-    const before = findBin(await open.device.bins.list(), typed);
-    const bin = await open.device.bins.rename(before.id, labelOf(name, emoji ?? before.label?.emoji));
-    show(terminal, { bin: binFacts(bin) }, () => [`Renamed: ${bin.slug}  ${sanitizeText(binName([bin], bin.id))}`]);
+  await withDevice(async ({ device }) => {
+    const before = findBin(await device.bins.list(), typed);
+    showChanged(terminal, 'Renamed', await device.bins.rename(before.id, labelOf(name, emoji ?? before.label?.emoji)));
   });
 }
 
-async function remove(context: Context, typed: string, { yes }: { readonly yes?: boolean }): Promise<void> {
-  const { terminal } = context;
-  await context.withDevice(async (open) => {
-    const bins = await open.device.bins.list();
-    const bin = findBin(bins, typed);
-    expectRemovable(bin.id);
-    const items = (await open.device.list({ binId: bin.id })).length;
-    const name = sanitizeText(binName(bins, bin.id));
+async function remove(
+  { terminal, withDevice }: Context,
+  typed: string,
+  { yes }: { readonly yes?: boolean },
+): Promise<void> {
+  await withDevice(async ({ device }) => {
+    const bins = await device.bins.list();
+    const { id } = findBin(bins, typed);
+    expectRemovable(id);
+    const items = (await device.list({ binId: id })).length;
+    const name = sanitizeText(binName(bins, id));
     await confirmed(terminal, `Remove ${name} and ${counted(items, 'item')} in it, on all devices?`, yes);
-    await open.device.bins.remove(bin.id);
-    show(terminal, { id: bin.id, removed: true, items }, () => [`Removed: ${name} and ${counted(items, 'item')}`]);
+    await device.bins.remove(id);
+    show(terminal, { id, removed: true, items }, () => [`Removed: ${name} and ${counted(items, 'item')}`]);
   });
 }

@@ -2,20 +2,18 @@
 import { PAYLOAD_MAX, textDetected, titleOf } from '../../sdk/payloads/shapes.js';
 import { isVisible } from '../../protocol/ids.js';
 import { sanitizeText, show } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
-import { clipboardTools, type CopiedBy, copyText, noClipboard, pasteBy } from '../clipboard.js';
-import { CLEAR_AFTER_MS, clearLater, replaceCopied } from '../clipboard-clearing.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
+import * as clipboard from '../clipboard.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { textOf } from '../detect.js';
 import { failureOf } from '../failure.js';
 import { chosenItem } from '../find.js';
 import { contentText, whole } from '../item-content.js';
 import { itemsAndList } from '../listed.js';
-import { notText, shaped } from '../payloads.js';
-import { nothing } from '../put-content.js';
+import { nothing, notText, shaped } from '../put-content.js';
 import { putFound } from './put.js';
 
-const SECONDS = CLEAR_AFTER_MS / 1_000;
+const SECONDS = clipboard.CLEAR_AFTER_MS / 1_000;
 
 /** `copy [id]` and `paste`. */
 export function registerClipboard(program: DeviceCommand): void {
@@ -44,15 +42,15 @@ async function copy(context: Context, id: string | undefined, { last }: { readon
     const item = await whole(open, chosenItem(await itemsAndList(context, open), id, last));
     if (item.blob?.holds === 'file') {
       const hint = 'Save it: `get` with --output <path>.';
-      throw new CommandError(EXIT.usage, `this ${item.type} is a file, which is not copied`, hint, { code: 'no_text' });
+      throw usageError(`this ${item.type} is a file, which is not copied`, hint, 'no_text');
     }
     const text = contentText(item);
-    if (text === '') throw new CommandError(EXIT.usage, `this ${item.type} is empty`, undefined, { code: 'no_text' });
-    const by = await copyText(terminal, platform.clock, text);
+    if (text === '') throw usageError(`this ${item.type} is empty`, undefined, 'no_text');
+    const by = await clipboard.copyText(terminal, platform.clock, text);
     const secret = item.type === 'password' ? text : undefined;
     const cleared = await clearing(context, secret, by);
     const title = titleOf(item.type, item.payload);
-    const clearedAfterMs = cleared ? CLEAR_AFTER_MS : null;
+    const clearedAfterMs = cleared ? clipboard.CLEAR_AFTER_MS : null;
     show(terminal, { id: item.id, title, by: by === 'terminal' ? by : 'tool', clearedAfterMs }, () => [
       `Copied: ${sanitizeText(title)}${cleared ? ` (cleared after ${SECONDS} s)` : ''}`,
     ]);
@@ -62,36 +60,30 @@ async function copy(context: Context, id: string | undefined, { last }: { readon
 }
 
 /** Schedules the clearing of a secret, and cancels that of an earlier one. True: the secret will be cleared. */
-async function clearing(
-  { terminal, profile, platform }: Context,
-  secret: string | undefined,
-  by: CopiedBy,
-): Promise<boolean> {
-  const now = platform.clock.now();
+async function clearing(context: Context, secret: string | undefined, by: clipboard.CopiedBy): Promise<boolean> {
   if (secret === undefined) {
-    await replaceCopied(profile.folder, now);
+    await clipboard.replaceCopied(context);
     return false;
   }
   try {
-    await clearLater(terminal, { folder: profile.folder, secret, by, now });
+    await clipboard.clearLater(context, secret, by);
     return true;
   } catch (error) {
     // The secret is in the clipboard already, so the user has to know.
-    terminal.note(`Warning: it stays in the clipboard until you clear it: ${failureOf(error).message}`);
+    context.terminal.note(`Warning: it stays in the clipboard until you clear it: ${failureOf(error).message}`);
     return false;
   }
 }
 
 async function paste(context: Context, options: { readonly bin?: string }): Promise<void> {
   const { terminal, platform } = context;
-  const tools = clipboardTools(terminal.env);
-  if (tools.length === 0) throw noClipboard(terminal.env, 'no clipboard can be read here');
+  const tools = clipboard.clipboardTools(terminal.env);
+  if (tools.length === 0) throw clipboard.noClipboard(terminal.env, 'no clipboard can be read here');
   let bytes: Buffer | undefined;
-  for (const one of tools) bytes ??= await pasteBy({ env: terminal.env, clock: platform.clock }, one, PAYLOAD_MAX);
-  if (bytes === undefined)
-    throw new CommandError(EXIT.notFound, `the clipboard holds no text, or more than ${PAYLOAD_MAX} bytes`, undefined, {
-      code: 'no_text',
-    });
+  for (const one of tools)
+    bytes ??= await clipboard.pasteBy({ env: terminal.env, clock: platform.clock }, one, PAYLOAD_MAX);
+  const none = `the clipboard holds no text, or more than ${PAYLOAD_MAX} bytes`;
+  if (bytes === undefined) throw new CommandError(EXIT.notFound, none, undefined, { code: 'no_text' });
   const text = textOf(bytes);
   if (text === undefined) throw notText('the clipboard content is not text');
   if (!isVisible(text)) throw nothing('the clipboard');

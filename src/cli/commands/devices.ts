@@ -91,11 +91,15 @@ function linesOf({ terminal, platform }: Context, device: ReturnType<typeof devi
   ];
 }
 
-async function certify(context: Context, typed: string, fingerprint: readonly string[]): Promise<void> {
-  await context.withDevice(async ({ device }) => {
+async function certify(
+  { terminal, withDevice }: Context,
+  typed: string,
+  fingerprint: readonly string[],
+): Promise<void> {
+  await withDevice(async ({ device }) => {
     const { id, name } = findDevice(await device.devices.refresh(), typed);
     await device.devices.certify(id, fingerprint.join(''));
-    show(context.terminal, { id, certified: true }, () => [`Certified: "${sanitizeText(name)}" (${id})`]);
+    show(terminal, { id, certified: true }, () => [`Certified: "${sanitizeText(name)}" (${id})`]);
   });
 }
 
@@ -118,10 +122,9 @@ async function revoke(context: Context, typed: string, { yes }: { readonly yes?:
   ]);
 }
 
-async function rename(context: Context, typed: string, wanted: string): Promise<void> {
-  const { terminal, profile } = context;
+async function rename({ terminal, profile, withDevice }: Context, typed: string, wanted: string): Promise<void> {
   const name = checkedName('device', wanted);
-  await context.withDevice(async ({ device, identity }) => {
+  await withDevice(async ({ device, identity }) => {
     const { id, name: before } = findDevice(await device.devices.refresh(), typed);
     await device.devices.rename(id, name);
     if (id === device.id) await profile.keep({ ...((await profile.identity()) ?? identity), name });

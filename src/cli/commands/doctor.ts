@@ -4,12 +4,10 @@ import { InvalidArgumentError } from 'commander';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { about, CHECKS, isProblem, type CheckName, type Finding, type DoctorContext } from '../doctor/finding.js';
-import { checkAddress, checkConnection, checkName, checkServer, checkTls } from '../doctor/network.js';
+import * as network from '../doctor/network.js';
 import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doctor/place.js';
-import { checkSocket } from '../doctor/socket.js';
 import { checkDevices, checkToken } from '../doctor/token.js';
 import { checkVault } from '../doctor/vault.js';
-import { checkWebApp } from '../doctor/web.js';
 import { sanitizeText, show } from '../../terminal/output.js';
 import { EXIT, type ExitCode } from '../../terminal/terminal.js';
 
@@ -43,18 +41,18 @@ type Probe = (doctor: DoctorContext) => Finding | readonly Finding[] | Promise<F
 
 /** The path to the server. Each step depends on the one before: a problem in the named check skips the rest. */
 const PATH_TO_SERVER: readonly (readonly [check: CheckName, probe: Probe])[] = [
-  ['dns', checkName],
-  ['connection', checkConnection],
-  ['tls', checkTls],
-  ['server', checkServer],
+  ['dns', network.checkName],
+  ['connection', network.checkConnection],
+  ['tls', network.checkTls],
+  ['server', network.checkServer],
   ['token', checkToken],
 ];
 
 /** Independent checks of a server that accepts this device. */
 const INDEPENDENT_CHECKS: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['devices', checkDevices],
-  ['upgrade', checkSocket],
-  ['web', checkWebApp],
+  ['upgrade', network.checkSocket],
+  ['web', network.checkWebApp],
 ];
 
 /** Checks that may have no finding, and are then not reported as skipped. */
@@ -98,7 +96,7 @@ async function examine(
 ): Promise<void> {
   const failed = (name: CheckName): boolean => checks.some((finding) => finding.check === name && isProblem(finding));
   // Plain http is a problem, but does not stop the other checks.
-  add(checkAddress(doctor));
+  add(network.checkAddress(doctor));
   for (const [check, probe] of PATH_TO_SERVER) {
     add(await probe(doctor));
     if (failed(check)) break;

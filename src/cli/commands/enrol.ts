@@ -1,37 +1,88 @@
 /** `claim`, `join`, `recover` and `forget`: how a profile becomes a device, and how it is removed. */
 import { existsSync } from 'node:fs';
 import { readOfferText } from '../../sdk/address.js';
-import { prepareClaim, prepareRecovery } from '../../sdk/enrol.js';
+import { type AskPassword, type NewDevice, prepareClaim, prepareRecovery } from '../../sdk/enrol.js';
+import { isUndecided } from '../../sdk/errors.js';
 import type { Identity } from '../../sdk/identity.js';
 import { join as joinBy } from '../../sdk/pairing.js';
 import { decodeWords, normalizeWords } from '../../crypto/words.js';
 import { confirmed } from '../../terminal/ask.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
-import { askedWords } from '../../device/newcomer.js';
-import {
-  expectNobody,
-  forgivingTyped,
-  newcomer,
-  newcomerOptions,
-  passwordFrom,
-  passwordOption,
-  registered,
-  secretFrom,
-  type NewcomerOptions,
-} from '../newcomer.js';
+import { askedWords, forgiving, ownName, retried, serverFrom } from '../../device/newcomer.js';
+import { delay } from '../../protocol/clock.js';
+import { backoffMs, RECONNECT } from '../../sdk/platform.js';
+import { failureOf } from '../failure.js';
+import { checkedName, newcomerOptions, type NewcomerOptions, passwordOption, secretFrom } from '../newcomer.js';
 import { noDevice } from '../open-device.js';
 import { withLock } from '../profile.js';
 import { paletteOf, show } from '../../terminal/output.js';
-import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 
-interface ClaimOptions extends NewcomerOptions {
-  readonly claimToken?: string;
-  readonly showPhrase?: boolean;
+type ClaimOptions = NewcomerOptions & { readonly claimToken?: string; readonly showPhrase?: boolean };
+
+const WORDS_A_ROW = 4;
+
+/** Retries of a registration with an unknown outcome: about ten minutes. */
+const REGISTER_TRIES = 14;
+
+/** The SDK's options for a new device. Throws `CommandError` for an invalid address or name. */
+async function newcomer(context: Context, url: string | undefined, options: NewcomerOptions): Promise<NewDevice> {
+  const { terminal, platform } = context;
+  const missing = () => usageError('which server?', 'Give its address, or set SERVICE_HOST.');
+  const serverUrl = await serverFrom(terminal, url ?? terminal.env['SERVICE_HOST'], missing);
+  const name = checkedName('device', options.name ?? ownName('', 'terminal'));
+  return { platform, serverUrl, name, glyph: options.glyph };
 }
 
-/** Attempts at each word. */
-const TRIES = 3;
-const WORDS_A_ROW = 4;
+/** Throws where the profile is a device already, whose identity would be lost. */
+async function expectNobody({ profile }: Context): Promise<void> {
+  const there = await profile.identity();
+  if (there === undefined) return;
+  const message = `profile ${profile.name} is already a device of ${there.serverUrl}`;
+  const hint = 'Use another profile (--profile NAME), or forget this one first (`service-device forget`).';
+  throw new CommandError(EXIT.refused, message, hint, { code: 'device_here' });
+}
+
+/**
+ * Registers the device. While it is unknown whether the server has registered it, this retries with the same keys.
+ * `stands`: the hint after the last retry, since the registration may have succeeded.
+ */
+async function registered(
+  { terminal, platform }: Context,
+  register: () => Promise<Identity>,
+  stands: string,
+): Promise<Identity> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await register();
+    } catch (error) {
+      if (!isUndecided(error) || terminal.interrupted.aborted) throw error;
+      const { code, message } = failureOf(error);
+      if (attempt >= REGISTER_TRIES) throw new CommandError(EXIT.unavailable, message, stands, { cause: error, code });
+      const wait = backoffMs(attempt, RECONNECT, platform.random);
+      terminal.note(`No clear answer: ${message}. Trying again in ${Math.ceil(wait / 1000)} s ...`);
+      await delay(platform.clock, wait, terminal.interrupted).catch((cause: unknown) => {
+        throw new CommandError(EXIT.interrupted, 'interrupted', stands, { cause });
+      });
+    }
+  }
+}
+
+/** Asks for the account password, or reads it from `file`. */
+const passwordFrom =
+  ({ terminal }: Pick<Context, 'terminal'>, file: string | undefined): AskPassword =>
+  async () => {
+    if (file !== undefined) return secretFrom(terminal, file);
+    if (!terminal.interactive) return null;
+    return terminal.ask('Account password: ', { hidden: true });
+  };
+
+/** Lets the user retry a wrong account password. One from a file is not retried: the server counts each attempt. */
+const forgivingTyped = <T>(
+  context: Context,
+  { passwordFile }: Pick<NewcomerOptions, 'passwordFile'>,
+  attempt: () => Promise<T>,
+): Promise<T> => (passwordFile === undefined ? forgiving(context, attempt) : attempt());
 
 /** Stores the new identity and prints it. */
 async function kept(
@@ -64,13 +115,9 @@ export function registerClaim(program: DeviceCommand): void {
 
 async function claim(context: Context, url: string | undefined, options: ClaimOptions): Promise<void> {
   const { terminal } = context;
-  if (options.showPhrase !== true && (terminal.json || !terminal.interactive)) {
-    throw new CommandError(
-      EXIT.usage,
-      'the twelve words would be shown where perhaps nobody sees them',
-      'Claim at a terminal, or add --show-phrase and keep what is printed.',
-    );
-  }
+  const unseen = 'the twelve words would be shown where perhaps nobody sees them';
+  const instead = 'Claim at a terminal, or add --show-phrase and keep what is printed.';
+  if (options.showPhrase !== true && (terminal.json || !terminal.interactive)) throw usageError(unseen, instead);
   const device = await newcomer(context, url, options);
   await withLock(context, async () => {
     await expectNobody(context);
@@ -87,10 +134,7 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
 
 /** Called before the registration: an account whose words were never shown could not be recovered. */
 function showPhrase(terminal: Terminal, phrase: string): void {
-  if (terminal.json) {
-    terminal.data({ event: 'phrase', phrase });
-    return;
-  }
+  if (terminal.json) return terminal.data({ event: 'phrase', phrase });
   const { bold, dim } = paletteOf(terminal);
   const words = phrase.split(' ');
   const width = Math.max(...words.map((word) => word.length));
@@ -107,14 +151,15 @@ async function askBack({ terminal, platform }: Context, words: readonly string[]
   terminal.print('You are asked for two of them now, to check that they are on your paper.');
   const first = Math.floor(platform.random() * words.length);
   const second = (first + 1 + Math.floor(platform.random() * (words.length - 1))) % words.length;
-  const missing = 'the words are not on your paper; nothing was claimed';
+  const other = 'Start again: you will be shown other words.';
+  const missing = usageError('the words are not on your paper; nothing was claimed', other);
   for (const number of [first + 1, second + 1]) {
-    for (let tries = 1; ; tries++) {
+    const attempt = async (): Promise<void> => {
       const typed = await terminal.ask(`Word number ${number}: `);
-      if (typed.trim().toLowerCase() === words[number - 1]) break;
-      if (tries >= TRIES) throw new CommandError(EXIT.usage, missing, 'Start again: you will be shown other words.');
-      terminal.note(`That is not word number ${number}. Look at your paper.`);
-    }
+      if (typed.trim().toLowerCase() !== words[number - 1]) throw missing;
+    };
+    const wrong = `That is not word number ${number}. Look at your paper.`;
+    await retried(terminal, attempt, (error) => (error === missing ? wrong : undefined));
   }
 }
 
@@ -173,19 +218,14 @@ const wordsOf = async (context: Context): Promise<string> =>
     : normalizeWords((await context.terminal.readInput(WORDS_INPUT_MAX)).toString('utf8'));
 
 function showDigits(terminal: Terminal, digits: string): void {
-  if (terminal.json) {
-    terminal.data({ event: 'digits', digits });
-    return;
-  }
+  if (terminal.json) return terminal.data({ event: 'digits', digits });
   const { bold } = paletteOf(terminal);
   terminal.print(`Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`);
   terminal.note('The other device must show the same ones. Say yes there; if they differ, say no.');
   terminal.progress('Waiting for the other device ...');
 }
 
-interface RecoverOptions extends NewcomerOptions {
-  readonly phraseFile?: string;
-}
+type RecoverOptions = NewcomerOptions & { readonly phraseFile?: string };
 
 const PHRASE_WORDS = 12;
 

@@ -4,30 +4,23 @@ import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
 import { isLacking, partsOf } from '../../sdk/archive/content-parts.js';
-import {
-  binRecord,
-  PLAIN_FORMAT,
-  plainRecord,
-  type ArchivedBin,
-  type ArchivedItem,
-  type ArchiveManifest,
-} from '../../sdk/archive/records.js';
+import * as records from '../../sdk/archive/records.js';
 import { ClientError, isPassing } from '../../sdk/errors.js';
 import type { ItemView } from '../../sdk/events.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
-import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type ExitCode, usageError } from '../../terminal/terminal.js';
 import { documentOutput, type DocumentForm, type Output } from '../export-document.js';
 import { bitwardenForm } from '../foreign/bitwarden-export.js';
 import { expectNoFolder, folderOutput } from '../foreign/folder-export.js';
 import { PROGRAM_NAME, type Context, type DeviceCommand, type OpenDevice } from '../context.js';
-import { askSeed, expectOwnSeed } from '../phrase.js';
+import { askSeed } from '../phrase.js';
 import { Spool } from '../spool.js';
 import { sizeText } from '../transfer.js';
 
 /** Values of `--to`. */
 const TARGETS = ['bitwarden', 'folder'] as const;
-type ExportTarget = (typeof TARGETS)[number];
+const FORMS = 'write a form that another program reads, readable by anyone: JSON, or a folder of files';
 
 /** Options of `export`. */
 interface ExportOptions {
@@ -35,7 +28,7 @@ interface ExportOptions {
   readonly file: string;
   readonly plain?: boolean;
   /** A form for another program; unencrypted, like `plain`. */
-  readonly to?: ExportTarget;
+  readonly to?: (typeof TARGETS)[number];
   readonly force?: boolean;
   readonly phraseStdin?: boolean;
   /** False: the content of files is left out. */
@@ -50,12 +43,7 @@ export function registerExport(program: DeviceCommand): void {
     .description('Write the whole vault into one file, encrypted under your twelve words')
     .argument('<file>', 'the file to write; - is standard output, with --plain and --to bitwarden only')
     .option('--plain', 'write readable JSON instead: anyone with the file can read everything')
-    .addOption(
-      new Option(
-        '--to <program>',
-        'write a form that another program reads, readable by anyone: JSON, or a folder of files',
-      ).choices(TARGETS),
-    )
+    .addOption(new Option('--to <program>', FORMS).choices(TARGETS))
     .option('--no-files', 'leave the content of files out: what describes them is there')
     .option('--force', 'replace a file of that name')
     .option('--phrase-stdin', 'read the twelve words from standard input instead of asking')
@@ -99,19 +87,13 @@ const isReadable = ({ plain, to }: ExportOptions): boolean => plain === true || 
 
 function expectAllowed({ terminal }: Context, options: ExportOptions): void {
   const { file, to, plain } = options;
-  if (plain === true && to !== undefined)
-    throw new CommandError(EXIT.usage, '--plain and --to are two forms: give one of them.');
-  if (file === '-' && to === 'folder')
-    throw new CommandError(EXIT.usage, 'A folder has many files.', 'Give the name of a folder.');
+  if (plain === true && to !== undefined) throw usageError('--plain and --to are two forms: give one of them.');
+  if (file === '-' && to === 'folder') throw usageError('A folder has many files.', 'Give the name of a folder.');
   if (file === '-' && !isReadable(options))
-    throw new CommandError(EXIT.usage, 'An archive is binary, and is written to a file.', 'Give a file name.');
-  if (file === '-' && onScreen(terminal)) {
-    throw new CommandError(
-      EXIT.usage,
-      'A plain export is not written to a screen: everything in the vault would be readable there.',
-      'Give a file name, or pipe the output into another program.',
-    );
-  }
+    throw usageError('An archive is binary, and is written to a file.', 'Give a file name.');
+  const readable = 'A plain export is not written to a screen: everything in the vault would be readable there.';
+  const instead = 'Give a file name, or pipe the output into another program.';
+  if (file === '-' && onScreen(terminal)) throw usageError(readable, instead);
   if (isReadable(options))
     terminal.note('Warning: a plain export is not encrypted. Anyone with this file can read the whole vault.');
 }
@@ -126,7 +108,7 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
   const seed = await askSeed(sodium, context.terminal, {
     question: 'The twelve words of this vault: ',
     fromInput: options.phraseStdin === true,
-    check: (candidate) => expectOwnSeed(sodium, candidate, masterKey),
+    masterKey,
   });
   const file = await NewFile.create(options.file, options.force === true).catch((error: unknown) => {
     sodium.memzero(seed);
@@ -149,11 +131,11 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
 }
 
 /** The form of an export that is one document. */
-function formOf({ to }: ExportOptions, manifest: ArchiveManifest): DocumentForm {
+function formOf({ to }: ExportOptions, manifest: records.ArchiveManifest): DocumentForm {
   if (to === 'bitwarden') return bitwardenForm();
   const { createdAt, tenantId, masterFingerprint } = manifest;
-  const head = { format: PLAIN_FORMAT, version: 1, createdAt, tenantId, masterFingerprint };
-  return { head, bins: 'bins', entry: plainRecord };
+  const head = { format: records.PLAIN_FORMAT, version: 1, createdAt, tenantId, masterFingerprint };
+  return { head, bins: 'bins', entry: records.plainRecord };
 }
 
 /** Ids and bins of all live items: their content is not held in memory. */
@@ -174,17 +156,17 @@ async function binsOf(
   { terminal }: Context,
   { device }: OpenDevice,
   binIds: ReadonlySet<string>,
-): Promise<ArchivedBin[]> {
+): Promise<records.ArchivedBin[]> {
   try {
     const bins = await device.bins.list();
     // The server decides the length of the list, and an import refuses a longer one: bins with items come first.
     const used = bins.filter(({ id }) => binIds.has(id));
     const others = bins.filter(({ id }) => !binIds.has(id));
-    return [...used, ...others].slice(0, BINS_MAX).map(({ id, slug, label }) => binRecord(id, slug, label));
+    return [...used, ...others].slice(0, BINS_MAX).map(({ id, slug, label }) => records.binRecord(id, slug, label));
   } catch (error) {
     if (!isPassing(error)) throw error;
     terminal.note('The names of the bins are not in the export: they are read from the server.');
-    return [...binIds].sort().map((id) => binRecord(id, '', null));
+    return [...binIds].sort().map((id) => records.binRecord(id, '', null));
   }
 }
 
@@ -243,7 +225,7 @@ class Exporter {
   }
 
   /** Writes an item whose content is a blob: with the blob's bytes (`asContent`), else with its payload inline. */
-  private async itemOfBlob(record: ArchivedItem, asContent: boolean): Promise<void> {
+  private async itemOfBlob(record: records.ArchivedItem, asContent: boolean): Promise<void> {
     const { device } = this.open;
     const { output } = this.to;
     const options = { signal: this.context.terminal.interrupted };
@@ -258,7 +240,7 @@ class Exporter {
   }
 
   /** The blob is spooled first: only at its end is it known to verify, and an archive cannot be rewound. */
-  private async content(record: ArchivedItem, pieces: AsyncIterable<Uint8Array>): Promise<void> {
+  private async content(record: records.ArchivedItem, pieces: AsyncIterable<Uint8Array>): Promise<void> {
     const { output } = this.to;
     const spool = await Spool.of(this.context.platform.sodium, this.measured(pieces));
     try {
@@ -289,15 +271,11 @@ function unlessDamaged(error: unknown): 'damaged' {
   throw error;
 }
 
-const outOfReach = (error: unknown): unknown =>
-  isPassing(error)
-    ? new CommandError(
-        EXIT.unavailable,
-        'The content of a file cannot be read from the server. Nothing was written.',
-        'Run it again when the server is back, or add --no-files to leave the content of files out.',
-        { cause: error },
-      )
-    : error;
+function outOfReach(cause: unknown): unknown {
+  const message = 'The content of a file cannot be read from the server. Nothing was written.';
+  const hint = 'Run it again when the server is back, or add --no-files to leave the content of files out.';
+  return isPassing(cause) ? new CommandError(EXIT.unavailable, message, hint, { cause }) : cause;
+}
 
 function report(
   { terminal }: Context,
@@ -305,16 +283,12 @@ function report(
   counts: Exporter['counts'] & { readonly hidden: number },
 ): void {
   const { bins, items, blobs, lacking, damaged, hidden } = counts;
+  const described = to === 'bitwarden' ? '.' : ': only its name is.';
+  const again = `run \`${PROGRAM_NAME} sync\` and export again.`;
   const notes: readonly (readonly [count: number, note: string])[] = [
-    [
-      blobs,
-      `${blobs} items have a file on the server, which is not in the export${to === 'bitwarden' ? '.' : ': only its name is.'}`,
-    ],
+    [blobs, `${blobs} items have a file on the server, which is not in the export${described}`],
     [lacking, `${lacking} items name content that the server does not have as it was written: it is not here.`],
-    [
-      damaged,
-      `${counted(damaged, 'item')} here do not open and were left out: run \`${PROGRAM_NAME} sync\` and export again.`,
-    ],
+    [damaged, `${counted(damaged, 'item')} here do not open and were left out: ${again}`],
     [hidden, `${hidden} items do not verify and were left out: \`doctor\` says which and why.`],
   ];
   for (const [count, note] of notes) if (count > 0) terminal.note(note);

@@ -6,7 +6,7 @@ import { chosenItem } from '../find.js';
 import { contentText, notHere, saveItem, type Saving, textIn, whole } from '../item-content.js';
 import { itemsAndList } from '../listed.js';
 import { facts, sanitizeText, sanitizeLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 import { sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
 
@@ -43,28 +43,25 @@ export function registerGet(program: DeviceCommand): void {
 async function get(context: Context, id: string | undefined, options: Options): Promise<void> {
   const { terminal } = context;
   if (id === undefined && options.last !== true)
-    throw new CommandError(EXIT.usage, 'which item?', 'Give its number in the last list, its id, or --last.');
+    throw usageError('which item?', 'Give its number in the last list, its id, or --last.');
   const sync = options.local === true ? 'local' : 'catch up';
-  await context.withDevice(
-    async (open) => {
-      const item = await whole(open, chosenItem(await itemsAndList(context, open), id, options.last), options.local);
-      if (options.local === true && givesFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
-      if (options.output !== undefined)
-        return saved(context, open, { item, output: options.output, force: options.force === true });
-      const masked = onScreen(terminal) && options.show !== true;
-      if (options.field !== undefined) return printField(context, { item, field: options.field, masked });
-      const around = await surroundings(context, open);
-      if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
-      else if (onScreen(terminal)) printCard(context, { item, around, masked });
-      else if (givesFile(terminal, item, options)) await saveItem(context, open, { item, output: '-', force: false });
-      else await printContent(context, item);
-    },
-    { sync },
-  );
+  await context.withDevice(async (open) => {
+    const item = await whole(open, chosenItem(await itemsAndList(context, open), id, options.last), options.local);
+    if (options.local === true && givesFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
+    if (options.output !== undefined)
+      return saved(context, open, { item, output: options.output, force: options.force === true });
+    const masked = onScreen(terminal) && options.show !== true;
+    if (options.field !== undefined) return printField(terminal, item, options.field, masked);
+    const around = await surroundings(context, open);
+    if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
+    else if (onScreen(terminal)) printCard(context, item, around, masked);
+    else if (givesFile(terminal, item, options)) await saveItem(context, open, { item, output: '-', force: false });
+    else await printContent(terminal, item);
+  }, sync);
 }
 
 /** True where the bytes of the item's file are requested: by `--output`, or by a pipe. */
-const givesFile = (terminal: Context['terminal'], { blob }: ItemView, { output, field }: Options): boolean =>
+const givesFile = (terminal: Terminal, { blob }: ItemView, { output, field }: Options): boolean =>
   blob?.holds === 'file' && (output !== undefined || (field === undefined && !terminal.json && !onScreen(terminal)));
 
 async function saved(context: Context, open: OpenDevice, what: Saving): Promise<void> {
@@ -72,9 +69,9 @@ async function saved(context: Context, open: OpenDevice, what: Saving): Promise<
   const { item, output } = what;
   const text = item.blob?.holds === 'file' ? undefined : textIn(item);
   if (text === undefined && item.blob?.holds !== 'file')
-    throw new CommandError(EXIT.usage, `this ${item.type} has no file`, 'Omit --output.', { code: 'no_blob' });
+    throw usageError(`this ${item.type} has no file`, 'Omit --output.', 'no_blob');
   if (output === '-' && terminal.json)
-    throw new CommandError(EXIT.usage, 'with --json standard output is JSON', 'Give --output a file name.');
+    throw usageError('with --json standard output is JSON', 'Give --output a file name.');
   const { file, size } = await saveItem(context, open, { ...what, text });
   if (file === null) return;
   show(terminal, { id: item.id, file, size }, () => [
@@ -88,10 +85,7 @@ function payloadOf({ type, payload }: ItemView, masked: boolean): unknown {
   return Object.fromEntries(entries);
 }
 
-function printField(
-  { terminal }: Context,
-  { item, field, masked }: { readonly item: ItemView; readonly field: string; readonly masked: boolean },
-): void {
+function printField(terminal: Terminal, item: ItemView, field: string, masked: boolean): void {
   const { type, payload } = item;
   const value = fieldText(payload, field);
   const fields = `Fields: ${fieldsOf(type).join(', ')}.`;
@@ -104,16 +98,13 @@ function printField(
 }
 
 /** The content alone, for a pipe: a text item byte for byte, anything else with a line break at its end. */
-async function printContent({ terminal }: Context, item: ItemView): Promise<void> {
+async function printContent(terminal: Terminal, item: ItemView): Promise<void> {
   const text = textIn(item);
   if (text !== undefined) return terminal.write(Buffer.from(text));
   terminal.print(contentText(item).replace(/\n$/, ''));
 }
 
-function printCard(
-  { terminal, platform }: Context,
-  { item, around, masked }: { readonly item: ItemView; readonly around: Surroundings; readonly masked: boolean },
-): void {
+function printCard({ terminal, platform }: Context, item: ItemView, around: Surroundings, masked: boolean): void {
   const { type, payload } = item;
   const main = type === 'text' || type === 'code' ? 'text' : undefined;
   const { dim } = paletteOf(terminal);

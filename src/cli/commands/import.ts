@@ -6,15 +6,21 @@ import { isPassing } from '../../sdk/errors.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import type { Context, DeviceCommand, OpenDevice } from '../context.js';
-import { type Account, accountLines, accountOf, entryFacts } from '../foreign/account.js';
-import { type ForeignProgram, PROGRAMS } from '../foreign/entries.js';
+import {
+  type Entry,
+  type ForeignEntries,
+  type ForeignProgram,
+  type ForeignSource,
+  type Made,
+  PROGRAMS,
+} from '../foreign/entries.js';
 import { type Incoming, incomingOf } from '../foreign/records.js';
-import { type ForeignSource, readForeign } from '../foreign/source.js';
-import { ImportSource } from '../import-source.js';
+import { readForeign } from '../foreign/source.js';
+import { type ImportSource, openSource } from '../import-source.js';
 import { askSeed } from '../phrase.js';
 import { counted, sanitizeText, show, table, throttledProgress } from '../../terminal/output.js';
 import { Spool } from '../spool.js';
-import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
 
 /** Options of `import`. */
 interface ImportOptions {
@@ -78,8 +84,8 @@ async function importForeign(context: Context, options: ImportOptions, source: F
   }
   return context.withDevice(async (open) => {
     const { masterKey } = open.identity;
-    const incoming = incomingOf(source, { sodium: platform.sodium, masterKey, now: platform.clock.now() });
-    return importRecords(context, { ...options, account }, { incoming, open });
+    const incoming = incomingOf(source, platform, masterKey);
+    return importRecords(context, { ...options, account }, incoming, open);
   });
 }
 
@@ -88,13 +94,10 @@ const NOTHING_WRITTEN = 'Nothing was written: this was a dry run.';
 /** Reports what an archive or plain export of this service holds, for `--dry-run`. */
 function tellOwn({ terminal }: Context, { file }: ImportOptions, { types, items }: Survey): ExitCode {
   const kinds = [...types].map(([type, entries]) => ({ kind: type, becomes: type, entries }));
+  const rows = kinds.map(({ kind, entries }) => [String(entries), kind]);
   show(terminal, { file, dryRun: true, entries: items, items, kinds }, () => [
     `${sanitizeText(file)}: ${counted(items, 'item')}.`,
-    ...table(
-      terminal,
-      [{ title: 'ITEMS' }, { title: 'TYPE' }],
-      kinds.map(({ kind, entries }) => [String(entries), kind]),
-    ),
+    ...table(terminal, [{ title: 'ITEMS' }, { title: 'TYPE' }], rows),
     NOTHING_WRITTEN,
   ]);
   return EXIT.ok;
@@ -103,7 +106,7 @@ function tellOwn({ terminal }: Context, { file }: ImportOptions, { types, items 
 async function importOwn(context: Context, options: ImportOptions): Promise<ExitCode> {
   const { platform } = context;
   const { sodium } = platform;
-  const source = await ImportSource.open(options.file);
+  const source = await openSource(options.file);
   let seed: Uint8Array = new Uint8Array(0);
   try {
     if (source.encrypted) {
@@ -114,9 +117,9 @@ async function importOwn(context: Context, options: ImportOptions): Promise<Exit
     const survey = await surveyed(context, source, seed);
     if (options.dryRun === true) return tellOwn(context, options, survey);
     return await context.withDevice(async (open) => {
-      expectOwn(context, options, { survey, open });
+      expectOwn(context, options, survey, open);
       const records: Incoming['records'] = (onRead) => source.records(platform.sodium, seed, onRead);
-      return importRecords(context, options, { incoming: { ...survey, records }, open });
+      return importRecords(context, options, { ...survey, records }, open);
     });
   } catch (error) {
     throw error instanceof ArchiveError ? refusal(options.file, error) : error;
@@ -138,18 +141,12 @@ async function surveyed({ platform, terminal }: Context, source: ImportSource, s
   return survey;
 }
 
-function expectOwn(
-  { platform }: Context,
-  { foreign, file }: ImportOptions,
-  { survey, open }: { readonly survey: Survey; readonly open: OpenDevice },
-): void {
+function expectOwn({ platform }: Context, { foreign, file }: ImportOptions, survey: Survey, open: OpenDevice): void {
   const own = fingerprintOfMaster(platform.sodium, open.identity.masterKey);
-  if (survey.manifest.masterFingerprint === own || foreign === true) return;
-  throw new CommandError(
-    EXIT.untrusted,
-    `${file} is from another vault (fingerprint ${survey.manifest.masterFingerprint}, this one has ${own}). Nothing was written.`,
-    'Add --foreign if it is yours anyway.',
-  );
+  const { masterFingerprint } = survey.manifest;
+  if (masterFingerprint === own || foreign === true) return;
+  const other = `from another vault (fingerprint ${masterFingerprint}, this one has ${own}). Nothing was written.`;
+  throw new CommandError(EXIT.untrusted, `${file} is ${other}`, 'Add --foreign if it is yours anyway.');
 }
 
 /** Items per report of progress. */
@@ -158,7 +155,8 @@ const PROGRESS_EVERY = 100;
 async function importRecords(
   context: Context,
   options: ImportOptions & { readonly account?: Account },
-  { incoming, open }: { readonly incoming: Incoming; readonly open: OpenDevice },
+  incoming: Incoming,
+  open: OpenDevice,
 ): Promise<ExitCode> {
   const { terminal, platform } = context;
   const { device } = open;
@@ -188,10 +186,9 @@ async function importRecords(
   } catch (error) {
     terminal.progress('');
     await importer.finish().catch(() => undefined);
-    if (importer.counts.written > 0)
-      terminal.note(
-        `${importer.counts.written} items were imported before this. Running it again continues from there.`,
-      );
+    const { written } = importer.counts;
+    if (written > 0)
+      terminal.note(`${written} items were imported before this. Running it again continues from there.`);
     throw error;
   } finally {
     importer.close();
@@ -208,11 +205,8 @@ async function expectKnown({ store }: OpenDevice, wanted: readonly string[]): Pr
   for await (const entry of store.entries()) if (entry.state === 'live') known.add(entry.row.binId);
   const missing = wanted.filter((id) => !known.has(id));
   if (missing.length === 0) return;
-  throw new CommandError(
-    EXIT.unavailable,
-    `The server cannot be reached, and ${missing.length} of the bins are not known here. Nothing was written.`,
-    'Run the command again when the server is back.',
-  );
+  const why = `The server cannot be reached, and ${missing.length} of the bins are not known here. Nothing was written.`;
+  throw new CommandError(EXIT.unavailable, why, 'Run the command again when the server is back.');
 }
 
 /** Prints the counts and returns the exit code. */
@@ -245,4 +239,64 @@ function refusal(file: string, error: ArchiveError): CommandError {
   };
   const hint = hints[error.code] ?? 'Nothing was written. Take another copy of the file.';
   return new CommandError(EXIT.untrusted, `${file} is refused: ${error.message}.`, hint);
+}
+
+const wordOf = ({ part, type }: Made): string => (part === 'main' || part.startsWith('file') ? type : part);
+const becomes = ({ made, left }: Entry): string =>
+  left === undefined ? [...new Set(made.map(wordOf))].join(' + ') : `nothing: ${left}`;
+
+function tally(words: readonly string[]): readonly (readonly [word: string, count: number])[] {
+  const counts = new Map<string, number>();
+  for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
+  return [...counts].sort(([, one], [, other]) => other - one);
+}
+
+/** What the entries of another program become, in counts and without secrets. */
+function accountOf({ title, entries }: ForeignEntries) {
+  const kinds = tally(entries.map((entry) => JSON.stringify([entry.kind, becomes(entry)])));
+  const left = tally(entries.flatMap((entry) => entry.left ?? []));
+  const marks = tally(entries.flatMap((entry) => entry.marks));
+  return {
+    from: title,
+    entries: entries.length,
+    items: entries.reduce((sum, { made }) => sum + made.length, 0),
+    bins: new Set(entries.filter(({ made }) => made.length > 0).map(({ folder }) => folder)).size,
+    kinds: kinds.map(([words, count]) => {
+      const [kind = '', what = ''] = JSON.parse(words) as readonly string[];
+      return { kind, becomes: what, entries: count };
+    }),
+    /** Entries with content that no field holds: each has a note about it, and its original. */
+    withOriginal: entries.filter(({ unplaced }) => unplaced.length > 0).length,
+    leftOut: left.map(([reason, count]) => ({ reason, entries: count })),
+    /** Marks that are not imported, with the number of entries. */
+    marks: marks.map(([mark, count]) => ({ mark, entries: count })),
+  };
+}
+
+type Account = ReturnType<typeof accountOf>;
+
+const SHOWN_MAX = 200;
+
+/** Each entry for `--json`. */
+const entryFacts = (entry: Entry) => ({
+  where: entry.where.slice(0, SHOWN_MAX),
+  kind: entry.kind,
+  name: entry.name.slice(0, SHOWN_MAX),
+  bin: entry.folder.slice(0, SHOWN_MAX),
+  becomes: entry.made.map(({ part, type }) => ({ part, type })),
+  noField: entry.unplaced,
+  leftOut: entry.left ?? null,
+  marks: entry.marks,
+});
+
+/** The account as lines: a table, then notes. */
+function accountLines(terminal: Terminal, { kinds, marks, withOriginal }: Account): readonly string[] {
+  const counts = (entries: number): string => counted(entries, 'entry', 'entries');
+  const rows = kinds.map(({ kind, becomes, entries }) => [String(entries), kind, becomes]);
+  const beside = 'with data that no field holds: a note lists it, the original is beside it.';
+  return [
+    ...table(terminal, [{ title: 'ENTRIES' }, { title: 'KIND' }, { title: 'BECOMES' }], rows),
+    ...(withOriginal === 0 ? [] : [`${counts(withOriginal)} ${beside}`]),
+    ...marks.map(({ mark, entries }) => `Not imported: ${sanitizeText(mark)} (${counts(entries)}).`),
+  ];
 }

@@ -9,8 +9,8 @@ import { findAnyId, findBin, findItem, type Listed, numbered, ShortIds } from '.
 import { binsOf } from '../known.js';
 import { itemsAndList, rememberListed } from '../listed.js';
 import { counted, sanitizeText, show } from '../../terminal/output.js';
-import { contentType } from '../payloads.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { contentType } from '../put-content.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import { binName, noteHidden, showItems, surroundings } from '../views.js';
 import { allWritten, noteQueued, written, type Written } from '../writes.js';
 
@@ -61,8 +61,11 @@ export function registerLists(program: DeviceCommand): void {
 
 async function search(context: Context, words: readonly string[], options: Options): Promise<void> {
   const wanted = wordsOf(words.join(' '));
-  if (wanted.length === 0) throw new CommandError(EXIT.usage, 'what should be searched for?');
-  const fits = (item: ItemView): boolean => holds(item, wanted);
+  if (wanted.length === 0) throw usageError('what should be searched for?');
+  const fits = ({ type, payload }: ItemView): boolean => {
+    const text = searchedText(type, payload);
+    return wanted.every((word) => text.includes(word));
+  };
   await listItems(context, options, { empty: 'Nothing found.', left: 'more are not listed', fits });
 }
 
@@ -76,33 +79,26 @@ async function listItems(
   { empty, left, fits }: Readonly<Record<'empty' | 'left', string>> & { readonly fits: (item: ItemView) => boolean },
 ): Promise<void> {
   const type = options.type === undefined ? undefined : contentType(options.type);
+  const sync = options.local === true ? 'local' : 'catch up';
   const { terminal } = context;
-  await context.withDevice(
-    async (open) => {
-      const around = await surroundings(context, open);
-      const all = await open.device.list();
-      const binId = options.bin === undefined ? undefined : findBin(around.bins, options.bin).id;
-      const found = all.filter(
-        (item) => (binId ?? item.binId) === item.binId && (type ?? item.type) === item.type && fits(item),
+  await context.withDevice(async (open) => {
+    const around = await surroundings(context, open);
+    const all = await open.device.list();
+    const binId = options.bin === undefined ? undefined : findBin(around.bins, options.bin).id;
+    const found = all.filter(
+      (item) => (binId ?? item.binId) === item.binId && (type ?? item.type) === item.type && fits(item),
+    );
+    const shown = found.slice(0, options.limit);
+    // A script's list must not change what the numbers on a person's screen mean.
+    if (!terminal.json)
+      await rememberListed(
+        context,
+        shown.map(({ id }) => id),
       );
-      const shown = found.slice(0, options.limit);
-      // A script's list must not change what the numbers on a person's screen mean.
-      if (!terminal.json)
-        await rememberListed(
-          context,
-          shown.map(({ id }) => id),
-        );
-      showItems(context, shown, { ...around, all, empty, oneBin: binId !== undefined });
-      if (found.length > options.limit) terminal.note(`${found.length - options.limit} ${left} (--limit).`);
-      await noteHidden(terminal, open);
-    },
-    { sync: options.local === true ? 'local' : 'catch up' },
-  );
-}
-
-function holds({ type, payload }: ItemView, wanted: readonly string[]): boolean {
-  const text = searchedText(type, payload);
-  return wanted.every((word) => text.includes(word));
+    showItems(context, shown, { ...around, all, empty, oneBin: binId !== undefined });
+    if (found.length > options.limit) terminal.note(`${found.length - options.limit} ${left} (--limit).`);
+    await noteHidden(terminal, open);
+  }, sync);
 }
 
 /** `move <id> <bin>`, `rm <id...>` and `restore [id...]`. */
@@ -168,33 +164,30 @@ async function rm(
 ): Promise<void> {
   const { terminal, platform } = context;
   const later = options.later === true;
-  await context.withDevice(
-    async (open) => {
-      const { items, listed } = await itemsAndList(context, open);
-      const ids = new Set<string>();
-      for (const text of typed) ids.add(await findAnyId(open, { items, listed }, text));
-      const named = namedShort(items);
-      const said = (id: string): string => {
-        const item = items.find((one) => one.id === id);
-        return item === undefined ? `${id}  (not shown)` : named(item);
-      };
-      const byNumber = typed.some((text) => numbered(listed, text) !== undefined);
-      const age = platform.clock.now() - (listed?.at ?? 0);
-      const old = byNumber && (age < 0 || age > LIST_OLD_MS);
-      if (old && !terminal.interactive)
-        throw new CommandError(EXIT.usage, 'the list of these numbers is old', 'Give ids, or list again.');
-      const ask = options.yes !== true || old;
-      if (terminal.interactive && ask) for (const id of ids) terminal.note(`  ${said(id)}`);
-      await confirmed(terminal, `Delete ${counted(ids.size, 'item')} on all devices?`, !ask);
-      const deleted = await allWritten(
-        [...ids].map((id) => (later ? keptDeletion(open, id) : written(open.device.delete(id)))),
-      );
-      show(terminal, { deleted }, () => deleted.map(({ id }) => `Deleted: ${said(id)}`));
-      noteQueued(terminal, deleted, later ? 'as asked' : undefined);
-      if (deleted.some(({ queued }) => queued)) terminal.note(`\`${PROGRAM_NAME} restore\` takes it back until then.`);
-    },
-    { sync: later ? 'later' : 'catch up' },
-  );
+  const sync = later ? 'later' : 'catch up';
+  await context.withDevice(async (open) => {
+    const { items, listed } = await itemsAndList(context, open);
+    const ids = new Set<string>();
+    for (const text of typed) ids.add(await findAnyId(open, { items, listed }, text));
+    const named = namedShort(items);
+    const said = (id: string): string => {
+      const item = items.find((one) => one.id === id);
+      return item === undefined ? `${id}  (not shown)` : named(item);
+    };
+    const byNumber = typed.some((text) => numbered(listed, text) !== undefined);
+    const age = platform.clock.now() - (listed?.at ?? 0);
+    const old = byNumber && (age < 0 || age > LIST_OLD_MS);
+    if (old && !terminal.interactive) throw usageError('the list of these numbers is old', 'Give ids, or list again.');
+    const ask = options.yes !== true || old;
+    if (terminal.interactive && ask) for (const id of ids) terminal.note(`  ${said(id)}`);
+    await confirmed(terminal, `Delete ${counted(ids.size, 'item')} on all devices?`, !ask);
+    const deleted = await allWritten(
+      [...ids].map((id) => (later ? keptDeletion(open, id) : written(open.device.delete(id)))),
+    );
+    show(terminal, { deleted }, () => deleted.map(({ id }) => `Deleted: ${said(id)}`));
+    noteQueued(terminal, deleted, later ? 'as asked' : undefined);
+    if (deleted.some(({ queued }) => queued)) terminal.note(`\`${PROGRAM_NAME} restore\` takes it back until then.`);
+  }, sync);
 }
 
 /** Queues a deletion on a device that sends nothing yet, so no change resolves. Rejects where it cannot be stored. */
@@ -217,31 +210,27 @@ async function restore(
   { last }: { readonly last?: boolean },
 ): Promise<void> {
   const { terminal } = context;
-  if (typed.length > 0 && last === true) throw new CommandError(EXIT.usage, 'give items, or --last, not both');
-  await context.withDevice(
-    async (open) => {
-      const { items, listed } = await itemsAndList(context, open);
-      const waiting = await open.device.deleted();
-      const chosen = typed.length === 0 ? waiting.slice(0, 1) : typed.map((text) => waitingOf(waiting, text, listed));
-      if (chosen.length === 0) throw new CommandError(EXIT.notFound, 'no deletion waits to be sent', FINAL);
-      for (const { id } of chosen) await open.device.withdraw(id);
-      // A deletion whose response was lost is still queued, but may have been applied: only the server knows.
-      const current = await open.catchUp();
-      const here = new Set((await open.device.list()).map(({ id }) => id));
-      const restored = chosen.filter(({ id }) => here.has(id));
-      const named = namedShort([...items, ...chosen]);
-      show(terminal, { restored: restored.map(({ id }) => id) }, () =>
-        restored.map((item) => `Restored: ${named(item)}`),
-      );
-      if (!current) terminal.note('If the deletion did reach the server, the next command that gets through says so.');
-      const [gone] = chosen.filter(({ id }) => !here.has(id));
-      if (gone === undefined) return;
-      throw new CommandError(EXIT.refused, `too late: the server has deleted ${named(gone)}`, undefined, {
-        code: 'sent',
-      });
-    },
-    { sync: 'later' },
-  );
+  if (typed.length > 0 && last === true) throw usageError('give items, or --last, not both');
+  await context.withDevice(async (open) => {
+    const { items, listed } = await itemsAndList(context, open);
+    const waiting = await open.device.deleted();
+    const chosen = typed.length === 0 ? waiting.slice(0, 1) : typed.map((text) => waitingOf(waiting, text, listed));
+    if (chosen.length === 0) throw new CommandError(EXIT.notFound, 'no deletion waits to be sent', FINAL);
+    for (const { id } of chosen) await open.device.withdraw(id);
+    // A deletion whose response was lost is still queued, but may have been applied: only the server knows.
+    const current = await open.catchUp();
+    const here = new Set((await open.device.list()).map(({ id }) => id));
+    const restored = chosen.filter(({ id }) => here.has(id));
+    const named = namedShort([...items, ...chosen]);
+    show(terminal, { restored: restored.map(({ id }) => id) }, () =>
+      restored.map((item) => `Restored: ${named(item)}`),
+    );
+    if (!current) terminal.note('If the deletion did reach the server, the next command that gets through says so.');
+    const [gone] = chosen.filter(({ id }) => !here.has(id));
+    if (gone === undefined) return;
+    const late = `too late: the server has deleted ${named(gone)}`;
+    throw new CommandError(EXIT.refused, late, undefined, { code: 'sent' });
+  }, 'later');
 }
 
 /** `findItem` among the items whose deletion is queued. */

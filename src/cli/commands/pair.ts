@@ -8,7 +8,7 @@ import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcom
 import { withCopy } from '../open-device.js';
 import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { isYes } from '../../terminal/ask.js';
-import { CommandError, Declined, EXIT } from '../../terminal/terminal.js';
+import { CommandError, Declined, EXIT, usageError } from '../../terminal/terminal.js';
 import { joinCommand } from './enrol.js';
 
 interface Options extends NewcomerOptions {
@@ -43,86 +43,75 @@ export function registerPair(program: DeviceCommand): void {
 
 async function pair(context: Context, options: Options): Promise<void> {
   const { terminal } = context;
-  if (options.join !== undefined) {
-    await joinCommand(context, options.join === true ? undefined : options.join, [], options);
-    return;
-  }
-  if (options.yes === true && options.digits === undefined)
-    throw new CommandError(EXIT.usage, '--yes admits no device without --digits');
-  if (!terminal.interactive && options.yes !== true) {
-    throw new CommandError(
-      EXIT.usage,
-      'there is no terminal to confirm at',
-      'Pair at a terminal, or give --yes with --digits.',
-    );
-  }
+  if (options.join !== undefined)
+    return joinCommand(context, options.join === true ? undefined : options.join, [], options);
+  if (options.yes === true && options.digits === undefined) throw usageError('--yes admits no device without --digits');
+  if (!terminal.interactive && options.yes !== true)
+    throw usageError('there is no terminal to confirm at', 'Pair at a terminal, or give --yes with --digits.');
   await withCopy(context, async ({ device, identity, current }) => {
     if (!current) throw new CommandError(EXIT.unavailable, 'no device can join while the server cannot be reached');
-    const gate = new Gate(context, options);
-    const offer = await device.offerPairing((request) => gate.approves(request));
+    let name = '';
+    let refusal: CommandError | undefined;
+    const offer = await device.offerPairing(async (request) => {
+      ({ name } = request);
+      refusal = await refusalOf(context, options, request);
+      return refusal === undefined;
+    });
     terminal.interrupted.addEventListener('abort', () => offer.cancel(), { once: true });
-    showOffer(context, { offer, serverUrl: identity.serverUrl, qr: options.qr });
-    await waited(context, { device, offer, gate });
+    showOffer(context, offer, identity.serverUrl, options.qr);
+    const rewrapped = rewrapping(device);
+    try {
+      const deviceId = await offer.joined.catch((error: unknown) => {
+        throw refusal ?? error;
+      });
+      terminal.progress('Giving it the keys of all items ...');
+      const items = await rewrapped.done;
+      terminal.progress('');
+      const later = 'Its keys are still being added; `sync` finishes that.';
+      const keys = items === null ? later : `${counted(items, 'item')} opened to it.`;
+      show(terminal, { event: 'joined', deviceId, name, rewrapped: items }, () => [
+        `${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`,
+      ]);
+    } finally {
+      rewrapped.stop();
+      terminal.progress('');
+    }
   });
 }
 
-/** Decides whether the device that knows the words may join. */
-class Gate {
-  /** The device that asks to join. */
-  request: JoinApproval | undefined;
-  /** The digits of `--digits` are not those of the request. */
-  differs = false;
-  /** The user said no. */
-  declined = false;
-
-  constructor(
-    private readonly context: Context,
-    private readonly options: Options,
-  ) {}
-
-  async approves(request: JoinApproval): Promise<boolean> {
-    this.request = request;
-    const { terminal } = this.context;
-    const { deviceId, name, glyph, digits } = request;
-    terminal.progress('');
-    const { bold } = paletteOf(terminal);
-    show(terminal, { event: 'request', deviceId, name, glyph, digits }, () => [
-      `\nA ${sanitizeText(glyph)} called ${bold(`"${sanitizeText(name)}"`)} knows the words.`,
-      `Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`,
-    ]);
-    if (this.options.digits !== undefined) {
-      const given = await this.givenDigits(this.options.digits);
-      this.differs = given !== digits;
-      if (this.differs || this.options.yes === true) return !this.differs;
-    }
-    const answer = await terminal.ask('Is it yours, and does it show the same digits? [y/N] ');
-    this.declined = !isYes(answer);
-    return !this.declined;
+/** Asks whether the device that knows the words may join. Returns the error of `pair` where it may not. */
+async function refusalOf(
+  { terminal }: Context,
+  { digits: expected, yes }: Options,
+  { deviceId, name, glyph, digits }: JoinApproval,
+): Promise<CommandError | undefined> {
+  terminal.progress('');
+  const { bold } = paletteOf(terminal);
+  show(terminal, { event: 'request', deviceId, name, glyph, digits }, () => [
+    `\nA ${sanitizeText(glyph)} called ${bold(`"${sanitizeText(name)}"`)} knows the words.`,
+    `Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`,
+  ]);
+  if (expected !== undefined) {
+    const given = expected === '-' ? (await terminal.readInput(DIGITS_INPUT_MAX)).toString('utf8') : expected;
+    const message = 'the digits are not those of the new device: it was not admitted';
+    const hint = 'If you typed them right, somebody may be in between. Start again.';
+    if (given.replace(/\s/g, '') !== digits)
+      return new CommandError(EXIT.untrusted, message, hint, { code: 'digits_differ' });
+    if (yes === true) return undefined;
   }
-
-  private async givenDigits(given: string): Promise<string> {
-    const text = given === '-' ? (await this.context.terminal.readInput(DIGITS_INPUT_MAX)).toString('utf8') : given;
-    return text.replace(/\s/g, '');
-  }
+  if (isYes(await terminal.ask('Is it yours, and does it show the same digits? [y/N] '))) return undefined;
+  const said = 'It was not admitted. The six words are used up.';
+  return new Declined(said, EXIT.refused, { code: 'pairing_rejected' });
 }
 
-function showOffer(
-  { terminal, platform }: Context,
-  { offer, serverUrl, qr }: { readonly offer: PairingOffer; readonly serverUrl: string; readonly qr: boolean },
-): void {
+function showOffer({ terminal, platform }: Context, offer: PairingOffer, serverUrl: string, qr: boolean): void {
   const text = offerText(serverUrl, offer.words);
-  if (terminal.json) {
-    terminal.data({ event: 'offer', words: offer.words, text, expiresAt: offer.expiresAt });
-    return;
-  }
+  if (terminal.json) return terminal.data({ event: 'offer', words: offer.words, text, expiresAt: offer.expiresAt });
   const { bold, dim } = paletteOf(terminal);
   terminal.print(`On the new device:  ${PROGRAM_NAME} join ${serverUrl}`);
   terminal.print(`Six words:          ${bold(offer.words)}`);
   terminal.print(`Both in one text:   ${dim(text)}`);
-  if (qr) {
-    terminal.print('');
-    for (const line of qrLines(text, terminal.colours)) terminal.print(line);
-  }
+  if (qr) for (const line of ['', ...qrLines(text, terminal.colours)]) terminal.print(line);
   const minutes = Math.max(1, Math.round((offer.expiresAt - platform.clock.now()) / 60_000));
   terminal.note(`They are good for one device and ${counted(minutes, 'minute')}. Ctrl-C ends this.`);
   terminal.progress('Waiting for the new device ...');
@@ -147,42 +136,6 @@ function block(upper: boolean, lower: boolean, ink: boolean): string {
   if (above && below) return '█';
   if (above) return '▀';
   return below ? '▄' : ' ';
-}
-
-async function waited(
-  { terminal }: Context,
-  { device, offer, gate }: { readonly device: Device; readonly offer: PairingOffer; readonly gate: Gate },
-): Promise<void> {
-  const rewrapped = rewrapping(device);
-  try {
-    const deviceId = await offer.joined;
-    terminal.progress('Giving it the keys of all items ...');
-    const items = await rewrapped.done;
-    terminal.progress('');
-    const name = gate.request?.name ?? '';
-    const keys =
-      items === null
-        ? 'Its keys are still being added; `sync` finishes that.'
-        : `${counted(items, 'item')} opened to it.`;
-    show(terminal, { event: 'joined', deviceId, name, rewrapped: items }, () => [
-      `${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`,
-    ]);
-  } catch (error) {
-    if (gate.declined) {
-      const code = 'pairing_rejected';
-      throw new Declined('It was not admitted. The six words are used up.', EXIT.refused, { cause: error, code });
-    }
-    if (!gate.differs) throw error;
-    throw new CommandError(
-      EXIT.untrusted,
-      'the digits are not those of the new device: it was not admitted',
-      'If you typed them right, somebody may be in between. Start again.',
-      { cause: error, code: 'digits_differ' },
-    );
-  } finally {
-    rewrapped.stop();
-    terminal.progress('');
-  }
 }
 
 /** Resolves once items are re-wrapped for the new device: their number, or null on a failure, which `sync` repairs. */

@@ -3,7 +3,7 @@ import { ApiError } from '../../sdk/errors.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { secretFrom } from '../newcomer.js';
 import { show } from '../../terminal/output.js';
-import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 
 interface Options {
   readonly passwordFile?: string;
@@ -39,11 +39,14 @@ function settingCommand(parent: DeviceCommand, which: 'set' | 'change'): void {
   command.examples(`password ${which}`).does((context, options: Options) => setPassword(context, which, options));
 }
 
-async function setPassword(context: Context, which: 'set' | 'change', options: Options): Promise<void> {
-  const { terminal } = context;
+async function setPassword(
+  { terminal, withDevice }: Context,
+  which: 'set' | 'change',
+  options: Options,
+): Promise<void> {
   const current = which === 'set' ? null : await currentPassword(terminal, options);
   const password = await newPassword(terminal, options.passwordFile);
-  await context.withDevice(async ({ device }) => {
+  await withDevice(async ({ device }) => {
     await device.setPassword(password, current).catch((error: unknown) => {
       // `set` sends no current password: the server refuses that as a wrong one where a password is set.
       if (which !== 'set' || !(error instanceof ApiError) || error.code !== 'password_invalid') throw error;
@@ -54,9 +57,8 @@ async function setPassword(context: Context, which: 'set' | 'change', options: O
   });
 }
 
-async function removePassword(context: Context, options: Options): Promise<void> {
-  const { terminal } = context;
-  await context.withDevice(async ({ device }) => {
+async function removePassword({ terminal, withDevice }: Context, options: Options): Promise<void> {
+  await withDevice(async ({ device }) => {
     if (!(await device.passwordExists()))
       throw new CommandError(EXIT.notFound, 'no account password is set', undefined, { code: 'no_password' });
     await device.removePassword(await currentPassword(terminal, options));
@@ -74,9 +76,8 @@ const currentPassword = (terminal: Terminal, { currentFile }: Options): Promise<
 
 async function newPassword(terminal: Terminal, file: string | undefined): Promise<string> {
   const typed = await typedOrFile(terminal, 'New account password: ', file);
-  if (typed === '') throw new CommandError(EXIT.usage, 'the password is empty');
-  if (file === undefined && (await terminal.ask('Once more: ', { hidden: true })) !== typed) {
-    throw new CommandError(EXIT.usage, 'they are not the same; nothing was changed');
-  }
+  if (typed === '') throw usageError('the password is empty');
+  if (file === undefined && (await terminal.ask('Once more: ', { hidden: true })) !== typed)
+    throw usageError('they are not the same; nothing was changed');
   return typed;
 }

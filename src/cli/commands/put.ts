@@ -8,26 +8,16 @@ import type { ContentType } from '../../protocol/item.js';
 import { isUlid } from '../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
-import {
-  textDetected,
-  type Detected,
-  isSecretField,
-  PAYLOAD_MAX,
-  mainField,
-  PAYLOAD_INLINE_MAX,
-  payloadSize,
-} from '../../sdk/payloads/shapes.js';
+import * as shapes from '../../sdk/payloads/shapes.js';
 import { languageOf } from '../detect.js';
 import { failureOf } from '../failure.js';
 import type { Failure } from '../../terminal/failure.js';
 import { findBin, findItem } from '../find.js';
-import { filesIn, type Source } from '../folder.js';
 import { binsOf, readKnown } from '../known.js';
 import { itemsAndList } from '../listed.js';
 import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
-import { assigned, contentType, notText, shaped } from '../payloads.js';
-import { foundIn, type Found } from '../put-content.js';
-import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
+import { assigned, contentType, filesIn, type Found, foundIn, notText, shaped, type Source } from '../put-content.js';
+import { CommandError, type Terminal, usageError } from '../../terminal/terminal.js';
 import { meter, percentOf, sizeText } from '../transfer.js';
 import { noteQueued, written, type Written } from '../writes.js';
 
@@ -90,29 +80,29 @@ export function registerPut(program: DeviceCommand): void {
 
 async function put(context: Context, words: readonly string[], options: Options): Promise<void> {
   const { file: files = [], folder: folders, ...rest } = options;
-  if (files.length > 1 || folders !== undefined)
-    return putAll(context, { files, folders: folders ?? [] }, { ...rest, words });
+  if (files.length > 1 || folders !== undefined) return putAll(context, files, folders ?? [], { ...rest, words });
   const one: ItemOptions = { ...rest, words, file: files[0] };
   await withContent(context, one, (found) => putFound(context, found, one));
 }
 
 /** Writes and reports one item; one that needs nothing from the server is queued before contacting it (CLI-38). */
 export async function putFound(context: Context, found: Found, one: Target): Promise<void> {
-  await context.withDevice(
-    async (open) => {
-      const item = await sent(context, { found, open, one });
-      show(context.terminal, item, () => [writtenLine(context.terminal, item)]);
-      noteQueued(context.terminal, [item]);
-    },
-    { sync: 'later' },
-  );
+  await context.withDevice(async (open) => {
+    const item = await sent(context, open, found, one);
+    show(context.terminal, item, () => [writtenLine(context.terminal, item)]);
+    noteQueued(context.terminal, [item]);
+  }, 'later');
 }
 
-/** Runs `work` with the content, and closes the content afterwards. */
+/** Runs `work` with the content and the fields of `--set`, and closes the content afterwards. */
 async function withContent<T>(context: Context, one: ItemOptions, work: (found: Found) => Promise<T>): Promise<T> {
   const found = await contentOf(context, one);
+  const { type, content } = found;
   try {
-    return await work(found);
+    // The user cannot override the size.
+    const size = type === 'file' && content !== undefined ? { size: content.size } : {};
+    const given = { ...found.payload, ...assigned(type, one.set), ...size };
+    return await work({ ...found, payload: shaped(type, given, content !== undefined) });
   } finally {
     await found.content?.close();
   }
@@ -121,15 +111,15 @@ async function withContent<T>(context: Context, one: ItemOptions, work: (found: 
 /** Checks the options of several items. Throws `CommandError` `usage` for options that fit one item only. */
 function expectSeveral({ words, payload, id, type }: ItemOptions): void {
   if (words.length > 0 || payload !== undefined) throw oneSource();
-  if (id !== undefined) throw new CommandError(EXIT.usage, '--id takes one file: each is an item of its own');
-  if (type !== undefined && contentType(type) === 'password')
-    throw new CommandError(EXIT.usage, 'a password takes one file');
+  if (id !== undefined) throw usageError('--id takes one file: each is an item of its own');
+  if (type !== undefined && contentType(type) === 'password') throw usageError('a password takes one file');
 }
 
 /** Several files, an item each. One that fails does not stop the others. */
 async function putAll(
   context: Context,
-  { files, folders }: { readonly files: readonly string[]; readonly folders: readonly string[] },
+  files: readonly string[],
+  folders: readonly string[],
   rest: ItemOptions,
 ): Promise<void> {
   const { terminal } = context;
@@ -137,10 +127,10 @@ async function putAll(
   const inside = await filesIn(folders);
   const sources: readonly Source[] = [...files.map((path) => ({ path })), ...inside.files];
   const items: Put[] = [];
-  const failed: { readonly file: string; readonly failure: Failure }[] = [];
+  const failed: (Failure & { readonly file: string })[] = [];
   const fail = (file: string, error: unknown): void => {
     const failure = failureOf(error);
-    failed.push({ file, failure });
+    failed.push({ ...failure, file });
     // Errors of the file system name the file already.
     const named = failure.message.startsWith(`${sanitizeText(file)}: `);
     terminal.note(`Not written: ${named ? '' : `${sanitizeText(file)}: `}${failure.message}`);
@@ -149,7 +139,7 @@ async function putAll(
     for (const { path, name } of sources) {
       try {
         const one = { ...rest, file: path, name };
-        const put = await withContent(context, one, (found) => sent(context, { found, open, one }));
+        const put = await withContent(context, one, (found) => sent(context, open, found, one));
         const item = { ...put, file: path };
         if (!terminal.json) terminal.print(writtenLine(terminal, item));
         items.push(item);
@@ -160,46 +150,39 @@ async function putAll(
     }
   });
   for (const { path, error } of inside.failed) fail(path, error);
-  const errors = failed.map(({ file, failure: { code, message } }) => ({ file, error: { code, message } }));
+  const errors = failed.map(({ file, code, message }) => ({ file, error: { code, message } }));
   show(terminal, { items, failed: errors }, () => []);
   if (inside.leftOut !== '') terminal.note(`Left out: ${inside.leftOut}.`);
   noteQueued(terminal, items);
   const [first] = failed;
   if (first === undefined) return;
   const message = `${failed.length} of ${counted(items.length + failed.length, 'file')} could not be written`;
-  throw new CommandError(first.failure.exitCode, message, first.failure.hint, { code: first.failure.code });
+  throw new CommandError(first.exitCode, message, first.hint, { code: first.code });
 }
 
 /** A written item, as it is printed. */
-interface Put extends Written {
+type Put = Written & {
   readonly type: ContentType;
   readonly binId: string;
   readonly size?: number;
   readonly file?: string;
-}
+};
 
 const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put): string =>
   `${queued ? 'Kept' : paletteOf(terminal).good('Written')}: ${id}  ${type}` +
   (size === undefined ? '' : `  ${sizeText(size)}`) +
   (file === undefined ? '' : `  ${sanitizeText(file)}`);
 
-async function sent(
-  context: Context,
-  what: {
-    readonly found: Found;
-    readonly open: OpenDevice;
-    readonly one: Target;
-  },
-): Promise<Put> {
-  const { terminal, platform } = context;
-  const { found, open, one } = what;
+async function sent(context: Context, open: OpenDevice, found: Found, one: Target): Promise<Put> {
+  const { terminal } = context;
   const { type, payload, content } = found;
   // An upload, and a write over an existing item, need the current state first.
-  const needsServer = content !== undefined || one.id !== undefined || payloadSize(payload) > PAYLOAD_INLINE_MAX;
+  const needsServer =
+    content !== undefined || one.id !== undefined || shapes.payloadSize(payload) > shapes.PAYLOAD_INLINE_MAX;
   if (needsServer) await open.catchUp();
   const target = await targetOf(context, open, { ...one, found });
   const onConflict = one.overwrite === true ? 'overwrite' : 'fail';
-  const bar = meter({ terminal, clock: platform.clock }, 'Putting');
+  const bar = meter(context, 'Putting');
   const transfer = { content, signal: terminal.interrupted, onProgress: bar.onProgress };
   const put = (): Promise<Written> => written(open.device.put({ ...target, type, payload, onConflict, ...transfer }));
   const change = put();
@@ -214,7 +197,10 @@ async function sent(
     })
     .finally(bar.ended)
     .catch(async (error: unknown) => {
-      await noteLeft(terminal, { open, found, id: target.id });
+      // The device may be revoked, or its store may have failed: the original error reports that.
+      const begun = await begunOf(open, found, target.id).catch(() => undefined);
+      const further = 'The same command continues from there; see also `uploads`.';
+      if (begun !== undefined) terminal.note(`${percentOf(begun)} % is on the server. ${further}`);
       throw error;
     });
   return { ...outcome, type, binId: target.binId, size: content?.size };
@@ -233,19 +219,6 @@ async function begunOf(
     if (same && (id === undefined ? (await device.get(one.id)) === undefined : one.id === id)) return one;
   }
   return undefined;
-}
-
-/** Notes how to resume the upload, where the server has a part of the file. */
-async function noteLeft(
-  terminal: Terminal,
-  { open, found, id }: { readonly open: OpenDevice; readonly found: Found; readonly id: string | undefined },
-): Promise<void> {
-  // The device may be revoked, or its store may have failed: the original error reports that.
-  const begun = await begunOf(open, found, id).catch(() => undefined);
-  if (begun !== undefined)
-    terminal.note(
-      `${percentOf(begun)} % is on the server. The same command continues from there; see also \`uploads\`.`,
-    );
 }
 
 /**
@@ -276,8 +249,9 @@ async function binIdOf(context: Context, open: OpenDevice, typed: string): Promi
   return findBin(await binsOf(context, { ...open, current: await open.catchUp() }), typed).id;
 }
 
-const oneSource = (): CommandError => new CommandError(EXIT.usage, 'give one of: text, --file or --folder, --payload');
+const oneSource = (): CommandError => usageError('give one of: text, --file or --folder, --payload');
 
+/** The content, without the fields of `--set`. The caller closes it. */
 async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
   const type = one.type === undefined ? undefined : contentType(one.type);
   const { words, set, payload: json, file } = one;
@@ -286,41 +260,24 @@ async function contentOf(context: Context, one: ItemOptions): Promise<Found> {
   if (type === 'password' && (words.length > 0 || set.some((pair) => pair.startsWith('secret='))))
     throw secretAsArgument(json === undefined ? ASKED : PIPED);
   if (json !== undefined) {
-    if (type === undefined) throw new CommandError(EXIT.usage, '--payload needs --type');
+    if (type === undefined) throw usageError('--payload needs --type');
     const payload = await jsonPayload(context, json);
-    if (json !== '-' && Object.keys(payload).some((field) => isSecretField(type, field))) throw secretAsArgument(PIPED);
-    return withFields(type, payload, set);
+    if (json !== '-' && Object.keys(payload).some((field) => shapes.isSecretField(type, field)))
+      throw secretAsArgument(PIPED);
+    return { type, payload };
   }
-  if ((type === 'contact' || type === 'location') && sources === 0) return withFields(type, {}, set);
+  if ((type === 'contact' || type === 'location') && sources === 0) return { type, payload: {} };
   if (type === 'password') return passwordOf(context, one);
   const found = await detected(context, one, type);
-  if (found.content !== undefined) return fileWithFields(found, set);
-  if (type === undefined || type === found.type) return withFields(found.type, found.payload, set);
-  return withFields(type, asType(type, found, one), set);
+  if (found.content !== undefined || type === undefined || type === found.type) return found;
+  return { type, payload: asType(type, found, one) };
 }
-
-async function fileWithFields(found: Found, set: readonly string[]): Promise<Found> {
-  try {
-    const { type, payload, content } = found;
-    // The user cannot override the size.
-    const size = type === 'file' ? { size: content?.size } : {};
-    return { ...found, payload: shaped(type, { ...payload, ...assigned(type, set), ...size }, { file: true }) };
-  } catch (error) {
-    await found.content?.close();
-    throw error;
-  }
-}
-
-const withFields = (type: ContentType, payload: JsonObject, set: readonly string[]): Detected => ({
-  type,
-  payload: shaped(type, { ...payload, ...assigned(type, set) }),
-});
 
 /** Content of a detected type as another type: its text becomes the main field. */
-function asType(type: ContentType, found: Detected, { file, name }: ItemOptions): JsonObject {
-  const main = mainField(type);
-  if (main === undefined) throw new CommandError(EXIT.usage, `a ${type} is given with --set or --payload`);
-  const own = mainField(found.type) ?? '';
+function asType(type: ContentType, found: shapes.Detected, { file, name }: ItemOptions): JsonObject {
+  const main = shapes.mainField(type);
+  if (main === undefined) throw usageError(`a ${type} is given with --set or --payload`);
+  const own = shapes.mainField(found.type) ?? '';
   const text = found.payload[own];
   if (type !== 'code' || file === undefined || file === '-') return { [main]: text };
   return { [main]: text, label: name ?? basename(file), lang: languageOf(file) ?? '' };
@@ -331,41 +288,31 @@ async function detected(
   { words, file, name }: ItemOptions,
   type: ContentType | undefined,
 ): Promise<Found> {
-  if (words.length > 0) return textDetected(words.join(' '));
-  if (file !== undefined) return foundIn(context, { path: file, name }, type);
-  if (context.terminal.interactive) {
-    throw new CommandError(EXIT.usage, 'what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);
-  }
-  return foundIn(context, { path: '-' }, type);
+  if (words.length > 0) return shapes.textDetected(words.join(' '));
+  if (file === undefined && context.terminal.interactive)
+    throw usageError('what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);
+  return foundIn(context, file ?? '-', type, name);
 }
 
 /** A secret is never an argument: arguments are visible in the process list and in the shell's history. */
 const secretAsArgument = (hint: string): CommandError =>
-  new CommandError(EXIT.usage, 'a secret must not be an argument, where others can read it', hint);
+  usageError('a secret must not be an argument, where others can read it', hint);
 
 const ASKED = 'Omit it to be asked for it, or pipe it in.';
 const PIPED = 'Pipe the whole payload in, the secret with the rest: --payload -';
 
-async function passwordOf(context: Context, { set, file }: ItemOptions): Promise<Detected> {
-  const { terminal } = context;
+async function passwordOf(context: Context, { file }: ItemOptions): Promise<shapes.Detected> {
   const typed =
-    file === undefined && terminal.interactive
-      ? await terminal.ask('Secret: ', { hidden: true })
-      : await secretText(context, file ?? '-');
-  return withFields('password', { secret: typed.replace(/\r?\n$/, '') }, set);
-}
-
-async function secretText(context: Context, file: string): Promise<string> {
-  const { payload, content } = await foundIn(context, { path: file }, 'text');
-  await content?.close();
-  const text = payload['text'];
-  if (typeof text !== 'string') throw notText('a secret');
-  return text;
+    file === undefined && context.terminal.interactive
+      ? await context.terminal.ask('Secret: ', { hidden: true })
+      : (await foundIn(context, file ?? '-', 'text')).payload['text'];
+  if (typeof typed !== 'string') throw notText('a secret');
+  return { type: 'password', payload: { secret: typed.replace(/\r?\n$/, '') } };
 }
 
 async function jsonPayload({ terminal }: Context, given: string): Promise<JsonObject> {
-  const text = given === '-' ? (await terminal.readInput(PAYLOAD_MAX)).toString('utf8') : given;
-  const bad = new CommandError(EXIT.usage, '--payload is not a JSON object', undefined, { code: 'bad_payload' });
+  const text = given === '-' ? (await terminal.readInput(shapes.PAYLOAD_MAX)).toString('utf8') : given;
+  const bad = usageError('--payload is not a JSON object', undefined, 'bad_payload');
   let value: unknown;
   try {
     value = JSON.parse(text);

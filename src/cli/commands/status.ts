@@ -31,9 +31,8 @@ export function registerStatus(program: DeviceCommand): void {
     .does(sync);
 }
 
-async function status(context: Context): Promise<void> {
-  const { terminal, platform, profile } = context;
-  await context.withDevice(async (open) => {
+async function status({ terminal, platform, profile, withDevice }: Context): Promise<void> {
+  await withDevice(async (open) => {
     const { device, identity, store, current } = open;
     const { deviceId, serverUrl, glyph, tenantId, keys } = identity;
     const me = current ? await device.me() : undefined;
@@ -110,12 +109,9 @@ async function connected({ terminal, platform }: Context, device: Device): Promi
   const connecting = device.connect().then(() => true);
   const isConnected = await within(platform.clock, CONNECT_MS, connecting, false).finally(() => terminal.progress(''));
   if (isConnected) return;
-  throw new CommandError(
-    EXIT.unavailable,
-    'the server answers, but no live connection to it can be made, so nothing can be compared',
-    `\`${PROGRAM_NAME} doctor\` finds out why.`,
-    { code: 'no_stream' },
-  );
+  const message = 'the server answers, but no live connection to it can be made, so nothing can be compared';
+  const hint = `\`${PROGRAM_NAME} doctor\` finds out why.`;
+  throw new CommandError(EXIT.unavailable, message, hint, { code: 'no_stream' });
 }
 
 function incomplete({ expected, held, unlisted }: DeviceEvents['missing']): CommandError {

@@ -2,7 +2,7 @@
 import { resolve } from 'node:path';
 import type { BegunUpload } from '../../sdk/blobs/begun.js';
 import { counted, relative, sanitizeText, show, table } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import type { Context, DeviceCommand } from '../context.js';
 import { percentOf, sizeText } from '../transfer.js';
 
@@ -31,42 +31,38 @@ export function registerUploads(program: DeviceCommand): void {
     .does(remove);
 }
 
+const LISTS = 'See `service-device uploads`.';
+
 const facts = ({ id, type, size, sent, source, begunAt, expiresAt }: BegunUpload) => ({
   ...{ id, type, file: source.name, size, sent, begunAt, expiresAt },
 });
 
-async function list(context: Context): Promise<void> {
-  const { terminal, platform } = context;
-  await context.withDevice(
-    async ({ device }) => {
-      const found = await device.uploads();
-      show(terminal, { uploads: found.map(facts) }, () => {
-        if (found.length === 0) return ['Nothing was left.'];
-        const rows = found.map((one) => [
-          ...[`${percentOf(one)} %`, sizeText(one.size), relative(one.begunAt, platform.clock.now())],
-          sanitizeText(one.source.name),
-        ]);
-        return table(terminal, [{ title: 'SENT' }, { title: 'SIZE' }, { title: 'BEGUN' }, { title: 'FILE' }], rows);
-      });
-    },
-    { sync: 'local' },
-  );
+async function list({ terminal, platform, withDevice }: Context): Promise<void> {
+  await withDevice(async ({ device }) => {
+    const found = await device.uploads();
+    show(terminal, { uploads: found.map(facts) }, () => {
+      if (found.length === 0) return ['Nothing was left.'];
+      const rows = found.map((one) => [
+        ...[`${percentOf(one)} %`, sizeText(one.size), relative(one.begunAt, platform.clock.now())],
+        sanitizeText(one.source.name),
+      ]);
+      return table(terminal, [{ title: 'SENT' }, { title: 'SIZE' }, { title: 'BEGUN' }, { title: 'FILE' }], rows);
+    });
+  }, 'local');
 }
 
-async function remove(context: Context, paths: readonly string[], { all }: { readonly all?: boolean }): Promise<void> {
-  const { terminal } = context;
-  if ((paths.length === 0) === (all !== true))
-    throw new CommandError(EXIT.usage, 'give the files, or --all', 'See `service-device uploads`.');
+async function remove(
+  { terminal, withDevice }: Context,
+  paths: readonly string[],
+  { all }: { readonly all?: boolean },
+): Promise<void> {
+  if ((paths.length === 0) === (all !== true)) throw usageError('give the files, or --all', LISTS);
   const wanted = new Set(paths.map((path) => resolve(path)));
-  await context.withDevice(async ({ device }) => {
+  await withDevice(async ({ device }) => {
     const found = (await device.uploads()).filter(({ source }) => all === true || wanted.has(source.name));
     const missing = [...wanted].find((name) => !found.some(({ source }) => source.name === name));
     if (missing !== undefined)
-      throw new CommandError(
-        EXIT.notFound,
-        `nothing of ${sanitizeText(missing)} was left`,
-        'See `service-device uploads`.',
-      );
+      throw new CommandError(EXIT.notFound, `nothing of ${sanitizeText(missing)} was left`, LISTS);
     for (const { id } of found) await device.giveUpUpload(id);
     show(terminal, { uploads: found.map(facts) }, () => [`Given up: ${counted(found.length, 'upload')}`]);
   });

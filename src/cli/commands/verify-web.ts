@@ -40,15 +40,14 @@ async function verifyWeb(context: Context, url: string | undefined): Promise<Exi
   const { version } = release;
   terminal.progress(`Reading ${serverUrl} ...`);
   const app = await compareWebApp(platform, serverUrl, release).finally(() => terminal.progress(''));
-  if (app.kind === 'none')
-    throw new CommandError(EXIT.notFound, 'this server serves no web app', 'WEB_APP is off there.', {
-      code: 'no_web_app',
-    });
+  if (app.kind === 'none') {
+    const code = 'no_web_app';
+    throw new CommandError(EXIT.notFound, 'this server serves no web app', 'WEB_APP is off there.', { code });
+  }
   if (app.kind === 'other') {
     const message = `the server runs version ${app.version}, and this program belongs to ${version}`;
-    throw new CommandError(EXIT.failure, message, "Run the program of the server's version: only that has its files.", {
-      code: 'other_version',
-    });
+    const hint = "Run the program of the server's version: only that has its files.";
+    throw new CommandError(EXIT.failure, message, hint, { code: 'other_version' });
   }
   const { files, reached } = app;
   const wrong = files.filter(({ found }) => found !== 'same').length;
@@ -58,12 +57,13 @@ async function verifyWeb(context: Context, url: string | undefined): Promise<Exi
       wrong === 0
         ? `${good('The same.')} What ${serverUrl} serves to browsers is version ${version}, ${counted(files.length, 'file')}.`
         : `${bad('Not the same.')} ${counted(wrong, 'file')} of ${files.length} are not those of version ${version}: do not open it in a browser.`;
+    const columns = [
+      { title: 'FOUND', paint: (word: string) => (word === 'same' ? word : bad(word)) },
+      { title: 'FILE' },
+    ];
+    const rows = files.map(({ path, found }) => [WORDS[found], path]);
     return [
-      ...table(
-        terminal,
-        [{ title: 'FOUND', paint: (word) => (word === 'same' ? word : bad(word)) }, { title: 'FILE' }],
-        files.map(({ path, found }) => [WORDS[found], path]),
-      ),
+      ...table(terminal, columns, rows),
       reached.length > 0 &&
         `The page may also send to ${reached.join(', ')}: is that where the server keeps its blobs?`,
       verdict,

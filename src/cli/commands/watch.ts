@@ -1,18 +1,25 @@
 /**
- * `watch`: prints changes as they arrive, and passes new items to a command or saves them in a folder. Holds no lock,
- * so other commands of the profile can run meanwhile.
+ * `watch`: prints changes as they arrive, and passes new items to a command (`--exec`) or saves them in a folder (`--to`).
+ * Holds no lock, so other commands of the profile can run meanwhile.
  */
+import { spawn } from 'node:child_process';
+import { lstat, stat } from 'node:fs/promises';
+import { extname, join } from 'node:path';
+import { ifThere } from '../../files/there.js';
+import { Serial } from '../../protocol/serial.js';
 import type { Device } from '../../sdk/device.js';
 import type { ConnectionState, ItemView } from '../../sdk/events.js';
 import { isRevoked, ClientError } from '../../sdk/errors.js';
+import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
+import { fitted, jsonLine, onScreen, padding, paletteOf, sanitizeText, show, widthOf } from '../../terminal/output.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import type { Context, DeviceCommand } from '../context.js';
+import { failureOf } from '../failure.js';
 import { ShortIds } from '../find.js';
-import { expectFolder, ItemTakers } from '../item-takers.js';
+import { fileNameOf, saveItem, textIn, whole } from '../item-content.js';
 import { readKnown } from '../known.js';
 import { withCopy } from '../open-device.js';
-import { fitted, onScreen, padding, paletteOf, sanitizeText, widthOf } from '../../terminal/output.js';
-import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { sizeText } from '../transfer.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';
 import { positive } from './items.js';
 
@@ -54,29 +61,32 @@ export function registerWatch(program: DeviceCommand): void {
 async function watch(context: Context, options: Options): Promise<void> {
   if (options.to !== undefined) await expectFolder(options.to);
   await withCopy(context, async ({ device, identity }) => {
-    const printer = new Printer(context, device, options);
+    const watcher = new Watcher(context, device, options);
     const keys = { ...context.platform, masterKey: identity.masterKey };
-    await printer.know(await readKnown(context.profile.folder, keys));
-    const ended = printer.follow();
+    await watcher.know(await readKnown(context.profile.folder, keys));
+    const ended = watcher.follow();
     ended.catch(() => undefined); // it is awaited below
-    if (options.last !== undefined) await printer.last(options.last);
-    const named = printer.readNames();
+    if (options.last !== undefined) await watcher.last(options.last);
+    const named = watcher.readNames();
     // Rejects when the device is closed, revoked or halted before it is connected; `ended` does too.
     Promise.all([device.connect(), named]).then(
-      () => printer.ready(),
+      () => watcher.ready(),
       () => undefined,
     );
     await ended;
-    await printer.takers.drained();
+    await watcher.drained();
   });
 }
 
 /** What is remembered of an item, so that its deletion can name it. */
 type Remembered = Pick<ItemView, 'type' | 'ts'> & { readonly title: string };
 
-class Printer {
-  /** Receives new items. */
-  readonly takers: ItemTakers;
+class Watcher {
+  /** Passes new items on. */
+  private readonly working = new Serial({
+    maxWaiting: WAITING_MAX,
+    refuse: () => new CommandError(EXIT.failure, `${WAITING_MAX} wait already`),
+  });
   private around: Surroundings = { bins: [], devices: [] };
   private waiting = false;
   private readonly items = new Map<string, Remembered>();
@@ -86,11 +96,7 @@ class Printer {
     private readonly context: Context,
     private readonly device: Device,
     private readonly options: Options,
-  ) {
-    const { exec, to } = options;
-    const facts = (item: ItemView): unknown => this.facts(item, 'item');
-    this.takers = new ItemTakers(context, device, { exec, to, facts, named: (item) => this.named(item) });
-  }
+  ) {}
 
   /** Remembers the local items, and the names of bins and devices as they were read last. */
   async know({ bins = [], devices = [] }: Partial<Surroundings>): Promise<void> {
@@ -103,6 +109,7 @@ class Printer {
     this.items.set(id, { type, ts, title: titleOf(type, payload) });
   }
 
+  /** An item in a message. */
   private named({ id, type, payload }: ItemView): string {
     return `${this.short.of(id)}  ${sanitizeText(titleOf(type, payload))}`;
   }
@@ -158,7 +165,7 @@ class Printer {
     const isNew = this.items.get(item.id)?.ts !== item.ts;
     this.remember(item);
     this.item(item, 'item');
-    if (isNew) this.takers.take(item);
+    if (isNew) this.take(item);
   }
 
   private item(item: ItemView, event: 'item' | 'known'): void {
@@ -167,6 +174,7 @@ class Printer {
     else this.print(item.ts, item, titleOf(item.type, item.payload));
   }
 
+  /** An item as `--json` prints it. */
   private facts(item: ItemView, event: 'item' | 'known') {
     const payload = this.options.show === true ? item.payload : withoutSecrets(item.type, item.payload);
     return { event, ...itemFacts(item, this.around), payload };
@@ -204,4 +212,85 @@ class Printer {
     if (state === 'waiting' && !this.waiting) terminal.note('The connection is lost; it is restored automatically.');
     if (state === 'waiting' || state === 'connected') this.waiting = state === 'waiting';
   }
+
+  /** Passes a new item to a command or a folder, one at a time and in order. A failure does not stop later items. */
+  private take(item: ItemView): void {
+    const { exec, to } = this.options;
+    if (exec !== undefined) this.next(item, 'Not given to the command', () => this.exec(exec, item));
+    if (to !== undefined) this.next(item, 'Not saved', () => this.save(to, item));
+  }
+
+  /** Resolves when nothing waits. */
+  drained(): Promise<void> {
+    return this.working.idle();
+  }
+
+  private next(item: ItemView, otherwise: string, work: () => Promise<void>): void {
+    const { terminal } = this.context;
+    const ended = (): boolean => terminal.interrupted.aborted;
+    this.working
+      .run(async () => {
+        if (!ended()) await work();
+      })
+      .catch((error: unknown) => {
+        if (!ended()) terminal.note(`${otherwise}: ${this.named(item)}: ${failureOf(error).message}`);
+      });
+  }
+
+  /** Runs the command in a shell. Rejects where it ends with another code than 0. */
+  private exec(command: string, item: ItemView): Promise<void> {
+    const { terminal } = this.context;
+    const { SERVICE_CLAIM_TOKEN: _, ...env } = terminal.env;
+    const own = { SERVICE_ITEM_ID: item.id, SERVICE_ITEM_TYPE: item.type, SERVICE_ITEM_BIN: item.binId };
+    return new Promise((resolve, reject) => {
+      const output = terminal.json ? 2 : 'inherit';
+      const child = spawn(command, { shell: true, env: { ...env, ...own }, stdio: ['pipe', output, 'inherit'] });
+      const stop = (): void => void child.kill();
+      terminal.interrupted.addEventListener('abort', stop, { once: true });
+      child.on('error', reject);
+      child.on('close', (code, signal) => {
+        terminal.interrupted.removeEventListener('abort', stop);
+        if (code === 0) resolve();
+        else reject(new CommandError(EXIT.failure, `the command ended with ${code ?? signal ?? 'no code'}`));
+      });
+      // A command that does not read its input is no failure.
+      child.stdin?.on('error', () => undefined);
+      child.stdin?.end(`${jsonLine(this.facts(item, 'item'))}\n`);
+    });
+  }
+
+  /** Saves a file or a text under a free name; items of other types are skipped. */
+  private async save(folder: string, given: ItemView): Promise<void> {
+    const isFile = given.blob?.holds === 'file';
+    const item = isFile ? given : await whole({ device: this.device }, given);
+    const text = isFile ? undefined : textIn(item);
+    if (!isFile && text === undefined) return;
+    const output = await freePath(folder, fileNameOf(item));
+    const { size } = await saveItem(this.context, { device: this.device }, { item, output, force: false, text });
+    show(this.context.terminal, { event: 'saved', id: item.id, file: output, size }, () => [
+      `Saved: ${sanitizeText(output)}  ${sizeText(size)}`,
+    ]);
+  }
+}
+
+/** Most items that wait for a command or a transfer; further ones are reported and skipped. */
+const WAITING_MAX = 1_000;
+/** Most files of one name in a folder. */
+const COPIES_MAX = 1_000;
+
+/** Throws `CommandError` `usage` where there is no such folder: a mistyped name must not receive files. */
+async function expectFolder(folder: string): Promise<void> {
+  const found = await stat(folder).catch(() => undefined);
+  if (found?.isDirectory() !== true) throw usageError(`${folder} is not a folder`);
+}
+
+/** An unused path in the folder: `name`, else `name (2)`. A file that is created there meanwhile is not replaced. */
+async function freePath(folder: string, name: string): Promise<string> {
+  const ending = extname(name);
+  const stem = name.slice(0, name.length - ending.length);
+  for (let copy = 1; copy <= COPIES_MAX; copy++) {
+    const path = join(folder, copy === 1 ? name : `${stem} (${copy})${ending}`);
+    if ((await ifThere(() => lstat(path))) === undefined) return path;
+  }
+  throw new CommandError(EXIT.failure, `${COPIES_MAX} files already have that name`);
 }

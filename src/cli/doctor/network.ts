@@ -1,19 +1,26 @@
 /**
  * The path to the server: address, DNS, connection and TLS, each checked separately so that the first failure is named.
- * Then the server: is it this service, is its database up, is it this device's vault, and what is its time?
+ * Then the server: is it this service, is its database up, is it this device's vault, and what is its time? Does it serve
+ * browsers the files of this release?
+ *
+ * And the WebSocket of live changes: does it open, does it transport frames, and how long does an idle one last?
  */
 import { lookup } from 'node:dns/promises';
+import { once } from 'node:events';
 import { connect, isIP } from 'node:net';
-import { faultsOf, handshake, type CertificateFault, type Shown } from '../../sdk/node-certificate.js';
 import { isLocalHost } from '../../sdk/address.js';
-import { nullable, object, string } from '../../sdk/reader.js';
+import { faultsOf, handshake, type CertificateFault, type Shown } from '../../sdk/node-certificate.js';
+import type { OpenSocket } from '../../sdk/platform.js';
+import { count, nullable, object, record, string } from '../../sdk/reader.js';
 import { within } from '../../protocol/clock.js';
+import { CLOSE } from '../../protocol/close-codes.js';
 import { errorCode } from '../../protocol/error-code.js';
-import { cappedBody } from '../../terminal/capped-body.js';
-import { about, span, type CheckName, type Finding, type DoctorContext } from './finding.js';
+import { WS_TICKET_MS } from '../../protocol/limits.js';
+import { PROGRAM_NAME } from '../context.js';
+import { answerOf, compareWebApp, readRelease, type Reply } from '../web-check.js';
+import { about, span, type CheckName, type DoctorContext, type Figures, type Finding } from './finding.js';
 
 const WITHIN_MS = 10_000;
-const ANSWER_WITHIN_MS = 15_000;
 const REPLY_MAX = 64 * 1024;
 const SOON_MS = 14 * 24 * 3_600_000;
 /** Proxies renew a certificate when about a third of its lifetime is left. */
@@ -115,9 +122,8 @@ export async function checkTls(doctor: DoctorContext): Promise<readonly Finding[
   const now = clock.now();
   const trusted = doctor.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
   const faults = faultsOf(outcome, { host, now });
-  return faults.length === 0
-    ? [sound(outcome, now)]
-    : faults.map((fault) => faultFinding(fault, { host, now, trusted }));
+  if (faults.length === 0) return [sound(outcome, now)];
+  return faults.map((fault) => faultFinding(fault, host, now, trusted));
 }
 
 /** A valid certificate. Short-lived ones are renewed often: the remaining share of the lifetime shows a failing renewal. */
@@ -131,7 +137,9 @@ export function sound({ chain: [certificate] }: Shown, now: number): Finding {
 /** `trusted`: the value of `NODE_EXTRA_CA_CERTS`. */
 function faultFinding(
   { kind, which, at = NaN, named }: CertificateFault,
-  { host, now, trusted }: { readonly host: string; readonly now: number; readonly trusted: string },
+  host: string,
+  now: number,
+  trusted: string,
 ): Finding {
   const date = Number.isNaN(at) ? 'an unknown time' : new Date(at).toUTCString();
   const set =
@@ -168,73 +176,52 @@ const readStatus = object({
   database: string,
 });
 
-async function statusReply({ platform, identity }: DoctorContext) {
-  const { clock } = platform;
-  const stop = new AbortController();
-  const timer = clock.setTimer(ANSWER_WITHIN_MS, () => stop.abort());
-  const sentAt = clock.now();
-  try {
-    const response = await platform.fetch(`${identity.serverUrl}/api/service/status`, {
-      headers: { accept: 'application/json', 'x-wire-shape': 'a' },
-      redirect: 'manual',
-      credentials: 'omit',
-      cache: 'no-store',
-      signal: stop.signal,
-    });
-    const receivedAt = clock.now();
-    return { response, text: new TextDecoder().decode(await cappedBody(response, REPLY_MAX)), sentAt, receivedAt };
-  } finally {
-    timer.cancel();
-  }
-}
-
 /** Reads the server's status, and its time from the `Date` header. */
 export async function checkServer(doctor: DoctorContext): Promise<readonly Finding[]> {
-  let reply: Awaited<ReturnType<typeof statusReply>>;
+  const url = `${doctor.identity.serverUrl}/api/service/status`;
+  const headers = { accept: 'application/json', 'x-wire-shape': 'a' };
+  let reply: Reply;
   try {
-    reply = await statusReply(doctor);
+    reply = await answerOf(doctor.platform, url, { headers, max: REPLY_MAX });
   } catch (error) {
     const cause = error instanceof Error ? errorCode(error.cause) || error.name : '';
     const what = `The connection opens, but a request gets no answer (${cause}).`;
     return [about('server').problem(what, 'Is it an HTTP server on this port, and not overloaded?')];
   }
-  const { response, text, sentAt, receivedAt } = reply;
-  const at = Date.parse(response.headers.get('date') ?? '');
+  const { sentAt, receivedAt } = reply;
+  const at = Date.parse(reply.headers.get('date') ?? '');
   // The header has whole seconds: the middle of one is off by half a second at most.
   if (!Number.isNaN(at))
     doctor.time = { serverTime: at + DATE_RESOLUTION_MS / 2, resolutionMs: DATE_RESOLUTION_MS, sentAt, receivedAt };
-  return [...serverFindings(doctor, response, text), ...checkClock(doctor)];
+  return [...serverFindings(doctor, reply), ...checkClock(doctor)];
 }
 
-function serverFindings(doctor: DoctorContext, response: Response, text: string): readonly Finding[] {
+function serverFindings(doctor: DoctorContext, reply: Reply): readonly Finding[] {
   const { ok, problem } = about('server');
   let status: ReturnType<typeof readStatus>;
   try {
-    status = readStatus(JSON.parse(text), '');
+    status = readStatus(JSON.parse(new TextDecoder().decode(reply.bytes)), '');
   } catch {
-    return [problem(...otherServer(doctor, response))];
+    return [problem(...otherServer(doctor, reply))];
   }
   const { version, database, claimed, tenantId } = status;
   const faults: Finding[] = [];
-  if (database !== 'up') {
-    const advice = 'Start PostgreSQL, or check its log. Your changes wait here meanwhile.';
-    faults.push(problem(`The server (version ${version}) is up, its database is ${database}.`, advice));
-  }
+  const down = 'Start PostgreSQL, or check its log. Your changes wait here meanwhile.';
+  if (database !== 'up')
+    faults.push(problem(`The server (version ${version}) is up, its database is ${database}.`, down));
   if (tenantId !== '' && tenantId !== doctor.identity.tenantId) {
     const what = 'The server at this address holds a different vault from the one this device belongs to.';
     const advice =
       'Is the address right? If the server was set up again: `recover` with the twelve words, then `import` an archive.';
     faults.push(problem(what, advice));
   }
-  if (claimed === false) {
-    const advice = '`recover` with the twelve words brings a device back.';
-    faults.push(problem('Nobody has claimed this server: its devices were wiped.', advice));
-  }
+  const back = '`recover` with the twelve words brings a device back.';
+  if (claimed === false) faults.push(problem('Nobody has claimed this server: its devices were wiped.', back));
   return faults.length > 0 ? faults : [ok(`The server runs version ${version}; its database is up.`)];
 }
 
 /** A response that is not from this service. */
-function otherServer({ identity: { serverUrl } }: DoctorContext, { status, headers }: Response): Fault {
+function otherServer({ identity: { serverUrl } }: DoctorContext, { status, headers }: Reply): Fault {
   if (status >= 300 && status < 400) {
     const final = 'Redirects are not followed, since a token must not go where they point. Use the final address.';
     return [`${serverUrl} redirects to ${headers.get('location') ?? 'nowhere'}.`, final];
@@ -257,7 +244,7 @@ function otherServer({ identity: { serverUrl } }: DoctorContext, { status, heade
 }
 
 /** The offset between this machine's clock and the server's, less the uncertainty of the request's duration. */
-export function checkClock({ time }: DoctorContext): readonly Finding[] {
+function checkClock({ time }: DoctorContext): readonly Finding[] {
   if (time === undefined) return [];
   const { ok, warning, problem } = about('clock');
   const skew = (time.sentAt + time.receivedAt) / 2 - time.serverTime;
@@ -270,4 +257,186 @@ export function checkClock({ time }: DoctorContext): readonly Finding[] {
   if (off >= SKEW_PROBLEM_MS) return [problem(what, advice)];
   if (off >= SKEW_WARNING_MS) return [warning(what, advice)];
   return [ok(`This machine's clock agrees with the server's (within ${Math.ceil((off + doubt) / 100) / 10} s).`)];
+}
+
+/** A missing web app, or one of another version, is no problem: there is nothing to compare. */
+export async function checkWebApp({ platform, identity }: DoctorContext): Promise<Finding> {
+  const { ok, problem } = about('web');
+  const release = await readRelease();
+  if (release === undefined) return ok('This program has no files of the web app, so it was not compared.');
+  const { version } = release;
+  const app = await compareWebApp(platform, identity.serverUrl, release);
+  if (app.kind === 'none') return ok('The server serves no web app (WEB_APP is off).');
+  if (app.kind === 'other')
+    return ok(`The server runs version ${app.version}, this program ${version}: its web app was not compared.`);
+  const wrong = app.files.filter(({ found }) => found !== 'same');
+  if (wrong.length === 0) return ok(`The web app that the server serves is version ${version}.`);
+  const [first] = wrong;
+  return problem(
+    `The web app that the server serves is not version ${version}: ${wrong.length} of ${app.files.length} files (${first?.path ?? ''}).`,
+    `Do not open it in a browser until you know why: \`${PROGRAM_NAME} verify-web\` lists the files. A proxy that rewrites pages does this too.`,
+  );
+}
+
+const OPEN_WITHIN_MS = 15_000;
+/** The server's default (the reference, Limits). */
+const PING_EVERY_MS = 30_000;
+const PROXY_HINT =
+  'A proxy in between must forward the Upgrade header for /ws (nginx: proxy_http_version 1.1; proxy_set_header Upgrade ' +
+  '$http_upgrade; proxy_set_header Connection "upgrade";). Without it, changes arrive only when a command asks.';
+
+const readTicket = object({ ticket: string, expiresAt: count });
+
+interface Closed {
+  readonly code: number;
+  readonly reason: string;
+  readonly at: number;
+}
+
+/** A connection under test: its frames, their times, and how it ended. */
+class Trial {
+  readonly closed: Promise<Closed>;
+  /** Time of the last frame, and of each ping of the server. */
+  heardAt: number;
+  readonly pings: number[] = [];
+  private readonly socket: OpenSocket;
+  private readonly waiting = new Map<string, () => void>();
+
+  constructor(
+    private readonly doctor: DoctorContext,
+    url: string,
+  ) {
+    const { clock, sockets } = doctor.platform;
+    this.heardAt = clock.now();
+    let close: (closed: Closed) => void = () => undefined;
+    this.closed = new Promise((resolve) => (close = resolve));
+    this.socket = sockets.open(url, {
+      opened: () => this.came('opened'),
+      message: (text) => {
+        this.heardAt = clock.now();
+        this.take(text);
+      },
+      closed: (code, reason) => close({ code, reason, at: clock.now() }),
+    });
+  }
+
+  send(frame: Readonly<Record<string, unknown>>): void {
+    this.socket.send(JSON.stringify(frame));
+  }
+
+  /** Waits for the opening or a frame of `type`, for the end of the connection, or for the time-out. */
+  next(type: string, withinMs = WITHIN_MS): Promise<'here' | 'late' | Closed> {
+    const here = new Promise<'here'>((resolve) => this.waiting.set(type, () => resolve('here')));
+    return within(this.doctor.platform.clock, withinMs, Promise.race([here, this.closed]), 'late');
+  }
+
+  end(): void {
+    this.socket.close(1000, 'looked enough');
+  }
+
+  private take(text: string): void {
+    let type: unknown;
+    try {
+      type = record(JSON.parse(text), 'frame')['type'];
+    } catch {
+      return;
+    }
+    if (type === 'ping') {
+      this.pings.push(this.heardAt);
+      this.send({ type: 'pong' });
+    }
+    if (typeof type === 'string') this.came(type);
+  }
+
+  private came(type: string): void {
+    this.waiting.get(type)?.();
+    this.waiting.delete(type);
+  }
+}
+
+/** Gets a ticket, opens a connection, and leaves it idle for `idleMs`. */
+export async function checkSocket(doctor: DoctorContext): Promise<readonly Finding[]> {
+  const { platform, identity, session } = doctor;
+  if (session === undefined) return [];
+  const sentAt = platform.clock.now();
+  const reply = await session.call({ method: 'POST', path: '/ws-ticket', body: {}, repeatable: true });
+  const { ticket, expiresAt } = readTicket(reply.body, '/ws-ticket');
+  const clock: Finding[] = [];
+  if (doctor.time === undefined) {
+    // A ticket's lifetime is known, so its expiry gives the server's time.
+    const serverTime = expiresAt - WS_TICKET_MS;
+    doctor.time = { serverTime, resolutionMs: 0, sentAt, receivedAt: platform.clock.now() };
+    clock.push(...checkClock(doctor));
+  }
+  const url = `${identity.serverUrl.replace(/^http/, 'ws')}/ws?shape=a&ticket=${encodeURIComponent(ticket)}`;
+  const trial = new Trial(doctor, url);
+  try {
+    const upgrade = await upgraded(trial);
+    const idle = upgrade.status === 'ok' ? [await idled(doctor, trial, session.figures)] : [];
+    return [...clock, upgrade, ...idle];
+  } finally {
+    trial.end();
+  }
+}
+
+async function upgraded(trial: Trial): Promise<Finding> {
+  const { ok, problem } = about('upgrade');
+  const opened = await trial.next('opened', OPEN_WITHIN_MS);
+  if (opened === 'late') return problem('The connection for live changes does not open: no answer came.', PROXY_HINT);
+  if (opened !== 'here') {
+    const status = /response: (\d{3})/.exec(opened.reason)?.[1];
+    const full = 'The server has no room for another connection now (503).';
+    if (status === '503') return problem(full, 'Wait a little and try again.');
+    const how = status === undefined ? 'it was cut' : `the answer was ${status}`;
+    return problem(`The connection for live changes is refused on the way (${how}).`, PROXY_HINT);
+  }
+  const answered = trial.next('pong');
+  trial.send({ type: 'ping' });
+  if ((await answered) === 'here') return ok('The connection for live changes opens and works.');
+  return problem('The connection for live changes opens, but nothing comes through it.', PROXY_HINT);
+}
+
+/** Keeps the connection idle, as a device without changes does, and measures when it is cut. */
+async function idled(doctor: DoctorContext, trial: Trial, { headVersion, epoch }: Figures): Promise<Finding> {
+  const { ok, problem } = about('idle');
+  const { idleMs, context, platform } = doctor;
+  const { clock } = platform;
+  const { terminal } = context;
+  const caughtUp = trial.next('caught_up');
+  trial.send({ type: 'hello', since: headVersion, epoch, acks: true });
+  if ((await caughtUp) !== 'here') {
+    const what = 'The server does not answer `hello` on the connection for live changes.';
+    return problem(what, 'Check the server log.');
+  }
+  const began = clock.now();
+  terminal.progress(`Holding an idle connection for ${span(idleMs)} ...`);
+  const interrupted = once(terminal.interrupted, 'abort').then(() => 'enough' as const);
+  const outcome = await within(clock, idleMs, Promise.race([trial.closed, interrupted]), 'enough' as const);
+  terminal.progress('');
+  if (outcome !== 'enough') return cut(outcome, trial, began);
+  const answered = trial.next('pong');
+  trial.send({ type: 'ping' });
+  const alive = (await answered) === 'here';
+  const lasted = clock.now() - began;
+  if (!alive) return cut({ code: 1006, reason: '', at: clock.now() }, trial, began);
+  const longer = lasted < PING_EVERY_MS ? ' (--idle 120 watches longer)' : '';
+  return ok(`An idle connection lived for the ${span(lasted)} it was watched${longer}.`);
+}
+
+const OWN_CODES: ReadonlySet<number> = new Set<number>([...Object.values(CLOSE), 1000, 1001, 1012, 1013]);
+
+function cut({ code, at }: Closed, { heardAt, pings }: Trial, began: number): Finding {
+  const { warning, problem } = about('idle');
+  if (OWN_CODES.has(code)) {
+    const what = `The server itself closed the idle connection (${code}).`;
+    return warning(what, 'It may have been restarted. Run doctor again.');
+  }
+  const silent = at - Math.max(heardAt, began);
+  const [first, second] = pings;
+  const interval = first === undefined || second === undefined ? PING_EVERY_MS : second - first;
+  return problem(
+    `An idle connection was cut after ${span(silent)} of silence, without notice. The server sends something every ${span(interval)}.`,
+    `A proxy or firewall in between ends connections that are silent this long. Raise its timeout for /ws above ${span(2 * interval)} ` +
+      `(nginx: proxy_read_timeout), or set WS_PING_INTERVAL_MS on the server below ${span(silent)}.`,
+  );
 }

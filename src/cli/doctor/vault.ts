@@ -18,14 +18,11 @@ const SEND_WITHIN_MS = 15_000;
 export async function checkVault(doctor: DoctorContext, figures: Figures | undefined): Promise<readonly Finding[]> {
   const { problem } = about('store');
   try {
-    return await doctor.context.withDevice(
-      async (open) => {
-        const store = await checkStore(open.store);
-        const live = figures === undefined ? [] : await checkLive(doctor, open, figures);
-        return [store, ...live, ...unverifiable(await open.device.hidden())];
-      },
-      { sync: 'local' },
-    );
+    return await doctor.context.withDevice(async (open) => {
+      const store = await checkStore(open.store);
+      const live = figures === undefined ? [] : await checkLive(doctor, open, figures);
+      return [store, ...live, ...unverifiable(await open.device.hidden())];
+    }, 'local');
   } catch (error) {
     if (error instanceof CommandError) return [problem(error.message, error.hint ?? 'Run doctor again.')];
     const { code, message, hint } = failureOf(error);
@@ -56,27 +53,23 @@ async function checkStore(store: Store): Promise<Finding> {
   );
 }
 
-/** Events of a device while it was connected. */
-interface Observed {
-  readonly missing?: DeviceEvents['missing'];
-  readonly repaired?: DeviceEvents['repaired'];
-  readonly complete: boolean;
-  readonly problems: readonly Error[];
-  readonly rejected: readonly Error[];
-  /** Resolves when the next change is sent, refused, or meets a problem. */
-  moved(): Promise<true>;
-}
+type Observed = ReturnType<typeof listen>;
 
-function listen(device: Device): Observed {
+/** Events of a device while it is connected. `moved` resolves when the next change is sent, refused, or meets a problem. */
+function listen(device: Device) {
   let move: () => void = () => undefined;
-  const problems: Error[] = [];
-  const rejected: Error[] = [];
-  const moved = (): Promise<true> => new Promise((resolve) => (move = () => resolve(true)));
-  const seen: { -readonly [K in keyof Observed]: Observed[K] } = { complete: false, problems, rejected, moved };
+  const seen = {
+    missing: undefined as DeviceEvents['missing'] | undefined,
+    repaired: undefined as DeviceEvents['repaired'] | undefined,
+    complete: false,
+    problems: [] as Error[],
+    rejected: [] as Error[],
+    moved: (): Promise<true> => new Promise((resolve) => (move = () => resolve(true))),
+  };
   device.on('missing', (event) => (seen.missing = event));
   device.on('caught_up', (event) => (seen.complete = event.complete === true));
   device.on('repaired', (event) => (seen.repaired = event));
-  for (const [name, errors] of [['problem', problems] as const, ['rejected', rejected] as const])
+  for (const [name, errors] of [['problem', seen.problems] as const, ['rejected', seen.rejected] as const])
     device.on(name, ({ error }) => {
       errors.push(error);
       move();

@@ -5,8 +5,7 @@
 import { createDecipheriv, createHash, createHmac, pbkdf2, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
 import { count, field, nullable, type Reader, string } from '../../sdk/reader.js';
-import { ForeignError } from './entries.js';
-import { WrongPassword } from './unlock.js';
+import { ForeignError, WrongPassword } from './entries.js';
 
 const KEY_BYTES = 32;
 const IV_BYTES = 16;

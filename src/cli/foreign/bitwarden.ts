@@ -2,41 +2,25 @@
 import { type JsonObject, nestedDeeper } from '../../crypto/payload.js';
 import { ProtocolError } from '../../sdk/errors.js';
 import { array, boolean, count, nullable, object, type Read, type Reader, record, string } from '../../sdk/reader.js';
-import { ownItem } from './bitwarden-own.js';
+import { ownItem } from './bitwarden-export.js';
 import { openLocked } from './bitwarden-locked.js';
-import {
-  type Draft,
-  ENTRIES_MAX,
-  type Entry,
-  entryOf,
-  ForeignError,
-  keyCounter,
-  leftBehind,
-  loginItem,
-  notesWith,
-  some,
-  timeOf,
-} from './entries.js';
-import { type Secrets, unlocked } from './unlock.js';
+import * as foreign from './entries.js';
 
 /** Most levels of the document; an export needs at most ten. */
 const DEPTH_MAX = 32;
 
 /** The entries of an export. Throws `ForeignError`, and `WrongPassword`. */
-export async function readBitwarden(json: string, secrets: Secrets): Promise<readonly Entry[]> {
+export async function readBitwarden(json: string, secrets: foreign.Secrets): Promise<readonly foreign.Entry[]> {
   const outer = parsed(json);
   if (outer['encrypted'] !== true) return reading(() => entriesOf(outer));
-  if (outer['passwordProtected'] !== true) {
-    throw new ForeignError(
-      '',
-      'it is encrypted under the keys of a Bitwarden account, and cannot be opened elsewhere',
-      'Export it again from Bitwarden as .json, or as .json (encrypted) with "password protected". Nothing was written.',
-    );
-  }
+  const why = 'it is encrypted under the keys of a Bitwarden account, and cannot be opened elsewhere';
+  const form = 'as .json, or as .json (encrypted) with "password protected"';
+  if (outer['passwordProtected'] !== true)
+    throw new foreign.ForeignError('', why, `Export it again from Bitwarden ${form}. Nothing was written.`);
   const question = 'The password of this Bitwarden export: ';
-  const inner = await unlocked(secrets, question, (password) =>
+  const inner = await foreign.unlocked(secrets, question, (password) =>
     openLocked(outer, password).catch((error: unknown) => {
-      throw error instanceof ProtocolError ? new ForeignError('', error.message) : error;
+      throw error instanceof ProtocolError ? new foreign.ForeignError('', error.message) : error;
     }),
   );
   return reading(() => entriesOf(parsed(inner)));
@@ -44,16 +28,16 @@ export async function readBitwarden(json: string, secrets: Secrets): Promise<rea
 
 function parsed(json: string): JsonObject {
   if (nestedDeeper(DEPTH_MAX, json.length, (at) => json.charCodeAt(at)))
-    throw new ForeignError('', `it has more than ${DEPTH_MAX} levels`);
+    throw new foreign.ForeignError('', `it has more than ${DEPTH_MAX} levels`);
   let value: unknown;
   try {
     value = JSON.parse(json);
   } catch {
     // The parser's own message would quote the content.
-    throw new ForeignError('', 'it is not JSON, or is cut short');
+    throw new foreign.ForeignError('', 'it is not JSON, or is cut short');
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new ForeignError('', 'it is not an export of Bitwarden');
+    throw new foreign.ForeignError('', 'it is not an export of Bitwarden');
   return value as JsonObject;
 }
 
@@ -64,7 +48,7 @@ function reading<T>(read: () => T): T {
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error;
     const [where = '', ...why] = error.message.split(': ');
-    throw new ForeignError(where, why.join(': '));
+    throw new foreign.ForeignError(where, why.join(': '));
   }
 }
 
@@ -73,7 +57,7 @@ const text: Reader<string> = (value, path) => nullable(string)(value, path) ?? '
 const list =
   <T>(inner: Reader<T>): Reader<readonly T[]> =>
   (value, path) =>
-    nullable(array(inner, ENTRIES_MAX))(value, path) ?? [];
+    nullable(array(inner, foreign.ENTRIES_MAX))(value, path) ?? [];
 const named = object({ id: text, name: text });
 
 const loginFields = object({
@@ -114,64 +98,53 @@ const KNOWN_OF_LOGIN: ReadonlySet<string> = new Set([
   ...['uris', 'username', 'password', 'totp', 'fido2Credentials', 'passwordRevisionDate', 'autofillOnPageLoad'],
 ]);
 
-function entriesOf(document: JsonObject): readonly Entry[] {
+function entriesOf(document: JsonObject): readonly foreign.Entry[] {
   const { items, folders, collections } = object({
-    items: array(record, ENTRIES_MAX),
+    items: array(record, foreign.ENTRIES_MAX),
     folders: list(named),
     collections: list(named),
   })(document, '');
   const names = new Map([...collections, ...folders].map(({ id, name }) => [id, name] as const));
-  const numbered = keyCounter();
+  const numbered = foreign.keyCounter();
   return items.map((raw, at) => {
     const where = `items[${at}]`;
     const item = itemFields(raw, where);
     const [first, ...others] = [item.folderId, ...item.collectionIds].filter((id) => names.has(id));
     const folder = (first === undefined ? undefined : names.get(first)) ?? '';
     const key = numbered(item.id === '' ? JSON.stringify([item.type, item.name]) : item.id);
-    const place = { where, name: item.name, folder, key, ...timesOf(item) };
-    return entryFrom(item, { raw, place, others: others.length });
+    const created = foreign.timeOf(item.creationDate);
+    const changed = foreign.timeOf(item.revisionDate) ?? created;
+    return entryFrom(item, raw, { where, name: item.name, folder, key, created, changed }, others.length);
   });
 }
 
-const timesOf = ({ creationDate, revisionDate }: Item) => ({
-  created: timeOf(creationDate),
-  changed: timeOf(revisionDate) ?? timeOf(creationDate),
-});
-
-type Place = Pick<Draft, 'where' | 'name' | 'folder' | 'key' | 'created' | 'changed'>;
+type Place = Pick<foreign.Draft, 'where' | 'name' | 'folder' | 'key' | 'created' | 'changed'>;
 
 const KINDS: Readonly<Record<number, string>> = {
   ...{ 1: 'login', 2: 'secure note', 3: 'card', 4: 'identity', 5: 'SSH key' },
 };
 
-function entryFrom(
-  item: Item,
-  { raw, place, others }: { readonly raw: JsonObject; readonly place: Place; readonly others: number },
-): Entry {
+function entryFrom(item: Item, raw: JsonObject, place: Place, others: number): foreign.Entry {
   const kind = KINDS[item.type] ?? `type ${item.type}`;
-  if (item.deletedDate !== '') return leftBehind({ ...place, kind, left: 'in the trash' });
+  if (item.deletedDate !== '') return foreign.leftBehind({ ...place, kind, left: 'in the trash' });
   const own = ownItem(raw);
   if (own !== undefined) return { ...place, kind: own.type, made: [{ part: 'main', ...own }], unplaced: [], marks: [] };
   const { main, notes, unplaced } = contentOf(item, raw);
-  return entryOf({
+  return foreign.entryOf({
     ...{ ...place, program: 'bitwarden', kind, main, notes },
     unplaced: [
       ...unplaced,
-      ...some(item.fields.length, 'custom field'),
-      ...some(item.passwordHistory.length, 'earlier password'),
-      ...some(others, 'further collection'),
+      ...foreign.some(item.fields.length, 'custom field'),
+      ...foreign.some(item.passwordHistory.length, 'earlier password'),
+      ...foreign.some(others, 'further collection'),
       ...unknownIn(raw, KNOWN),
     ],
     marks: [...(item.favorite === true ? ['favourite'] : []), ...((item.reprompt ?? 0) > 0 ? ['ask again'] : [])],
-    original: () => ({ text: `${JSON.stringify(raw, null, 2)}\n`, ending: 'bitwarden.json' }),
+    original: () => foreign.jsonOriginal('bitwarden', raw),
   });
 }
 
-interface Content {
-  readonly main: Draft['main'];
-  readonly notes: string;
-  readonly unplaced: readonly string[];
-}
+type Content = Pick<foreign.Draft, 'main' | 'notes'> & { readonly unplaced: readonly string[] };
 
 function contentOf(item: Item, raw: JsonObject): Content {
   const { name, notes, login, card, identity, sshKey } = item;
@@ -179,8 +152,7 @@ function contentOf(item: Item, raw: JsonObject): Content {
   if (item.type === 4 && identity !== null) return ofIdentity(name, notes, identity);
   if (item.type === 5 && sshKey !== null && sshKey.privateKey !== '') {
     const main = { type: 'password', payload: { service: name, user: '', secret: sshKey.privateKey } } as const;
-    const shown = [sshKey.publicKey, sshKey.keyFingerprint, notes].filter((part) => part !== '');
-    return { main, notes: shown.join('\n'), unplaced: [] };
+    return { main, notes: foreign.joined('\n', sshKey.publicKey, sshKey.keyFingerprint, notes), unplaced: [] };
   }
   const rest = [...(card === null ? [] : ['the card']), ...(item.type > 5 ? [`an entry of type ${item.type}`] : [])];
   return { main: undefined, notes, unplaced: rest };
@@ -188,14 +160,14 @@ function contentOf(item: Item, raw: JsonObject): Content {
 
 function ofLogin({ name, notes }: Item, login: Read<typeof loginFields>, raw: JsonObject): Content {
   const [url = '', ...further] = login.uris.map(({ uri }) => uri).filter((uri) => uri !== '');
-  const main = loginItem({ name, url, user: login.username, secret: login.password });
+  const main = foreign.loginItem({ name, url, user: login.username, secret: login.password });
   const unplaced = [
-    ...some(further.length, 'further address', 'further addresses'),
+    ...foreign.some(further.length, 'further address', 'further addresses'),
     ...(login.totp === '' ? [] : ['the one-time password']),
-    ...some(login.fido2Credentials.length, 'passkey'),
+    ...foreign.some(login.fido2Credentials.length, 'passkey'),
     ...unknownIn(raw, KNOWN_OF_LOGIN),
   ];
-  return { main, notes: notesWith(main, url, notes), unplaced };
+  return { main, notes: foreign.notesWith(main, url, notes), unplaced };
 }
 
 const IDENTITY_NAME = ['title', 'firstName', 'middleName', 'lastName'] as const;
@@ -206,7 +178,7 @@ function ofIdentity(name: string, notes: string, identity: JsonObject): Content 
     const found = identity[field];
     return typeof found === 'string' ? found : '';
   };
-  const full = IDENTITY_NAME.map(value).filter((part) => part !== '').join(' '); // prettier-ignore
+  const full = foreign.joined(' ', ...IDENTITY_NAME.map(value));
   const rest = unknownIn(identity, IN_CONTACT);
   const payload = { name: full || name, role: value('company'), email: value('email'), phone: value('phone') };
   const main = payload.name === '' ? undefined : ({ type: 'contact', payload } as const);
@@ -221,8 +193,4 @@ const unknownIn = (raw: JsonObject, known: ReadonlySet<string>): string[] =>
     .map(([name]) => name.slice(0, 40));
 
 const isEmpty = (value: unknown): boolean =>
-  value === null ||
-  value === undefined ||
-  value === '' ||
-  value === false ||
-  (Array.isArray(value) && value.length === 0);
+  [null, undefined, '', false].some((empty) => value === empty) || (Array.isArray(value) && value.length === 0);

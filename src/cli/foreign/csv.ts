@@ -1,29 +1,17 @@
 /** The CSV exports of Bitwarden, Chrome and Firefox (RFC 4180; with or without a byte order mark, any line ends). */
-import type { JsonObject } from '../../crypto/payload.js';
-import {
-  type Draft,
-  ENTRIES_MAX,
-  entryOf,
-  type ForeignEntries,
-  ForeignError,
-  type ForeignProgram,
-  keyCounter,
-  loginItem,
-  notesWith,
-  some,
-} from './entries.js';
+import * as foreign from './entries.js';
 
 /** The cell of a row by its column; empty for an absent column. */
 type Row = (column: string) => string;
 
 interface Form {
-  readonly program: ForeignProgram;
+  readonly program: foreign.ForeignProgram;
   readonly title: string;
   /** Columns that identify the form. */
   readonly needs: readonly string[];
-  /** Columns that are read; content of any other is not lost, but has no field. */
+  /** Further columns that are read; content of any other is not lost, but has no field. */
   readonly read: readonly string[];
-  readonly draft: (row: Row) => Omit<Draft, 'where' | 'program' | 'original'>;
+  readonly draft: (row: Row) => Omit<foreign.Draft, 'where' | 'program' | 'original'>;
 }
 
 const FORMS: readonly Form[] = [
@@ -31,62 +19,48 @@ const FORMS: readonly Form[] = [
     program: 'bitwarden',
     title: 'Bitwarden CSV',
     needs: ['type', 'name', 'login_uri', 'login_username', 'login_password'],
-    read: [
-      ...['folder', 'collections', 'favorite', 'type', 'name', 'notes', 'fields', 'reprompt'],
-      ...['login_uri', 'login_username', 'login_password', 'login_totp', 'archivedDate'],
-    ],
+    read: ['folder', 'collections', 'favorite', 'notes', 'fields', 'reprompt', 'login_totp', 'archivedDate'],
     draft: bitwardenRow,
   },
   {
     program: 'firefox',
     title: 'Firefox CSV',
     needs: ['url', 'username', 'password', 'httpRealm', 'formActionOrigin', 'guid'],
-    read: [
-      ...['url', 'username', 'password', 'httpRealm', 'formActionOrigin', 'guid'],
-      ...['timeCreated', 'timeLastUsed', 'timePasswordChanged'],
-    ],
+    read: ['timeCreated', 'timeLastUsed', 'timePasswordChanged'],
     draft: firefoxRow,
   },
   {
     program: 'chrome',
     title: 'Chrome CSV',
     needs: ['name', 'url', 'username', 'password'],
-    read: ['name', 'url', 'username', 'password', 'note'],
+    read: ['note'],
     draft: chromeRow,
   },
 ];
 
 /** The entries of a CSV; undefined where its columns match no form. Throws `ForeignError`. */
-export async function readCsv(text: string): Promise<ForeignEntries | undefined> {
+export async function readCsv(text: string): Promise<foreign.ForeignEntries | undefined> {
   const [header, ...rows] = await recordsOf(text);
   const columns = (header?.cells ?? []).map((cell) => cell.trim());
   const form = FORMS.find(({ needs }) => needs.every((column) => columns.includes(column)));
   if (form === undefined) return undefined;
-  if (rows.length > ENTRIES_MAX) throw new ForeignError('', `it has more than ${ENTRIES_MAX} rows`);
-  const numbered = keyCounter();
+  if (rows.length > foreign.ENTRIES_MAX)
+    throw new foreign.ForeignError('', `it has more than ${foreign.ENTRIES_MAX} rows`);
+  const read = new Set([...form.needs, ...form.read]);
+  const numbered = foreign.keyCounter();
   const entries = rows.map(({ cells, line }) => {
     const row: Row = (column) => cells[columns.indexOf(column)] ?? '';
     const { key, ...draft } = form.draft(row);
-    const others = columns.filter((column) => !form.read.includes(column) && row(column) !== '');
-    return entryOf({
+    const others = columns.filter((column) => !read.has(column) && row(column) !== '');
+    return foreign.entryOf({
       ...draft,
       ...{ program: form.program, where: `line ${line}`, key: numbered(key) },
       unplaced: [...(draft.unplaced ?? []), ...others.map((column) => column.slice(0, 40))],
-      original: () => ({ text: originalOf(columns, row), ending: `${form.program}.json` }),
+      original: () =>
+        foreign.jsonOriginal(form.program, Object.fromEntries(columns.map((column) => [column, row(column)]))),
     });
   });
   return { program: form.program, title: form.title, entries };
-}
-
-const originalOf = (columns: readonly string[], row: Row): string => {
-  const value: JsonObject = Object.fromEntries(columns.map((column) => [column, row(column)]));
-  return `${JSON.stringify(value, null, 2)}\n`;
-};
-
-interface Record {
-  readonly cells: readonly string[];
-  /** The line on which it begins. */
-  readonly line: number;
 }
 
 const REASONS: Readonly<{ [code: string]: string }> = {
@@ -96,7 +70,8 @@ const REASONS: Readonly<{ [code: string]: string }> = {
   INVALID_OPENING_QUOTE: 'a quotation mark is within a value',
 };
 
-async function recordsOf(text: string): Promise<readonly Record[]> {
+/** The rows, each with the line on which it begins. */
+async function recordsOf(text: string) {
   const { CsvError, parse } = await import('csv-parse/sync');
   try {
     const found = parse(text, { bom: true, info: true, skip_empty_lines: true }) as unknown as readonly {
@@ -112,7 +87,7 @@ async function recordsOf(text: string): Promise<readonly Record[]> {
     if (!(error instanceof CsvError)) throw error;
     const { lines } = error as { readonly lines?: number };
     // The library's own message would quote the row.
-    throw new ForeignError(lines === undefined ? '' : `line ${lines}`, REASONS[error.code] ?? 'it is not CSV');
+    throw new foreign.ForeignError(lines === undefined ? '' : `line ${lines}`, REASONS[error.code] ?? 'it is not CSV');
   }
 }
 
@@ -120,8 +95,8 @@ const identified = (...parts: readonly string[]): string => JSON.stringify(parts
 
 function chromeRow(row: Row): ReturnType<Form['draft']> {
   const [name, url, user, secret] = [row('name'), row('url'), row('username'), row('password')];
-  const main = loginItem({ name, url, user, secret });
-  const notes = notesWith(main, url, row('note'));
+  const main = foreign.loginItem({ name, url, user, secret });
+  const notes = foreign.notesWith(main, url, row('note'));
   return { kind: 'password', name: name || url, folder: '', key: identified(url, user), main, notes };
 }
 
@@ -130,10 +105,10 @@ const msOf = (cell: string): number | undefined => (/^\d{1,15}$/.test(cell) ? Nu
 
 function firefoxRow(row: Row): ReturnType<Form['draft']> {
   const [url, user, secret, realm] = [row('url'), row('username'), row('password'), row('httpRealm')];
-  const main = loginItem({ name: '', url, user, secret });
+  const main = foreign.loginItem({ name: '', url, user, secret });
   const created = msOf(row('timeCreated'));
   return {
-    ...{ kind: 'login', name: url, folder: '', main, notes: notesWith(main, url, '') },
+    ...{ kind: 'login', name: url, folder: '', main, notes: foreign.notesWith(main, url, '') },
     key: row('guid') || identified(url, user),
     created,
     changed: msOf(row('timePasswordChanged')) ?? created,
@@ -145,20 +120,16 @@ function bitwardenRow(row: Row): ReturnType<Form['draft']> {
   const [name, user, secret, type] = [row('name'), row('login_username'), row('login_password'), row('type')];
   // Several addresses share one cell, separated by commas.
   const [url = '', ...further] = row('login_uri').split(/,(?=[a-z][\w+.-]*:\/\/)/i);
-  const main = loginItem({ name, url, user, secret });
+  const main = foreign.loginItem({ name, url, user, secret });
   const fields = row('fields').split('\n').filter((line) => line.trim() !== ''); // prettier-ignore
   return {
-    ...{
-      kind: type === 'note' ? 'secure note' : type.slice(0, 40),
-      name,
-      folder: row('folder') || row('collections'),
-      main,
-    },
-    ...{ notes: notesWith(main, url, row('notes')), key: identified(type, row('folder'), name, url, user) },
+    kind: type === 'note' ? 'secure note' : type.slice(0, 40),
+    ...{ name, folder: row('folder') || row('collections'), main, notes: foreign.notesWith(main, url, row('notes')) },
+    key: identified(type, row('folder'), name, url, user),
     unplaced: [
-      ...some(further.length, 'further address', 'further addresses'),
+      ...foreign.some(further.length, 'further address', 'further addresses'),
       ...(row('login_totp') === '' ? [] : ['the one-time password']),
-      ...some(fields.length, 'custom field'),
+      ...foreign.some(fields.length, 'custom field'),
     ],
     marks: [
       ...(row('favorite') === '' || row('favorite') === '0' ? [] : ['favourite']),

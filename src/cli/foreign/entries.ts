@@ -2,13 +2,16 @@
  * The result of every reader of another program's export: entries, each with the items it becomes. Content that no
  * field here holds is named in a note beside the item, with the original entry as a file: nothing is dropped silently.
  */
+import { readFile, stat } from 'node:fs/promises';
 import { isVisible } from '../../protocol/ids.js';
 import { bytesSource, type BlobSource } from '../../sdk/blobs/source.js';
+import { retried } from '../../device/newcomer.js';
 import { text as utf8 } from '../../protocol/bytes.js';
 import { type Detected, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
 import { counted } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, type Terminal, usageError } from '../../terminal/terminal.js';
 import { describeFile, mediaType } from '../detect.js';
+import { secretFrom } from '../newcomer.js';
 
 /** The other programs, as `--from` names them. */
 export const PROGRAMS = ['bitwarden', 'chrome', 'firefox', 'keepass', 'vcard', 'markdown'] as const;
@@ -55,10 +58,11 @@ export interface ForeignEntries {
   readonly entries: readonly Entry[];
 }
 
+/** A source that was read as a whole, and can be imported. `time`, ms: of entries that have none. */
+export type ForeignSource = ForeignEntries & { readonly time: number };
+
 /** Most entries of one source: they are in memory together. */
 export const ENTRIES_MAX = 100_000;
-/** Largest file that is read as a whole. */
-export const FOREIGN_FILE_MAX = 64 * 1024 * 1024;
 
 /** A source, or an entry of it, that is refused. Nothing was written. */
 export class ForeignError extends CommandError {
@@ -88,35 +92,28 @@ export interface Draft extends Pick<Entry, 'where' | 'kind' | 'name' | 'folder' 
 
 /** The entry of a draft. Throws `ForeignError` for a text that no item can hold. */
 export function entryOf(draft: Draft): Entry {
-  const {
-    where,
-    kind,
-    name,
-    folder,
-    key,
-    created,
-    changed,
-    main,
-    notes,
-    files = [],
-    unplaced = [],
-    marks = [],
-  } = draft;
+  const { program, main, notes, files = [], unplaced = [], marks = [], original: originalOf, ...entry } = draft;
+  const { where, kind, name } = entry;
   const made: Made[] = main === undefined ? [] : [{ part: 'main', ...main }];
   const attached = files.map(({ name, bytes }, at) => fileItem(`file ${at}`, name, bytes));
-  const original = unplaced.length === 0 ? undefined : draft.original?.();
+  const original = unplaced.length === 0 ? undefined : originalOf?.();
   const originalName = original === undefined ? '' : `${fileStem(name)}.${original.ending}`;
   if (main === undefined || isVisible(notes) || original !== undefined) {
-    const rest = original === undefined ? '' : restText(draft.program, unplaced, originalName);
-    const text = [titled(name, notes), rest].filter((part) => part !== '').join('\n\n');
+    const rest = original === undefined ? '' : restText(program, unplaced, originalName);
+    const text = joined('\n\n', titled(name, notes), rest);
     made.push({ part: 'note', type: 'text', payload: { text: isVisible(text) ? text : `(an empty ${kind})` } });
   }
   made.push(...attached);
   if (original !== undefined) made.push(fileItem('original', originalName, utf8(original.text)));
   for (const one of made)
     if (payloadSize(one.payload) > PAYLOAD_MAX) throw new ForeignError(where, `a text is over ${PAYLOAD_MAX} bytes`);
-  return { where, kind, name, folder, key, created, changed, made, unplaced, marks };
+  return { ...entry, made, unplaced, marks };
 }
+
+/** The original entry as a file of JSON. */
+export const jsonOriginal = (program: ForeignProgram, value: unknown) => ({
+  ...{ text: `${JSON.stringify(value, null, 2)}\n`, ending: `${program}.json` },
+});
 
 /** An entry that is not imported. */
 export const leftBehind = (entry: Omit<Entry, 'made' | 'unplaced' | 'marks'> & { readonly left: string }): Entry => ({
@@ -134,7 +131,11 @@ function fileItem(part: string, name: string, bytes: Uint8Array): Made {
 const restText = (program: ForeignProgram, unplaced: readonly string[], file: string): string =>
   `No field here holds: ${unplaced.join(', ')}.\nThe entry as it was in ${program} is the file “${file}”.`;
 
-const firstLine = (text: string): string => text.split('\n').find((line) => line.trim() !== '') ?? '';
+/** The texts that are not empty, with `by` between them. */
+export const joined = (by: string, ...texts: readonly string[]): string => texts.filter((text) => text !== '').join(by);
+
+/** The first line that is not blank. */
+export const firstLine = (text: string): string => text.split('\n').find((line) => line.trim() !== '') ?? '';
 
 /** Notes under their name, unless they begin with it. */
 function titled(name: string, notes: string): string {
@@ -155,13 +156,8 @@ const fileStem = (name: string): string =>
     .slice(0, STEM_MAX)
     .join('') || 'entry';
 
-/** A login: name, address, user and secret. */
-interface Login {
-  readonly name: string;
-  readonly url: string;
-  readonly user: string;
-  readonly secret: string;
-}
+/** A login. */
+type Login = Readonly<Record<'name' | 'url' | 'user' | 'secret', string>>;
 
 const hostOf = (url: string): string | undefined => (URL.canParse(url) ? new URL(url).hostname : undefined);
 
@@ -219,4 +215,43 @@ export function timeOf(value: unknown): number | undefined {
 
 /** The notes of a login, after its address where no item holds that. */
 export const notesWith = (main: Draft['main'], url: string, notes: string): string =>
-  main === undefined && url !== '' ? [url, notes].filter((part) => part !== '').join('\n\n') : notes;
+  main === undefined ? joined('\n\n', url, notes) : notes;
+
+/** How a locked source is opened. */
+export interface Secrets {
+  readonly terminal: Terminal;
+  /** `-`: standard input. Undefined: it is asked for. */
+  readonly passwordFile?: string | undefined;
+  readonly keyFile?: string | undefined;
+}
+
+/** The source does not open with this password. */
+export class WrongPassword extends CommandError {
+  constructor(options?: ErrorOptions) {
+    const message = 'The file does not open: another password or key file, or it is damaged.';
+    super(EXIT.untrusted, message, undefined, options);
+  }
+}
+
+const KEY_FILE_MAX = 1024 * 1024;
+
+/** The result of `open` with the password. Throws `WrongPassword` after the last attempt, and what `open` throws. */
+export async function unlocked<T>(
+  { terminal, passwordFile }: Secrets,
+  question: string,
+  open: (password: string) => Promise<T>,
+): Promise<T> {
+  if (passwordFile !== undefined) return open(await secretFrom(terminal, passwordFile));
+  const attempt = async (): Promise<T> => open(await terminal.ask(question, { hidden: true }));
+  return retried(terminal, attempt, (error) =>
+    error instanceof WrongPassword ? `${error.message} Try again.` : undefined,
+  );
+}
+
+/** The bytes of the key file; undefined where none was named. Throws `CommandError`, or the error of the file system. */
+export async function keyFileOf({ keyFile }: Secrets): Promise<Uint8Array | undefined> {
+  if (keyFile === undefined) return undefined;
+  const { size } = await stat(keyFile);
+  if (size > KEY_FILE_MAX) throw usageError(`${keyFile} is not a key file: it has ${size} bytes.`);
+  return new Uint8Array(await readFile(keyFile));
+}

@@ -8,13 +8,12 @@ import { FILE_MODE, FOLDER_MODE, syncFolder, tempSibling } from '../../files/dur
 import type { JsonObject } from '../../crypto/payload.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
-import type { ArchivedBin, ArchivedItem, ArchiveManifest } from '../../sdk/archive/records.js';
+import type { ArchivedBin, ArchivedItem, ArchivedPart, ArchiveManifest } from '../../sdk/archive/records.js';
 import { fieldText, holdsFile, titleOf } from '../../sdk/payloads/shapes.js';
 import { toUserError } from '../../terminal/new-file.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
 import type { Output } from '../export-document.js';
-import { safeFileName, TITLE_BYTES } from '../file-name.js';
-import { nameField } from '../item-content.js';
+import { nameField, safeFileName, TITLE_BYTES } from '../item-content.js';
 import { serviceParts } from './entries.js';
 
 /** Identifies the manifest of such a folder. */
@@ -30,7 +29,7 @@ export async function expectNoFolder(path: string): Promise<void> {
     throw new CommandError(EXIT.usage, `${path} is not a folder, or cannot be read.`, undefined, { cause: error });
   });
   if (found === undefined || found.length === 0) return;
-  throw new CommandError(EXIT.usage, `${path} already exists and is not empty.`, 'Give the name of a new folder.');
+  throw usageError(`${path} already exists and is not empty.`, 'Give the name of a new folder.');
 }
 
 /** Writes the folder. */
@@ -45,10 +44,7 @@ export async function folderOutput(name: string, manifest: ArchiveManifest): Pro
   const writer = new FolderWriter(temporary, manifest);
   return {
     content: 'files',
-    add: (record) => {
-      if (record.record === 'bin') return writing(writer.bin(record));
-      return writing(record.record === 'item' ? writer.item(record) : writer.part(record.data));
-    },
+    add: (record) => writing(writer.add(record)),
     finish: async () => {
       await writing(writer.finish());
       await expectNoFolder(path);
@@ -103,12 +99,14 @@ class FolderWriter {
     for (const name of [MANIFEST, PASSWORDS]) this.names.free('', name);
   }
 
-  async bin({ id, slug, label }: ArchivedBin): Promise<void> {
-    const folder = await this.folderOf(id, label?.name ?? slug);
-    this.bins.push({ id, slug, label, folder });
+  async add(record: ArchivedBin | ArchivedItem | ArchivedPart): Promise<void> {
+    if (record.record === 'item') return this.item(record);
+    if (record.record === 'part') return this.file?.appendFile(record.data);
+    const { id, slug, label } = record;
+    this.bins.push({ id, slug, label, folder: await this.folderOf(id, label?.name ?? slug) });
   }
 
-  async item(item: ArchivedItem): Promise<void> {
+  private async item(item: ArchivedItem): Promise<void> {
     await this.close();
     const { id, bin, type, ts, payload } = item;
     const folder = this.folders.get(bin) ?? (await this.folderOf(bin, bin));
@@ -117,23 +115,13 @@ class FolderWriter {
     const isLacking = item.blob && item.content === null;
     const file = isLacking ? null : type === 'password' ? PASSWORDS : `${folder}/${this.names.free(folder, name)}`;
     const { text: _, secret: __, ...rest } = payload ?? {};
-    this.items.push({
-      id,
-      bin,
-      type,
-      ts,
-      file,
-      payload: type === 'text' || type === 'code' || type === 'password' ? rest : payload,
-    });
+    const isShort = type === 'text' || type === 'code' || type === 'password';
+    this.items.push({ id, bin, type, ts, file, payload: isShort ? rest : payload });
     if (file === PASSWORDS) this.passwords.push(passwordRow(payload ?? {}, folder));
     else if (file !== null) {
       this.file = await open(join(this.root, file), 'wx', FILE_MODE);
       if (text !== undefined) await this.file.appendFile(text);
     }
-  }
-
-  async part(data: Uint8Array): Promise<void> {
-    await this.file?.appendFile(data);
   }
 
   async finish(): Promise<void> {
@@ -183,12 +171,7 @@ function vcardOf(value: (field: string) => string): string {
       .replace(/[\\,;]/g, '\\$&')
       .replace(/\r\n?|\n/g, '\\n');
   const lines = [`FN:${escaped('name')}`, `N:${escaped('name')};;;;`];
-  for (const [property, field] of [
-    ['TITLE', 'role'],
-    ['EMAIL', 'email'],
-    ['TEL', 'phone'],
-  ] as const)
-    // prettier-ignore
+  for (const [property, field] of Object.entries({ TITLE: 'role', EMAIL: 'email', TEL: 'phone' }))
     if (value(field) !== '') lines.push(`${property}:${escaped(field)}`);
   return ['BEGIN:VCARD', 'VERSION:3.0', ...lines, 'END:VCARD', ''].join('\r\n');
 }

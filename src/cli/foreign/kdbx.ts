@@ -5,8 +5,7 @@
 import { gunzipSync } from 'node:zlib';
 import type * as KdbxWeb from 'kdbxweb';
 import { errorCode } from '../../protocol/error-code.js';
-import { ForeignError } from './entries.js';
-import { WrongPassword } from './unlock.js';
+import { ForeignError, WrongPassword } from './entries.js';
 
 /** The exports of kdbxweb: a CommonJS module, so all of them are in the default export. */
 export type Library = (typeof KdbxWeb)['default'];
@@ -43,7 +42,8 @@ export async function kdbxLibrary(): Promise<Library> {
 export async function openKdbx(
   library: Library,
   bytes: Uint8Array,
-  { password, keyFile }: { readonly password: string; readonly keyFile: Uint8Array | undefined },
+  password: string,
+  keyFile: Uint8Array | undefined,
 ): Promise<Kdbx> {
   const { Credentials, Kdbx, KdbxFormat, ProtectedValue } = library;
   const typed = password === '' && keyFile !== undefined ? null : ProtectedValue.fromString(password);

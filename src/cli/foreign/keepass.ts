@@ -1,8 +1,7 @@
 /** The entries of a KeePass database: groups, fields, attachments, history and references. */
 import type { Kdbx, KdbxEntry, KdbxEntryField, KdbxGroup } from 'kdbxweb';
-import { ENTRIES_MAX, type Entry, entryOf, ForeignError, leftBehind, loginItem, notesWith, some } from './entries.js';
+import * as foreign from './entries.js';
 import { expectCheap, kdbxLibrary, openKdbx } from './kdbx.js';
-import { keyFileOf, type Secrets, unlocked } from './unlock.js';
 
 const SIGNATURE = [0x03, 0xd9, 0xa2, 0x9a] as const;
 /** The second half of the signature of KeePass 1. */
@@ -12,19 +11,24 @@ const KDB = 0x65;
 export const isKeepass = (start: Uint8Array): boolean => SIGNATURE.every((byte, at) => start[at] === byte);
 
 /** The entries of a database. Asks for its password. Throws `ForeignError`, and `WrongPassword`. */
-export async function readKeepass(bytes: Uint8Array, secrets: Secrets): Promise<readonly Entry[]> {
+export async function readKeepass(bytes: Uint8Array, secrets: foreign.Secrets): Promise<readonly foreign.Entry[]> {
   if (bytes[4] === KDB)
-    throw new ForeignError('', 'it is a database of KeePass 1', 'Save it as KDBX with KeePass 2 or KeePassXC first.');
+    throw new foreign.ForeignError(
+      '',
+      'it is a database of KeePass 1',
+      'Save it as KDBX with KeePass 2 or KeePassXC first.',
+    );
   const library = await kdbxLibrary();
   expectCheap(library, bytes);
-  const keyFile = await keyFileOf(secrets);
+  const keyFile = await foreign.keyFileOf(secrets);
   const question = `The password of this database${keyFile === undefined ? '' : ' (none: only the key file)'}: `;
-  const open = (password: string): Promise<Kdbx> => openKdbx(library, bytes, { password, keyFile });
+  const open = (password: string): Promise<Kdbx> => openKdbx(library, bytes, password, keyFile);
   // A script that names a key file alone has no password to give.
   const keyAlone = keyFile !== undefined && secrets.passwordFile === undefined && !secrets.terminal.interactive;
-  const database = await (keyAlone ? open('') : unlocked(secrets, question, open));
+  const database = await (keyAlone ? open('') : foreign.unlocked(secrets, question, open));
   const found = database.groups.flatMap((root) => placed(root, database.meta.recycleBinUuid?.id));
-  if (found.length > ENTRIES_MAX) throw new ForeignError('', `it has more than ${ENTRIES_MAX} entries`);
+  if (found.length > foreign.ENTRIES_MAX)
+    throw new foreign.ForeignError('', `it has more than ${foreign.ENTRIES_MAX} entries`);
   const byUuid = new Map(found.flatMap(({ entry }) => (entry === undefined ? [] : [[uuidHex(entry), entry] as const])));
   return found.map((one) => (one.entry === undefined ? ofGroup(one) : ofEntry({ ...one, entry: one.entry }, byUuid)));
 }
@@ -49,7 +53,8 @@ function placed(root: KdbxGroup, binId: string | undefined): Place[] {
     const binned = at.binned || (binId !== undefined && group.uuid.id === binId);
     if ((group.notes ?? '').trim() !== '') places.push({ ...at, binned, entry: undefined });
     places.push(...group.entries.map((entry) => ({ ...at, binned, entry })));
-    if (at.path.length > DEPTH_MAX) throw new ForeignError('', `its groups are nested more than ${DEPTH_MAX} deep`);
+    if (at.path.length > DEPTH_MAX)
+      throw new foreign.ForeignError('', `its groups are nested more than ${DEPTH_MAX} deep`);
     const below = group.groups.map((child) => ({ path: [...at.path, child.name ?? ''], group: child, binned }));
     open.push(...below.reverse());
   }
@@ -59,11 +64,11 @@ function placed(root: KdbxGroup, binId: string | undefined): Place[] {
 const textOf = (field: KdbxEntryField | undefined): string =>
   field === undefined ? '' : typeof field === 'string' ? field : field.getText();
 
-function ofGroup({ path, group, binned }: Place): Entry {
+function ofGroup({ path, group, binned }: Place): foreign.Entry {
   const place = { where: path.join('/'), kind: 'group', name: group.name ?? '', folder: path.join('/') };
   const entry = { ...place, key: group.uuid.id, ...timesOf(group) };
-  if (binned) return leftBehind({ ...entry, left: 'in the recycle bin' });
-  return entryOf({ ...entry, program: 'keepass', notes: group.notes ?? '' });
+  if (binned) return foreign.leftBehind({ ...entry, left: 'in the recycle bin' });
+  return foreign.entryOf({ ...entry, program: 'keepass', notes: group.notes ?? '' });
 }
 
 const timesOf = ({ times }: KdbxEntry | KdbxGroup) => ({
@@ -78,42 +83,36 @@ const ONE_TIME = /^(?:otp$|TOTP |TimeOtp-|HmacOtp-)/;
 function ofEntry(
   { path, entry, binned }: Place & { readonly entry: KdbxEntry },
   byUuid: ReadonlyMap<string, KdbxEntry>,
-): Entry {
+): foreign.Entry {
   const value = (field: string): string => resolved(textOf(entry.fields.get(field)), byUuid);
   const [name, url] = [value('Title'), value('URL')];
   const folder = path.join('/');
-  const place = {
-    where: [...path, name].join('/'),
-    kind: 'entry',
-    name,
-    folder,
-    key: entry.uuid.id,
-    ...timesOf(entry),
-  };
-  if (binned) return leftBehind({ ...place, left: 'in the recycle bin' });
-  const main = loginItem({ name, url, user: value('UserName'), secret: value('Password') });
+  const where = [...path, name].join('/');
+  const place = { where, kind: 'entry', name, folder, key: entry.uuid.id, ...timesOf(entry) };
+  if (binned) return foreign.leftBehind({ ...place, left: 'in the recycle bin' });
+  const main = foreign.loginItem({ name, url, user: value('UserName'), secret: value('Password') });
   const own = [...entry.fields].filter(([field, content]) => !STANDARD.has(field) && textOf(content) !== '');
   const oneTime = own.filter(([field]) => ONE_TIME.test(field));
   const open = ['UserName', 'Password', 'URL'].filter((field) => /\{REF:/i.test(value(field)));
-  return entryOf({
-    ...{ ...place, program: 'keepass', main, notes: notesWith(main, url, value('Notes')) },
+  return foreign.entryOf({
+    ...{ ...place, program: 'keepass', main, notes: foreign.notesWith(main, url, value('Notes')) },
     files: [...entry.binaries].map(([file, binary]) => ({ name: file, bytes: bytesOf(binary) })),
     unplaced: [
       ...(oneTime.length === 0 ? [] : ['the one-time password']),
-      ...some(own.length - oneTime.length, 'custom field'),
-      ...some(open.length, 'reference to another entry', 'references to other entries'),
-      ...some(entry.history.length, 'earlier version'),
+      ...foreign.some(own.length - oneTime.length, 'custom field'),
+      ...foreign.some(open.length, 'reference to another entry', 'references to other entries'),
+      ...foreign.some(entry.history.length, 'earlier version'),
       ...(entry.times.expires === true ? ['when it expires'] : []),
-      ...some(entry.tags.length, 'tag'),
+      ...foreign.some(entry.tags.length, 'tag'),
       ...((entry.overrideUrl ?? '') === '' ? [] : ['the address it is opened with']),
       ...(entry.autoType.items.length > 0 || (entry.autoType.defaultSequence ?? '') !== '' ? ['auto-type'] : []),
-      ...some(entry.customData?.size ?? 0, 'value of a plugin', 'values of plugins'),
+      ...foreign.some(entry.customData?.size ?? 0, 'value of a plugin', 'values of plugins'),
     ],
     marks: [
       ...(entry.customIcon === undefined && (entry.icon ?? 0) === 0 ? [] : ['icon']),
       ...((entry.fgColor ?? '') + (entry.bgColor ?? '') === '' ? [] : ['colours']),
     ],
-    original: () => ({ text: originalOf(entry, folder), ending: 'keepass.json' }),
+    original: () => foreign.jsonOriginal('keepass', originalOf(entry, folder)),
   });
 }
 
@@ -128,9 +127,9 @@ const fieldsOf = (entry: KdbxEntry): Record<string, string> =>
   Object.fromEntries([...entry.fields].map(([field, value]) => [field, textOf(value)]));
 
 /** The whole entry as JSON; the bytes of attachments are files of their own. */
-function originalOf(entry: KdbxEntry, group: string): string {
+function originalOf(entry: KdbxEntry, group: string) {
   const { tags, times, overrideUrl, autoType, customData } = entry;
-  const value = {
+  return {
     ...{ uuid: entry.uuid.id, group, fields: fieldsOf(entry), tags, times, overrideUrl, autoType },
     customData: Object.fromEntries([...(customData ?? [])].map(([name, item]) => [name, item.value])),
     attachments: [...entry.binaries.keys()],
@@ -138,7 +137,6 @@ function originalOf(entry: KdbxEntry, group: string): string {
       ...{ times: earlier.times, fields: fieldsOf(earlier), attachments: [...earlier.binaries.keys()] },
     })),
   };
-  return `${JSON.stringify(value, null, 2)}\n`;
 }
 
 const FIELD_OF: Readonly<Record<string, string>> = { T: 'Title', U: 'UserName', P: 'Password', A: 'URL', N: 'Notes' };

@@ -8,7 +8,7 @@ import type { BlobSource } from '../../sdk/blobs/source.js';
 import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { describeFile, languageOf, mediaType, textFile, textOf } from '../detect.js';
-import { readBytes } from '../read-bytes.js';
+import { readBytes, withFile } from '../read-bytes.js';
 import { type Entry, ForeignError, leftBehind, type Made } from './entries.js';
 import { FOLDER_FORMAT, MANIFEST } from './folder-export.js';
 
@@ -60,11 +60,8 @@ async function expectNotOurs(folder: string): Promise<void> {
   } finally {
     await handle.close();
   }
-  throw new ForeignError(
-    '',
-    'it is what `export --to folder` wrote',
-    'An archive, or `--to bitwarden`, can be imported.',
-  );
+  const instead = 'An archive, or `--to bitwarden`, can be imported.';
+  throw new ForeignError('', 'it is what `export --to folder` wrote', instead);
 }
 
 const unreadable =
@@ -92,9 +89,8 @@ function reasonToLeave(found: Dirent): string | undefined {
   return found.isFile() ? undefined : 'no file';
 }
 
-async function madeOf(path: string, name: string): Promise<{ readonly made: Made; readonly changed: number }> {
-  const handle = await open(path, 'r');
-  try {
+const madeOf = (path: string, name: string): Promise<{ readonly made: Made; readonly changed: number }> =>
+  withFile(path, async (handle) => {
     const { size, mtimeMs } = await handle.stat();
     const changed = Math.floor(mtimeMs);
     const most = languageOf(name) === 'markdown' ? PAYLOAD_MAX / 2 : PAYLOAD_INLINE_MAX;
@@ -105,10 +101,7 @@ async function madeOf(path: string, name: string): Promise<{ readonly made: Made
     const type = mediaType(name) ?? 'file';
     const content = contentAt(path, name, size);
     return { made: { part: 'main', type, payload: describeFile(type, name, size), content }, changed };
-  } finally {
-    await handle.close();
-  }
-}
+  });
 
 /** The bytes of a file, opened only while they are read: there may be thousands. */
 const contentAt = (path: string, name: string, size: number): BlobSource => ({

@@ -1,12 +1,13 @@
 /** The entries of another program as records of an export, which the importer handles like those of an archive. */
-import { b32, type Sodium } from '../../crypto/sodium.js';
+import { b32 } from '../../crypto/sodium.js';
 import { lengthPrefixed, text } from '../../protocol/bytes.js';
 import { isDisplayName } from '../../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
 import { partsOf } from '../../sdk/archive/content-parts.js';
 import { type ArchivedBin, type ArchiveRecord, binRecord } from '../../sdk/archive/records.js';
+import type { Platform } from '../../sdk/platform.js';
 import { ulid } from '../../sdk/ulid.js';
-import type { ForeignSource } from './source.js';
+import type { ForeignSource } from './entries.js';
 
 /** Input of an import, whatever its form. */
 export interface Incoming {
@@ -29,8 +30,10 @@ const within = (time: number, most: number): number =>
  */
 export function incomingOf(
   source: ForeignSource,
-  { sodium, masterKey, now }: { readonly sodium: Sodium; readonly masterKey: Uint8Array; readonly now: number },
+  { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,
+  masterKey: Uint8Array,
 ): Incoming {
+  const now = clock.now();
   const key = b32(sodium, text(`${SERVICE_NAME}-import-id-v1`), masterKey);
   const idOf = (time: number, ...names: readonly string[]): string =>
     ulid(within(time, TIME_MAX), (length) => sodium.blake2b(length, lengthPrefixed(...names), key));

@@ -1,34 +1,30 @@
 /** Detects by its content which program a file or a folder is from, and reads its entries. */
 import type { Stats } from 'node:fs';
-import { open, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { isArchive } from '../../sdk/archive/archive.js';
 import { PLAIN_FORMAT } from '../../sdk/archive/records.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { sanitizeText } from '../../terminal/output.js';
-import { CommandError, EXIT } from '../../terminal/terminal.js';
-import { readBytes } from '../read-bytes.js';
+import { CommandError, EXIT, usageError } from '../../terminal/terminal.js';
+import { readBytes, withFile } from '../read-bytes.js';
 import { readBitwarden } from './bitwarden.js';
 import { readCsv } from './csv.js';
 import {
   type Entry,
-  FOREIGN_FILE_MAX,
   type ForeignEntries,
   ForeignError,
   type ForeignProgram,
+  type ForeignSource,
   foreignText,
+  type Secrets,
 } from './entries.js';
 import { isKeepass, readKeepass } from './keepass.js';
 import { readMarkdown } from './markdown.js';
-import type { Secrets } from './unlock.js';
 import { readVcards } from './vcard.js';
 
-/** A source that was read as a whole, and can be imported. */
-export interface ForeignSource extends ForeignEntries {
-  /** ms: the time of entries that have none. */
-  readonly time: number;
-}
-
+/** Largest file that is read as a whole. */
+const FOREIGN_FILE_MAX = 64 * 1024 * 1024;
 const ZIP = Buffer.from('PK\u0003\u0004', 'latin1');
 const HEAD_BYTES = 64 * 1024;
 
@@ -47,7 +43,9 @@ export async function readForeign(
     throw new CommandError(EXIT.usage, `${path} ${why}.`, undefined, { cause: error });
   });
   try {
-    const found = facts.isDirectory() ? await inFolder(path) : await inFile(path, facts, secrets);
+    const found: ForeignEntries | undefined = facts.isDirectory()
+      ? { program: 'markdown', title: 'folder of Markdown', entries: await readMarkdown(path) }
+      : await inFile(path, facts, secrets);
     if (from !== undefined && found?.program !== from)
       throw new ForeignError('', found === undefined ? `it is not from ${from}` : `it is ${found.title}, not ${from}`);
     if (found !== undefined) expectFewBins(found.entries);
@@ -59,44 +57,26 @@ export async function readForeign(
   }
 }
 
-const inFolder = async (path: string): Promise<ForeignEntries> => ({
-  program: 'markdown',
-  title: 'folder of Markdown',
-  entries: await readMarkdown(path),
-});
-
 async function inFile(path: string, facts: Stats, secrets: Secrets): Promise<ForeignEntries | undefined> {
-  if (!facts.isFile()) throw new CommandError(EXIT.usage, `${path} is not a file.`);
-  const handle = await open(path, 'r');
-  try {
+  if (!facts.isFile()) throw usageError(`${path} is not a file.`);
+  return withFile(path, async (handle) => {
     const form = formOf(await readBytes(handle, 0, HEAD_BYTES));
     if (form === undefined) return undefined;
-    if (facts.size > FOREIGN_FILE_MAX)
-      throw new ForeignError(
-        '',
-        `it has more than ${FOREIGN_FILE_MAX / 1024 / 1024} MiB, the most that is read at once`,
-      );
-    return await entriesOf(form, await readBytes(handle, 0, facts.size), secrets);
-  } finally {
-    await handle.close();
-  }
+    if (facts.size > FOREIGN_FILE_MAX) {
+      const most = `${FOREIGN_FILE_MAX / 1024 / 1024} MiB`;
+      throw new ForeignError('', `it has more than ${most}, the most that is read at once`);
+    }
+    return entriesOf(form, await readBytes(handle, 0, facts.size), secrets);
+  });
 }
 
 async function entriesOf(form: Form, bytes: Uint8Array, secrets: Secrets): Promise<ForeignEntries | undefined> {
-  switch (form) {
-    case 'keepass':
-      return { program: form, title: 'KeePass database', entries: await readKeepass(bytes, secrets) };
-    case 'json':
-      return {
-        program: 'bitwarden',
-        title: 'Bitwarden JSON',
-        entries: await readBitwarden(foreignText(bytes), secrets),
-      };
-    case 'vcard':
-      return { program: form, title: 'vCard', entries: readVcards(foreignText(bytes)) };
-    case 'csv':
-      return readCsv(foreignText(bytes));
-  }
+  if (form === 'keepass')
+    return { program: form, title: 'KeePass database', entries: await readKeepass(bytes, secrets) };
+  const text = foreignText(bytes);
+  if (form === 'csv') return readCsv(text);
+  if (form === 'vcard') return { program: form, title: 'vCard', entries: readVcards(text) };
+  return { program: 'bitwarden', title: 'Bitwarden JSON', entries: await readBitwarden(text, secrets) };
 }
 
 type Form = 'keepass' | 'json' | 'vcard' | 'csv';
@@ -104,12 +84,8 @@ type Form = 'keepass' | 'json' | 'vcard' | 'csv';
 function formOf(head: Buffer): Form | undefined {
   if (isArchive(head)) return undefined;
   if (isKeepass(head)) return 'keepass';
-  if (head.subarray(0, ZIP.length).equals(ZIP))
-    throw new ForeignError(
-      '',
-      'it is a zip archive',
-      'Unpack it, and import the file that is in it. Nothing was written.',
-    );
+  const unpack = 'Unpack it, and import the file that is in it. Nothing was written.';
+  if (head.subarray(0, ZIP.length).equals(ZIP)) throw new ForeignError('', 'it is a zip archive', unpack);
   const text = new TextDecoder().decode(head).trimStart();
   if (/^BEGIN:VCARD/i.test(text)) return 'vcard';
   if (text.startsWith('{')) {

@@ -1,5 +1,15 @@
 /** vCards 2.1, 3.0 (RFC 2426) and 4.0 (RFC 6350): several in a file, folded lines, quoted-printable, groups. */
-import { type Draft, ENTRIES_MAX, type Entry, entryOf, ForeignError, keyCounter, some, timeOf } from './entries.js';
+import {
+  type Draft,
+  ENTRIES_MAX,
+  type Entry,
+  entryOf,
+  ForeignError,
+  joined,
+  keyCounter,
+  some,
+  timeOf,
+} from './entries.js';
 
 /** A line of a card: `item1.TEL;TYPE=cell,pref:+49 ...`. */
 interface Property {
@@ -59,10 +69,9 @@ function unfolded(lines: readonly string[], at: number): { readonly line: string
     else if (/^[ \t]/.test(following)) parts.push(following.slice(1));
     else break;
   }
-  return { line: quoted ? parts.map((part, i) => softBreak(part, i, parts.length)).join('') : parts.join(''), next };
+  const ending = parts.pop() ?? '';
+  return { line: parts.map((part) => (quoted ? part.replace(/=$/, '') : part)).join('') + ending, next };
 }
-
-const softBreak = (part: string, at: number, of: number): string => (at < of - 1 ? part.replace(/=$/, '') : part);
 
 function propertyOf(line: string, where: string): Property {
   const colon = colonOf(line);
@@ -139,19 +148,19 @@ function draftOf(card: Card, number: number, numbered: (key: string) => string):
     properties.filter((property) => property.name === name && property.value.trim() !== '');
   const first = (name: string): string => unescaped(preferred(all(name))?.value ?? '').trim();
   const [family = '', given = '', middle = '', before = '', after = ''] = parts(all('N')[0]?.value ?? '');
-  const structured = [before, given, middle, family, after].map((part) => part.trim()).filter((part) => part !== ''); // prettier-ignore
-  const org = parts(all('ORG')[0]?.value ?? '').map((part) => part.trim()).filter((part) => part !== ''); // prettier-ignore
+  const structured = [before, given, middle, family, after].map((part) => part.trim());
+  const org = joined(', ', ...parts(all('ORG')[0]?.value ?? '').map((part) => part.trim()));
   const email = first('EMAIL').replace(/^mailto:/i, '');
   const phone = first('TEL').replace(/^tel:/i, '');
-  const name = first('FN') || structured.join(' ') || org.join(', ') || email || phone;
-  const roles = [first('TITLE'), first('ROLE')].filter((part) => part !== '');
-  const role = [...new Set([...roles, org.join(', ')])].filter((part) => part !== '' && part !== name).join(', ');
+  const name = first('FN') || joined(' ', ...structured) || org || email || phone;
+  const roles = new Set([first('TITLE'), first('ROLE'), org]);
+  roles.delete(name);
   const where = `card ${number} (line ${card.line})`;
   return {
     ...{ program: 'vcard', where, kind: 'contact', name, folder: '' },
     key: numbered(first('UID') || JSON.stringify([name, email, phone])),
     changed: revision(first('REV')),
-    main: name === '' ? undefined : { type: 'contact', payload: { name, role, email, phone } },
+    main: name === '' ? undefined : { type: 'contact', payload: { name, role: joined(', ', ...roles), email, phone } },
     notes: all('NOTE').map(({ value }) => unescaped(value)).join('\n\n'), // prettier-ignore
     unplaced: name === '' ? ['a card without a name'] : restOf(properties, all),
     original: () => ({ text: card.text, ending: 'vcf' }),
