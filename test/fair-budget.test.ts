@@ -132,6 +132,7 @@ t.test('FAIR-05: reservations wait, owners are served in turn, and nobody waits 
   await all[1];
   t.equal(served.at(-1), 'two share');
   t.equal(clock.waiting, 0, 'no timer is left');
+  t.equal(budget['queue'].size, 0, 'no reservation waits');
 });
 
 t.test('FAIR-05: a reservation that is released while it waits takes nothing', async (t) => {
@@ -144,6 +145,7 @@ t.test('FAIR-05: a reservation that is released while it waits takes nothing', a
   budget.release(first);
   t.equal(budget.held, 0);
   t.equal(clock.waiting, 0);
+  t.equal(budget['queue'].size, 0);
 });
 
 t.test('FAIR-06: a budget forgets whoever holds nothing', async (t) => {

@@ -315,7 +315,8 @@ export class FairBudget {
   private settle(waiter: Waiter, verdict: BudgetVerdict): void {
     const { owner } = waiter.holding;
     const waiters = this.queue.get(owner) ?? [];
-    waiters.splice(waiters.indexOf(waiter), 1);
+    const at = waiters.indexOf(waiter);
+    if (at >= 0) waiters.splice(at, 1);
     if (waiters.length === 0) this.queue.delete(owner);
     waiter.timer.cancel();
     waiter.resolve(verdict);

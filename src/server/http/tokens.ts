@@ -40,7 +40,7 @@ export function tokenIssuer(options: { secret: Uint8Array; ttlMs: number; clock:
   };
 }
 
-/** A ticket for one socket, in place of its token; its MAC and tenant are valid. */
+/** A ticket for one socket, in place of its token; its MAC and tenant are valid. `expiresAt`: of that token. */
 export interface SocketTicket extends Omit<TokenClaims, 'tenantId'> {
   /** Uses it up: true for the first caller on any instance. Throws `unavailable`. */
   readonly spend: () => Promise<boolean>;

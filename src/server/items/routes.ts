@@ -193,7 +193,8 @@ function failFast(blobs: BlobSettler): BlobSettler {
     settle: async (tenantId, ref) => {
       if (down !== undefined) throw down;
       return blobs.settle(tenantId, ref).catch((error: unknown) => {
-        throw (down = asError(error));
+        down = asError(error);
+        throw down;
       });
     },
   };

@@ -116,6 +116,7 @@ export async function startListening<P extends SocketParts>(
       departed.then(() => pipeline.drained()),
       undefined,
     );
+    // Also beyond the grace: a socket that is being closed must not outlive the parts it uses.
     await departed;
     sockets.stop();
     pipeline.rates.stop();

@@ -466,9 +466,14 @@ export class Actor implements CommitSink {
   }
 
   /** A revoked device must not be sent anything: if the last comparison is too old, it is repeated before the read. */
-  private async whenCurrent<T>(read: () => Promise<T>): Promise<T> {
-    if ((await this.ports.current?.(this)) === false) throw unavailable('the tenant could not be read');
-    return read();
+  private whenCurrent<T>(read: () => Promise<T>): Promise<T> {
+    const comparing = this.ports.current?.(this);
+    // At once and without a promise of its own: what settles may start the next read in the same turn (PendingReads).
+    if (comparing === undefined) return read();
+    return comparing.then((known) => {
+      if (!known) throw unavailable('the tenant could not be read');
+      return read();
+    });
   }
 
   private readForReplay(effect: Extract<Effect, { kind: 'read-head' | 'read-page' }>): void {

@@ -102,10 +102,8 @@ const applies = ({ verdict }: Change): boolean => APPLIED.has(verdict);
 function onChange(state: TenantState, change: Change): Effect[] {
   const device = state.devices.get(change.deviceId);
   // Before the database is used: a revoked device must not learn whether its write is stored.
-  if (device === undefined || device.revoked)
-    return [
-      { kind: 'refused', change, error: new ServiceError(device === undefined ? 'bad_token' : 'device_revoked') },
-    ];
+  if (device === undefined) return [{ kind: 'refused', change, error: new ServiceError('bad_token') }];
+  if (device.revoked) return [{ kind: 'refused', change, error: new ServiceError('device_revoked') }];
   judge(state, change);
   return [{ kind: 'commit', change }];
 }
