@@ -1,12 +1,11 @@
 /** The whole page: the phase of the engine and the address determine which screen is shown. */
 import { signal } from '@preact/signals';
-import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { BeginScreen } from './begin.js';
 import { Browse } from './browse.js';
 import { clearClipboard, clearsAt } from './clipboard.js';
 import { DropZone } from './drop.js';
-import { RefreshCw } from './icons.js';
+import { RefreshCw } from 'lucide-preact';
 import { KeysDialog, useKeys } from './keys.js';
 import { Button, EmptyState, Toasts } from './kit.js';
 import { call, isRevoked, phase, shared } from './link.js';
@@ -18,7 +17,7 @@ import { Drawer, Sidebar } from './sidebar.js';
 import { drawer, focusList, query, showingKeys } from './state.js';
 import { toEdit, toMove } from './actions.js';
 import { text } from './strings.js';
-import { StoreFailed } from './unable-screens.js';
+import { StoreFailed } from './unable.js';
 import { forgetDrafts } from './unsaved.js';
 
 const words = text.frame;
@@ -30,7 +29,7 @@ const Page = later(async () => (await import('./pages.js')).Page);
 export const engineGone = signal(false);
 
 /** The screen of the phase, and what is shown over all screens. */
-export function App(): JSX.Element {
+export function App() {
   return (
     <>
       {engineGone.value ? <EngineGone /> : <Screens />}
@@ -41,7 +40,7 @@ export function App(): JSX.Element {
 }
 
 /** Says that shares are waiting while no device is open to put them. */
-function SharedWaiting(): JSX.Element | null {
+function SharedWaiting() {
   const count = shared.value?.count ?? 0;
   if (count === 0 || phase.value?.phase === 'open') return null;
   return (
@@ -51,7 +50,7 @@ function SharedWaiting(): JSX.Element | null {
   );
 }
 
-function Screens(): JSX.Element | null {
+function Screens() {
   const now = phase.value;
   switch (now?.phase) {
     case undefined:
@@ -94,7 +93,7 @@ function useTouch(): void {
   }, []);
 }
 
-function Open(): JSX.Element {
+function Open() {
   useKeys();
   useTouch();
   useEffect(() => void navigator.storage?.persist?.().catch(() => false), []);
@@ -136,7 +135,7 @@ function Open(): JSX.Element {
 }
 
 /** Says that a secret is on the clipboard, and for how long. */
-function ClipboardBar({ at }: { readonly at: number }): JSX.Element {
+function ClipboardBar({ at }: { at: number }) {
   return (
     <div class="toasts">
       <div class="toast">
@@ -149,7 +148,7 @@ function ClipboardBar({ at }: { readonly at: number }): JSX.Element {
   );
 }
 
-function EngineGone(): JSX.Element {
+function EngineGone() {
   return (
     <main class="screen">
       <EmptyState icon={RefreshCw} title={words.engineGone}>

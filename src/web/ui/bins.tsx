@@ -1,114 +1,84 @@
 /** Making, renaming and removing bins. */
-import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { isEmoji } from '../../protocol/ids.js';
 import { DEFAULT_BIN, NAME_MAX } from '../../protocol/limits.js';
 import type { BinRow } from '../link/messages.js';
-import { Button, Confirm, Dialog, Field } from './kit.js';
+import { Confirm, FormDialog } from './dialogs.js';
+import { Button, Field } from './kit.js';
 import { call, info } from './link.js';
-import { Problem } from './screen.js';
 import { text } from './strings.js';
-import { useTask } from './task.js';
+import { useForm } from './task.js';
 
 const words = text.bins;
 
 /** Characters of an emoji with its modifiers. */
 const EMOJI_MAX = 16;
 
-const emojiFault = (emoji: string): string | null => (emoji === '' || isEmoji(emoji) ? null : words.noEmoji);
-
-/** `bin` absent: creates a new one, and `onMade` gets its id. */
-export function BinDialog({
-  bin,
-  onClose,
-  onMade,
-}: {
+interface BinDialogProps {
+  /** Absent: a new bin is made, and `onMade` gets its id. */
   readonly bin?: BinRow;
   readonly onClose: () => void;
   readonly onMade?: (id: string) => void;
-}): JSX.Element {
+}
+
+export function BinDialog({ bin, onClose, onMade }: BinDialogProps) {
   const [name, setName] = useState(bin?.name ?? '');
   const [emoji, setEmoji] = useState(bin?.emoji ?? '');
   const [removing, setRemoving] = useState(false);
-  const [tried, setTried] = useState(false);
-  const task = useTask();
-  const submit = (): void => {
-    setTried(true);
-    const label = { name: name.trim(), emoji: emoji.trim() };
-    if (label.name === '' || emojiFault(label.emoji) !== null) return;
-    task.run(async () => {
-      if (bin !== undefined) await call('binRename', { id: bin.id, ...label });
-      else onMade?.((await call('binCreate', label)).id);
-      onClose();
-    });
+  const label = { name: name.trim(), emoji: emoji.trim() };
+  const wrongEmoji = label.emoji !== '' && !isEmoji(label.emoji);
+  const save = async (): Promise<void> => {
+    if (bin !== undefined) await call('binRename', { id: bin.id, ...label });
+    else onMade?.((await call('binCreate', label)).id);
   };
+  const form = useForm(label.name !== '' && !wrongEmoji, save, onClose);
   if (bin !== undefined && removing)
     return <RemoveDialog bin={bin} onClose={() => setRemoving(false)} onDone={onClose} />;
   return (
-    <Dialog
+    <FormDialog
       title={bin === undefined ? words.create : words.edit}
-      onClose={onClose}
-      onSubmit={submit}
-      actions={
-        <>
-          {bin !== undefined && bin.id !== DEFAULT_BIN && (
-            <Button kind="danger" onClick={() => setRemoving(true)}>
-              {words.remove}
-            </Button>
-          )}
-          <Button kind="primary" submit busy={task.busy}>
-            {bin === undefined ? words.make : words.save}
+      action={bin === undefined ? words.make : text.kit.save}
+      other={
+        bin !== undefined &&
+        bin.id !== DEFAULT_BIN && (
+          <Button kind="danger" onClick={() => setRemoving(true)}>
+            {words.remove}
           </Button>
-        </>
+        )
       }
+      form={form}
+      onClose={onClose}
     >
       <Field
-        label={words.name}
+        label={text.kit.name}
         value={name}
         onValue={setName}
         maxLength={NAME_MAX}
-        error={tried && name.trim() === '' ? words.noName : null}
+        error={form.tried && label.name === '' ? words.noName : null}
         autoFocus
       />
-      <EmojiField value={emoji} onValue={setEmoji} error={tried ? emojiFault(emoji.trim()) : null} />
-      <Problem problem={task.problem} />
-    </Dialog>
+      <Field
+        label={words.emoji}
+        value={emoji}
+        onValue={setEmoji}
+        maxLength={EMOJI_MAX}
+        hint={words.emojiHint}
+        error={form.tried && wrongEmoji ? words.noEmoji : null}
+      />
+    </FormDialog>
   );
 }
 
-function EmojiField(field: {
-  readonly value: string;
-  readonly onValue: (value: string) => void;
-  readonly error: string | null;
-}) {
-  return <Field {...field} label={words.emoji} maxLength={EMOJI_MAX} hint={words.emojiHint} />;
-}
-
-function RemoveDialog({
-  bin,
-  onClose,
-  onDone,
-}: {
-  readonly bin: BinRow;
-  readonly onClose: () => void;
-  readonly onDone: () => void;
-}) {
-  const task = useTask();
-  const remove = (): void =>
-    task.run(async () => {
-      await call('binRemove', bin.id);
-      onDone();
-    });
+function RemoveDialog({ bin, onClose, onDone }: { bin: BinRow; onClose: () => void; onDone: () => void }) {
   return (
     <Confirm
-      title={words.removeTitle(bin.name || words.unnamed)}
+      title={words.removeTitle(bin.name || text.list.namelessBin)}
       action={words.remove}
-      busy={task.busy}
-      onYes={remove}
+      onYes={() => call('binRemove', bin.id).then(onDone)}
       onClose={onClose}
+      meanwhile={<p>{words.removing(info.value?.waiting.count ?? 0)}</p>}
     >
-      <p>{task.busy ? words.removing(info.value?.waiting.count ?? 0) : words.removeItems(bin.count)}</p>
-      <Problem problem={task.problem} />
+      <p>{words.removeItems(bin.count)}</p>
     </Confirm>
   );
 }

@@ -1,11 +1,10 @@
 /** The list with its filters, the composer, and the open item. */
 import { useSignal } from '@preact/signals';
-import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { CONTENT_TYPES, type ContentType } from '../../protocol/item.js';
 import { binName, move, toMove } from './actions.js';
 import { Composer } from './composer.js';
-import { Check, Inbox, MenuIcon, Search, X } from './icons.js';
+import { Check, Inbox, MenuIcon, Search, X } from 'lucide-preact';
 import { KIND_ICONS } from './kinds.js';
 import { BinSign, Button, Dialog, EmptyState } from './kit.js';
 import { later } from './later.js';
@@ -27,7 +26,7 @@ const SEARCH_REST_MS = 80;
 const ItemView = later(async () => (await import('./item.js')).ItemView);
 
 /** The main screen. */
-export function Browse(): JSX.Element {
+export function Browse() {
   useEffect(ItemView.ahead, []);
   // After another screen or a closed item the list takes the focus; a page just loaded focuses nothing.
   useLayoutEffect(() => {
@@ -46,7 +45,11 @@ export function Browse(): JSX.Element {
           <h1 class="clip">
             <bdi>{name}</bdi>
           </h1>
-          <SearchButton />
+          {!searching.value && (
+            <span class="search-button">
+              <Button kind="icon" icon={Search} label={words.search} onClick={() => focusSearch.current()} />
+            </span>
+          )}
         </header>
         {!isRevoked.value && <Status short />}
         {!isRevoked.value && <Composer />}
@@ -57,23 +60,20 @@ export function Browse(): JSX.Element {
         <List />
       </section>
       <section class="pane-item" aria-label={text.item.label}>
-        {itemId.value === null ? <NoItem /> : <ItemView key={itemId.value} id={itemId.value} />}
+        {itemId.value === null ? (
+          <EmptyState icon={Inbox} title={text.item.choose}>
+            <p>{text.item.chooseHow}</p>
+          </EmptyState>
+        ) : (
+          <ItemView key={itemId.value} id={itemId.value} />
+        )}
       </section>
       {toMove.value !== null && <MoveDialog />}
     </div>
   );
 }
 
-/** Placeholder beside the list while no item is open. */
-function NoItem(): JSX.Element {
-  return (
-    <EmptyState icon={Inbox} title={text.item.choose}>
-      <p>{text.item.chooseHow}</p>
-    </EmptyState>
-  );
-}
-
-function SearchField({ name }: { readonly name: string }): JSX.Element {
+function SearchField({ name }: { name: string }) {
   const field = useRef<HTMLInputElement>(null);
   const typed = useSignal(query.value);
   focusSearch.current = () => {
@@ -122,18 +122,8 @@ function SearchField({ name }: { readonly name: string }): JSX.Element {
   );
 }
 
-/** Opens the search where it is hidden. */
-function SearchButton(): JSX.Element | null {
-  if (searching.value) return null;
-  return (
-    <span class="search-button">
-      <Button kind="icon" icon={Search} label={words.search} onClick={() => focusSearch.current()} />
-    </span>
-  );
-}
-
 /** Filters by kind; several may be active. */
-function Chips(): JSX.Element {
+function Chips() {
   const toggle = (type: ContentType): void => {
     filters.value = filters.value.includes(type)
       ? filters.value.filter((one) => one !== type)
@@ -164,7 +154,7 @@ function Chips(): JSX.Element {
 }
 
 /** Chooses another bin for an item. */
-function MoveDialog(): JSX.Element | null {
+function MoveDialog() {
   const item = toMove.value;
   const close = (): void => void (toMove.value = null);
   if (item === null) return null;

@@ -1,31 +1,41 @@
 /** The user's devices: names, certificates, pairing and revocation. */
-import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { DeviceRow } from '../link/messages.js';
-import { deviceIcon } from './device-icons.js';
-import { FormDialog } from './form-dialog.js';
-import { Plus } from './icons.js';
-import { Button, Confirm, Field, Glyph, Notice, OneLine, When } from './kit.js';
+import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide-preact';
+import { Confirm, FormDialog } from './dialogs.js';
+import { Button, Field, Glyph, Notice, OneLine, Points, When } from './kit.js';
 import { Menu } from './menu.js';
 import { call, devices, info } from './link.js';
 import { PairDialog } from './pair.js';
-import { Problem } from './screen.js';
 import { PageHead, useAnswer } from './section.js';
 import { SignOutDialog } from './sign-out.js';
+import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { useTask } from './task.js';
+import { useForm } from './task.js';
 
 const words = pagesText.devices;
 
+/** The icons of devices, by the glyphs of the protocol. */
+const ICONS: ReadonlyMap<string, LucideIcon> = new Map([
+  ['laptop', Laptop],
+  ['phone', Smartphone],
+  ['tablet', Tablet],
+]);
+
+export const deviceIcon = (glyph: string): LucideIcon => ICONS.get(glyph) ?? Globe;
+
+/** The dialogs about one device. */
+const DIALOGS = { rename: RenameDialog, revoke: RevokeDialog, certify: CertifyDialog } as const;
+
 /** The open dialog, and the device that it is about. */
 interface Open {
-  readonly about: 'rename' | 'revoke' | 'certify';
+  readonly about: keyof typeof DIALOGS;
   readonly device: DeviceRow;
 }
 
 /** All devices of the vault: pair, rename, certify, revoke. */
-export function DevicesScreen(): JSX.Element {
+export function DevicesScreen() {
   // Who is online is as of the last reading.
   useAnswer(() => call('devicesRefresh'), null);
   const [open, setOpen] = useState<Open | null>(null);
@@ -34,7 +44,7 @@ export function DevicesScreen(): JSX.Element {
   const all = devices.value;
   const active = all?.filter(({ state }) => state === 'active') ?? [];
   const revoked = all?.filter(({ state }) => state === 'revoked') ?? [];
-  const close = (): void => setOpen(null);
+  const Ask = open === null ? null : DIALOGS[open.about];
   return (
     <div class="page">
       <PageHead title={words.title}>
@@ -69,9 +79,7 @@ export function DevicesScreen(): JSX.Element {
       </div>
       {pairing && <PairDialog onClose={() => setPairing(false)} />}
       {leaving && <SignOutDialog onClose={() => setLeaving(false)} />}
-      {open?.about === 'rename' && <RenameDialog device={open.device} onClose={close} />}
-      {open?.about === 'revoke' && <RevokeDialog device={open.device} onClose={close} />}
-      {open?.about === 'certify' && <CertifyDialog device={open.device} onClose={close} />}
+      {open !== null && Ask !== null && <Ask device={open.device} onClose={() => setOpen(null)} />}
     </div>
   );
 }
@@ -79,15 +87,7 @@ export function DevicesScreen(): JSX.Element {
 const ownFirst = (a: DeviceRow, b: DeviceRow): number =>
   Number(b.own) - Number(a.own) || Number(b.online) - Number(a.online) || b.pairedAt - a.pairedAt;
 
-function Row({
-  device,
-  onOpen,
-  onLeave,
-}: {
-  readonly device: DeviceRow;
-  readonly onOpen: (open: Open) => void;
-  readonly onLeave: () => void;
-}) {
+function Row({ device, onOpen, onLeave }: { device: DeviceRow; onOpen: (open: Open) => void; onLeave: () => void }) {
   return (
     <li>
       <Glyph icon={deviceIcon(device.glyph)} accent={device.own} />
@@ -118,7 +118,7 @@ function Row({
   );
 }
 
-function Seen({ device }: { readonly device: DeviceRow }): JSX.Element {
+function Seen({ device }: { device: DeviceRow }) {
   // Without a connection, the last reported state may be outdated.
   if (device.online && info.value?.connection.state === 'connected') return <span class="online">{words.online}</span>;
   if (device.lastSeenAt === null) return <span>{words.neverSeen}</span>;
@@ -130,7 +130,7 @@ function Seen({ device }: { readonly device: DeviceRow }): JSX.Element {
   );
 }
 
-function RevokedRow({ device }: { readonly device: DeviceRow }) {
+function RevokedRow({ device }: { device: DeviceRow }) {
   return (
     <li class="quiet">
       <Glyph icon={deviceIcon(device.glyph)} />
@@ -145,7 +145,7 @@ function RevokedRow({ device }: { readonly device: DeviceRow }) {
   );
 }
 
-function Uncertified({ device, onOpen }: { readonly device: DeviceRow; readonly onOpen: (open: Open) => void }) {
+function Uncertified({ device, onOpen }: { device: DeviceRow; onOpen: (open: Open) => void }) {
   return (
     <Notice
       kind="danger"
@@ -172,49 +172,28 @@ interface AskProps {
 }
 
 function RenameDialog({ device, onClose }: AskProps) {
-  const [name, setName] = useState(device.name);
-  const task = useTask();
-  const done = name.trim() === '' || name.trim() === device.name;
-  const submit = (): void =>
-    task.run(async () => {
-      if (!done) await call('deviceRename', { id: device.id, name: name.trim() });
-      onClose();
-    });
+  const [typed, setTyped] = useState(device.name);
+  const name = typed.trim();
+  const rename = async (): Promise<void> => {
+    if (name !== device.name) await call('deviceRename', { id: device.id, name });
+  };
+  const form = useForm(name !== '', rename, onClose);
   return (
-    <FormDialog
-      title={words.rename}
-      action={words.save}
-      disabled={name.trim() === ''}
-      task={task}
-      onSubmit={submit}
-      onClose={onClose}
-    >
-      <Field label={words.name} value={name} onValue={setName} maxLength={NAME_MAX} autoFocus />
+    <FormDialog title={words.rename} action={text.kit.save} disabled={name === ''} form={form} onClose={onClose}>
+      <Field label={text.kit.name} value={typed} onValue={setTyped} maxLength={NAME_MAX} autoFocus />
     </FormDialog>
   );
 }
 
 function RevokeDialog({ device, onClose }: AskProps) {
-  const task = useTask();
-  const revoke = (): void =>
-    task.run(async () => {
-      await call('deviceRevoke', device.id);
-      onClose();
-    });
   return (
     <Confirm
       title={words.revokeTitle(device.name)}
       action={words.revoke}
-      busy={task.busy}
-      onYes={revoke}
+      onYes={() => call('deviceRevoke', device.id)}
       onClose={onClose}
     >
-      <ul class="points">
-        <li>{words.revokeNow}</li>
-        <li>{words.revokeKept}</li>
-        <li>{words.revokeStolen}</li>
-      </ul>
-      <Problem problem={task.problem} />
+      <Points points={words.revokeDoes} />
     </Confirm>
   );
 }
@@ -222,21 +201,16 @@ function RevokeDialog({ device, onClose }: AskProps) {
 /** The user types the fingerprint from the other device's screen, because one from the server would prove nothing. */
 function CertifyDialog({ device, onClose }: AskProps) {
   const [typed, setTyped] = useState('');
-  const task = useTask();
-  const submit = (): void =>
-    task.run(async () => {
-      await call('deviceCertify', { id: device.id, fingerprint: typed.trim() });
-      onClose();
-    });
-  const other = task.problem?.code === 'fingerprint';
+  const fingerprint = typed.trim();
+  const form = useForm(fingerprint !== '', () => call('deviceCertify', { id: device.id, fingerprint }), onClose);
+  const other = form.problem?.code === 'fingerprint';
   return (
     <FormDialog
       title={words.certifyTitle(device.name)}
       action={words.certify}
-      disabled={typed.trim() === ''}
-      task={task}
+      disabled={fingerprint === ''}
+      form={form}
       problemInField={other}
-      onSubmit={submit}
       onClose={onClose}
     >
       <p>{words.certifyLead}</p>

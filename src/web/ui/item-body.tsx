@@ -1,12 +1,12 @@
 /** The content of an item, by its kind. All of it is untrusted and shown as text. */
 import { useSignal } from '@preact/signals';
-import type { ComponentChildren, JSX } from 'preact';
+import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ItemDetail } from '../link/messages.js';
 import { copy, copyItem } from './clipboard.js';
-import { Copy, ExternalLink } from './icons.js';
-import { fieldOf } from './drafts.js';
+import { Copy, ExternalLink } from 'lucide-preact';
+import { fieldOf } from './fields.js';
 import { honest } from './honest.js';
 import { Button, ShowButton } from './kit.js';
 import { FilePreview } from './preview.js';
@@ -19,7 +19,7 @@ interface BodyProps {
   readonly payload: JsonObject;
 }
 
-export function ItemBody({ item, payload }: BodyProps): JSX.Element {
+export function ItemBody({ item, payload }: BodyProps) {
   const field = (name: string): string => fieldOf(payload, name);
   switch (item.type) {
     case 'password':
@@ -45,7 +45,14 @@ export function ItemBody({ item, payload }: BodyProps): JSX.Element {
         </pre>
       );
     case 'contact':
-      return <ContactBody field={field} />;
+      return (
+        <Values>
+          <Value name="name" value={field('name')} />
+          <Value name="role" value={field('role')} />
+          <Value name="email" value={field('email')} href={mailHref(field('email'))} />
+          <Value name="phone" value={field('phone')} href={phoneHref(field('phone'))} />
+        </Values>
+      );
     case 'location':
       return <PlaceBody field={field} />;
     default:
@@ -55,20 +62,12 @@ export function ItemBody({ item, payload }: BodyProps): JSX.Element {
 
 type FieldReader = (name: string) => string;
 
-function Values({ children }: { readonly children: ComponentChildren }): JSX.Element {
+function Values({ children }: { children: ComponentChildren }) {
   return <dl class="card flush">{children}</dl>;
 }
 
 /** A field with its name and a way to copy it; nothing for an empty one. `href`: where it leads. */
-function Value({
-  name,
-  value,
-  href,
-}: {
-  readonly name: string;
-  readonly value: string;
-  readonly href?: string;
-}): JSX.Element | null {
+function Value({ name, value, href }: { name: string; value: string; href?: string }) {
   if (value === '') return null;
   const label = text.fields.labels[name] ?? name;
   return (
@@ -91,7 +90,7 @@ function Value({
 }
 
 /** A masked field. It hides itself again when the page is left. */
-function Secret({ item, value }: { readonly item: ItemDetail; readonly value: string }): JSX.Element {
+function Secret({ item, value }: { item: ItemDetail; value: string }) {
   const shown = useSignal(false);
   useEffect(() => {
     const hide = (): void => {
@@ -121,7 +120,7 @@ function Secret({ item, value }: { readonly item: ItemDetail; readonly value: st
   );
 }
 
-function LinkBody({ item, field }: { readonly item: ItemDetail; readonly field: FieldReader }): JSX.Element {
+function LinkBody({ item, field }: { item: ItemDetail; field: FieldReader }) {
   return (
     <>
       <Values>
@@ -143,19 +142,9 @@ function LinkBody({ item, field }: { readonly item: ItemDetail; readonly field: 
 /** Keeps only digits and `+`, so that a program cannot take the address for a command. */
 const phoneHref = (phone: string): string => `tel:${phone.replace(/[^\d+]/g, '')}`;
 
-function ContactBody({ field }: { readonly field: FieldReader }): JSX.Element {
-  const email = field('email');
-  return (
-    <Values>
-      <Value name="name" value={field('name')} />
-      <Value name="role" value={field('role')} />
-      <Value name="email" value={email} href={`mailto:${encodeURIComponent(honest(email)).replace('%40', '@')}`} />
-      <Value name="phone" value={field('phone')} href={phoneHref(field('phone'))} />
-    </Values>
-  );
-}
+const mailHref = (email: string): string => `mailto:${encodeURIComponent(honest(email)).replace('%40', '@')}`;
 
-function PlaceBody({ field }: { readonly field: FieldReader }): JSX.Element {
+function PlaceBody({ field }: { field: FieldReader }) {
   const [lat, lng] = [field('lat'), field('lng')];
   const there = lat !== '' && lng !== '' && Number.isFinite(Number(lat)) && Number.isFinite(Number(lng));
   const place = `mlat=${Number(lat)}&mlon=${Number(lng)}#map=16/${Number(lat)}/${Number(lng)}`;

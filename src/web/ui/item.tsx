@@ -1,19 +1,19 @@
 /** One item: its view and its edit form. */
 import { useSignal } from '@preact/signals';
-import type { ComponentChildren, JSX } from 'preact';
+import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ItemDetail } from '../link/messages.js';
 import { attempt, binName, keep, toEdit } from './actions.js';
+import { Confirm } from './dialogs.js';
 import { copyItem } from './clipboard.js';
 import { download } from './content.js';
-import { KindFields } from './fields.js';
-import { ArrowLeft, Copy, Download, Pencil, Search, Undo2 } from './icons.js';
+import { ArrowLeft, Copy, Download, Pencil, Search, Undo2 } from 'lucide-preact';
 import { ItemBody } from './item-body.js';
-import { draftOf, fieldOf, payloadOf, type DraftErrors } from './drafts.js';
+import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors } from './fields.js';
 import { KIND_ICONS } from './kinds.js';
 import { honest } from './honest.js';
-import { Button, Confirm, EmptyState, Notice, OneLine, submits } from './kit.js';
+import { Button, EmptyState, Notice, OneLine, submits } from './kit.js';
 import { Menu } from './menu.js';
 import { call, devices, info, isRevoked, useItem } from './link.js';
 import { leave } from './route.js';
@@ -24,7 +24,7 @@ import { keepDraft, keptDraft } from './unsaved.js';
 const words = text.item;
 
 /** The item that is open. */
-export function ItemView({ id }: { readonly id: string }): JSX.Element {
+export function ItemView({ id }: { id: string }) {
   const item = useItem(id);
   if (item === undefined) return <ItemFrame title="" />;
   if (item === null) keepDraft(id, undefined);
@@ -40,11 +40,7 @@ export function ItemView({ id }: { readonly id: string }): JSX.Element {
   return <Known key={item.id} item={item} />;
 }
 
-function ItemFrame(props: {
-  readonly title: string;
-  readonly actions?: ComponentChildren;
-  readonly children?: ComponentChildren;
-}): JSX.Element {
+function ItemFrame(props: { title: string; actions?: ComponentChildren; children?: ComponentChildren }) {
   return (
     <article class="item" aria-label={words.label}>
       <header class="item-head">
@@ -57,7 +53,7 @@ function ItemFrame(props: {
   );
 }
 
-function Known({ item }: { readonly item: ItemDetail }): JSX.Element {
+function Known({ item }: { item: ItemDetail }) {
   const editing = useSignal(false);
   const whole = useSignal<JsonObject | null>(null);
   const { id, type, cut, version } = item;
@@ -90,7 +86,7 @@ function Known({ item }: { readonly item: ItemDetail }): JSX.Element {
   );
 }
 
-function HeadActions({ item, onEdit }: { readonly item: ItemDetail; readonly onEdit: () => void }): JSX.Element {
+function HeadActions({ item, onEdit }: { item: ItemDetail; onEdit: () => void }) {
   return (
     <>
       {item.file === null ? (
@@ -105,7 +101,7 @@ function HeadActions({ item, onEdit }: { readonly item: ItemDetail; readonly onE
 }
 
 /** The heading takes the focus when the item is opened, so that screen readers read it. */
-function Title({ item }: { readonly item: ItemDetail }): JSX.Element {
+function Title({ item }: { item: ItemDetail }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => {
     // The focus stays in the list if it is there.
@@ -126,7 +122,7 @@ function Title({ item }: { readonly item: ItemDetail }): JSX.Element {
   );
 }
 
-function Removing({ item, at }: { readonly item: ItemDetail; readonly at: number }): JSX.Element {
+function Removing({ item, at }: { item: ItemDetail; at: number }) {
   return (
     <Notice
       kind="warn"
@@ -144,7 +140,7 @@ function Removing({ item, at }: { readonly item: ItemDetail; readonly at: number
 }
 
 /** Bin, sender, time, and type and size of a file. */
-function Facts({ item }: { readonly item: ItemDetail }): JSX.Element {
+function Facts({ item }: { item: ItemDetail }) {
   const sender = devices.value?.find(({ id }) => id === item.sender);
   const own = item.sender === info.value?.deviceId;
   const rows: readonly (readonly [string, ComponentChildren])[] = [
@@ -184,11 +180,13 @@ function useEnd(id: string, onClose: () => void) {
     else asking.value = true;
   };
   const stay = (): void => void (asking.value = false);
-  const { discardTitle: title, discard: action } = words;
-  return { onEnd, cancel, asked: asking.value && <Confirm {...{ title, action }} onYes={onEnd} onClose={stay} /> };
+  const asked = asking.value && (
+    <Confirm title={words.discardTitle} action={text.kit.discard} onYes={onEnd} onClose={stay} />
+  );
+  return { onEnd, cancel, asked };
 }
 
-function Editing({ item, payload, onEnd: onClose }: EditingProps): JSX.Element {
+function Editing({ item, payload, onEnd: onClose }: EditingProps) {
   const draft = useSignal(keptDraft(item.id) ?? draftOf(item.type, payload));
   const errors = useSignal<DraftErrors>({});
   const busy = useSignal(false);
@@ -224,7 +222,7 @@ function Editing({ item, payload, onEnd: onClose }: EditingProps): JSX.Element {
           </Button>
           <span class="grow" />
           <Button kind="primary" submit busy={busy.value}>
-            {words.save}
+            {text.kit.save}
           </Button>
         </header>
         <div class="item-body">

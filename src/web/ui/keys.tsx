@@ -1,5 +1,4 @@
 /** Keyboard shortcuts of the whole page. */
-import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { edit, remove, toMove } from './actions.js';
@@ -72,7 +71,7 @@ export function useKeys(): void {
 }
 
 /** Lists the shortcuts. */
-export function KeysDialog(): JSX.Element {
+export function KeysDialog() {
   return (
     <Dialog title={text.keys.title} onClose={() => (showingKeys.value = false)}>
       <dl class="keys">

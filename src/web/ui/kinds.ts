@@ -1,9 +1,21 @@
 /** Icons and order of the ten kinds of items. */
 import type { ContentType } from '../../protocol/item.js';
-import { Code, File, Image, KeyRound, LinkIcon, MapPin, Music, Text, UserRound, Video, type Icon } from './icons.js';
+import {
+  Code,
+  File,
+  Image,
+  KeyRound,
+  LinkIcon,
+  MapPin,
+  Music,
+  Text,
+  UserRound,
+  Video,
+  type LucideIcon,
+} from 'lucide-preact';
 import type { TextKind } from './detect.js';
 
-export const KIND_ICONS: Readonly<Record<ContentType, Icon>> = {
+export const KIND_ICONS: Readonly<Record<ContentType, LucideIcon>> = {
   password: KeyRound,
   link: LinkIcon,
   text: Text,

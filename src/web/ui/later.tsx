@@ -24,14 +24,14 @@ export function later<P extends object>(
       },
     );
   };
-  const Later = (props: P): JSX.Element | null => {
+  const Later = (props: P) => {
     useEffect(ahead, []);
     const Loaded = loaded.value;
     if (Loaded !== null) return <Loaded {...props} />;
     if (!failed.value) return <div class="page" aria-busy="true" />;
     return (
       <div class="page">
-        <Notice kind="warn" live actions={<Button onClick={ahead}>{text.begin.tryAgain}</Button>}>
+        <Notice kind="warn" live actions={<Button onClick={ahead}>{text.kit.tryAgain}</Button>}>
           {text.unable.part}
         </Notice>
       </div>

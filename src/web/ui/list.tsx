@@ -1,16 +1,52 @@
 /** The list: only visible rows are rendered, and further pages are requested from the engine when they come near. */
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
-import type { JSX, RefObject } from 'preact';
+import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
 import type { ListPage, ListParams } from '../link/messages.js';
 import { link } from './link.js';
 import { Button, EmptyState } from './kit.js';
-import { Inbox, Search } from './icons.js';
+import { Inbox, Search } from 'lucide-preact';
 import { Row } from './row.js';
 import { binId, itemId, openItem } from './route.js';
 import { filters, focusList, moveInList, query } from './state.js';
 import { text } from './strings.js';
-import { PAGE_ROWS, pageOffset, shiftOf, visibleRows } from './window.js';
+
+/** Rows rendered beyond the visible ones, at both ends. */
+const MARGIN = 6;
+/** Rows of one request; the engine's bound. */
+export const PAGE_ROWS = 200;
+const STEP = 50;
+
+export interface Range {
+  readonly first: number;
+  /** After the last one. */
+  readonly end: number;
+}
+
+/** The rows to be rendered, of `total` rows of equal height. */
+export function visibleRows(view: { top: number; height: number; row: number; total: number }): Range {
+  const { top, height, row, total } = view;
+  const first = Math.max(0, Math.min(Math.floor(top / row), total - 1) - MARGIN);
+  return { first, end: Math.min(total, Math.ceil((top + height) / row) + MARGIN) };
+}
+
+/** Offset of the request: the page covers the rows with a margin, and small moves give the same offset. */
+export const pageOffset = ({ first, end }: Range): number =>
+  Math.max(0, Math.floor(((first + end) / 2 - PAGE_ROWS / 2) / STEP) * STEP);
+
+/**
+ * Pixels to scroll so that the visible rows stay in place when rows before them are added or removed. `anchor`: the
+ * first visible row, by id and index. At the very top it is 0, so that new rows become visible.
+ */
+export function shiftOf(
+  anchor: { readonly id: string; readonly at: number } | null,
+  page: { readonly offset: number; readonly items: readonly { readonly id: string }[] },
+  view: { top: number; row: number },
+): number {
+  if (anchor === null || view.top < view.row / 2) return 0;
+  const at = page.items.findIndex(({ id }) => id === anchor.id);
+  return at < 0 ? 0 : (page.offset + at - anchor.at) * view.row;
+}
 
 /** The filter of the list, as the engine takes it. */
 type Filter = Omit<ListParams, 'offset' | 'limit'>;
@@ -59,7 +95,7 @@ function useView(box: RefObject<HTMLDivElement>) {
 }
 
 /** The items of the chosen bin and filters. */
-export function List(): JSX.Element {
+export function List() {
   const box = useRef<HTMLDivElement>(null);
   const rows = useRef<HTMLUListElement>(null);
   const filter = useMemo<Filter>(
@@ -233,7 +269,7 @@ function useCurrent(of: { box: RefObject<HTMLDivElement>; page: ListPage; first:
   return { id, onKeyDown };
 }
 
-function NothingHere({ filtered }: { readonly filtered: boolean }): JSX.Element {
+function NothingHere({ filtered }: { filtered: boolean }) {
   if (filtered)
     return (
       <EmptyState icon={Search} title={text.list.notFoundTitle}>

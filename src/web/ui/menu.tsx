@@ -1,12 +1,12 @@
 /** A button that opens a menu. */
-import type { ComponentChildren, JSX } from 'preact';
+import type { ComponentChildren } from 'preact';
 import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { Check, EllipsisVertical, type Icon } from './icons.js';
+import { Check, EllipsisVertical, type LucideIcon } from 'lucide-preact';
 
 /** One entry of a menu; null: a separator between groups. */
 export type MenuEntry = {
   readonly label: string;
-  readonly icon?: Icon;
+  readonly icon?: LucideIcon;
   readonly danger?: boolean;
   /** An address outside of this app. */
   readonly href?: string;
@@ -75,7 +75,7 @@ function useMenu() {
 }
 
 /** The button and its menu. The entries are rendered only while it is open. */
-export function Menu({ label, entries, class: name, children, tabIndex }: MenuProps): JSX.Element {
+export function Menu({ label, entries, class: name, children, tabIndex }: MenuProps) {
   const { open, setOpen, menu, button } = useMenu();
   const id = useId();
   const choose = (entry: NonNullable<MenuEntry>): void => {

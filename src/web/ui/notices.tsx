@@ -1,10 +1,10 @@
 /** The notices above the list. */
 import { useSignal } from '@preact/signals';
-import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { DeviceInfo, HiddenRow, Notice as Told } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { Button, Confirm, Dialog, Notice, OneLine, When } from './kit.js';
+import { Confirm } from './dialogs.js';
+import { Button, Dialog, Notice, OneLine, When } from './kit.js';
 import { call, info, notices, shared } from './link.js';
 import { text } from './strings.js';
 import { update } from './update.js';
@@ -14,7 +14,7 @@ const words = text.notices;
 const SHOWN_MAX = 3;
 
 /** All notices: update, shares, states of the device, events. */
-export function Notices(): JSX.Element {
+export function Notices() {
   const told = notices.value ?? [];
   const about = info.value ?? null;
   return (
@@ -36,7 +36,7 @@ export function Notices(): JSX.Element {
 }
 
 /** Waiting shares. Any page could have sent them, so they are put only when the user confirms. */
-function SharedIn(): JSX.Element | null {
+function SharedIn() {
   const { count, next } = shared.value ?? { count: 0, next: [] };
   if (next.length === 0) return null;
   const ids = next.map(({ id }) => id);
@@ -49,7 +49,7 @@ function SharedIn(): JSX.Element | null {
         <>
           <Button onClick={take('put')}>{words.sharedPut}</Button>
           <Button kind="quiet" onClick={take('drop')}>
-            {words.sharedDrop}
+            {text.kit.discard}
           </Button>
         </>
       }
@@ -68,7 +68,7 @@ function SharedIn(): JSX.Element | null {
 }
 
 /** Notices of states of the device, shown as long as the state lasts. */
-function Standing({ about }: { readonly about: DeviceInfo }): JSX.Element {
+function Standing({ about }: { about: DeviceInfo }) {
   const { uncertified, orphaned, hidden, halted } = about;
   return (
     <>
@@ -93,7 +93,7 @@ function Standing({ about }: { readonly about: DeviceInfo }): JSX.Element {
   );
 }
 
-function Orphaned({ count }: { readonly count: number }): JSX.Element {
+function Orphaned({ count }: { count: number }) {
   const asking = useSignal(false);
   const answer = (how: 'republish' | 'discard'): void => {
     asking.value = false;
@@ -108,7 +108,7 @@ function Orphaned({ count }: { readonly count: number }): JSX.Element {
         <>
           <Button onClick={() => answer('republish')}>{words.republish}</Button>
           <Button kind="quiet" onClick={() => (asking.value = true)}>
-            {words.discard}
+            {text.kit.discard}
           </Button>
         </>
       }
@@ -117,7 +117,7 @@ function Orphaned({ count }: { readonly count: number }): JSX.Element {
       {asking.value && (
         <Confirm
           title={words.discardTitle}
-          action={words.discard}
+          action={text.kit.discard}
           onYes={() => answer('discard')}
           onClose={() => (asking.value = false)}
         >
@@ -128,7 +128,7 @@ function Orphaned({ count }: { readonly count: number }): JSX.Element {
   );
 }
 
-function Hidden({ count }: { readonly count: number }): JSX.Element {
+function Hidden({ count }: { count: number }) {
   const open = useSignal(false);
   return (
     <Notice
@@ -145,7 +145,7 @@ function Hidden({ count }: { readonly count: number }): JSX.Element {
   );
 }
 
-function HiddenDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
+function HiddenDialog({ onClose }: { onClose: () => void }) {
   const rows = useSignal<readonly HiddenRow[]>([]);
   useEffect(() => void attempt(call('hidden').then((all) => (rows.value = all))), []);
   return (
@@ -163,7 +163,7 @@ function HiddenDialog({ onClose }: { readonly onClose: () => void }): JSX.Elemen
   );
 }
 
-function ToldNotice({ told }: { readonly told: Told }): JSX.Element {
+function ToldNotice({ told }: { told: Told }) {
   const { id, kind, problem, at, canResend } = told;
   const title = told.title === '' ? words.nameless : told.title;
   const say = words[kind];

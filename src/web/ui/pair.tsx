@@ -1,7 +1,6 @@
 /** Pairing another device from this one. */
-import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { Offer } from '../link/messages.js';
+import type { Failure, Offer } from '../link/messages.js';
 import { Compare, WordGrid } from './compare.js';
 import { Button, Dialog } from './kit.js';
 import { call, offer } from './link.js';
@@ -14,7 +13,7 @@ import { wordsIn } from './typed.js';
 const { pair } = pagesText;
 
 /** Makes an offer when it opens, and cancels the offer when it is closed. */
-export function PairDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
+export function PairDialog({ onClose }: { onClose: () => void }) {
   const task = useTask();
   const step: Offer = offer.value ?? { step: 'working' };
   const decided = useRef(false);
@@ -25,22 +24,7 @@ export function PairDialog({ onClose }: { readonly onClose: () => void }): JSX.E
     if (step.step !== 'idle') task.run(() => call('offerCancel'));
     onClose();
   };
-  if (task.problem !== null) {
-    return (
-      <Dialog title={pair.failedTitle} onClose={close} actions={<Again task={task} />}>
-        <Problem problem={task.problem} />
-      </Dialog>
-    );
-  }
   return <Step step={step} task={task} onClose={close} decided={decided.current} />;
-}
-
-function Again({ task }: { readonly task: Task }) {
-  return (
-    <Button kind="primary" busy={task.busy} onClick={() => task.run(() => call('offer'))}>
-      {pair.again}
-    </Button>
-  );
 }
 
 interface StepProps<S extends Offer = Offer> {
@@ -49,12 +33,13 @@ interface StepProps<S extends Offer = Offer> {
   readonly onClose: () => void;
 }
 
-function Step({ step, task, onClose, decided }: StepProps & { readonly decided: boolean }): JSX.Element {
+function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }) {
+  if (task.problem !== null) return <Failed problem={task.problem} task={task} onClose={onClose} />;
   switch (step.step) {
     case 'idle':
     case 'working':
       return (
-        <Dialog title={pair.title} onClose={onClose}>
+        <Dialog title={pagesText.devices.pair} onClose={onClose}>
           <p class="step-waiting" role="status">
             <span class="turning" aria-hidden="true" /> {decided ? pair.letting : pair.working}
           </p>
@@ -79,17 +64,30 @@ function Step({ step, task, onClose, decided }: StepProps & { readonly decided: 
         </Dialog>
       );
     case 'failed':
-      return (
-        <Dialog title={pair.failedTitle} onClose={onClose} actions={<Again task={task} />}>
-          {step.problem.code === 'rejected' ? <p role="alert">{pair.differed}</p> : <Problem problem={step.problem} />}
-        </Dialog>
-      );
+      return <Failed problem={step.problem} task={task} onClose={onClose} />;
   }
+}
+
+function Failed({ problem, task, onClose }: { problem: Failure; task: Task; onClose: () => void }) {
+  const again = (
+    <Button kind="primary" busy={task.busy} onClick={() => task.run(() => call('offer'))}>
+      {pair.again}
+    </Button>
+  );
+  return (
+    <Dialog title={pair.failedTitle} onClose={onClose} actions={again}>
+      {problem.code === 'rejected' ? <p role="alert">{pair.differed}</p> : <Problem problem={problem} />}
+    </Dialog>
+  );
 }
 
 function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) {
   return (
-    <Dialog title={pair.title} onClose={onClose} actions={<CopyButton value={step.link} label={pair.copyLink} plain />}>
+    <Dialog
+      title={pagesText.devices.pair}
+      onClose={onClose}
+      actions={<CopyButton value={step.link} label={pair.copyLink} plain />}
+    >
       <p>{pair.lead}</p>
       <div class="offer">
         <QrCode value={step.link} label={pair.qr} />
@@ -103,7 +101,7 @@ function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) 
 
 const SECOND_MS = 1_000;
 
-function TimeLeft({ until }: { readonly until: number }) {
+function TimeLeft({ until }: { until: number }) {
   const [now, setNow] = useState(Date.now);
   useEffect(() => {
     const timer = setInterval(() => setNow(Date.now()), SECOND_MS);

@@ -1,10 +1,9 @@
 /** Pictures, sound, video, PDF and text, decrypted and shown in the page. */
 import { useSignal } from '@preact/signals';
-import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ItemDetail } from '../link/messages.js';
 import { beginning, download, TEXT_MAX, useContent } from './content.js';
-import { Download } from './icons.js';
+import { Download } from 'lucide-preact';
 import { Button, Notice } from './kit.js';
 import { text } from './strings.js';
 
@@ -28,7 +27,7 @@ function previewOf({ mime, name }: { readonly mime: string; readonly name: strin
 }
 
 /** A file shown in the page where that is safe, and its download. */
-export function FilePreview({ item }: { readonly item: ItemDetail }): JSX.Element {
+export function FilePreview({ item }: { item: ItemDetail }) {
   const file = item.file ?? { mime: '', name: item.title, size: null };
   const kind = previewOf(file);
   return (
@@ -53,7 +52,7 @@ interface MediaProps {
   readonly kind: 'image' | 'audio' | 'video' | 'pdf';
 }
 
-function MediaPreview({ id, mime, name, kind }: MediaProps): JSX.Element {
+function MediaPreview({ id, mime, name, kind }: MediaProps) {
   const { url, failed, onBroken } = useContent(id, mime);
   if (failed) return <Notice kind="warn">{words.previewFailed}</Notice>;
   if (url === null) return <div class={`preview ${kind} waiting`} aria-busy="true" />;
@@ -79,7 +78,7 @@ function MediaPreview({ id, mime, name, kind }: MediaProps): JSX.Element {
   }
 }
 
-function TextPreview({ id }: { readonly id: string }): JSX.Element {
+function TextPreview({ id }: { id: string }) {
   const read = useSignal<{ text: string; whole: boolean } | null | undefined>(undefined);
   useEffect(() => {
     let gone = false;

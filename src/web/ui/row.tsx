@@ -1,11 +1,10 @@
 /** One item in the list. */
 import { signal } from '@preact/signals';
-import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { edit, keep, remove, toMove } from './actions.js';
 import { copyItem } from './clipboard.js';
-import { Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from './icons.js';
+import { Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from 'lucide-preact';
 import { KIND_ICONS } from './kinds.js';
 import { Button, OneLine, When } from './kit.js';
 import { isRevoked } from './link.js';
@@ -22,7 +21,7 @@ let counting = 0;
 let ticker: ReturnType<typeof setInterval> | undefined;
 
 /** Seconds until a moment, counted down. */
-export function SecondsTo({ at, children }: { at: number; children: (seconds: number) => string }): JSX.Element {
+export function SecondsTo({ at, children }: { at: number; children: (seconds: number) => string }) {
   useEffect(() => {
     second.value = Date.now();
     if (counting++ === 0) ticker = setInterval(() => (second.value = Date.now()), 500);
@@ -39,7 +38,7 @@ export function SecondsTo({ at, children }: { at: number; children: (seconds: nu
 
 /** The label of copying an item. */
 export const copyLabel = ({ type }: Pick<ItemRow, 'type'>): string =>
-  type === 'password' ? words.copySecret : words.copy;
+  type === 'password' ? words.copySecret : text.kit.copy;
 
 /** The menu entries of an item. */
 export function entriesOf(item: ItemRow): readonly MenuEntry[] {
@@ -68,7 +67,7 @@ interface RowProps {
 }
 
 /** One item of the list. */
-export function Row({ item, open, reachable }: RowProps): JSX.Element {
+export function Row({ item, open, reachable }: RowProps) {
   if (item.removeAt !== null) return <RemovedRow item={item} at={item.removeAt} />;
   const Sign = KIND_ICONS[item.type];
   const size = item.file?.size ?? null;
@@ -122,7 +121,7 @@ export function Row({ item, open, reachable }: RowProps): JSX.Element {
 }
 
 /** The most likely action on an item: download, open or copy. */
-function RowAct({ item, tabIndex }: { readonly item: ItemRow; readonly tabIndex: number }): JSX.Element {
+function RowAct({ item, tabIndex }: { item: ItemRow; tabIndex: number }) {
   if (item.file !== null) {
     const label = `${words.download}: ${item.title}`;
     return <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />;
@@ -152,7 +151,7 @@ function RowAct({ item, tabIndex }: { readonly item: ItemRow; readonly tabIndex:
   );
 }
 
-function RemovedRow({ item, at }: { readonly item: ItemRow; readonly at: number }): JSX.Element {
+function RemovedRow({ item, at }: { item: ItemRow; at: number }) {
   return (
     <div class="row removed">
       <span class="glyph row-kind">

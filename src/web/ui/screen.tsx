@@ -1,15 +1,15 @@
 /** Common parts of the screens without a side bar: one column, and a heading that takes the focus at each step. */
-import { Fragment, type ComponentChildren, type JSX } from 'preact';
+import { Fragment, type ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
 import { Button, Notice, submits } from './kit.js';
-import { Check, Copy, type Icon } from './icons.js';
+import { Check, Copy, type LucideIcon } from 'lucide-preact';
 import type { PasskeyError } from './passkey.js';
 import { text } from './strings.js';
 
 interface ScreenProps {
   readonly title: string;
-  readonly icon?: Icon;
+  readonly icon?: LucideIcon;
   readonly children?: ComponentChildren;
   /** Set: the screen is a form. */
   readonly onSubmit?: () => void;
@@ -19,7 +19,7 @@ interface ScreenProps {
  * One step. Steps that follow each other need a `key`, so that the heading of each, or its element with `autoFocus`,
  * gets the focus and is read.
  */
-export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps): JSX.Element {
+export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps) {
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => {
     const asked = heading.current?.closest('main')?.querySelector<HTMLElement>('[autofocus]');
@@ -58,10 +58,10 @@ export function Problem({
   title,
   actions,
 }: {
-  readonly problem: Failure | null;
-  readonly title?: string;
-  readonly actions?: ComponentChildren;
-}): JSX.Element | null {
+  problem: Failure | null;
+  title?: string;
+  actions?: ComponentChildren;
+}) {
   if (problem === null) return null;
   return (
     <Notice kind="danger" title={title} actions={actions} live>
@@ -75,9 +75,9 @@ export function PasskeyProblem({
   problem,
   words,
 }: {
-  readonly problem: Failure | null;
-  readonly words: Readonly<Record<PasskeyError['code'], string>>;
-}): JSX.Element {
+  problem: Failure | null;
+  words: Readonly<Record<PasskeyError['code'], string>>;
+}) {
   if (problem?.name !== 'PasskeyError') return <Problem problem={problem} />;
   return (
     <Notice kind="warn" live>
@@ -87,7 +87,7 @@ export function PasskeyProblem({
 }
 
 /** A line that breaks between words, and within a word only if it alone is too long. */
-function Command({ value }: { readonly value: string }) {
+function Command({ value }: { value: string }) {
   return (
     <code dir="ltr">
       {value.split(' ').map((word, at) => (
@@ -101,7 +101,7 @@ function Command({ value }: { readonly value: string }) {
 }
 
 /** A text to be copied: a command, a fingerprint. */
-export function Copyable({ value, label }: { readonly value: string; readonly label: string }): JSX.Element {
+export function Copyable({ value, label }: { value: string; label: string }) {
   return (
     <div class="copyable">
       <Command value={value} />
@@ -120,7 +120,7 @@ export function CopyButton({
   readonly label: string;
   /** The label is visible. */
   readonly plain?: boolean;
-}): JSX.Element {
+}) {
   const [state, setState] = useState<'copied' | 'notCopied' | null>(null);
   const copy = async (): Promise<void> => {
     await navigator.clipboard.writeText(value);

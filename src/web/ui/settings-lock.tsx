@@ -1,15 +1,15 @@
 /** Settings of this browser's lock. */
-import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { DeviceInfo, LockKind } from '../link/messages.js';
-import { FormDialog } from './form-dialog.js';
-import { Button, Confirm, Dialog, Field, Select, toast } from './kit.js';
+import { Confirm, FormDialog } from './dialogs.js';
+import { Button, Dialog, Field, Select, toast } from './kit.js';
 import { call } from './link.js';
 import { makePasskey, passkeysWork } from './passkey.js';
 import { PasskeyProblem, Problem } from './screen.js';
 import { Section } from './section.js';
+import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { useTask } from './task.js';
+import { useForm, useTask } from './task.js';
 
 const words = pagesText.settings.lock;
 
@@ -18,7 +18,7 @@ const NEVER = 'never';
 const PASSPHRASE_MIN = 8;
 
 /** `name`: of this device, for the passkey's label. */
-export function LockSection({ lock, name }: { readonly lock: DeviceInfo['lock']; readonly name: string }): JSX.Element {
+export function LockSection({ lock, name }: { lock: DeviceInfo['lock']; name: string }) {
   const [asked, setAsked] = useState<LockKind | null>(null);
   const [passkeys, setPasskeys] = useState(true);
   useEffect(() => void passkeysWork().then(setPasskeys), []);
@@ -52,7 +52,7 @@ export function LockSection({ lock, name }: { readonly lock: DeviceInfo['lock'];
             }))}
             onValue={(value) => task.run(() => call('lockAfter', value === NEVER ? null : Number(value)))}
           />
-          <Button onClick={() => task.run(() => call('lock'))}>{words.now}</Button>
+          <Button onClick={() => task.run(() => call('lock'))}>{text.frame.lock}</Button>
         </div>
       )}
       <Problem problem={task.problem} />
@@ -67,22 +67,17 @@ interface AskProps {
   readonly onClose: () => void;
 }
 
-const done = (onClose: () => void): void => {
-  toast(words.changed);
-  onClose();
-};
+const changed = (): void => toast(words.changed);
 
 function UnlockDialog({ onClose }: AskProps) {
-  const task = useTask();
-  const take = (): void =>
-    task.run(async () => {
-      await call('lockSet', { kind: 'none' });
-      done(onClose);
-    });
   return (
-    <Confirm title={words.offTitle} action={words.off} busy={task.busy} onYes={take} onClose={onClose}>
+    <Confirm
+      title={words.offTitle}
+      action={words.off}
+      onYes={() => call('lockSet', { kind: 'none' }).then(changed)}
+      onClose={onClose}
+    >
       <p>{words.is.none}</p>
-      <Problem problem={task.problem} />
     </Confirm>
   );
 }
@@ -90,20 +85,12 @@ function UnlockDialog({ onClose }: AskProps) {
 function PassphraseDialog({ onClose }: AskProps) {
   const [passphrase, setPassphrase] = useState('');
   const [again, setAgain] = useState('');
-  const [tried, setTried] = useState(false);
-  const task = useTask();
   const short = passphrase.length < PASSPHRASE_MIN;
   const differ = passphrase !== again;
-  const submit = (): void => {
-    setTried(true);
-    if (short || differ) return;
-    task.run(async () => {
-      await call('lockSet', { kind: 'passphrase', passphrase });
-      done(onClose);
-    });
-  };
+  const set = (): Promise<void> => call('lockSet', { kind: 'passphrase', passphrase }).then(changed);
+  const form = useForm(!short && !differ, set, onClose);
   return (
-    <FormDialog title={words.setPassphrase} action={words.set} task={task} onSubmit={submit} onClose={onClose}>
+    <FormDialog title={words.setPassphrase} action={words.set} form={form} onClose={onClose}>
       <p>{words.passphraseLead}</p>
       <Field
         kind="secret"
@@ -112,7 +99,7 @@ function PassphraseDialog({ onClose }: AskProps) {
         onValue={setPassphrase}
         autoComplete="new-password"
         hint={words.short}
-        error={tried && short ? words.short : null}
+        error={form.tried && short ? words.short : null}
         autoFocus
       />
       <Field
@@ -121,25 +108,24 @@ function PassphraseDialog({ onClose }: AskProps) {
         value={again}
         onValue={setAgain}
         autoComplete="new-password"
-        error={tried && !short && differ ? words.differ : null}
+        error={form.tried && !short && differ ? pagesText.settings.differ : null}
       />
     </FormDialog>
   );
 }
 
-function PasskeyDialog({ name, onClose }: AskProps & { readonly name: string }) {
+function PasskeyDialog({ name, onClose }: AskProps & { name: string }) {
   const task = useTask();
-  const make = (): void =>
-    task.run(async () => {
-      await call('lockSet', { kind: 'passkey', ...(await makePasskey(name)) });
-      done(onClose);
-    });
+  const make = async (): Promise<void> => {
+    await call('lockSet', { kind: 'passkey', ...(await makePasskey(name)) });
+    changed();
+  };
   return (
     <Dialog
       title={words.setPasskey}
       onClose={onClose}
       actions={
-        <Button kind="primary" busy={task.busy} onClick={make} autoFocus>
+        <Button kind="primary" busy={task.busy} onClick={() => task.run(make, onClose)} autoFocus>
           {words.make}
         </Button>
       }

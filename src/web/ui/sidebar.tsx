@@ -4,7 +4,18 @@ import type { ComponentChildren, JSX } from 'preact';
 import type { BinRow } from '../link/messages.js';
 import { attempt, binName } from './actions.js';
 import { BinDialog } from './bins.js';
-import { Keyboard, Layers, Lock, MonitorSmartphone, Pencil, Plus, Settings, ShieldCheck, X } from './icons.js';
+import {
+  Keyboard,
+  Layers,
+  Lock,
+  MonitorSmartphone,
+  Pencil,
+  Plus,
+  Settings,
+  ShieldCheck,
+  X,
+  type LucideIcon,
+} from 'lucide-preact';
 import { BinSign, Button, useModal } from './kit.js';
 import { bins, call, info, isRevoked } from './link.js';
 import { binId, go, hashOf, page, type Place } from './route.js';
@@ -21,10 +32,15 @@ const PAGE_LINKS = [
 ] as const;
 
 /** The content of the side bar, beside the list or in a drawer. */
-export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.Element {
+export function Sidebar({ close }: { close?: ComponentChildren }) {
   const making = useSignal(false);
   const editing = useSignal<BinRow | null>(null);
   const known = bins.value ?? [];
+  const lockable = info.value != null && info.value.lock.kind !== 'none';
+  const showKeys = (): void => {
+    drawer.value = false;
+    showingKeys.value = true;
+  };
   const total = known.reduce((sum, { count }) => sum + count, 0);
   return (
     <div class="side-inner">
@@ -39,7 +55,7 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
         <div class="side-title">
           <h2>{words.bins}</h2>
           {!isRevoked.value && (
-            <Button kind="icon" icon={Plus} label={words.newBin} onClick={() => (making.value = true)} />
+            <Button kind="icon" icon={Plus} label={text.bins.create} onClick={() => (making.value = true)} />
           )}
         </div>
         <ul>
@@ -59,7 +75,14 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
         <ul>
           {!isRevoked.value &&
             PAGE_LINKS.map(([to, Sign]) => <NavItem key={to} to={{ page: to }} icon={<Sign />} label={words[to]} />)}
-          <SideActions />
+          {lockable && (
+            <li class="nav">
+              <NavButton icon={Lock} label={words.lock} onClick={() => void attempt(call('lock'))} />
+            </li>
+          )}
+          <li class="nav keys-entry">
+            <NavButton icon={Keyboard} label={text.keys.title} onClick={showKeys} />
+          </li>
         </ul>
       </nav>
       {!isRevoked.value && <Status />}
@@ -69,32 +92,12 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
   );
 }
 
-function SideActions(): JSX.Element {
-  const lockable = info.value != null && info.value.lock.kind !== 'none';
+function NavButton({ icon: Sign, label, onClick }: { icon: LucideIcon; label: string; onClick: () => void }) {
   return (
-    <>
-      {lockable && (
-        <li class="nav">
-          <button type="button" class="nav-link" onClick={() => void attempt(call('lock'))}>
-            <Lock />
-            <span class="grow">{words.lock}</span>
-          </button>
-        </li>
-      )}
-      <li class="nav keys-entry">
-        <button
-          type="button"
-          class="nav-link"
-          onClick={() => {
-            drawer.value = false;
-            showingKeys.value = true;
-          }}
-        >
-          <Keyboard />
-          <span class="grow">{words.keys}</span>
-        </button>
-      </li>
-    </>
+    <button type="button" class="nav-link" onClick={onClick}>
+      <Sign />
+      <span class="grow">{label}</span>
+    </button>
   );
 }
 
@@ -106,7 +109,7 @@ interface NavItemProps {
   readonly onEdit?: (() => void) | undefined;
 }
 
-function NavItem({ to, icon, label, count, onEdit }: NavItemProps): JSX.Element {
+function NavItem({ to, icon, label, count, onEdit }: NavItemProps) {
   const { page: toPage = null, binId: toBin = null } = to;
   const on = page.value === toPage && binId.value === toBin;
   return (
@@ -137,11 +140,11 @@ function NavItem({ to, icon, label, count, onEdit }: NavItemProps): JSX.Element 
 }
 
 /** The side bar over the list, if there is no room beside it. */
-export function Drawer(): JSX.Element {
+export function Drawer() {
   const close = (): void => void (drawer.value = false);
-  const dialog = useModal(close);
+  const modal = useModal(close);
   return (
-    <dialog ref={dialog} class="drawer" aria-label={words.menu}>
+    <dialog {...modal} class="drawer" aria-label={words.menu}>
       <Sidebar close={<Button kind="icon" icon={X} label={text.kit.close} onClick={close} />} />
     </dialog>
   );

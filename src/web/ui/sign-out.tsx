@@ -1,7 +1,6 @@
 /** Signing out of this browser, after an explanation of the consequences. */
-import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import { Button, CheckBox, Dialog } from './kit.js';
+import { Button, Dialog } from './kit.js';
 import { call, info } from './link.js';
 import { Problem } from './screen.js';
 import { text } from './strings.js';
@@ -11,16 +10,12 @@ import { useTask } from './task.js';
 const words = pagesText.settings.leave;
 
 /** Asks before this browser is signed out; if the server is unreachable, the device is forgotten but not revoked. */
-export function SignOutDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
+export function SignOutDialog({ onClose }: { onClose: () => void }) {
   const [knows, setKnows] = useState(false);
   const task = useTask();
   const waiting = info.value?.waiting.count ?? 0;
   const connected = info.value?.connection.state === 'connected';
-  const go = (how: 'signOut' | 'forget') => (): void =>
-    task.run(async () => {
-      await call(how);
-      onClose();
-    });
+  const go = (how: 'signOut' | 'forget') => (): void => task.run(() => call(how), onClose);
   const barred = waiting > 0 && !knows;
   return (
     <Dialog
@@ -33,7 +28,7 @@ export function SignOutDialog({ onClose }: { readonly onClose: () => void }): JS
             {text.kit.cancel}
           </Button>
           <Button kind="danger" busy={task.busy} disabled={barred} onClick={go(connected ? 'signOut' : 'forget')}>
-            {connected ? words.go : words.forget}
+            {connected ? words.title : words.forget}
           </Button>
         </>
       }
@@ -43,19 +38,20 @@ export function SignOutDialog({ onClose }: { readonly onClose: () => void }): JS
       {waiting > 0 && (
         <div>
           <p class="danger-text">{words.waiting(waiting)}</p>
-          <CheckBox checked={knows} onValue={setKnows}>
-            {words.lose}
-          </CheckBox>
+          <label class="check">
+            <input type="checkbox" checked={knows} onChange={(event) => setKnows(event.currentTarget.checked)} />
+            <span>{words.lose}</span>
+          </label>
         </div>
       )}
       <Problem
         problem={task.problem}
         actions={
-          connected ? (
+          connected && (
             <Button kind="danger" disabled={barred} onClick={go('forget')}>
               {words.forget}
             </Button>
-          ) : undefined
+          )
         }
       />
     </Dialog>

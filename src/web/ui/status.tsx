@@ -1,8 +1,7 @@
 /** The status line: connection, and whether changes are sent and everything is here. */
-import type { JSX } from 'preact';
 import type { DeviceInfo } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { CircleCheck, CloudOff, RefreshCw, TriangleAlert } from './icons.js';
+import { CircleCheck, CloudOff, RefreshCw, TriangleAlert } from 'lucide-preact';
 import { Button } from './kit.js';
 import { call, info } from './link.js';
 import { text } from './strings.js';
@@ -40,7 +39,7 @@ export function statusOf({ connection, waiting, complete, halted }: DeviceInfo):
 const SIGNS = { good: CircleCheck, busy: RefreshCw, away: CloudOff, bad: TriangleAlert } as const;
 
 /** `short`: for the head of the list, shown only if there is something to report. */
-export function Status({ short = false }: { readonly short?: boolean }): JSX.Element {
+export function Status({ short = false }: { short?: boolean }) {
   const about = info.value ?? null;
   const said = about === null ? null : statusOf(about);
   const Sign = said === null ? null : SIGNS[said.mood];

@@ -1,5 +1,5 @@
 /** The page about the limits of a web app's security. */
-import type { JSX } from 'preact';
+import { Points } from './kit.js';
 import { metaContent } from './meta.js';
 import { Copyable } from './screen.js';
 import { PageHead } from './section.js';
@@ -8,7 +8,7 @@ import { pagesText } from './strings-pages.js';
 const words = pagesText.trust;
 
 /** What a web page can and cannot promise, and how to check. */
-export function TrustScreen(): JSX.Element {
+export function TrustScreen() {
   const version = metaContent('version');
   return (
     <div class="page">
@@ -30,15 +30,11 @@ export function TrustScreen(): JSX.Element {
   );
 }
 
-function Part({ title, points }: { readonly title: string; readonly points: readonly string[] }) {
+function Part({ title, points }: { title: string; points: readonly string[] }) {
   return (
     <section class="card stack">
       <h2>{title}</h2>
-      <ul class="points">
-        {points.map((point) => (
-          <li key={point}>{point}</li>
-        ))}
-      </ul>
+      <Points points={points} />
     </section>
   );
 }

@@ -60,13 +60,9 @@ export function placesToAsk(random: () => number): readonly [number, number] {
   return first < other ? [first, other] : [other, first];
 }
 
-/** What a browser reports about itself. */
-export interface BrowserSelf {
-  readonly userAgent: string;
-  /** `navigator.userAgentData`, where there is one. */
-  readonly brands: readonly string[];
-  readonly platform: string;
-  readonly touch: boolean;
+/** What a browser reports about itself; browsers based on Chromium report more than the user agent. */
+export interface BrowserSelf extends Pick<Navigator, 'userAgent' | 'maxTouchPoints'> {
+  readonly userAgentData?: { readonly brands?: readonly { readonly brand: string }[]; readonly platform?: string };
 }
 
 /** The name of the first pattern that matches; empty: none does. */
@@ -94,10 +90,15 @@ const PLATFORMS = [
   [/Linux|X11/, 'Linux'],
 ] as const;
 
-/** A default device name: `Firefox on Linux`. `join` combines the parts in the page's language. */
-export function deviceName(self: BrowserSelf, join: (browser: string, platform: string) => string): string {
-  const platform = firstFit(PLATFORMS, `${self.platform} ${self.userAgent}`);
-  const browser = firstFit(BROWSERS, [...self.brands, self.userAgent].join(' '));
+/** For a default device name. Empty: not known. */
+export function browserOf({
+  userAgent,
+  maxTouchPoints,
+  userAgentData,
+}: BrowserSelf): [browser: string, platform: string] {
+  const brands = userAgentData?.brands?.map(({ brand }) => brand) ?? [];
+  const browser = firstFit(BROWSERS, [...brands, userAgent].join(' '));
+  const platform = firstFit(PLATFORMS, `${userAgentData?.platform ?? ''} ${userAgent}`);
   // An iPad reports itself as a Mac, but no Mac has a touch screen.
-  return join(browser, platform === 'Mac' && self.touch ? 'iPad' : platform);
+  return [browser, platform === 'Mac' && maxTouchPoints > 1 ? 'iPad' : platform];
 }

@@ -1,8 +1,7 @@
 /** The list of uploads. */
-import type { JSX } from 'preact';
 import type { Upload } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { X } from './icons.js';
+import { X } from 'lucide-preact';
 import { Button, OneLine, Progress } from './kit.js';
 import { call, uploads } from './link.js';
 import { text } from './strings.js';
@@ -10,7 +9,7 @@ import { text } from './strings.js';
 const words = text.uploads;
 
 /** Renders nothing while there are no uploads. */
-export function Uploads(): JSX.Element | null {
+export function Uploads() {
   const all = uploads.value ?? [];
   if (all.length === 0) return null;
   return (
@@ -25,11 +24,7 @@ export function Uploads(): JSX.Element | null {
   );
 }
 
-function UploadRow({
-  upload: { id, name, size, done, speed, state, problem },
-}: {
-  readonly upload: Upload;
-}): JSX.Element {
+function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: { upload: Upload }) {
   return (
     <li class="upload">
       <div class="grow">
@@ -52,7 +47,7 @@ function UploadRow({
       </div>
       {state === 'failed' && (
         <Button kind="quiet" onClick={() => void attempt(call('uploadRetry', id))}>
-          {words.retry}
+          {text.kit.tryAgain}
         </Button>
       )}
       <Button kind="icon" icon={X} label={words.cancel(name)} onClick={() => void attempt(call('uploadCancel', id))} />
