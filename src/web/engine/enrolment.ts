@@ -1,4 +1,5 @@
 /** Becoming a device: claim, join, recover, as steps that screens show. One at a time. */
+import { readOfferText } from '../../sdk/address.js';
 import { prepareClaim, prepareRecovery, type NewDevice } from '../../sdk/enrol.js';
 import { ApiError, isUndecided } from '../../sdk/errors.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
@@ -52,7 +53,8 @@ export class Enrolment {
     });
   }
 
-  join(name: string, words: string): void {
+  join(name: string, typed: string): void {
+    const words = readOfferText(typed)?.words ?? typed;
     this.begin(({ show, password, signal }) => {
       let digits = '';
       return join({

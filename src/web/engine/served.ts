@@ -79,7 +79,7 @@ const deviceCalls = (engine: Engine) =>
     contentSize: (id) => engine.device.blobSize(id),
     upload: ({ binId, files }) => engine.current.uploads.add(binId, files),
     uploadCancel: (id) => engine.current.uploads.cancel(id),
-    uploadRetry: (id) => engine.current.uploads.retry(id),
+    uploadRetry: (id) => void engine.current.uploads.retry(id),
     hidden: async () => (await engine.device.hidden()).map(({ id, reason, kept }) => ({ id, reason, kept })),
     binCreate: async ({ name, emoji }) => {
       const id = newItemId();

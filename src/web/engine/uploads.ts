@@ -140,11 +140,13 @@ export class Uploads {
     await this.giveUp(id);
   }
 
-  retry(id: string): void {
+  /** True: the file was in the state `from`, and is sent again. */
+  retry(id: string, from: Transfer['state'] = 'failed'): boolean {
     const transfer = this.all.get(id);
-    if (transfer?.state !== 'failed') return;
+    if (transfer?.state !== from) return false;
     transfer.state = 'waiting';
     this.run();
+    return true;
   }
 
   /** The item of a queued file is on the server. */
@@ -155,11 +157,7 @@ export class Uploads {
 
   /** The item of a queued file was refused, e.g. because its blob was removed. True: the file is sent again. */
   refused(id: string): boolean {
-    const transfer = this.all.get(id);
-    if (transfer?.state !== 'queued') return false;
-    transfer.state = 'waiting';
-    this.run();
-    return true;
+    return this.retry(id, 'queued');
   }
 
   /** The connection is back. */

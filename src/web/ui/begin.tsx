@@ -7,9 +7,8 @@ import type { Enrolment, Failure } from '../link/messages.js';
 import { Compare, WordGrid } from './compare.js';
 import { Button, Field, Notice, type FieldProps } from './kit.js';
 import { call, enrolment, phase, problemOf } from './link.js';
-import { Problem, Screen } from './screen.js';
+import { Problem, Screen, useForm, useTask } from './screen.js';
 import { text } from './strings.js';
-import { useForm, useTask } from './task.js';
 import {
   browserOf,
   PAIR_WORDS,
@@ -44,12 +43,7 @@ const ownName = (): string => begin.browserOn(...browserOf(navigator));
 type Way = 'claim' | 'join' | 'recover';
 
 /** What is typed. It is kept after a failure, so that a single word can be corrected. */
-interface Draft {
-  readonly name: string;
-  readonly words: string;
-  readonly phrase: string;
-  readonly token: string;
-}
+type Draft = Readonly<Record<'name' | 'words' | 'phrase' | 'token', string>>;
 
 interface WayProps {
   readonly draft: Draft;
@@ -148,7 +142,7 @@ function Step({ step, way }: { step: Exclude<Enrolment, { step: 'idle' }>; way: 
 function Asking({ problem, onAgain }: { problem: Failure | null; onAgain: () => void }) {
   return (
     <Screen key={problem === null ? 'asking' : 'silent'} title={problem === null ? begin.asking : begin.noAnswer}>
-      <Problem problem={problem} actions={<Button onClick={onAgain}>{begin.askAgain}</Button>} />
+      <Problem problem={problem} actions={<Button onClick={onAgain} label={begin.askAgain} />} />
     </Screen>
   );
 }
@@ -187,9 +181,7 @@ function ClaimForm({ draft, onDraft, problem, onGo }: WayProps) {
         />
       </details>
       <div class="step-foot">
-        <Button kind="primary" submit wide>
-          {begin.claim.go}
-        </Button>
+        <Button kind="primary" submit wide label={begin.claim.go} />
       </div>
     </Screen>
   );
@@ -201,9 +193,7 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
   return (
     <Screen
       title={begin.join.title}
-      onSubmit={() => {
-        if (ready) onGo(call('join', { name: nameOf(draft), words: words.join(' ') }));
-      }}
+      onSubmit={() => ready && onGo(call('join', { name: nameOf(draft), words: words.join(' ') }))}
     >
       <p>{begin.join.lead}</p>
       <Problem problem={problem} title={begin.failed} />
@@ -217,7 +207,7 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
         <Notice
           kind="warn"
           title={begin.join.elsewhere(elsewhere)}
-          actions={<Button href={`${elsewhere}/#pair=${words.join('-')}`}>{begin.join.openThere}</Button>}
+          actions={<Button href={`${elsewhere}/#pair=${words.join('-')}`} label={begin.join.openThere} />}
           live
         >
           {begin.join.elsewhereWhy}
@@ -225,14 +215,10 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
       )}
       <NameField draft={draft} onDraft={onDraft} />
       <div class="step-foot">
-        <Button kind="primary" submit wide disabled={!ready}>
-          {begin.join.go}
-        </Button>
+        <Button kind="primary" submit wide disabled={!ready} label={begin.join.go} />
         <p class="line wrap other-way">
           <span class="quiet">{begin.join.noDevice}</span>
-          <Button kind="quiet" onClick={() => onWay('recover')}>
-            {begin.join.recover}
-          </Button>
+          <Button kind="quiet" onClick={() => onWay('recover')} label={begin.join.recover} />
         </p>
       </div>
     </Screen>
@@ -261,9 +247,7 @@ function RecoverForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
   return (
     <Screen
       title={begin.recover.title}
-      onSubmit={() => {
-        if (ready) onGo(call('recover', { name: nameOf(draft), phrase: words.join(' ') }));
-      }}
+      onSubmit={() => ready && onGo(call('recover', { name: nameOf(draft), phrase: words.join(' ') }))}
     >
       <p>{begin.recover.lead}</p>
       <Problem problem={problem} title={begin.failed} />
@@ -275,12 +259,8 @@ function RecoverForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
       />
       <NameField draft={draft} onDraft={onDraft} />
       <div class="step-foot">
-        <Button kind="primary" submit wide disabled={!ready}>
-          {begin.recover.go}
-        </Button>
-        <Button kind="quiet" onClick={() => onWay('join')}>
-          {begin.recover.join}
-        </Button>
+        <Button kind="primary" submit wide disabled={!ready} label={begin.recover.go} />
+        <Button kind="quiet" onClick={() => onWay('join')} label={begin.recover.join} />
       </div>
     </Screen>
   );
@@ -294,9 +274,7 @@ const random = (): number => crypto.getRandomValues(new Uint32Array(1))[0] ?? 0;
 function StartOver() {
   const task = useTask();
   return (
-    <Button kind="quiet" busy={task.busy} onClick={() => task.run(() => call('enrolCancel'))}>
-      {begin.startOver}
-    </Button>
+    <Button kind="quiet" busy={task.busy} onClick={() => task.run(() => call('enrolCancel'))} label={begin.startOver} />
   );
 }
 
@@ -323,12 +301,8 @@ function ShowPhrase({ words, onWritten }: { words: readonly string[]; onWritten:
         <p class="print-only">{begin.phrase.paperUse}</p>
       </div>
       <div class="step-foot no-print">
-        <Button kind="primary" wide onClick={onWritten}>
-          {begin.phrase.written}
-        </Button>
-        <Button wide onClick={() => print()}>
-          {begin.phrase.print}
-        </Button>
+        <Button kind="primary" wide onClick={onWritten} label={begin.phrase.written} />
+        <Button wide onClick={() => print()} label={begin.phrase.print} />
         <StartOver />
       </div>
     </Screen>
@@ -360,12 +334,8 @@ function AskBack({ words, onAgain }: { words: readonly string[]; onAgain: () => 
       ))}
       <Problem problem={task.problem} />
       <div class="step-foot">
-        <Button kind="primary" submit wide busy={task.busy}>
-          {begin.ask.go}
-        </Button>
-        <Button kind="quiet" onClick={onAgain}>
-          {begin.ask.again}
-        </Button>
+        <Button kind="primary" submit wide busy={task.busy} label={begin.ask.go} />
+        <Button kind="quiet" onClick={onAgain} label={begin.ask.again} />
       </div>
     </Screen>
   );
@@ -405,9 +375,7 @@ function PasswordStep({ wrong }: { wrong: boolean }) {
       />
       <Problem problem={form.problem} />
       <div class="step-foot">
-        <Button kind="primary" submit wide busy={form.busy} disabled={password === ''}>
-          {begin.password.go}
-        </Button>
+        <Button kind="primary" submit wide busy={form.busy} disabled={password === ''} label={begin.password.go} />
         <StartOver />
       </div>
     </Screen>
@@ -425,9 +393,13 @@ function UndecidedStep({ message }: { message: string }) {
       </Notice>
       <Problem problem={task.problem} />
       <div class="step-foot">
-        <Button kind="primary" wide busy={task.busy} onClick={() => task.run(() => call('enrolRetry'))}>
-          {text.kit.tryAgain}
-        </Button>
+        <Button
+          kind="primary"
+          wide
+          busy={task.busy}
+          onClick={() => task.run(() => call('enrolRetry'))}
+          label={text.kit.tryAgain}
+        />
         <StartOver />
       </div>
     </Screen>

@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { attempt, binName } from './actions.js';
 import { convert, detect, textOf, type TextKind } from './detect.js';
-import { Camera, ChevronDown, Inbox, Paperclip, Text, X } from 'lucide-preact';
+import { Camera, ChevronDown, Inbox, Paperclip, Text, X, type LucideIcon } from 'lucide-preact';
 import { draftOf, KindFields, payloadOf, type Draft, type DraftErrors } from './fields.js';
 import { KIND_ICONS, TEXT_KINDS } from './kinds.js';
 import { Button, submits } from './kit.js';
@@ -137,7 +137,6 @@ export function Composer() {
           draft={draft}
           errors={errors}
           onDraft={(next) => (input.value = { ...input.value, draft: next })}
-          autoFocus
         />
       )}
       <div class="composer-bar">
@@ -150,12 +149,15 @@ export function Composer() {
               <Button kind="icon" icon={Text} label={words.details} onClick={() => choose(kind)} />
             )}
             {draft !== null && <Button kind="icon" icon={X} label={words.plain} onClick={toText} />}
-            <Button kind="primary" submit>
-              {words.put}
-            </Button>
+            <Button kind="primary" submit label={words.put} />
           </>
         ) : (
-          <FileButtons />
+          <>
+            <span class="touch-only">
+              <FileButton icon={Camera} label={words.camera} camera />
+            </span>
+            <FileButton icon={Paperclip} label={words.files} />
+          </>
         )}
       </div>
     </form>
@@ -231,37 +233,23 @@ function BinMenu() {
   );
 }
 
-/** Adds files by the picker, and on touch devices by the camera. */
-function FileButtons() {
-  const files = useRef<HTMLInputElement>(null);
-  const camera = useRef<HTMLInputElement>(null);
-  const taken = (input: HTMLInputElement): void => {
-    upload([...(input.files ?? [])]);
-    input.value = '';
-  };
+/** Adds files by the picker, or a picture by the camera. */
+function FileButton({ icon, label, camera = false }: { icon: LucideIcon; label: string; camera?: boolean }) {
+  const picker = useRef<HTMLInputElement>(null);
   return (
     <>
       <input
-        ref={files}
+        ref={picker}
         type="file"
-        multiple
         hidden
-        aria-label={words.files}
-        onChange={(event) => taken(event.currentTarget)}
+        aria-label={label}
+        {...(camera ? ({ accept: 'image/*', capture: 'environment' } as const) : { multiple: true })}
+        onChange={({ currentTarget }) => {
+          upload([...(currentTarget.files ?? [])]);
+          currentTarget.value = '';
+        }}
       />
-      <input
-        ref={camera}
-        type="file"
-        accept="image/*"
-        capture="environment"
-        hidden
-        aria-label={words.camera}
-        onChange={(event) => taken(event.currentTarget)}
-      />
-      <span class="touch-only">
-        <Button kind="icon" icon={Camera} label={words.camera} onClick={() => camera.current?.click()} />
-      </span>
-      <Button kind="icon" icon={Paperclip} label={words.files} onClick={() => files.current?.click()} />
+      <Button kind="icon" icon={icon} label={label} onClick={() => picker.current?.click()} />
     </>
   );
 }

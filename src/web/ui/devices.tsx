@@ -1,18 +1,18 @@
 /** The user's devices: names, certificates, pairing and revocation. */
+import type { ComponentChild } from 'preact';
 import { useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { DeviceRow } from '../link/messages.js';
 import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide-preact';
-import { Confirm, FormDialog } from './dialogs.js';
 import { Button, Field, Glyph, Notice, OneLine, Points, When } from './kit.js';
 import { Menu } from './menu.js';
 import { call, devices, info } from './link.js';
 import { PairDialog } from './pair.js';
 import { PageHead, useAnswer } from './section.js';
-import { SignOutDialog } from './sign-out.js';
+import { SignOutDialog } from './settings.js';
 import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { useForm } from './task.js';
+import { useForm, Confirm, FormDialog } from './screen.js';
 
 const words = pagesText.devices;
 
@@ -25,44 +25,36 @@ const ICONS: ReadonlyMap<string, LucideIcon> = new Map([
 
 export const deviceIcon = (glyph: string): LucideIcon => ICONS.get(glyph) ?? Globe;
 
-/** The dialogs about one device. */
-const DIALOGS = { rename: RenameDialog, revoke: RevokeDialog, certify: CertifyDialog } as const;
-
-/** The open dialog, and the device that it is about. */
-interface Open {
-  readonly about: keyof typeof DIALOGS;
-  readonly device: DeviceRow;
-}
-
 /** All devices of the vault: pair, rename, certify, revoke. */
 export function DevicesScreen() {
   // Who is online is as of the last reading.
   useAnswer(() => call('devicesRefresh'), null);
-  const [open, setOpen] = useState<Open | null>(null);
-  const [pairing, setPairing] = useState(false);
-  const [leaving, setLeaving] = useState(false);
+  const [dialog, setDialog] = useState<ComponentChild>(null);
+  const asks = { onAsk: setDialog, onClose: () => setDialog(null) };
   const all = devices.value;
   const active = all?.filter(({ state }) => state === 'active') ?? [];
   const revoked = all?.filter(({ state }) => state === 'revoked') ?? [];
-  const Ask = open === null ? null : DIALOGS[open.about];
   return (
     <div class="page">
       <PageHead title={words.title}>
-        <Button kind="primary" icon={Plus} onClick={() => setPairing(true)}>
-          {words.pair}
-        </Button>
+        <Button
+          kind="primary"
+          icon={Plus}
+          onClick={() => setDialog(<PairDialog onClose={asks.onClose} />)}
+          label={words.pair}
+        />
       </PageHead>
       <div class="stack loose">
         {active
           .filter(({ certified }) => !certified)
           .map((device) => (
-            <Uncertified key={device.id} device={device} onOpen={setOpen} />
+            <Uncertified key={device.id} device={device} {...asks} />
           ))}
         {all?.length === 0 && <p class="quiet">{words.empty}</p>}
         {active.length > 0 && (
           <ul class="card flush rows">
             {[...active].sort(ownFirst).map((device) => (
-              <Row key={device.id} device={device} onOpen={setOpen} onLeave={() => setLeaving(true)} />
+              <Row key={device.id} device={device} {...asks} />
             ))}
           </ul>
         )}
@@ -77,9 +69,7 @@ export function DevicesScreen() {
           </details>
         )}
       </div>
-      {pairing && <PairDialog onClose={() => setPairing(false)} />}
-      {leaving && <SignOutDialog onClose={() => setLeaving(false)} />}
-      {open !== null && Ask !== null && <Ask device={open.device} onClose={() => setOpen(null)} />}
+      {dialog}
     </div>
   );
 }
@@ -87,7 +77,17 @@ export function DevicesScreen() {
 const ownFirst = (a: DeviceRow, b: DeviceRow): number =>
   Number(b.own) - Number(a.own) || Number(b.online) - Number(a.online) || b.pairedAt - a.pairedAt;
 
-function Row({ device, onOpen, onLeave }: { device: DeviceRow; onOpen: (open: Open) => void; onLeave: () => void }) {
+interface RowProps {
+  readonly device: DeviceRow;
+  /** Opens a dialog, which calls `onClose`. */
+  readonly onAsk: (dialog: ComponentChild) => void;
+  readonly onClose: () => void;
+}
+
+function Row({ device, onAsk, onClose }: RowProps) {
+  const rename = (): void => onAsk(<RenameDialog device={device} onClose={onClose} />);
+  const revoke = (): void => onAsk(<RevokeDialog device={device} onClose={onClose} />);
+  const leave = (): void => onAsk(<SignOutDialog onClose={onClose} />);
   return (
     <li>
       <Glyph icon={deviceIcon(device.glyph)} accent={device.own} />
@@ -108,10 +108,10 @@ function Row({ device, onOpen, onLeave }: { device: DeviceRow; onOpen: (open: Op
       <Menu
         label={words.menu(device.name)}
         entries={[
-          { label: words.rename, onSelect: () => onOpen({ about: 'rename', device }) },
+          { label: words.rename, onSelect: rename },
           device.own
-            ? { label: pagesText.settings.leave.title, danger: true, onSelect: onLeave }
-            : { label: words.revoke, danger: true, onSelect: () => onOpen({ about: 'revoke', device }) },
+            ? { label: pagesText.settings.leave.title, danger: true, onSelect: leave }
+            : { label: words.revoke, danger: true, onSelect: revoke },
         ]}
       />
     </li>
@@ -145,19 +145,17 @@ function RevokedRow({ device }: { device: DeviceRow }) {
   );
 }
 
-function Uncertified({ device, onOpen }: { device: DeviceRow; onOpen: (open: Open) => void }) {
+function Uncertified({ device, onAsk, onClose }: RowProps) {
+  const revoke = (): void => onAsk(<RevokeDialog device={device} onClose={onClose} />);
+  const certify = (): void => onAsk(<CertifyDialog device={device} onClose={onClose} />);
   return (
     <Notice
       kind="danger"
       title={words.uncertifiedTitle(device.name)}
       actions={
         <>
-          <Button kind="danger" onClick={() => onOpen({ about: 'revoke', device })}>
-            {words.revoke}
-          </Button>
-          {device.fingerprint !== null && (
-            <Button onClick={() => onOpen({ about: 'certify', device })}>{words.isMine}</Button>
-          )}
+          <Button kind="danger" onClick={revoke} label={words.revoke} />
+          {device.fingerprint !== null && <Button onClick={certify} label={words.isMine} />}
         </>
       }
     >
@@ -166,10 +164,7 @@ function Uncertified({ device, onOpen }: { device: DeviceRow; onOpen: (open: Ope
   );
 }
 
-interface AskProps {
-  readonly device: DeviceRow;
-  readonly onClose: () => void;
-}
+type AskProps = Omit<RowProps, 'onAsk'>;
 
 function RenameDialog({ device, onClose }: AskProps) {
   const [typed, setTyped] = useState(device.name);
@@ -180,7 +175,7 @@ function RenameDialog({ device, onClose }: AskProps) {
   const form = useForm(name !== '', rename, onClose);
   return (
     <FormDialog title={words.rename} action={text.kit.save} disabled={name === ''} form={form} onClose={onClose}>
-      <Field label={text.kit.name} value={typed} onValue={setTyped} maxLength={NAME_MAX} autoFocus />
+      <Field label={text.kit.name} value={typed} onValue={setTyped} maxLength={NAME_MAX} />
     </FormDialog>
   );
 }
@@ -214,14 +209,7 @@ function CertifyDialog({ device, onClose }: AskProps) {
       onClose={onClose}
     >
       <p>{words.certifyLead}</p>
-      <Field
-        label={words.fingerprint}
-        value={typed}
-        onValue={setTyped}
-        mono
-        autoFocus
-        error={other ? words.notIt : null}
-      />
+      <Field label={words.fingerprint} value={typed} onValue={setTyped} mono error={other ? words.notIt : null} />
     </FormDialog>
   );
 }

@@ -115,11 +115,10 @@ interface KindFieldsProps {
   readonly draft: Draft;
   readonly onDraft: (draft: Draft) => void;
   readonly errors: DraftErrors;
-  readonly autoFocus?: boolean;
 }
 
-/** The fields of a kind, one by one. */
-export function KindFields({ type, draft, onDraft, errors, autoFocus = false }: KindFieldsProps) {
+/** The fields of a kind, one by one; the first one takes the focus. */
+export function KindFields({ type, draft, onDraft, errors }: KindFieldsProps) {
   return (
     <div class={`kind-fields of-${type}`}>
       {FIELDS[type].map(({ name, kind, mono, number }, at) => (
@@ -131,8 +130,7 @@ export function KindFields({ type, draft, onDraft, errors, autoFocus = false }: 
           inputMode={number === true ? 'decimal' : undefined}
           value={draft[name] ?? ''}
           error={errors[name] ?? null}
-          autoFocus={autoFocus && at === 0}
-          autoComplete={kind === 'secret' ? 'new-password' : 'off'}
+          autoFocus={at === 0}
           onValue={(value) => onDraft({ ...draft, [name]: value })}
         />
       ))}

@@ -1,8 +1,7 @@
 /** Keyboard shortcuts of the whole page. */
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
-import { edit, remove, toMove } from './actions.js';
-import { copyItem } from './clipboard.js';
+import { edit, remove, toMove, copyItem } from './actions.js';
 import { Dialog } from './kit.js';
 import { isRevoked, link } from './link.js';
 import { itemId, leave, page } from './route.js';

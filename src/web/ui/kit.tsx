@@ -1,7 +1,7 @@
 /** The components of the screens. Their styles are in `style.css`. */
 import { signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useId, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
 import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type LucideIcon } from 'lucide-preact';
 import { honest } from './honest.js';
 import { text } from './strings.js';
@@ -9,11 +9,12 @@ import { text } from './strings.js';
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
 
 interface ButtonProps {
-  /** `icon`: only an icon is visible, and `label` is its accessible name. */
+  /** `icon`: only an icon is visible, and the label is its accessible name. */
   readonly kind?: 'primary' | 'plain' | 'danger' | 'quiet' | 'icon';
   readonly icon?: LucideIcon;
-  /** Accessible name. Required for `icon`; else for buttons whose visible text is not enough. */
-  readonly label?: string;
+  readonly label: string;
+  /** Accessible name, where the label is not enough. */
+  readonly name?: string;
   readonly busy?: boolean;
   readonly disabled?: boolean;
   readonly wide?: boolean;
@@ -24,30 +25,33 @@ interface ButtonProps {
   readonly autoFocus?: boolean;
   readonly tabIndex?: number;
   readonly onClick?: (event: MouseEvent) => void;
+  /** After the label. */
   readonly children?: ComponentChildren;
 }
 
 /** A button, or with `href` a link that looks like one. A busy one ignores clicks and keeps the focus. */
 export function Button(props: ButtonProps) {
-  const { kind = 'plain', icon: Sign, label, busy = false, wide = false, href, onClick, children } = props;
-  const name = classes('button', kind !== 'plain' && kind, wide && 'wide', busy && 'busy');
+  const { kind = 'plain', icon: Sign, label, busy = false, wide = false, href, onClick } = props;
+  const isIcon = kind === 'icon';
+  const style = classes('button', kind !== 'plain' && kind, wide && 'wide', busy && 'busy');
   const inside = (
     <>
       {busy ? <span class="turning" aria-hidden="true" /> : Sign && <Sign />}
-      {children}
+      {!isIcon && label}
+      {props.children}
     </>
   );
-  const said = { 'aria-label': label, title: kind === 'icon' ? label : undefined };
+  const said = { 'aria-label': isIcon ? label : props.name, title: isIcon ? label : undefined };
   if (href !== undefined)
     return (
-      <a class={name} href={href} {...said} onClick={onClick}>
+      <a class={style} href={href} {...said} onClick={onClick}>
         {inside}
       </a>
     );
   return (
     <button
       type={props.submit === true ? 'submit' : 'button'}
-      class={name}
+      class={style}
       disabled={props.disabled === true}
       aria-disabled={busy ? 'true' : undefined}
       aria-pressed={props.pressed}
@@ -73,7 +77,8 @@ export interface FieldProps {
   /** `secret`: masked, with a button that reveals it. `lines`: grows with its text. */
   readonly kind?: 'text' | 'secret' | 'lines' | 'email' | 'tel' | 'url';
   readonly mono?: boolean;
-  readonly autoComplete?: string;
+  /** By default `new-password` for a secret. */
+  readonly autoComplete?: 'current-password';
   readonly autoFocus?: boolean;
   readonly maxLength?: number;
   /** Buttons at the end of the field. */
@@ -89,7 +94,7 @@ function inputProps(props: FieldProps, id: string, notes: string) {
   return {
     id,
     value: props.value,
-    autocomplete: props.autoComplete ?? 'off',
+    autocomplete: props.autoComplete ?? (kind === 'secret' ? 'new-password' : 'off'),
     autofocus: props.autoFocus,
     maxLength: props.maxLength,
     inputMode: props.inputMode,
@@ -348,9 +353,8 @@ export function Toasts() {
                 dropToast(id);
                 action.run();
               }}
-            >
-              {action.label}
-            </Button>
+              label={action.label}
+            />
           )}
         </div>
       ))}
@@ -364,12 +368,13 @@ export function Progress({ label, value, max = 1 }: { label: string; value: numb
 }
 
 /** Shown where there is no content. */
-export function EmptyState(props: { icon: LucideIcon; title: string; children?: ComponentChildren }) {
+export function EmptyState(props: { icon: LucideIcon; title: string; lead: string; children?: ComponentChildren }) {
   const Sign = props.icon;
   return (
     <div class="empty">
       <Sign />
       <h2>{props.title}</h2>
+      <p>{props.lead}</p>
       {props.children}
     </div>
   );
@@ -410,27 +415,29 @@ export function OneLine({ value, class: name }: { value: string; class?: string 
   return <bdi class={classes('clip', name)}>{honest(value)}</bdi>;
 }
 
-const MINUTE_MS = 60_000;
-/** The current time, updated each minute, so that "5 minutes ago" stays correct. */
-const minute = signal(Date.now());
-let ticking = false;
+/** The time now; the component is rendered again every `ms`. */
+export function useNow(ms: number): number {
+  const [, render] = useReducer((turn: number) => turn + 1, 0);
+  useEffect(() => {
+    const timer = setInterval(() => render(undefined), ms);
+    return () => clearInterval(timer);
+  }, [ms]);
+  return Date.now();
+}
 
 /** A moment, relative to now; the exact time is in its title. */
 export function When({ at }: { at: number }) {
-  useEffect(() => {
-    if (ticking) return;
-    ticking = true;
-    setInterval(() => (minute.value = Date.now()), MINUTE_MS);
-  }, []);
+  const now = useNow(60_000);
   const time = new Date(at);
-  const valid = !Number.isNaN(time.getTime());
+  if (Number.isNaN(time.getTime())) return <time dir="auto" />;
   return (
-    <time
-      dir="auto"
-      dateTime={valid ? time.toISOString() : undefined}
-      title={valid ? time.toLocaleString() : undefined}
-    >
-      {valid ? text.time(at, Math.max(minute.value, Date.now() - MINUTE_MS)) : ''}
+    <time dir="auto" dateTime={time.toISOString()} title={time.toLocaleString()}>
+      {text.time(at, now)}
     </time>
   );
+}
+
+/** Seconds until a moment, counted down. */
+export function SecondsTo({ at, children }: { at: number; children: (seconds: number) => string }) {
+  return <span class="numbers">{children(Math.max(0, Math.ceil((at - useNow(500)) / 1_000)))}</span>;
 }

@@ -31,7 +31,7 @@ export function later<P extends object>(
     if (!failed.value) return <div class="page" aria-busy="true" />;
     return (
       <div class="page">
-        <Notice kind="warn" live actions={<Button onClick={ahead}>{text.kit.tryAgain}</Button>}>
+        <Notice kind="warn" live actions={<Button onClick={ahead} label={text.kit.tryAgain} />}>
           {text.unable.part}
         </Notice>
       </div>

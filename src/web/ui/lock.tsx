@@ -1,13 +1,11 @@
 /** The screen of a locked browser: unlock by passphrase or passkey, or remove everything. */
 import { Lock } from 'lucide-preact';
 import { useState } from 'preact/hooks';
-import { Confirm } from './dialogs.js';
 import { Button, Field } from './kit.js';
 import { call, phase, shared } from './link.js';
 import { askPasskey } from './passkey.js';
-import { PasskeyProblem, Screen } from './screen.js';
+import { PasskeyProblem, Screen, useTask, Confirm } from './screen.js';
 import { text } from './strings.js';
-import { useTask } from './task.js';
 
 const words = text.lock;
 
@@ -49,12 +47,9 @@ export function LockScreen() {
             busy={task.busy}
             disabled={passkey === null && passphrase === ''}
             autoFocus={passkey !== null}
-          >
-            {passkey === null ? words.open : words.usePasskey}
-          </Button>
-          <Button kind="quiet" onClick={() => setLost(true)}>
-            {words.lost}
-          </Button>
+            label={passkey === null ? words.open : words.usePasskey}
+          />
+          <Button kind="quiet" onClick={() => setLost(true)} label={words.lost} />
         </div>
       </Screen>
       {lost && <ForgetDialog onClose={() => setLost(false)} />}

@@ -58,18 +58,12 @@ function useMenu() {
   useLayoutEffect(() => {
     const [element, from] = [menu.current, button.current];
     if (!open || element === null || from === null) return undefined;
-    const onToggle = (event: Event): void => {
-      if ((event as ToggleEvent).newState === 'closed') setOpen(false);
-    };
-    const leave = (): void => element.hidePopover();
-    const listening = new AbortController();
-    const untilAborted = { signal: listening.signal };
-    element.addEventListener('toggle', onToggle, untilAborted);
-    addEventListener('scroll', leave, { capture: true, passive: true, ...untilAborted });
     element.showPopover();
     place(from, element);
     element.querySelector<HTMLElement>('[role^=menuitem]')?.focus({ preventScroll: true });
-    return () => listening.abort();
+    const leave = (): void => element.hidePopover();
+    addEventListener('scroll', leave, { capture: true, passive: true });
+    return () => removeEventListener('scroll', leave, { capture: true });
   }, [open]);
   return { open, setOpen, menu, button };
 }
@@ -108,6 +102,7 @@ export function Menu({ label, entries, class: name, children, tabIndex }: MenuPr
           role="menu"
           tabIndex={-1}
           aria-label={label}
+          onToggle={(event) => event.newState === 'closed' && setOpen(false)}
           onKeyDown={(event) => moveInMenu(event, event.currentTarget)}
         >
           {entries.map((entry, at) =>

@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import type { DeviceInfo, HiddenRow, Notice as Told } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { Confirm } from './dialogs.js';
+import { Confirm } from './screen.js';
 import { Button, Dialog, Notice, OneLine, When } from './kit.js';
 import { call, info, notices, shared } from './link.js';
 import { text } from './strings.js';
@@ -23,7 +23,7 @@ export function Notices() {
         <Notice
           kind="good"
           title={words.update}
-          actions={<Button onClick={update.value}>{text.frame.reload}</Button>}
+          actions={<Button onClick={update.value} label={text.frame.reload} />}
         />
       )}
       <SharedIn />
@@ -47,10 +47,8 @@ function SharedIn() {
       title={words.shared(count)}
       actions={
         <>
-          <Button onClick={take('put')}>{words.sharedPut}</Button>
-          <Button kind="quiet" onClick={take('drop')}>
-            {text.kit.discard}
-          </Button>
+          <Button onClick={take('put')} label={words.sharedPut} />
+          <Button kind="quiet" onClick={take('drop')} label={text.kit.discard} />
         </>
       }
       live
@@ -81,7 +79,7 @@ function Standing({ about }: { about: DeviceInfo }) {
         <Notice
           kind="warn"
           title={words.uncertified(uncertified.length)}
-          actions={<Button href="#/devices">{words.toDevices}</Button>}
+          actions={<Button href="#/devices" label={words.toDevices} />}
           live
         >
           {words.uncertifiedText}
@@ -106,10 +104,8 @@ function Orphaned({ count }: { count: number }) {
       live
       actions={
         <>
-          <Button onClick={() => answer('republish')}>{words.republish}</Button>
-          <Button kind="quiet" onClick={() => (asking.value = true)}>
-            {text.kit.discard}
-          </Button>
+          <Button onClick={() => answer('republish')} label={words.republish} />
+          <Button kind="quiet" onClick={() => (asking.value = true)} label={text.kit.discard} />
         </>
       }
     >
@@ -133,11 +129,7 @@ function Hidden({ count }: { count: number }) {
   return (
     <Notice
       title={words.hidden(count)}
-      actions={
-        <Button kind="quiet" onClick={() => (open.value = true)}>
-          {words.hiddenShow}
-        </Button>
-      }
+      actions={<Button kind="quiet" onClick={() => (open.value = true)} label={words.hiddenShow} />}
     >
       {words.hiddenText}
       {open.value && <HiddenDialog onClose={() => (open.value = false)} />}
@@ -177,8 +169,8 @@ function ToldNotice({ told }: { told: Told }) {
       actions={
         canResend ? (
           <>
-            <Button onClick={() => resend('overwrite')}>{words.overwrite}</Button>
-            <Button onClick={() => resend('copy')}>{words.asCopy}</Button>
+            <Button onClick={() => resend('overwrite')} label={words.overwrite} />
+            <Button onClick={() => resend('copy')} label={words.asCopy} />
           </>
         ) : undefined
       }

@@ -1,15 +1,17 @@
 /** The pages beside the list, loaded after the first view. */
 import { useState } from 'preact/hooks';
 import { DevicesScreen } from './devices.js';
-import { Button, Notice } from './kit.js';
+import { Button, Notice, Points } from './kit.js';
 import { ForgetDialog } from './lock.js';
 import { SettingsScreen } from './settings.js';
 import { ExportDialog } from './settings-archive.js';
 import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { TrustScreen } from './trust.js';
+import { metaContent } from './meta.js';
+import { Copyable } from './screen.js';
+import { PageHead } from './section.js';
 
-const words = pagesText.revoked;
+const { revoked, trust } = pagesText;
 
 /** `revoked`: the notice above the list. */
 export function Page({ page }: { page: 'devices' | 'settings' | 'trust' | 'revoked' }) {
@@ -33,22 +35,52 @@ function RevokedNotice() {
     <div class="revoked">
       <Notice
         kind="danger"
-        title={words.title}
+        title={revoked.title}
         live
         actions={
           <>
-            <Button onClick={() => setAsked('export')}>{words.exportFirst}</Button>
-            <Button kind="danger" onClick={() => setAsked('forget')}>
-              {text.lock.forget}
-            </Button>
+            <Button onClick={() => setAsked('export')} label={revoked.exportFirst} />
+            <Button kind="danger" onClick={() => setAsked('forget')} label={text.lock.forget} />
           </>
         }
       >
-        <p>{words.what}</p>
-        <p>{words.back}</p>
+        <p>{revoked.what}</p>
+        <p>{revoked.back}</p>
       </Notice>
-      {asked === 'export' && <ExportDialog onClose={close} lead={words.may} />}
+      {asked === 'export' && <ExportDialog onClose={close} lead={revoked.may} />}
       {asked === 'forget' && <ForgetDialog onClose={close} />}
     </div>
+  );
+}
+
+/** What a web page can and cannot promise, and how to check. */
+function TrustScreen() {
+  const version = metaContent('version');
+  return (
+    <div class="page">
+      <PageHead title={trust.title} />
+      <article class="stack loose">
+        <Part title={trust.can} points={trust.canItems} />
+        <Part title={trust.cannot} points={trust.cannotItems} />
+        <Part title={trust.stored} points={trust.storedItems} />
+        <section class="card stack">
+          <h2>{trust.check}</h2>
+          <p>{trust.checkLead}</p>
+          <Copyable value={`service-device verify-web ${location.origin}`} label={trust.copy} />
+          <p>{trust.checkWhen}</p>
+          <p>{trust.native}</p>
+          {version !== '' && <p class="quiet small">{trust.version(version)}</p>}
+        </section>
+      </article>
+    </div>
+  );
+}
+
+function Part({ title, points }: { title: string; points: readonly string[] }) {
+  return (
+    <section class="card stack">
+      <h2>{title}</h2>
+      <Points points={points} />
+    </section>
   );
 }

@@ -1,13 +1,12 @@
 /** Pairing another device from this one. */
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import type { Failure, Offer } from '../link/messages.js';
 import { Compare, WordGrid } from './compare.js';
-import { Button, Dialog } from './kit.js';
+import { Button, Dialog, useNow } from './kit.js';
 import { call, offer } from './link.js';
 import { QrCode } from './qr-code.js';
-import { CopyButton, Problem } from './screen.js';
+import { CopyButton, Problem, useTask, type Task } from './screen.js';
 import { pagesText } from './strings-pages.js';
-import { useTask, type Task } from './task.js';
 import { wordsIn } from './typed.js';
 
 const { pair } = pagesText;
@@ -54,11 +53,7 @@ function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }
         <Dialog
           title={pair.joinedTitle}
           onClose={onClose}
-          actions={
-            <Button kind="primary" onClick={onClose} autoFocus>
-              {pair.done}
-            </Button>
-          }
+          actions={<Button kind="primary" onClick={onClose} autoFocus label={pair.done} />}
         >
           <p role="status">{pair.joined(step.name)}</p>
         </Dialog>
@@ -70,9 +65,7 @@ function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }
 
 function Failed({ problem, task, onClose }: { problem: Failure; task: Task; onClose: () => void }) {
   const again = (
-    <Button kind="primary" busy={task.busy} onClick={() => task.run(() => call('offer'))}>
-      {pair.again}
-    </Button>
+    <Button kind="primary" busy={task.busy} onClick={() => task.run(() => call('offer'))} label={pair.again} />
   );
   return (
     <Dialog title={pair.failedTitle} onClose={onClose} actions={again}>
@@ -86,7 +79,7 @@ function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) 
     <Dialog
       title={pagesText.devices.pair}
       onClose={onClose}
-      actions={<CopyButton value={step.link} label={pair.copyLink} plain />}
+      actions={<CopyButton value={step.link} label={pair.copyLink} kind="plain" />}
     >
       <p>{pair.lead}</p>
       <div class="offer">
@@ -99,17 +92,10 @@ function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) 
   );
 }
 
-const SECOND_MS = 1_000;
-
 function TimeLeft({ until }: { until: number }) {
-  const [now, setNow] = useState(Date.now);
-  useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now()), SECOND_MS);
-    return () => clearInterval(timer);
-  }, []);
   return (
     <p class="quiet small numbers" role="timer">
-      {pair.left(Math.max(0, until - now))}
+      {pair.left(Math.max(0, until - useNow(1_000)))}
     </p>
   );
 }
@@ -122,12 +108,8 @@ function Decide({ step, task, onClose }: StepProps<Extract<Offer, { step: 'compa
       onClose={onClose}
       actions={
         <>
-          <Button kind="danger" busy={task.busy} onClick={answer(false)}>
-            {pair.differ}
-          </Button>
-          <Button kind="primary" busy={task.busy} onClick={answer(true)}>
-            {pair.match}
-          </Button>
+          <Button kind="danger" busy={task.busy} onClick={answer(false)} label={pair.differ} />
+          <Button kind="primary" busy={task.busy} onClick={answer(true)} label={pair.match} />
         </>
       }
     >

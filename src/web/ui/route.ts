@@ -30,11 +30,10 @@ export function readPlace(hash: string): Place {
 }
 
 /** The address of a place. */
-export const hashOf = ({ page = null, binId = null, itemId = null }: Partial<Place>): string =>
-  page === null
-    ? `#${binId === null ? '' : `/bin/${encodeURIComponent(binId)}`}${itemId === null ? '' : `/item/${encodeURIComponent(itemId)}`}` ||
-      '#/'
-    : `#/${page}`;
+export function hashOf({ page = null, binId = null, itemId = null }: Partial<Place>): string {
+  const part = (name: string, id: string | null): string => (id === null ? '' : `/${name}/${encodeURIComponent(id)}`);
+  return page === null ? `#${part('bin', binId)}${part('item', itemId)}` : `#/${page}`;
+}
 
 const place = signal<Place>({ page: null, binId: null, itemId: null });
 export const page = computed(() => place.value.page);

@@ -4,11 +4,10 @@ import { Button, Dialog, Field, Notice, Progress, type FieldProps } from './kit.
 import { attempt } from './actions.js';
 import { call, importing, link } from './link.js';
 import { chooseTarget, saveStream } from './save-stream.js';
-import { Problem } from './screen.js';
+import { Problem, useForm } from './screen.js';
 import { Section } from './section.js';
 import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { useForm } from './task.js';
 import { PHRASE_WORDS, wordsIn } from './typed.js';
 
 const words = pagesText.settings.archive;
@@ -21,8 +20,8 @@ export function ArchiveSection() {
     <Section title={words.title}>
       <p class="quiet">{words.lead}</p>
       <div class="line wrap">
-        <Button onClick={() => setAsked('export')}>{words.export}</Button>
-        <Button onClick={() => setAsked('import')}>{words.import}</Button>
+        <Button onClick={() => setAsked('export')} label={words.export} />
+        <Button onClick={() => setAsked('import')} label={words.import} />
       </div>
       {asked === 'export' && <ExportDialog onClose={close} />}
       {asked === 'import' && <ImportDialog onClose={close} />}
@@ -57,12 +56,8 @@ export function ExportDialog({ onClose, lead }: { onClose: () => void; lead?: st
       onSubmit={form.submit}
       actions={
         <>
-          <Button onClick={onClose}>{form.busy ? words.stop : text.kit.close}</Button>
-          {whole === null && (
-            <Button kind="primary" submit busy={form.busy}>
-              {words.choose}
-            </Button>
-          )}
+          <Button onClick={onClose} label={form.busy ? words.stop : text.kit.close} />
+          {whole === null && <Button kind="primary" submit busy={form.busy} label={words.choose} />}
         </>
       }
     >
@@ -109,13 +104,9 @@ function ImportDialog({ onClose }: { onClose: () => void }) {
       onSubmit={form.submit}
       actions={
         <>
-          <Button onClick={onClose}>{text.kit.close}</Button>
-          {total > 0 && <Button onClick={() => void attempt(call('importStop'))}>{words.stop}</Button>}
-          {total === 0 && result === null && (
-            <Button kind="primary" submit busy={form.busy}>
-              {words.import}
-            </Button>
-          )}
+          <Button onClick={onClose} label={text.kit.close} />
+          {total > 0 && <Button onClick={() => void attempt(call('importStop'))} label={words.stop} />}
+          {total === 0 && result === null && <Button kind="primary" submit busy={form.busy} label={words.import} />}
         </>
       }
     >

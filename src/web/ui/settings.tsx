@@ -1,20 +1,17 @@
 /** Settings of this browser and of the account. */
-import { useState } from 'preact/hooks';
+import { useState, useEffect } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import { reasonOf } from '../../sdk/reasons.js';
-import type { DeviceInfo, StorageUse } from '../link/messages.js';
-import { Confirm, FormDialog } from './dialogs.js';
-import { Button, Field, Notice, Progress, submits, toast } from './kit.js';
+import type { DeviceInfo, StorageUse, LockKind } from '../link/messages.js';
+import { Button, Field, Notice, Progress, submits, toast, Dialog, Select } from './kit.js';
 import { call, info } from './link.js';
 import { metaContent } from './meta.js';
-import { Copyable, Problem } from './screen.js';
+import { Copyable, Problem, useForm, useTask, Confirm, FormDialog, PasskeyProblem } from './screen.js';
 import { PageHead, Section, useAnswer } from './section.js';
 import { ArchiveSection } from './settings-archive.js';
-import { LockSection } from './settings-lock.js';
-import { SignOutDialog } from './sign-out.js';
 import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { useForm, useTask } from './task.js';
+import { makePasskey, passkeysWork } from './passkey.js';
 
 const words = pagesText.settings;
 
@@ -64,13 +61,7 @@ function DeviceSection({ info: { deviceId, name, serverUrl, fingerprint, masterF
           value={shown}
           onValue={setTyped}
           maxLength={NAME_MAX}
-          after={
-            changed && (
-              <Button kind="quiet" submit busy={task.busy}>
-                {text.kit.save}
-              </Button>
-            )
-          }
+          after={changed && <Button kind="quiet" submit busy={task.busy} label={text.kit.save} />}
         />
         <Problem problem={task.problem} />
       </form>
@@ -114,8 +105,8 @@ function PasswordSection() {
       </p>
       {exists !== undefined && (
         <div class="line wrap">
-          <Button onClick={() => setAsked('set')}>{exists ? words.password.change : words.password.set}</Button>
-          {exists && <Button onClick={() => setAsked('remove')}>{words.password.remove}</Button>}
+          <Button onClick={() => setAsked('set')} label={exists ? words.password.change : words.password.set} />
+          {exists && <Button onClick={() => setAsked('remove')} label={words.password.remove} />}
         </div>
       )}
       {asked === 'set' && <SetPasswordDialog exists={exists === true} onDone={done} onClose={close} />}
@@ -146,20 +137,12 @@ function SetPasswordDialog({ exists, onDone, onClose }: PasswordDialogProps & { 
       onClose={onClose}
     >
       {exists && <CurrentPassword value={current} onValue={setCurrent} />}
-      <Field
-        kind="secret"
-        label={words.password.fresh}
-        value={fresh}
-        onValue={setFresh}
-        autoComplete="new-password"
-        autoFocus={!exists}
-      />
+      <Field kind="secret" label={words.password.fresh} value={fresh} onValue={setFresh} />
       <Field
         kind="secret"
         label={words.password.repeat}
         value={again}
         onValue={setAgain}
-        autoComplete="new-password"
         error={form.tried && fresh !== again ? words.differ : null}
       />
     </FormDialog>
@@ -186,7 +169,7 @@ function RemovePasswordDialog({ onDone, onClose }: PasswordDialogProps) {
 }
 
 const CurrentPassword = (field: { value: string; onValue: (value: string) => void }) => (
-  <Field {...field} kind="secret" label={words.password.current} autoComplete="current-password" autoFocus />
+  <Field {...field} kind="secret" label={words.password.current} autoComplete="current-password" />
 );
 
 /** `storage` undefined: the server has not answered. */
@@ -227,9 +210,8 @@ function RepairSection({ info: { hidden, orphaned } }: { info: DeviceInfo }) {
               () => toast(words.repair.resynced),
             )
           }
-        >
-          {words.repair.resync}
-        </Button>
+          label={words.repair.resync}
+        />
       </div>
       <Problem problem={resync.problem} />
     </Section>
@@ -275,12 +257,12 @@ function Orphans({ count }: { count: number }) {
       kind="warn"
       actions={
         <>
-          <Button busy={task.busy} onClick={() => task.run(() => call('orphans', 'republish'))}>
-            {words.repair.republish}
-          </Button>
-          <Button kind="danger" onClick={() => setDropping(true)}>
-            {words.repair.discard}
-          </Button>
+          <Button
+            busy={task.busy}
+            onClick={() => task.run(() => call('orphans', 'republish'))}
+            label={words.repair.republish}
+          />
+          <Button kind="danger" onClick={() => setDropping(true)} label={words.repair.discard} />
         </>
       }
     >
@@ -308,7 +290,7 @@ function AboutSection({ serverVersion }: { serverVersion: string | undefined }) 
         {serverVersion === undefined ? words.about.page(page) : words.about.version(page, serverVersion)}
       </p>
       <div>
-        <Button href="#/trust">{pagesText.trust.title}</Button>
+        <Button href="#/trust" label={pagesText.trust.title} />
       </div>
     </Section>
   );
@@ -320,11 +302,180 @@ function LeaveSection() {
     <Section title={words.leave.title}>
       <p class="quiet">{words.leave.lead}</p>
       <div>
-        <Button kind="danger" onClick={() => setAsking(true)}>
-          {words.leave.title}
-        </Button>
+        <Button kind="danger" onClick={() => setAsking(true)} label={words.leave.title} />
       </div>
       {asking && <SignOutDialog onClose={() => setAsking(false)} />}
     </Section>
+  );
+}
+
+const MINUTES = [1, 5, 15, 60] as const;
+const NEVER = 'never';
+const PASSPHRASE_MIN = 8;
+
+/** `name`: of this device, for the passkey's label. */
+function LockSection({ lock, name }: { lock: DeviceInfo['lock']; name: string }) {
+  const [asked, setAsked] = useState<LockKind | null>(null);
+  const [passkeys, setPasskeys] = useState(true);
+  useEffect(() => void passkeysWork().then(setPasskeys), []);
+  const task = useTask();
+  const kinds: readonly LockKind[] =
+    passkeys || lock.kind === 'passkey' ? ['none', 'passphrase', 'passkey'] : ['none', 'passphrase'];
+  const close = (): void => setAsked(null);
+  return (
+    <Section title={words.lock.title}>
+      <p class="quiet">{words.lock.is[lock.kind]}</p>
+      <Select
+        label={words.lock.kind}
+        value={lock.kind}
+        options={kinds.map((kind) => ({ value: kind, label: words.lock[kind] }))}
+        onValue={setAsked}
+        hint={passkeys ? undefined : words.lock.noPasskey}
+      />
+      {lock.kind === 'passphrase' && (
+        <div>
+          <Button onClick={() => setAsked('passphrase')} label={words.lock.setPassphrase} />
+        </div>
+      )}
+      {lock.kind !== 'none' && (
+        <div class="lock-after">
+          <Select
+            label={words.lock.after}
+            value={`${lock.afterMinutes ?? NEVER}`}
+            options={[...MINUTES, null].map((minutes) => ({
+              value: `${minutes ?? NEVER}`,
+              label: words.lock.minutes(minutes),
+            }))}
+            onValue={(value) => task.run(() => call('lockAfter', value === NEVER ? null : Number(value)))}
+          />
+          <Button onClick={() => task.run(() => call('lock'))} label={text.frame.lock} />
+        </div>
+      )}
+      <Problem problem={task.problem} />
+      {asked === 'none' && <UnlockDialog onClose={close} />}
+      {asked === 'passphrase' && <PassphraseDialog onClose={close} />}
+      {asked === 'passkey' && <PasskeyDialog name={name} onClose={close} />}
+    </Section>
+  );
+}
+
+interface AskProps {
+  readonly onClose: () => void;
+}
+
+const changed = (): void => toast(words.lock.changed);
+
+function UnlockDialog({ onClose }: AskProps) {
+  return (
+    <Confirm
+      title={words.lock.offTitle}
+      action={words.lock.off}
+      onYes={() => call('lockSet', { kind: 'none' }).then(changed)}
+      onClose={onClose}
+    >
+      <p>{words.lock.is.none}</p>
+    </Confirm>
+  );
+}
+
+function PassphraseDialog({ onClose }: AskProps) {
+  const [passphrase, setPassphrase] = useState('');
+  const [again, setAgain] = useState('');
+  const short = passphrase.length < PASSPHRASE_MIN;
+  const differ = passphrase !== again;
+  const set = (): Promise<void> => call('lockSet', { kind: 'passphrase', passphrase }).then(changed);
+  const form = useForm(!short && !differ, set, onClose);
+  return (
+    <FormDialog title={words.lock.setPassphrase} action={words.lock.set} form={form} onClose={onClose}>
+      <p>{words.lock.passphraseLead}</p>
+      <Field
+        kind="secret"
+        label={words.lock.passphrase}
+        value={passphrase}
+        onValue={setPassphrase}
+        hint={words.lock.short}
+        error={form.tried && short ? words.lock.short : null}
+      />
+      <Field
+        kind="secret"
+        label={words.lock.repeat}
+        value={again}
+        onValue={setAgain}
+        error={form.tried && !short && differ ? words.differ : null}
+      />
+    </FormDialog>
+  );
+}
+
+function PasskeyDialog({ name, onClose }: AskProps & { name: string }) {
+  const task = useTask();
+  const make = async (): Promise<void> => {
+    await call('lockSet', { kind: 'passkey', ...(await makePasskey(name)) });
+    changed();
+  };
+  return (
+    <Dialog
+      title={words.lock.setPasskey}
+      onClose={onClose}
+      actions={
+        <Button
+          kind="primary"
+          busy={task.busy}
+          onClick={() => task.run(make, onClose)}
+          autoFocus
+          label={words.lock.make}
+        />
+      }
+    >
+      <p>{words.lock.passkeyLead}</p>
+      <PasskeyProblem problem={task.problem} words={words.lock} />
+    </Dialog>
+  );
+}
+
+/** Asks before this browser is signed out; if the server is unreachable, the device is forgotten but not revoked. */
+export function SignOutDialog({ onClose }: { onClose: () => void }) {
+  const [knows, setKnows] = useState(false);
+  const task = useTask();
+  const waiting = info.value?.waiting.count ?? 0;
+  const connected = info.value?.connection.state === 'connected';
+  const go = (how: 'signOut' | 'forget') => (): void => task.run(() => call(how), onClose);
+  const barred = waiting > 0 && !knows;
+  return (
+    <Dialog
+      title={words.leave.dialog}
+      onClose={onClose}
+      plain
+      actions={
+        <>
+          <Button onClick={onClose} autoFocus label={text.kit.cancel} />
+          <Button
+            kind="danger"
+            busy={task.busy}
+            disabled={barred}
+            onClick={go(connected ? 'signOut' : 'forget')}
+            label={connected ? words.leave.title : words.leave.forget}
+          />
+        </>
+      }
+    >
+      <p>{connected ? words.leave.does : words.leave.offline}</p>
+      <p>{words.leave.only}</p>
+      {waiting > 0 && (
+        <div>
+          <p class="danger-text">{words.leave.waiting(waiting)}</p>
+          <label class="check">
+            <input type="checkbox" checked={knows} onChange={(event) => setKnows(event.currentTarget.checked)} />
+            <span>{words.leave.lose}</span>
+          </label>
+        </div>
+      )}
+      <Problem
+        problem={task.problem}
+        actions={
+          connected && <Button kind="danger" disabled={barred} onClick={go('forget')} label={words.leave.forget} />
+        }
+      />
+    </Dialog>
   );
 }

@@ -1,9 +1,8 @@
-/** The side bar: bins, and links to the other pages. */
+/** The side bar: bins, with their dialogs, and links to the other pages. */
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
 import type { BinRow } from '../link/messages.js';
 import { attempt, binName } from './actions.js';
-import { BinDialog } from './bins.js';
 import {
   Keyboard,
   Layers,
@@ -16,12 +15,16 @@ import {
   X,
   type LucideIcon,
 } from 'lucide-preact';
-import { BinSign, Button, useModal } from './kit.js';
+import { BinSign, Button, useModal, Field } from './kit.js';
 import { bins, call, info, isRevoked } from './link.js';
 import { binId, go, hashOf, page, type Place } from './route.js';
 import { drawer, showingKeys } from './state.js';
 import { Status } from './status.js';
 import { text } from './strings.js';
+import { useState } from 'preact/hooks';
+import { isEmoji } from '../../protocol/ids.js';
+import { DEFAULT_BIN, NAME_MAX } from '../../protocol/limits.js';
+import { useForm, Confirm, FormDialog } from './screen.js';
 
 const words = text.frame;
 
@@ -147,5 +150,72 @@ export function Drawer() {
     <dialog {...modal} class="drawer" aria-label={words.menu}>
       <Sidebar close={<Button kind="icon" icon={X} label={text.kit.close} onClick={close} />} />
     </dialog>
+  );
+}
+
+/** Characters of an emoji with its modifiers. */
+const EMOJI_MAX = 16;
+
+interface BinDialogProps {
+  /** Absent: a new bin is made, and `onMade` gets its id. */
+  readonly bin?: BinRow;
+  readonly onClose: () => void;
+  readonly onMade?: (id: string) => void;
+}
+
+function BinDialog({ bin, onClose, onMade }: BinDialogProps) {
+  const [name, setName] = useState(bin?.name ?? '');
+  const [emoji, setEmoji] = useState(bin?.emoji ?? '');
+  const [removing, setRemoving] = useState(false);
+  const label = { name: name.trim(), emoji: emoji.trim() };
+  const wrongEmoji = label.emoji !== '' && !isEmoji(label.emoji);
+  const save = async (): Promise<void> => {
+    if (bin !== undefined) await call('binRename', { id: bin.id, ...label });
+    else onMade?.((await call('binCreate', label)).id);
+  };
+  const form = useForm(label.name !== '' && !wrongEmoji, save, onClose);
+  if (bin !== undefined && removing)
+    return <RemoveDialog bin={bin} onClose={() => setRemoving(false)} onDone={onClose} />;
+  return (
+    <FormDialog
+      title={bin === undefined ? text.bins.create : text.bins.edit}
+      action={bin === undefined ? text.bins.make : text.kit.save}
+      other={
+        bin !== undefined &&
+        bin.id !== DEFAULT_BIN && <Button kind="danger" onClick={() => setRemoving(true)} label={text.bins.remove} />
+      }
+      form={form}
+      onClose={onClose}
+    >
+      <Field
+        label={text.kit.name}
+        value={name}
+        onValue={setName}
+        maxLength={NAME_MAX}
+        error={form.tried && label.name === '' ? text.bins.noName : null}
+      />
+      <Field
+        label={text.bins.emoji}
+        value={emoji}
+        onValue={setEmoji}
+        maxLength={EMOJI_MAX}
+        hint={text.bins.emojiHint}
+        error={form.tried && wrongEmoji ? text.bins.noEmoji : null}
+      />
+    </FormDialog>
+  );
+}
+
+function RemoveDialog({ bin, onClose, onDone }: { bin: BinRow; onClose: () => void; onDone: () => void }) {
+  return (
+    <Confirm
+      title={text.bins.removeTitle(bin.name || text.list.namelessBin)}
+      action={text.bins.remove}
+      onYes={() => call('binRemove', bin.id).then(onDone)}
+      onClose={onClose}
+      meanwhile={<p>{text.bins.removing(info.value?.waiting.count ?? 0)}</p>}
+    >
+      <p>{text.bins.removeItems(bin.count)}</p>
+    </Confirm>
   );
 }

@@ -50,9 +50,7 @@ export function Status({ short = false }: { short?: boolean }) {
         <span>{said?.says ?? ''}</span>
       </p>
       {said?.mood === 'away' && (
-        <Button kind="quiet" onClick={() => void attempt(call('reconnect'))}>
-          {words.connect}
-        </Button>
+        <Button kind="quiet" onClick={() => void attempt(call('reconnect'))} label={words.connect} />
       )}
     </div>
   );

@@ -5,9 +5,8 @@ import { Button, Notice, Points } from './kit.js';
 import { later } from './later.js';
 import { call, phase } from './link.js';
 import { ForgetDialog } from './lock.js';
-import { Copyable, Problem, Screen } from './screen.js';
+import { Copyable, Problem, Screen, useTask } from './screen.js';
 import { text } from './strings.js';
-import { useTask } from './task.js';
 
 const words = text.unable;
 
@@ -154,18 +153,18 @@ export function StoreFailed() {
         <Problem problem={task.problem} />
         <div class="step-foot">
           {problem.code === 'newer_format' ? (
-            <Button kind="primary" wide onClick={() => location.reload()}>
-              {words.reload}
-            </Button>
+            <Button kind="primary" wide onClick={() => location.reload()} label={words.reload} />
           ) : (
-            <Button kind="primary" wide busy={task.busy} onClick={() => task.run(() => call('retry'))}>
-              {text.kit.tryAgain}
-            </Button>
+            <Button
+              kind="primary"
+              wide
+              busy={task.busy}
+              onClick={() => task.run(() => call('retry'))}
+              label={text.kit.tryAgain}
+            />
           )}
           {LOST.has(problem.code) && (
-            <Button kind="danger" wide onClick={() => setForgetting(true)}>
-              {text.lock.forget}
-            </Button>
+            <Button kind="danger" wide onClick={() => setForgetting(true)} label={text.lock.forget} />
           )}
         </div>
       </Screen>

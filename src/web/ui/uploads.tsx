@@ -46,9 +46,7 @@ function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: 
         )}
       </div>
       {state === 'failed' && (
-        <Button kind="quiet" onClick={() => void attempt(call('uploadRetry', id))}>
-          {text.kit.tryAgain}
-        </Button>
+        <Button kind="quiet" onClick={() => void attempt(call('uploadRetry', id))} label={text.kit.tryAgain} />
       )}
       <Button kind="icon" icon={X} label={words.cancel(name)} onClick={() => void attempt(call('uploadCancel', id))} />
     </li>
