@@ -7,7 +7,7 @@ import { offerText } from '../src/sdk/address.js';
 import { takeFragment } from '../src/web/ui/begin.js';
 import { pictureOf, THINGS } from '../src/web/ui/compare.js';
 import { qrPath } from '../src/web/ui/qr-code.js';
-import { saveStream } from '../src/web/ui/save-stream.js';
+import { saveStream } from '../src/web/ui/settings-archive.js';
 import { browserOf, placesToAsk, readFragment, readJoin, wordsIn, type BrowserSelf } from '../src/web/ui/typed.js';
 import { wayToHttps, whatIsMissing, type Surroundings } from '../src/web/ui/unable.js';
 
@@ -56,9 +56,9 @@ t.test(
     t.same(visit('#claim=sb_claim_abc'), ['/?a=1']);
     t.same(visit('#/devices'), []);
     t.same(visit(''), []);
-    t.same(readFragment(`#pair=${words.join('-')}`), { kind: 'pair', words: words.join(' ') });
-    t.same(readFragment('#claim=a%2Bb'), { kind: 'claim', token: 'a+b' });
-    t.same(readFragment('#claim=%zz'), { kind: 'claim', token: '%zz' });
+    t.same(readFragment(`#pair=${words.join('-')}`), { words: words.join(' ') });
+    t.same(readFragment('#claim=a%2Bb'), { token: 'a+b' });
+    t.same(readFragment('#claim=%zz'), { token: '%zz' });
   },
 );
 

@@ -4,9 +4,8 @@ import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { PayloadError, shapedPayload } from '../src/sdk/payloads/shapes.js';
 import { deviceIcon } from '../src/web/ui/devices.js';
 import { draftOf, payloadOf } from '../src/web/ui/fields.js';
-import { honest } from '../src/web/ui/honest.js';
 import { hashOf, readPlace } from '../src/web/ui/route.js';
-import { text } from '../src/web/ui/strings.js';
+import { honest, text } from '../src/web/ui/strings.js';
 import { PAGE_ROWS, pageOffset, shiftOf, visibleRows } from '../src/web/ui/list.js';
 
 const ROW = 68;

@@ -13,9 +13,8 @@ import type { Platform } from '../../sdk/platform.js';
 import { removeIndexed } from '../../sdk/store/browser-store.js';
 import { failureOf, type Failure, type NewLock, type Opener, type Phase } from '../link/messages.js';
 import { Cell } from './cell.js';
-import { Enrolment } from './enrolment.js';
+import { Enrolment, Offers } from './enrolment.js';
 import type { KeyValue } from './key-value.js';
-import { Offers } from './pairing.js';
 import { Session } from './session.js';
 import { Vault } from './vault.js';
 

@@ -1,12 +1,14 @@
-/** Actions on items, for lists, menus and the keyboard; and copying, where secrets are cleared from the clipboard after a time. */
+/**
+ * Actions on items, for lists, menus and the keyboard; and copying, where secrets are cleared from the clipboard after
+ * a time.
+ */
 import { signal } from '@preact/signals';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { ItemRow } from '../link/messages.js';
-import { honest } from './honest.js';
 import { toast } from './kit.js';
 import { bins, call, problemOf } from './link.js';
 import { openItem } from './route.js';
-import { text } from './strings.js';
+import { text, honest } from './strings.js';
 
 /** Awaits a call of the engine, and shows a toast if it fails. True if it succeeded. */
 export async function attempt(work: Promise<unknown>): Promise<boolean> {

@@ -5,24 +5,31 @@ import { BeginScreen } from './begin.js';
 import { DropZone } from './drop.js';
 import { RefreshCw, Check, Inbox, MenuIcon, Search, X } from 'lucide-preact';
 import { KeysDialog, useKeys } from './keys.js';
-import { Button, EmptyState, SecondsTo, Toasts, BinSign, Dialog } from './kit.js';
+import { Button, EmptyState, SecondsTo, Toasts, BinSign, Dialog, later } from './kit.js';
 import { call, isRevoked, phase, shared, bins } from './link.js';
-import { later } from './later.js';
 import { LockScreen } from './lock.js';
-import { itemId, page, binId } from './route.js';
-import { Drawer, Sidebar } from './sidebar.js';
-import { drawer, focusList, query, showingKeys, filters, focusSearch, searching } from './state.js';
+import {
+  itemId,
+  page,
+  binId,
+  drawer,
+  focusList,
+  query,
+  showingKeys,
+  filters,
+  focusSearch,
+  searching,
+} from './route.js';
+import { Drawer, Sidebar, Status } from './sidebar.js';
 import { toEdit, toMove, clearClipboard, clearsAt, binName, move } from './actions.js';
 import { text } from './strings.js';
 import { StoreFailed } from './unable.js';
 import { forgetDrafts } from './unsaved.js';
 import { CONTENT_TYPES, type ContentType } from '../../protocol/item.js';
 import { Composer } from './composer.js';
-import { KIND_ICONS } from './kinds.js';
+import { KIND_ICONS } from './fields.js';
 import { List } from './list.js';
-import { Notices } from './notices.js';
-import { Status } from './status.js';
-import { Uploads } from './uploads.js';
+import { Notices, Uploads } from './notices.js';
 
 const words = text.list;
 

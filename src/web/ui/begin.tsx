@@ -77,10 +77,10 @@ export function BeginScreen() {
   }, [failed]);
   const [draft, setDraft] = useState<Draft>(() => ({
     ...{ name: ownName(), words: '', phrase: '', token: '' },
-    ...linked(),
+    ...fragment,
   }));
   const taken = opened.value;
-  useEffect(() => setDraft((before) => ({ ...before, ...linked() })), [taken]);
+  useEffect(() => setDraft((before) => ({ ...before, ...fragment })), [taken]);
   const way = chosen ?? wayFor(now.claimed);
   if (step.step !== 'idle' && failed === null) return <Step step={step} way={way} />;
   if (way === null) return <Asking problem={now.problem ?? refused} onAgain={ask} />;
@@ -101,15 +101,9 @@ export function BeginScreen() {
   );
 }
 
-/** The part of the draft that the page's address gave. */
-function linked(): Partial<Draft> {
-  if (fragment?.kind === 'pair') return { words: fragment.words };
-  return fragment === null ? {} : { token: fragment.token };
-}
-
 /** Words in the address imply that the server is claimed, even while it does not answer. */
 function wayFor(claimed: boolean | null): Way | null {
-  if (claimed === null) return fragment?.kind === 'pair' ? 'join' : null;
+  if (claimed === null) return fragment?.words === undefined ? null : 'join';
   return claimed ? 'join' : 'claim';
 }
 
@@ -281,14 +275,7 @@ function StartOver() {
 /** Claim: shows the words, then asks the user to repeat two of them. */
 function PhraseStep({ words }: { words: readonly string[] }) {
   const [written, setWritten] = useState(false);
-  return written ? (
-    <AskBack key="ask" words={words} onAgain={() => setWritten(false)} />
-  ) : (
-    <ShowPhrase key="show" words={words} onWritten={() => setWritten(true)} />
-  );
-}
-
-function ShowPhrase({ words, onWritten }: { words: readonly string[]; onWritten: () => void }) {
+  if (written) return <AskBack words={words} onAgain={() => setWritten(false)} />;
   return (
     <Screen title={begin.phrase.title}>
       <p class="no-print">{begin.phrase.lead}</p>
@@ -301,7 +288,7 @@ function ShowPhrase({ words, onWritten }: { words: readonly string[]; onWritten:
         <p class="print-only">{begin.phrase.paperUse}</p>
       </div>
       <div class="step-foot no-print">
-        <Button kind="primary" wide onClick={onWritten} label={begin.phrase.written} />
+        <Button kind="primary" wide onClick={() => setWritten(true)} label={begin.phrase.written} />
         <Button wide onClick={() => print()} label={begin.phrase.print} />
         <StartOver />
       </div>

@@ -5,14 +5,12 @@ import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { attempt, binName } from './actions.js';
 import { convert, detect, textOf, type TextKind } from './detect.js';
 import { Camera, ChevronDown, Inbox, Paperclip, Text, X, type LucideIcon } from 'lucide-preact';
-import { draftOf, KindFields, payloadOf, type Draft, type DraftErrors } from './fields.js';
-import { KIND_ICONS, TEXT_KINDS } from './kinds.js';
+import { draftOf, KindFields, payloadOf, type Draft, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
 import { Button, submits } from './kit.js';
 import { Menu } from './menu.js';
 import { bins, call } from './link.js';
 import { newItemId } from '../random.js';
-import { binId } from './route.js';
-import { focusComposer, focusList, takeFiles } from './state.js';
+import { binId, focusComposer, focusList, takeFiles } from './route.js';
 import { text } from './strings.js';
 import { hold } from './unsaved.js';
 
@@ -49,7 +47,7 @@ function into(): string {
 }
 
 /** Uploads files to a bin, by default the one that new items are put into. */
-export function upload(files: readonly File[], bin: string = into()): void {
+function upload(files: readonly File[], bin: string = into()): void {
   if (files.length === 0) return;
   void attempt(call('upload', { binId: bin, files }));
 }
@@ -166,7 +164,13 @@ export function Composer() {
 
 function TextField({ field }: { field: { current: HTMLTextAreaElement | null } }) {
   const { typed } = input.value;
-  useGrowth(field, typed);
+  // As high as its text, for browsers without `field-sizing`.
+  useLayoutEffect(() => {
+    const element = field.current;
+    if (element === null || CSS.supports('field-sizing', 'content')) return;
+    element.style.setProperty('block-size', 'auto');
+    element.style.setProperty('block-size', `${element.scrollHeight}px`);
+  }, [typed]);
   return (
     <textarea
       ref={field}
@@ -180,16 +184,6 @@ function TextField({ field }: { field: { current: HTMLTextAreaElement | null } }
       onInput={(event) => (input.value = { ...input.value, typed: event.currentTarget.value })}
     />
   );
-}
-
-/** Makes a field as high as its text, for browsers without `field-sizing`. */
-function useGrowth(field: { current: HTMLTextAreaElement | null }, value: string): void {
-  useLayoutEffect(() => {
-    const element = field.current;
-    if (element === null || CSS.supports('field-sizing', 'content')) return;
-    element.style.setProperty('block-size', 'auto');
-    element.style.setProperty('block-size', `${element.scrollHeight}px`);
-  }, [value]);
 }
 
 function KindMenu({ kind }: { kind: TextKind }) {

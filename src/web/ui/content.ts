@@ -2,10 +2,9 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { honest } from './honest.js';
 import { toast } from './kit.js';
 import { link } from './link.js';
-import { text } from './strings.js';
+import { text, honest } from './strings.js';
 
 /** Where the service worker serves a file's content; null if none controls this page. */
 function contentUrl(id: string, download: string | null = null): string | null {

@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { Upload } from 'lucide-preact';
 import { binName } from './actions.js';
-import { takeFiles } from './state.js';
+import { takeFiles } from './route.js';
 import { text } from './strings.js';
 
 const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') ?? false;

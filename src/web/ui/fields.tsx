@@ -1,8 +1,22 @@
-/** The fields of items while they are edited. */
+/** The kinds of items: their icons, their order, and their fields while they are edited. */
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
 import { Field } from './kit.js';
 import { text } from './strings.js';
+import {
+  Code,
+  File,
+  Image,
+  KeyRound,
+  LinkIcon,
+  MapPin,
+  Music,
+  Text,
+  UserRound,
+  Video,
+  type LucideIcon,
+} from 'lucide-preact';
+import type { TextKind } from './detect.js';
 
 /** A field of the edit form. */
 export interface FieldSpec {
@@ -137,3 +151,19 @@ export function KindFields({ type, draft, onDraft, errors }: KindFieldsProps) {
     </div>
   );
 }
+
+export const KIND_ICONS: Readonly<Record<ContentType, LucideIcon>> = {
+  password: KeyRound,
+  link: LinkIcon,
+  text: Text,
+  code: Code,
+  image: Image,
+  file: File,
+  audio: Music,
+  video: Video,
+  contact: UserRound,
+  location: MapPin,
+};
+
+/** Kinds that text can become, the likeliest first. */
+export const TEXT_KINDS: readonly TextKind[] = ['text', 'link', 'password', 'code', 'contact', 'location'];

@@ -8,15 +8,13 @@ import { attempt, binName, keep, toEdit, copyItem, copy } from './actions.js';
 import { Confirm } from './screen.js';
 import { download, beginning, TEXT_MAX, useContent } from './content.js';
 import { ArrowLeft, Copy, Download, Pencil, Search, Undo2, ExternalLink } from 'lucide-preact';
-import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors } from './fields.js';
-import { KIND_ICONS } from './kinds.js';
-import { honest } from './honest.js';
+import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
 import { Button, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
 import { Menu } from './menu.js';
 import { call, devices, info, isRevoked, useItem } from './link.js';
 import { leave } from './route.js';
 import { copyLabel, entriesOf } from './list.js';
-import { text } from './strings.js';
+import { text, honest } from './strings.js';
 import { keepDraft, keptDraft } from './unsaved.js';
 
 const words = text.item;
@@ -332,10 +330,7 @@ function LinkBody({ item, field }: { item: ItemDetail; field: FieldReader }) {
       </Values>
       {item.href !== null && (
         <p>
-          <a class="button primary" href={item.href} target="_blank" rel="noopener noreferrer">
-            <ExternalLink />
-            {text.list.open}
-          </a>
+          <Button kind="primary" icon={ExternalLink} href={item.href} external label={text.list.open} />
         </p>
       )}
     </>
@@ -360,10 +355,12 @@ function PlaceBody({ field }: { field: FieldReader }) {
       </Values>
       {there && (
         <p>
-          <a class="button" href={`https://www.openstreetmap.org/?${place}`} target="_blank" rel="noopener noreferrer">
-            <ExternalLink />
-            {words.mapsOpen}
-          </a>
+          <Button
+            icon={ExternalLink}
+            href={`https://www.openstreetmap.org/?${place}`}
+            external
+            label={words.mapsOpen}
+          />
         </p>
       )}
     </>

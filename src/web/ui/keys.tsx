@@ -4,8 +4,7 @@ import type { ItemRow } from '../link/messages.js';
 import { edit, remove, toMove, copyItem } from './actions.js';
 import { Dialog } from './kit.js';
 import { isRevoked, link } from './link.js';
-import { itemId, leave, page } from './route.js';
-import { focusComposer, focusSearch, moveInList, showingKeys } from './state.js';
+import { itemId, leave, page, focusComposer, focusSearch, moveInList, showingKeys } from './route.js';
 import { text } from './strings.js';
 
 const isTyping = (target: EventTarget | null): boolean =>

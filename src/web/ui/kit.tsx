@@ -1,10 +1,9 @@
 /** The components of the screens. Their styles are in `style.css`. */
 import { signal } from '@preact/signals';
-import type { ComponentChildren } from 'preact';
+import type { ComponentChildren, ComponentType, JSX } from 'preact';
 import { useEffect, useId, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
 import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type LucideIcon } from 'lucide-preact';
-import { honest } from './honest.js';
-import { text } from './strings.js';
+import { text, honest } from './strings.js';
 
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
 
@@ -19,8 +18,9 @@ interface ButtonProps {
   readonly disabled?: boolean;
   readonly wide?: boolean;
   readonly submit?: boolean;
-  /** A link that looks like a button. */
+  /** A link that looks like a button; `external`: it leads out of this app. */
   readonly href?: string;
+  readonly external?: boolean;
   readonly pressed?: boolean;
   readonly autoFocus?: boolean;
   readonly tabIndex?: number;
@@ -41,13 +41,15 @@ export function Button(props: ButtonProps) {
       {props.children}
     </>
   );
-  const said = { 'aria-label': isIcon ? label : props.name, title: isIcon ? label : undefined };
-  if (href !== undefined)
+  const said = { 'aria-label': props.name ?? (isIcon ? label : undefined), title: isIcon ? label : undefined };
+  if (href !== undefined) {
+    const out = props.external === true ? { target: '_blank', rel: 'noopener noreferrer' } : {};
     return (
-      <a class={style} href={href} {...said} onClick={onClick}>
+      <a class={style} href={href} {...out} {...said} tabIndex={props.tabIndex}>
         {inside}
       </a>
     );
+  }
   return (
     <button
       type={props.submit === true ? 'submit' : 'button'}
@@ -440,4 +442,39 @@ export function When({ at }: { at: number }) {
 /** Seconds until a moment, counted down. */
 export function SecondsTo({ at, children }: { at: number; children: (seconds: number) => string }) {
   return <span class="numbers">{children(Math.max(0, Math.ceil((at - useNow(500)) / 1_000)))}</span>;
+}
+
+/** A component that is loaded when it is first rendered, or by `ahead`, whichever comes first. */
+export function later<P extends object>(
+  load: () => Promise<ComponentType<P>>,
+): ((props: P) => JSX.Element | null) & { readonly ahead: () => void } {
+  const loaded = signal<ComponentType<P> | null>(null);
+  const failed = signal(false);
+  let asked = false;
+  const ahead = (): void => {
+    if (asked) return;
+    asked = true;
+    failed.value = false;
+    load().then(
+      (component) => (loaded.value = component),
+      () => {
+        asked = false;
+        failed.value = true;
+      },
+    );
+  };
+  const Later = (props: P) => {
+    useEffect(ahead, []);
+    const Loaded = loaded.value;
+    if (Loaded !== null) return <Loaded {...props} />;
+    if (!failed.value) return <div class="page" aria-busy="true" />;
+    return (
+      <div class="page">
+        <Notice kind="warn" live actions={<Button onClick={ahead} label={text.kit.tryAgain} />}>
+          {text.unable.part}
+        </Notice>
+      </div>
+    );
+  };
+  return Object.assign(Later, { ahead });
 }

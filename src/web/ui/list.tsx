@@ -1,4 +1,7 @@
-/** The list and its rows: only visible rows are rendered, and further pages are requested from the engine when they come near. */
+/**
+ * The list and its rows: only visible rows are rendered, and further pages are requested from the engine when they come
+ * near.
+ */
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
 import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
@@ -6,11 +9,10 @@ import type { ListPage, ListParams, ItemRow } from '../link/messages.js';
 import { link, isRevoked } from './link.js';
 import { Button, EmptyState, OneLine, SecondsTo, When } from './kit.js';
 import { Inbox, Search, Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from 'lucide-preact';
-import { binId, itemId, openItem, hashOf } from './route.js';
-import { filters, focusList, moveInList, query } from './state.js';
+import { binId, itemId, openItem, hashOf, filters, focusList, moveInList, query } from './route.js';
 import { text } from './strings.js';
 import { edit, keep, remove, toMove, copyItem } from './actions.js';
-import { KIND_ICONS } from './kinds.js';
+import { KIND_ICONS } from './fields.js';
 import { Menu, type MenuEntry } from './menu.js';
 import { download } from './content.js';
 
@@ -379,20 +381,10 @@ function RowAct({ item, tabIndex }: { item: ItemRow; tabIndex: number }) {
     const label = `${words.download}: ${item.title}`;
     return <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />;
   }
-  if (item.href !== null)
-    return (
-      <a
-        class="button icon"
-        href={item.href}
-        target="_blank"
-        rel="noopener noreferrer"
-        aria-label={`${words.open}: ${item.title}`}
-        title={words.open}
-        tabIndex={tabIndex}
-      >
-        <ExternalLink />
-      </a>
-    );
+  if (item.href !== null) {
+    const opens = { label: words.open, name: `${words.open}: ${item.title}`, href: item.href, external: true };
+    return <Button kind="icon" icon={ExternalLink} {...opens} tabIndex={tabIndex} />;
+  }
   return (
     <Button
       kind="icon"

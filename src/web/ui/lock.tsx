@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks';
 import { Button, Field } from './kit.js';
 import { call, phase, shared } from './link.js';
 import { askPasskey } from './passkey.js';
-import { PasskeyProblem, Screen, useTask, Confirm } from './screen.js';
+import { PasskeyProblem, Screen, useForm, Confirm } from './screen.js';
 import { text } from './strings.js';
 
 const words = text.lock;
@@ -13,19 +13,17 @@ const words = text.lock;
 export function LockScreen() {
   const [lost, setLost] = useState(false);
   const [passphrase, setPassphrase] = useState('');
-  const task = useTask();
-  const waiting = shared.value?.count ?? 0;
-  if (phase.value?.phase !== 'locked') return null;
-  const { passkey } = phase.value;
-  const isWrong = passkey === null && task.problem?.code === 'bad_identity';
+  const now = phase.value;
+  const passkey = now?.phase === 'locked' ? now.passkey : null;
   const unlock = async (): Promise<void> =>
     call('unlock', passkey === null ? { passphrase } : { secret: await askPasskey(passkey) });
-  const submit = (): void => {
-    if (passkey !== null || passphrase !== '') task.run(unlock);
-  };
+  const form = useForm(passkey !== null || passphrase !== '', unlock);
+  const isWrong = passkey === null && form.problem?.code === 'bad_identity';
+  const waiting = shared.value?.count ?? 0;
+  if (now?.phase !== 'locked') return null;
   return (
     <>
-      <Screen title={words.title} icon={Lock} onSubmit={submit}>
+      <Screen title={words.title} icon={Lock} onSubmit={form.submit}>
         {passkey === null && (
           <Field
             kind="secret"
@@ -37,14 +35,14 @@ export function LockScreen() {
             autoFocus
           />
         )}
-        <PasskeyProblem problem={isWrong ? null : task.problem} words={words} />
+        <PasskeyProblem problem={isWrong ? null : form.problem} words={words} />
         {waiting > 0 && <p class="quiet">{words.shared(waiting)}</p>}
         <div class="step-foot">
           <Button
             kind="primary"
             submit
             wide
-            busy={task.busy}
+            busy={form.busy}
             disabled={passkey === null && passphrase === ''}
             autoFocus={passkey !== null}
             label={passkey === null ? words.open : words.usePasskey}

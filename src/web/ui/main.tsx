@@ -52,7 +52,7 @@ function lead(): void {
   navigator.locks.request(LEADER, run).catch(() => (engineGone.value = true));
 }
 
-/** Shows why a share was refused, if the service worker has redirected here for that (worker/share.ts). */
+/** Shows why a share was refused, if the service worker has redirected here for that (worker/main.ts). */
 function tellRefusedShare(): void {
   const [, why = ''] = /^#\/shared\?refused=(\w+)$/.exec(location.hash) ?? [];
   const said = new Map<string, string>(Object.entries(text.notices.notShared)).get(why);

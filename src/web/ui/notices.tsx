@@ -1,13 +1,14 @@
-/** The notices above the list. */
+/** What stands above the list: the notices, and the uploads. */
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import type { DeviceInfo, HiddenRow, Notice as Told } from '../link/messages.js';
+import type { DeviceInfo, HiddenRow, Notice as Told, Upload } from '../link/messages.js';
 import { attempt } from './actions.js';
 import { Confirm } from './screen.js';
-import { Button, Dialog, Notice, OneLine, When } from './kit.js';
-import { call, info, notices, shared } from './link.js';
+import { Button, Dialog, Notice, OneLine, When, Progress } from './kit.js';
+import { call, info, notices, shared, uploads } from './link.js';
 import { text } from './strings.js';
 import { update } from './update.js';
+import { X } from 'lucide-preact';
 
 const words = text.notices;
 /** Notices shown at the same time; further ones appear as these are dismissed. */
@@ -180,5 +181,55 @@ function ToldNotice({ told }: { told: Told }) {
         <When at={at} />
       </p>
     </Notice>
+  );
+}
+
+/** Renders nothing while there are no uploads. */
+export function Uploads() {
+  const all = uploads.value ?? [];
+  if (all.length === 0) return null;
+  return (
+    <section class="uploads" aria-label={text.uploads.title}>
+      {all.length > 1 && <p class="small quiet">{text.uploads.summary(all.length)}</p>}
+      <ul>
+        {all.map((one) => (
+          <UploadRow key={one.id} upload={one} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: { upload: Upload }) {
+  return (
+    <li class="upload">
+      <div class="grow">
+        <div class="line">
+          <OneLine value={name} class="grow" />
+          <span class={`small numbers ${state === 'failed' ? 'danger-text' : 'quiet'}`}>
+            {state !== 'sending' && done > 0 && text.uploads.continues(Math.floor((done / Math.max(size, 1)) * 100))}
+            {state === 'waiting' && done === 0 && text.uploads.waiting}
+            {state === 'sending' && text.uploads.sent(text.size(done), text.size(size))}
+            {state === 'sending' && speed > 0 && text.uploads.speed(text.size(speed))}
+          </span>
+        </div>
+        {state === 'failed' ? (
+          <p class="small danger-text" role="alert">
+            {problem === null ? text.notices.problem : text.problem(problem)}
+          </p>
+        ) : (
+          <Progress label={text.uploads.progress(name)} value={done} max={Math.max(size, 1)} />
+        )}
+      </div>
+      {state === 'failed' && (
+        <Button kind="quiet" onClick={() => void attempt(call('uploadRetry', id))} label={text.kit.tryAgain} />
+      )}
+      <Button
+        kind="icon"
+        icon={X}
+        label={text.uploads.cancel(name)}
+        onClick={() => void attempt(call('uploadCancel', id))}
+      />
+    </li>
   );
 }

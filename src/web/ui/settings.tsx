@@ -42,28 +42,22 @@ export function SettingsScreen() {
 
 function DeviceSection({ info: { deviceId, name, serverUrl, fingerprint, masterFingerprint } }: { info: DeviceInfo }) {
   const [typed, setTyped] = useState<string | null>(null);
-  const task = useTask();
   const shown = typed ?? name;
   const next = shown.trim();
   const changed = next !== '' && next !== name;
-  const rename = (): void => {
-    if (changed)
-      task.run(
-        () => call('deviceRename', { id: deviceId, name: next }),
-        () => setTyped(null),
-      );
-  };
+  const rename = (): Promise<void> => call('deviceRename', { id: deviceId, name: next });
+  const form = useForm(changed, rename, () => setTyped(null));
   return (
     <Section title={words.device.title}>
-      <form class="stack" onSubmit={submits(rename)}>
+      <form class="stack" onSubmit={submits(form.submit)}>
         <Field
           label={text.kit.name}
           value={shown}
           onValue={setTyped}
           maxLength={NAME_MAX}
-          after={changed && <Button kind="quiet" submit busy={task.busy} label={text.kit.save} />}
+          after={changed && <Button kind="quiet" submit busy={form.busy} label={text.kit.save} />}
         />
-        <Problem problem={task.problem} />
+        <Problem problem={form.problem} />
       </form>
       <dl class="facts-list stack">
         <Fact name={words.device.server} value={serverUrl} />

@@ -1,7 +1,7 @@
-/** The side bar: bins, with their dialogs, and links to the other pages. */
+/** The side bar: bins with their dialogs, links to the other pages, and the status line. */
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
-import type { BinRow } from '../link/messages.js';
+import type { BinRow, DeviceInfo } from '../link/messages.js';
 import { attempt, binName } from './actions.js';
 import {
   Keyboard,
@@ -14,12 +14,14 @@ import {
   ShieldCheck,
   X,
   type LucideIcon,
+  CircleCheck,
+  CloudOff,
+  RefreshCw,
+  TriangleAlert,
 } from 'lucide-preact';
 import { BinSign, Button, useModal, Field } from './kit.js';
 import { bins, call, info, isRevoked } from './link.js';
-import { binId, go, hashOf, page, type Place } from './route.js';
-import { drawer, showingKeys } from './state.js';
-import { Status } from './status.js';
+import { binId, go, hashOf, page, type Place, drawer, showingKeys } from './route.js';
 import { text } from './strings.js';
 import { useState } from 'preact/hooks';
 import { isEmoji } from '../../protocol/ids.js';
@@ -217,5 +219,48 @@ function RemoveDialog({ bin, onClose, onDone }: { bin: BinRow; onClose: () => vo
     >
       <p>{text.bins.removeItems(bin.count)}</p>
     </Confirm>
+  );
+}
+
+const SIGNS = { good: CircleCheck, busy: RefreshCw, away: CloudOff, bad: TriangleAlert } as const;
+
+const clock = (at: number): string => {
+  const today = new Date(at).toDateString() === new Date().toDateString();
+  return new Date(at).toLocaleString(
+    undefined,
+    today ? { timeStyle: 'short' } : { dateStyle: 'short', timeStyle: 'short' },
+  );
+};
+
+/** The text of the line, and its appearance. */
+function statusOf({ connection, waiting, complete, halted }: DeviceInfo): { mood: keyof typeof SIGNS; says: string } {
+  if (halted !== null) return { mood: 'bad', says: words.halted };
+  const { count, since } = waiting;
+  if (connection.state === 'waiting' || connection.state === 'closed')
+    return {
+      mood: 'away',
+      says: count > 0 && since !== null ? words.offlineWaiting(count, clock(since)) : words.offline,
+    };
+  if (connection.state === 'connecting') return { mood: 'busy', says: words.connecting };
+  if (count > 0) return { mood: 'busy', says: words.sending(count) };
+  if (complete === true) return { mood: 'good', says: words.here };
+  return { mood: 'busy', says: words.catchingUp };
+}
+
+/** `short`: for the head of the list, shown only if there is something to report. */
+export function Status({ short = false }: { short?: boolean }) {
+  const about = info.value ?? null;
+  const said = about === null ? null : statusOf(about);
+  const Sign = said === null ? null : SIGNS[said.mood];
+  return (
+    <div class={`status ${said?.mood ?? ''}${short ? ' short' : ''}`}>
+      <p role={short ? undefined : 'status'} class="line">
+        {Sign !== null && <Sign />}
+        <span>{said?.says ?? ''}</span>
+      </p>
+      {said?.mood === 'away' && (
+        <Button kind="quiet" onClick={() => void attempt(call('reconnect'))} label={words.connect} />
+      )}
+    </div>
   );
 }

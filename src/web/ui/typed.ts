@@ -33,14 +33,16 @@ function otherServer(address: string, origin: string): string | null {
   return other === null || !/^https?:$/.test(other.protocol) || other.origin === origin ? null : other.origin;
 }
 
-/** The parsed part of the page's address after `#`. */
-export type Fragment =
-  { readonly kind: 'pair'; readonly words: string } | { readonly kind: 'claim'; readonly token: string };
+/** The words or the token in the page's address, after `#`. */
+export interface Fragment {
+  readonly words?: string;
+  readonly token?: string;
+}
 
 /** Reads `#pair=six-words` and `#claim=token`; null for any other fragment. */
 export function readFragment(hash: string): Fragment | null {
-  if (hash.startsWith(PAIR)) return { kind: 'pair', words: wordsIn(decoded(hash.slice(PAIR.length))).join(' ') };
-  if (hash.startsWith(CLAIM)) return { kind: 'claim', token: decoded(hash.slice(CLAIM.length)) };
+  if (hash.startsWith(PAIR)) return { words: wordsIn(decoded(hash.slice(PAIR.length))).join(' ') };
+  if (hash.startsWith(CLAIM)) return { token: decoded(hash.slice(CLAIM.length)) };
   return null;
 }
 

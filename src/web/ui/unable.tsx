@@ -1,8 +1,7 @@
 /** When the app cannot work: what is checked before anything else runs, why it cannot, and the shortest remedy. */
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
-import { Button, Notice, Points } from './kit.js';
-import { later } from './later.js';
+import { Button, Notice, Points, later } from './kit.js';
 import { call, phase } from './link.js';
 import { ForgetDialog } from './lock.js';
 import { Copyable, Problem, Screen, useTask } from './screen.js';
