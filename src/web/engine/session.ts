@@ -49,7 +49,7 @@ const ORPHAN_WAIT_MS = 200;
 const TELL_AFTER_MS = 30;
 const COUNT_AFTER_MS = 500;
 
-export interface SessionParts {
+interface SessionParts {
   readonly platform: Platform;
   readonly records: KeyValue;
   readonly vault: Vault;

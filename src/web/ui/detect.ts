@@ -6,7 +6,7 @@ import { codeIn } from './detect-code.js';
 /** A kind that text can become; files have kinds of their own. */
 export type TextKind = Extract<ContentType, 'password' | 'link' | 'text' | 'code' | 'contact' | 'location'>;
 
-export interface Detection {
+interface Detection {
   readonly type: TextKind;
   readonly payload: JsonObject;
 }

@@ -19,7 +19,7 @@ import {
 import type { TextKind } from './detect.js';
 
 /** A field of the edit form. */
-export interface FieldSpec {
+interface FieldSpec {
   readonly name: string;
   readonly kind: 'text' | 'secret' | 'lines' | 'email' | 'tel' | 'url';
   /** The text is a number, with a decimal point or comma. */
@@ -29,7 +29,7 @@ export interface FieldSpec {
 }
 
 /** Fields that can be edited; for a file, only its name. */
-export const FIELDS: Readonly<Record<ContentType, readonly FieldSpec[]>> = {
+const FIELDS: Readonly<Record<ContentType, readonly FieldSpec[]>> = {
   password: [
     { name: 'service', kind: 'text' },
     { name: 'user', kind: 'text' },

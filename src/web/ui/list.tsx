@@ -24,7 +24,7 @@ const MARGIN = 6;
 export const PAGE_ROWS = 200;
 const STEP = 50;
 
-export interface Range {
+interface Range {
   readonly first: number;
   /** After the last one. */
   readonly end: number;

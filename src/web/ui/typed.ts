@@ -12,15 +12,11 @@ export const wordsIn = (text: string): readonly string[] =>
     .toLowerCase()
     .match(/\p{L}+/gu) ?? [];
 
-/** Input of the field for six words: the words, or a link that contains them. */
-export interface JoinText {
-  readonly words: readonly string[];
-  /** Origin of the link, if it is another server's. */
-  readonly elsewhere: string | null;
-}
-
-/** `origin`: this page's server, to which the words would be sent. */
-export function readJoin(text: string, origin: string): JoinText {
+/**
+ * Reads the field for six words: the words, or a link that contains them. `origin`: this page's server, to which the
+ * words would be sent; `elsewhere`: origin of the link, if it is another server's.
+ */
+export function readJoin(text: string, origin: string): { words: readonly string[]; elsewhere: string | null } {
   const at = text.indexOf(PAIR);
   if (at < 0) return { words: wordsIn(text), elsewhere: null };
   const address = text.slice(0, at).trim();

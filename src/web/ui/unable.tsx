@@ -10,7 +10,7 @@ import { text } from './strings.js';
 const words = text.unable;
 
 /** A missing feature. `insecure` explains most of the others, so it is reported alone. */
-export type Missing = 'insecure' | 'wasm' | 'workers' | 'storage' | 'locks' | 'channels' | 'crypto' | 'streams';
+type Missing = 'insecure' | 'wasm' | 'workers' | 'storage' | 'locks' | 'channels' | 'crypto' | 'streams';
 
 /** The parts of `globalThis` that are checked. */
 export interface Surroundings {
@@ -43,23 +43,17 @@ export function whatIsMissing(here: Surroundings): readonly Missing[] {
 const isPrivate = (host: string): boolean =>
   /^[\d.]+$|^\[|\.(local|lan|home|internal|test|home\.arpa)$/.test(host) || !host.includes('.');
 
-/** How to get https for a page that was opened over http: commands for a shell on the server's machine. */
-export interface WayToHttps {
-  /** Null: port 80 answered, so a proxy is there already and only lacks a certificate. */
-  readonly proxy: string | null;
-  /** Serves the certificate of the proxy's own authority; null: a public authority signs, or `proxy` is null. */
-  readonly certificate: string | null;
-  /** Where other devices download that certificate. */
-  readonly certificateUrl: string | null;
-  readonly address: string;
-}
-
 const CERTIFICATE_PORT = 2080;
 /** Where Caddy, run by root, keeps its own authority. */
 const ROOT = '/root/.local/share/caddy/pki/authorities/local/root.crt';
 
-/** `hostname` and `port` of the page's address. */
-export function wayToHttps({ hostname, port }: { readonly hostname: string; readonly port: string }): WayToHttps {
+/**
+ * How to get https for the page at `hostname` and `port`, which was opened over http: commands for a shell on the
+ * server's machine. `proxy` null: port 80 answered, so a proxy is there already and only lacks a certificate.
+ * `certificate` serves the certificate of the proxy's own authority, which other devices download at `certificateUrl`;
+ * both null: a public authority signs, or `proxy` is null.
+ */
+export function wayToHttps({ hostname, port }: { readonly hostname: string; readonly port: string }) {
   const address = `https://${hostname}`;
   const own = isPrivate(hostname);
   const signed = port === '' || !own;

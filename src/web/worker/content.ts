@@ -167,7 +167,7 @@ async function streamOf(link: Link, { id, span, size }: { id: string; span: Span
 }
 
 /** Bytes from `from` up to, not including, `to`. */
-export interface Span {
+interface Span {
   readonly from: number;
   readonly to: number;
 }
@@ -208,7 +208,7 @@ export function disposition(how: 'inline' | 'attachment', name: string): string 
 }
 
 /** For content, and for the responses that say why there is none. */
-export const POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'";
+const POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'";
 /** In some browsers the PDF viewer does not start in a sandbox. */
 const PDF_POLICY = "default-src 'none'; frame-ancestors 'self'";
 
