@@ -5,10 +5,10 @@ import { encodeWords } from '../src/crypto/words.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { offerText } from '../src/sdk/address.js';
 import { takeFragment } from '../src/web/ui/begin.js';
-import { pictureOf, THINGS } from '../src/web/ui/picture.js';
-import { qrPath } from '../src/web/ui/qr.js';
-import { saveStream } from '../src/web/ui/save-stream.js';
-import { deviceName, placesToAsk, readFragment, readJoin, wordsIn } from '../src/web/ui/typed.js';
+import { pictureOf, THINGS } from '../src/web/ui/compare.js';
+import { qrPath } from '../src/web/ui/qr-code.js';
+import { saveStream } from '../src/web/ui/settings-archive.js';
+import { browserOf, placesToAsk, readFragment, readJoin, wordsIn, type BrowserSelf } from '../src/web/ui/typed.js';
 import { wayToHttps, whatIsMissing, type Surroundings } from '../src/web/ui/unable.js';
 
 const ORIGIN = 'https://sync.example.org';
@@ -56,9 +56,9 @@ t.test(
     t.same(visit('#claim=sb_claim_abc'), ['/?a=1']);
     t.same(visit('#/devices'), []);
     t.same(visit(''), []);
-    t.same(readFragment(`#pair=${words.join('-')}`), { kind: 'pair', words: words.join(' ') });
-    t.same(readFragment('#claim=a%2Bb'), { kind: 'claim', token: 'a+b' });
-    t.same(readFragment('#claim=%zz'), { kind: 'claim', token: '%zz' });
+    t.same(readFragment(`#pair=${words.join('-')}`), { words: words.join(' ') });
+    t.same(readFragment('#claim=a%2Bb'), { token: 'a+b' });
+    t.same(readFragment('#claim=%zz'), { token: '%zz' });
   },
 );
 
@@ -94,8 +94,8 @@ t.test('WEB-33: two different words of the twelve are asked back, each pair can 
 });
 
 t.test('WEB-34: the proposed name says browser and platform', async (t) => {
-  const name = (userAgent: string, more: { brands?: string[]; platform?: string; touch?: boolean } = {}): string =>
-    deviceName({ userAgent, brands: [], platform: '', touch: false, ...more }, (...parts) => parts.join('|'));
+  const name = (userAgent: string, more: Partial<BrowserSelf> = {}): string =>
+    browserOf({ userAgent, maxTouchPoints: 0, ...more }).join('|');
   const webkit = 'AppleWebKit/537.36 (KHTML, like Gecko)';
   const safari = 'AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0';
   t.equal(name('Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0'), 'Firefox|Linux');
@@ -110,10 +110,10 @@ t.test('WEB-34: the proposed name says browser and platform', async (t) => {
   );
   const mac = `Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) ${safari} Safari/605.1.15`;
   t.equal(name(mac), 'Safari|Mac');
-  t.equal(name(mac, { touch: true }), 'Safari|iPad');
-  const brands = ['Not A Brand', 'Chromium', 'Brave'];
+  t.equal(name(mac, { maxTouchPoints: 5 }), 'Safari|iPad');
+  const brands = ['Not A Brand', 'Chromium', 'Brave'].map((brand) => ({ brand }));
   t.equal(
-    name(`Mozilla/5.0 (X11; CrOS x86_64) ${webkit} Chrome/140.0`, { brands, platform: 'Chrome OS' }),
+    name(`Mozilla/5.0 (X11; CrOS x86_64) ${webkit} Chrome/140.0`, { userAgentData: { brands, platform: 'Chrome OS' } }),
     'Brave|Chromebook',
   );
   t.equal(name(''), '|');

@@ -181,7 +181,7 @@ function uploading(
   let ids = 0;
   const requests: PutRequest[] = [];
   const givenUp: string[] = [];
-  const problems: Error[] = [];
+  const problems: unknown[] = [];
   const clock = new TestClock();
   const made = new Uploads(records, {
     device: {

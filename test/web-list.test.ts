@@ -2,12 +2,11 @@
 import t from 'tap';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { PayloadError, shapedPayload } from '../src/sdk/payloads/shapes.js';
-import { deviceIcon } from '../src/web/ui/device-icons.js';
-import { draftOf, payloadOf } from '../src/web/ui/drafts.js';
-import { honest } from '../src/web/ui/honest.js';
+import { deviceIcon } from '../src/web/ui/devices.js';
+import { draftOf, payloadOf } from '../src/web/ui/fields.js';
 import { hashOf, readPlace } from '../src/web/ui/route.js';
-import { text } from '../src/web/ui/strings.js';
-import { PAGE_ROWS, pageOffset, shiftOf, visibleRows } from '../src/web/ui/window.js';
+import { honest, text } from '../src/web/ui/strings.js';
+import { PAGE_ROWS, pageOffset, shiftOf, visibleRows } from '../src/web/ui/list.js';
 
 const ROW = 68;
 const HEIGHT = 700;

@@ -127,7 +127,7 @@ t.test(
     t.equal(await soon(left, 'a question of the browser'), 'beforeunload', 'it asks before the page goes');
     await typed();
     await page.keyboard.press('Escape');
-    await press(page, text.item.discard);
+    await press(page, text.kit.discard);
     await page.waitForFunction(() => document.querySelector('form.item') === null);
     await app.shows('list', ({ items }) => items.some(({ title }) => title === 'before'));
     await app.reload();
@@ -159,11 +159,11 @@ t.test(
     t.ok((await all(page, 'dialog button')).includes(text.bins.remove));
     const [, emoji] = await page.$$('dialog input');
     await emoji?.type('no emoji');
-    await press(page, text.bins.save);
+    await press(page, text.kit.save);
     await says(page, text.bins.noEmoji);
     await emoji?.click({ count: 3 });
     await emoji?.type('🧰');
-    await press(page, text.bins.save);
+    await press(page, text.kit.save);
     await closed();
     await app.shows('bins', (bins) => bins.some(({ emoji: shown }) => shown === '🧰'));
     await page.evaluate(() => location.assign('#/settings'));
@@ -223,7 +223,7 @@ t.test(
     await second.page.evaluate(() => location.assign('#/settings'));
     await press(second.page, settings.leave.title);
     await says(second.page, settings.leave.dialog);
-    await press(second.page, settings.leave.go);
+    await press(second.page, settings.leave.title);
     await says(second.page, begin.join.title);
     t.match(await devices(), [{ active: true }, { active: false }], 'signed out: revoked');
     const left = await second.page.evaluate(async () => (await indexedDB.databases()).map(({ name }) => name));

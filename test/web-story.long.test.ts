@@ -168,7 +168,7 @@ async function locks(app: App, keys: Keyboard): Promise<void> {
   await keys.press('Enter');
   await keys.says(settings.lock.is.passphrase);
   await keys.on('select');
-  await keys.choose(settings.lock.now);
+  await keys.choose(text.frame.lock);
   await app.shows('phase', ({ phase }) => phase === 'locked');
   await keys.says(text.lock.title);
   await keys.on('input');

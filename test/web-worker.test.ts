@@ -8,7 +8,7 @@ import { build } from 'esbuild';
 import { TargetType, type BrowserContext, type Page } from 'puppeteer-core';
 import t from 'tap';
 import type { ItemRow } from '../src/web/link/messages.js';
-import { contentHeaders, disposition, shownAs, spanOf } from '../src/web/worker/headers.js';
+import { contentHeaders, disposition, shownAs, spanOf } from '../src/web/worker/content.js';
 import { bundled, CHROMIUM, freshContext } from './support/browser.js';
 import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';

@@ -35,13 +35,7 @@ interface File {
   readonly bytes: Buffer;
 }
 
-interface Bundle {
-  readonly bytes: Buffer;
-  readonly inputs: readonly string[];
-}
-
 const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url');
-const isText = (path: string): boolean => !path.endsWith('.png');
 
 /** A file whose name changes with its content, so that it can be cached forever. */
 function named(name: string, type: string, bytes: Buffer): File {
@@ -65,7 +59,7 @@ const COMMON = {
 /** Path of the page's entry script among the outputs. */
 const PAGE = join('page', 'page.js');
 
-async function bundle(entry: string, options: BuildOptions = {}): Promise<Bundle> {
+async function bundle(entry: string, options: BuildOptions = {}) {
   const { outputFiles, metafile } = await build({ entryPoints: [entry], format: 'iife', ...options, ...COMMON });
   const [file] = outputFiles;
   if (file === undefined || outputFiles.length > 1) throw new Error(`${entry}: not one file`);
@@ -74,15 +68,11 @@ async function bundle(entry: string, options: BuildOptions = {}): Promise<Bundle
   return { bytes: Buffer.from(file.contents), inputs };
 }
 
-/** The page's script: the files of the first view, the entry first, and the files loaded later. */
-interface PageParts {
-  readonly first: readonly [File, ...File[]];
-  readonly later: readonly File[];
-  readonly inputs: readonly string[];
-}
-
-/** Splits the script: modules imported only by `import()`, and those they share with the rest, are separate files. */
-async function pageParts(entry: string): Promise<PageParts> {
+/**
+ * Splits the page's script: modules imported only by `import()`, and those they share with the rest, are separate
+ * files. `first`: those of the first view, the entry first; `later`: the others.
+ */
+async function pageParts(entry: string) {
   const { outputFiles, metafile } = await build({
     ...COMMON,
     entryPoints: [entry],
@@ -110,17 +100,15 @@ async function pageParts(entry: string): Promise<PageParts> {
     files.set(path, file);
     return file;
   };
-  const beginning = fileOf(PAGE);
-  const needed = new Set<File>();
+  const first = new Set<File>();
   const need = (path: string): void => {
-    needed.add(fileOf(path));
+    first.add(fileOf(path));
     for (const { path: other, kind } of metafile.outputs[path]?.imports ?? [])
       if (kind === 'import-statement') need(other);
   };
   need(PAGE);
-  needed.delete(beginning);
-  const later = [...texts.keys()].map(fileOf).filter((file) => file !== beginning && !needed.has(file));
-  return { first: [beginning, ...needed], later, inputs: Object.keys(metafile.inputs) };
+  const later = [...texts.keys()].map(fileOf).filter((file) => !first.has(file));
+  return { script: fileOf(PAGE), first: [...first], later, inputs: Object.keys(metafile.inputs) };
 }
 
 /** The engine's script, and libsodium's WebAssembly, which it loads. */
@@ -144,13 +132,11 @@ async function licencesOf(inputs: readonly string[]): Promise<Buffer> {
 }
 
 async function icons() {
-  const read = async (name: string): Promise<Buffer> => readFile(join(SOURCE, 'icons', name));
+  const icon = async (name: string, type: string): Promise<File> =>
+    named(name, type, await readFile(join(SOURCE, 'icons', `${name}.${type}`)));
   const pictures = ['icon-192', 'icon-512', 'maskable-192', 'maskable-512'];
-  const [icon, ...pngs] = await Promise.all([
-    read('icon.svg').then((bytes) => named('icon', 'svg', bytes)),
-    ...pictures.map(async (name) => named(name, 'png', await read(`${name}.png`))),
-  ]);
-  return { icon, pngs };
+  const pngs = await Promise.all(pictures.map((name) => icon(name, 'png')));
+  return { icon: await icon('icon', 'svg'), pngs };
 }
 
 function manifestOf(pngs: readonly File[]): File {
@@ -166,12 +152,8 @@ function manifestOf(pngs: readonly File[]): File {
     theme_color: '#0b6b53',
     icons: pngs.map(({ path }) => {
       const [, purpose, size] = /\/(icon|maskable)-(\d+)\./.exec(path) ?? [];
-      return {
-        src: path,
-        sizes: `${size}x${size}`,
-        type: 'image/png',
-        purpose: purpose === 'icon' ? 'any' : 'maskable',
-      };
+      const image = { sizes: `${size}x${size}`, type: 'image/png', purpose: purpose === 'icon' ? 'any' : 'maskable' };
+      return { src: path, ...image };
     }),
     // Handled by the service worker: the server refuses it unread.
     share_target: {
@@ -203,7 +185,6 @@ async function filesOf() {
     bundle(join(SOURCE, 'ui', 'style.css')),
     icons(),
   ]);
-  const [script, ...shared] = page.first;
   const sheet = named('style', 'css', style.bytes);
   const { machine, sodium } = engine;
   const licences = named('licences', 'txt', await licencesOf([...page.inputs, ...engine.inputs]));
@@ -212,9 +193,12 @@ async function filesOf() {
     title: TITLE,
     version: SERVER_VERSION,
     engine: machine.path,
-    page: script.path,
+    page: page.script.path,
     // Preloaded; otherwise requested only after the page's script has arrived.
-    shared: shared.map(({ path }) => `<link rel="modulepreload" href="${path}" />`).join('\n'),
+    shared: page.first
+      .slice(1)
+      .map(({ path }) => `<link rel="modulepreload" href="${path}" />`)
+      .join('\n'),
     style: sheet.path,
     icon: icon.path,
     touch: pngs[0]?.path ?? '',
@@ -242,21 +226,18 @@ async function put(path: string, bytes: Buffer): Promise<void> {
   await rename(`${path}.new`, path);
 }
 
-/** The Brotli form from an earlier build, as compression is slow. Names under `/web/` contain the content's hash. */
-async function kept({ path }: File, file: string): Promise<Buffer | undefined> {
-  return path.startsWith('/web/') ? readFile(file).catch(() => undefined) : undefined;
-}
-
 async function write(file: File, target: string): Promise<WebAsset & { readonly files: readonly string[] }> {
   const { path, bytes } = file;
   const plain = webFileName(file);
   await put(join(target, plain), bytes);
   const asset = { path, sha256: hashOf(bytes), bytes: bytes.length };
-  if (!isText(path)) return { ...asset, gzip: bytes.length, files: [plain] };
+  if (path.endsWith('.png')) return { ...asset, gzip: bytes.length, files: [plain] };
   const packed = await promisify(gzip)(bytes, { level: 9 });
   const brotli = join(target, `${plain}.br`);
   await put(join(target, `${plain}.gz`), packed);
-  await put(brotli, (await kept(file, brotli)) ?? (await promisify(brotliCompress)(bytes)));
+  // Compression is slow. Names under `/web/` contain the content's hash, so an earlier build made the same file.
+  const kept = path.startsWith('/web/') ? await readFile(brotli).catch(() => undefined) : undefined;
+  await put(brotli, kept ?? (await promisify(brotliCompress)(bytes)));
   return { ...asset, gzip: packed.length, files: [plain, `${plain}.gz`, `${plain}.br`] };
 }
 

@@ -173,7 +173,7 @@ const page = {
   /** Resolves once it listens for the next change that another part of the browser makes: one before that is not told. */
   listenForShare: async () => {
     const shared = await Shared.open();
-    nextShare = new Promise<void>((resolve) => shared.watch(resolve)).then(async () => {
+    nextShare = new Promise<void>((resolve) => (shared.onChange = resolve)).then(async () => {
       const { length } = await shared.list();
       shared.close();
       return length;

@@ -75,14 +75,12 @@ export async function* archiveOf(
   yield* ready;
 }
 
-async function contentOf(sodium: Sodium, pieces: AsyncIterable<Uint8Array>): Promise<Spooled | undefined> {
-  try {
-    return await spooled(sodium, pieces);
-  } catch (error) {
+/** Undefined: the content is not there. */
+const contentOf = (sodium: Sodium, pieces: AsyncIterable<Uint8Array>): Promise<Spooled | undefined> =>
+  spooled(sodium, pieces).catch((error: unknown) => {
     if (isLacking(error)) return undefined;
     throw error;
-  }
-}
+  });
 
 const bytesOf = (file: Blob): ByteSource => {
   let at = 0;

@@ -11,11 +11,10 @@ import type { Device } from '../../sdk/device.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
 import { removeIndexed } from '../../sdk/store/browser-store.js';
-import { failureOf, type NewLock, type Opener, type Phase } from '../link/messages.js';
+import { failureOf, type Failure, type NewLock, type Opener, type Phase } from '../link/messages.js';
 import { Cell } from './cell.js';
-import { Enrolment } from './enrolment.js';
+import { Enrolment, Offers } from './enrolment.js';
 import type { KeyValue } from './key-value.js';
-import { Offers } from './pairing.js';
 import { Session } from './session.js';
 import { Vault } from './vault.js';
 
@@ -78,25 +77,22 @@ export class Engine {
   /** Queries the server whether it is claimed. */
   askClaimed(): void {
     const api = new PublicApi((request) => new Http({ ...this.platform, baseUrl: this.serverUrl }).send(request));
-    const tell = (claimed: boolean | null, error?: unknown): void => {
-      const problem = error === undefined ? null : failureOf(error);
+    const tell = (claimed: boolean | null, problem: Failure | null): void => {
       if (this.phase.value.phase === 'empty') this.phase.set({ phase: 'empty', claimed, problem });
     };
     api.status().then(
-      ({ claimed }) => tell(claimed),
+      ({ claimed }) => tell(claimed, null),
       (error: unknown) => {
-        tell(null, error);
+        tell(null, failureOf(error));
         if (!isPassing(error)) return;
         // At most one retry is scheduled, however many queries failed.
         this.askingAgain?.cancel();
-        this.askingAgain = this.platform.clock.setTimer(ASK_AGAIN_MS, () => this.askAgain());
+        this.askingAgain = this.platform.clock.setTimer(ASK_AGAIN_MS, () => {
+          const now = this.phase.value;
+          if (now.phase === 'empty' && now.claimed === null) this.askClaimed();
+        });
       },
     );
-  }
-
-  private askAgain(): void {
-    const { phase } = this;
-    if (phase.value.phase === 'empty' && phase.value.claimed === null) this.askClaimed();
   }
 
   /** The open device. Throws `ClientError` `closed` while there is none. */
@@ -167,19 +163,14 @@ export class Engine {
 
   /** Removes everything of this browser's device from this browser. */
   forget(): Promise<void> {
-    return this.turns.run(() => this.forgotten());
-  }
-
-  private async forgotten(): Promise<void> {
-    try {
-      await this.close();
-    } catch {
+    return this.turns.run(async () => {
       // A store that cannot be closed is removed nevertheless.
-    }
-    await this.records.clear();
-    for (const { name } of await indexedDB.databases())
-      if (name?.startsWith('service-device-') === true) await removeIndexed(name);
-    await this.begin();
+      await this.close().catch(() => undefined);
+      await this.records.clear();
+      for (const { name } of await indexedDB.databases())
+        if (name?.startsWith('service-device-') === true) await removeIndexed(name);
+      await this.begin();
+    });
   }
 
   private enrolled(identity: SavableIdentity): Promise<void> {

@@ -1,12 +1,13 @@
-/** Becoming a device: claim, join, recover, as steps that screens show. One at a time. */
-import { readOfferText } from '../../sdk/address.js';
+/** Becoming a device (claim, join, recover), and pairing another one, as steps that screens show. One at a time. */
+import { readOfferText, offerText } from '../../sdk/address.js';
 import { prepareClaim, prepareRecovery, type NewDevice } from '../../sdk/enrol.js';
 import { ApiError, isUndecided } from '../../sdk/errors.js';
 import type { SavableIdentity } from '../../sdk/identity.js';
-import { join } from '../../sdk/pairing.js';
+import { join, type JoinApproval, type PairingOffer } from '../../sdk/pairing.js';
 import type { Platform } from '../../sdk/platform.js';
-import { failureOf, type Enrolment as Step } from '../link/messages.js';
+import { failureOf, type Enrolment as Step, type Offer } from '../link/messages.js';
 import { Cell } from './cell.js';
+import type { Device } from '../../sdk/device.js';
 
 /** The attempt was cancelled or replaced: its late outcome is ignored. */
 class Ended extends Error {}
@@ -143,5 +144,54 @@ export class Enrolment {
       const undecided = this.register !== undefined && (isRegistered || isUndecided(error));
       this.step.set({ step: 'failed', problem: failureOf(error), undecided });
     });
+  }
+}
+
+/** The offers of one browser. */
+export class Offers {
+  readonly step = new Cell<Offer>({ step: 'idle' });
+  private current: { offer?: PairingOffer; decide?: (same: boolean) => void; name?: string } = {};
+
+  /** Makes an offer and shows its six words. */
+  begin(device: Device, serverUrl: string): void {
+    this.cancel();
+    const own: typeof this.current = {};
+    this.current = own;
+    const show = (step: Offer): void => {
+      if (this.current === own) this.step.set(step);
+    };
+    const approve = ({ name, glyph, digits }: JoinApproval): Promise<boolean> => {
+      own.name = name;
+      show({ step: 'compare', name, glyph, digits });
+      return new Promise((resolve) => {
+        own.decide = resolve;
+      });
+    };
+    const ended = async (): Promise<void> => {
+      const offer = await device.offerPairing(approve);
+      own.offer = offer;
+      // Cancelled before the words arrived.
+      if (this.current !== own) return offer.cancel();
+      const { words, expiresAt } = offer;
+      show({ step: 'words', words, link: offerText(serverUrl, words), expiresAt });
+      await offer.joined;
+      show({ step: 'joined', name: own.name ?? '' });
+    };
+    show({ step: 'working' });
+    ended().catch((error: unknown) => show({ step: 'failed', problem: failureOf(error) }));
+  }
+
+  /** The user has compared the digits. */
+  answer(same: boolean): void {
+    this.current.decide?.(same);
+    if (same && this.step.value.step === 'compare') this.step.set({ step: 'working' });
+  }
+
+  cancel(): void {
+    const { offer, decide } = this.current;
+    this.current = {};
+    decide?.(false);
+    offer?.cancel();
+    this.step.set({ step: 'idle' });
   }
 }

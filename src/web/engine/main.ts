@@ -9,14 +9,14 @@ import { failureOf } from '../link/messages.js';
 import { Engine } from './engine.js';
 import { KeyValue } from './key-value.js';
 import { brokenBy, servedBy } from './served.js';
+import { Shared } from './shared.js';
 import { SharedInbox } from './shared-inbox.js';
 
 try {
   const [platform, records] = await Promise.all([browserPlatform(), KeyValue.open(`${SERVICE_NAME}-web`)]);
   const engine = new Engine(platform, records, self.location.origin);
   const started = engine.start();
-  const inbox = await SharedInbox.open(engine);
-  serve(servedBy(engine, inbox));
+  serve(servedBy(engine, new SharedInbox(engine, await Shared.open())));
   await started;
 } catch (error) {
   // No WebAssembly, or no storage: every tab gets the reason.

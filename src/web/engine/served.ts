@@ -1,5 +1,7 @@
 /** The engine as the link offers it: each call, topic and stream of `link/messages.ts`. */
 import { isDisplayName } from '../../protocol/ids.js';
+import type { Device } from '../../sdk/device.js';
+import type { BinLabel } from '../../sdk/events.js';
 import type { Served } from '../link/host.js';
 import type { Failure, ListPage, ListParams, Phase } from '../link/messages.js';
 import { newItemId } from '../random.js';
@@ -60,19 +62,8 @@ const topicsOf = (engine: Engine, shared: SharedInbox): Served['topics'] => {
   };
 };
 
-const enrolCalls = (engine: Engine) =>
-  ({
-    claim: ({ name, claimToken }) => engine.enrolment.claim(expectName(name), claimToken),
-    claimRegister: () => engine.enrolment.retry(),
-    join: ({ name, words }) => engine.enrolment.join(expectName(name), words),
-    recover: ({ name, phrase }) => engine.enrolment.recover(expectName(name), phrase),
-    enrolPassword: (password) => engine.enrolment.password(password),
-    enrolRetry: () => engine.enrolment.retry(),
-    enrolCancel: () => engine.enrolment.cancel(),
-    askClaimed: () => engine.askClaimed(),
-  }) satisfies Partial<Served['calls']>;
-
-const itemCalls = (engine: Engine) =>
+/** What needs an open device: items, bins, devices, the account. */
+const deviceCalls = (engine: Engine) =>
   ({
     put: (params) => engine.current.put(params),
     move: ({ ids, binId }) => engine.current.move(ids, binId),
@@ -88,30 +79,15 @@ const itemCalls = (engine: Engine) =>
     contentSize: (id) => engine.device.blobSize(id),
     upload: ({ binId, files }) => engine.current.uploads.add(binId, files),
     uploadCancel: (id) => engine.current.uploads.cancel(id),
-    uploadRetry: (id) => engine.current.uploads.retry(id),
+    uploadRetry: (id) => void engine.current.uploads.retry(id),
     hidden: async () => (await engine.device.hidden()).map(({ id, reason, kept }) => ({ id, reason, kept })),
-  }) satisfies Partial<Served['calls']>;
-
-const binCalls = (engine: Engine) =>
-  ({
     binCreate: async ({ name, emoji }) => {
-      const label = emoji === '' ? { name } : { name, emoji };
-      const { id } = await engine.device.bins.create(newItemId(), label);
-      await engine.device.bins.refresh('changed');
+      const id = newItemId();
+      await withBins(engine, (bins) => bins.create(id, labelOf(name, emoji)));
       return { id };
     },
-    binRename: async ({ id, name, emoji }) => {
-      await engine.device.bins.rename(id, emoji === '' ? { name } : { name, emoji });
-      await engine.device.bins.refresh('changed');
-    },
-    binRemove: async (id) => {
-      await engine.device.bins.remove(id);
-      await engine.device.bins.refresh('changed');
-    },
-  }) satisfies Partial<Served['calls']>;
-
-const deviceCalls = (engine: Engine) =>
-  ({
+    binRename: ({ id, name, emoji }) => withBins(engine, (bins) => bins.rename(id, labelOf(name, emoji))),
+    binRemove: (id) => withBins(engine, (bins) => bins.remove(id)),
     offer: () => engine.offers.begin(engine.device, engine.serverUrl),
     offerAnswer: (same) => engine.offers.answer(same),
     offerCancel: () => engine.offers.cancel(),
@@ -121,10 +97,6 @@ const deviceCalls = (engine: Engine) =>
     deviceRename: ({ id, name }) => engine.device.devices.rename(id, name),
     deviceRevoke: (id) => engine.device.revoke(id),
     deviceCertify: ({ id, fingerprint }) => engine.device.devices.certify(id, fingerprint),
-  }) satisfies Partial<Served['calls']>;
-
-const accountCalls = (engine: Engine) =>
-  ({
     passwordExists: () => engine.device.passwordExists(),
     passwordSet: ({ password, current }) => engine.device.setPassword(password, current),
     passwordRemove: (current) => engine.device.removePassword(current),
@@ -132,27 +104,32 @@ const accountCalls = (engine: Engine) =>
       const { storageUsedBytes, storageCapBytes, itemCount, version } = (await engine.device.me()).server;
       return { usedBytes: storageUsedBytes, capBytes: storageCapBytes, itemCount, serverVersion: version };
     },
-    importArchive: ({ file, phrase }) => importArchive(engine.platform, engine.current, { file, phrase }),
+    importArchive: (params) => importArchive(engine.platform, engine.current, params),
     importStop: () => engine.current.imports.stop(),
     orphans: (how) => engine.current.orphans(how),
     resync: () => engine.device.resync(),
     dismiss: (id) => engine.current.notices.dismiss(id),
     resend: ({ noticeId, how }) => engine.current.notices.resend(noticeId, how),
+    reconnect: () => engine.device.reconnect(),
   }) satisfies Partial<Served['calls']>;
 
-const lockCalls = (engine: Engine) =>
+/** What changes the state of this browser. */
+const browserCalls = (engine: Engine, shared: SharedInbox) =>
   ({
+    claim: ({ name, claimToken }) => engine.enrolment.claim(expectName(name), claimToken),
+    claimRegister: () => engine.enrolment.retry(),
+    join: ({ name, words }) => engine.enrolment.join(expectName(name), words),
+    recover: ({ name, phrase }) => engine.enrolment.recover(expectName(name), phrase),
+    enrolPassword: (password) => engine.enrolment.password(password),
+    enrolRetry: () => engine.enrolment.retry(),
+    enrolCancel: () => engine.enrolment.cancel(),
+    askClaimed: () => engine.askClaimed(),
     lockSet: (lock) => engine.setLock(lock),
     lockAfter: (minutes) => engine.setLockAfter(minutes),
     lock: () => engine.lock(),
     unlock: (opener) => engine.unlock(opener),
     touched: () => engine.touched(),
-  }) satisfies Partial<Served['calls']>;
-
-const wholeCalls = (engine: Engine, shared: SharedInbox) =>
-  ({
     sharedTake: ({ ids, how }) => shared.take(ids, how),
-    reconnect: () => engine.device.reconnect(),
     retry: () => engine.start(),
     signOut: async () => {
       await engine.signOut();
@@ -164,22 +141,23 @@ const wholeCalls = (engine: Engine, shared: SharedInbox) =>
     },
   }) satisfies Partial<Served['calls']>;
 
+const labelOf = (name: string, emoji: string): BinLabel => (emoji === '' ? { name } : { name, emoji });
+
+/** Changes the bins, and shows them as the server has them then. */
+async function withBins(engine: Engine, change: (bins: Device['bins']) => Promise<unknown>): Promise<void> {
+  const { bins } = engine.device;
+  await change(bins);
+  await bins.refresh('changed');
+}
+
 /** Everything that clients may request from the engine. */
 export function servedBy(engine: Engine, shared: SharedInbox): Served {
   return {
     settled: () => engine.settled,
     topics: topicsOf(engine, shared),
-    calls: {
-      ...enrolCalls(engine),
-      ...itemCalls(engine),
-      ...binCalls(engine),
-      ...deviceCalls(engine),
-      ...accountCalls(engine),
-      ...lockCalls(engine),
-      ...wholeCalls(engine, shared),
-    },
+    calls: { ...deviceCalls(engine), ...browserCalls(engine, shared) },
     streams: {
-      content: ({ id, from }, signal) => engine.current.device.blob(id, { from, signal }),
+      content: ({ id, from }, signal) => engine.device.blob(id, { from, signal }),
       archive: ({ phrase }, signal) => archiveOf(engine.platform.sodium, engine.current, { phrase, signal }),
     },
   };

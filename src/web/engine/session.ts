@@ -49,7 +49,7 @@ const ORPHAN_WAIT_MS = 200;
 const TELL_AFTER_MS = 30;
 const COUNT_AFTER_MS = 500;
 
-export interface SessionParts {
+interface SessionParts {
   readonly platform: Platform;
   readonly records: KeyValue;
   readonly vault: Vault;
@@ -82,16 +82,15 @@ export class Session {
   readonly notices: Notices;
   readonly uploads: Uploads;
   readonly removals: Removals;
-  private connection: DeviceInfo['connection'] = { state: 'closed' };
-  private hidden = 0;
-  private orphaned = 0;
-  private complete: boolean | null = null;
-  private halted: Error | null = null;
+  /** The part of `info` that changes by events. */
+  private state: Pick<DeviceInfo, 'connection' | 'complete' | 'hidden' | 'orphaned' | 'halted' | 'lock'> = {
+    ...{ connection: { state: 'closed' }, complete: null, hidden: 0, orphaned: 0, halted: null },
+    lock: { kind: 'none', afterMinutes: null },
+  };
   private remembered: Remembered = { bins: [] };
   private counts: BinCounts = new Map();
   /** Called when a removal is planned or undone, because lists show it. */
   private readonly onRemovals = new Set<() => void>();
-  private lock: DeviceInfo['lock'] = { kind: 'none', afterMinutes: null };
   private telling: ReturnType<typeof setTimeout> | undefined;
   private counting: ReturnType<typeof setTimeout> | undefined;
 
@@ -304,16 +303,17 @@ export class Session {
   private listen(): void {
     const { device } = this;
     device.on('connection', (connection) => {
-      this.connection =
-        connection.state === 'waiting'
-          ? { state: 'waiting', until: Date.now() + connection.retryInMs, reason: connection.reason }
-          : connection;
-      if (connection.state === 'connected') this.uploads.resume();
-      this.tellSoon();
+      const { state } = connection;
+      const shown =
+        state === 'waiting'
+          ? { state, until: Date.now() + connection.retryInMs, reason: connection.reason }
+          : { state };
+      if (state === 'connected') this.uploads.resume();
+      this.change({ connection: shown });
     });
     device.on('caught_up', ({ complete }) => {
-      this.complete = complete;
-      this.halted = null;
+      // Told together with the counts.
+      this.state = { ...this.state, complete, halted: null };
       this.countSoon();
     });
     device.on('bins', ({ bins }) => this.showBins(bins));
@@ -331,14 +331,10 @@ export class Session {
     });
     device.on('missing', () => this.notices.add('missing'));
     device.on('reset', () => this.notices.add('reset'));
-    device.on('orphaned', ({ ids }) => {
-      this.orphaned = ids.length;
-      this.tellSoon();
-    });
+    device.on('orphaned', ({ ids }) => this.change({ orphaned: ids.length }));
     device.on('halted', ({ error }) => {
-      this.halted = error;
       this.notices.add('problem', error);
-      this.tellSoon();
+      this.change({ halted: failureOf(error) });
     });
     device.on('revoked', () => this.parts.onRevoked());
   }
@@ -362,8 +358,7 @@ export class Session {
     clearTimeout(this.counting);
     this.counting = undefined;
     const [hidden, orphaned] = await Promise.all([this.device.hidden(), this.device.orphaned()]);
-    this.hidden = hidden.length;
-    this.orphaned = orphaned.length;
+    this.change({ hidden: hidden.length, orphaned: orphaned.length });
     this.tell();
   }
 
@@ -412,15 +407,20 @@ export class Session {
     // The stream gives an item its new version after the reply.
     for (let counts = 0; counts < ORPHAN_COUNTS; counts++) {
       await this.count();
-      if (this.orphaned === 0) return;
+      if (this.state.orphaned === 0) return;
       await delay(this.parts.platform.clock, ORPHAN_WAIT_MS);
     }
   }
 
   /** Publishes a changed lock. */
   relock(lock: DeviceInfo['lock']): void {
-    this.lock = lock;
+    this.change({ lock });
     this.tell();
+  }
+
+  private change(change: Partial<typeof this.state>): void {
+    this.state = { ...this.state, ...change };
+    this.tellSoon();
   }
 
   private tell(): void {
@@ -435,14 +435,9 @@ export class Session {
       serverUrl,
       fingerprint: device.fingerprint,
       masterFingerprint: fingerprintOfMaster(this.parts.platform.sodium, masterKey),
-      connection: this.connection,
       waiting: { count, since: oldestAgeMs === null ? null : Date.now() - oldestAgeMs },
-      complete: this.complete,
-      hidden: this.hidden,
       uncertified: device.devices.counts()?.uncertified ?? [],
-      orphaned: this.orphaned,
-      halted: this.halted === null ? null : failureOf(this.halted),
-      lock: this.lock,
+      ...this.state,
     });
   }
 

@@ -3,10 +3,9 @@ import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { Serial } from '../../protocol/serial.js';
 import { textDetected } from '../../sdk/payloads/shapes.js';
 import type { SharedWaiting } from '../link/messages.js';
-import { asError } from '../../protocol/error-code.js';
 import { Cell } from './cell.js';
 import type { Engine } from './engine.js';
-import { Shared, type Share } from './shared.js';
+import type { Share, Shared } from './shared.js';
 import type { Session } from './session.js';
 
 /** Bounds: shares shown at the same time, file names of one, characters of a line. */
@@ -21,16 +20,12 @@ export class SharedInbox {
   readonly waiting = new Cell<SharedWaiting>({ count: 0, next: [] });
   private readonly work = new Serial();
 
-  private constructor(
+  constructor(
     private readonly engine: Engine,
     private readonly shared: Shared,
   ) {
-    shared.watch(() => this.look());
+    shared.onChange = () => this.look();
     engine.session.watch(null, () => this.look());
-  }
-
-  static async open(engine: Engine): Promise<SharedInbox> {
-    return new SharedInbox(engine, await Shared.open());
   }
 
   /** Drops all waiting shares. */
@@ -41,7 +36,7 @@ export class SharedInbox {
   private look(): void {
     this.work
       .run(() => this.tell())
-      .catch((error: unknown) => this.engine.session.value?.notices.add('problem', asError(error)));
+      .catch((error: unknown) => this.engine.session.value?.notices.add('problem', error));
   }
 
   /** Puts or drops the shares with these ids. Throws `ClientError` `closed` while no device is open. */

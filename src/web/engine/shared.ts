@@ -37,10 +37,11 @@ const bytesOf = ({ text, title, url, files }: Share): number =>
 /** The waiting shares of this browser. */
 export class Shared {
   private readonly channel = new BroadcastChannel(NAME);
-  private readonly listeners = new Set<() => void>();
+  /** Called after each change, also by the service worker. */
+  onChange: () => void = () => undefined;
 
   private constructor(private readonly records: KeyValue) {
-    this.channel.onmessage = () => this.tell();
+    this.channel.onmessage = () => this.onChange();
   }
 
   /** Rejects with the `DOMException` of IndexedDB. */
@@ -83,12 +84,6 @@ export class Shared {
     this.changed();
   }
 
-  /** Calls `listener` after each change, also by the service worker; the result ends that. */
-  watch(listener: () => void): () => void {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  }
-
   close(): void {
     this.channel.close();
     this.records.close();
@@ -96,10 +91,6 @@ export class Shared {
 
   private changed(): void {
     this.channel.postMessage(null);
-    this.tell();
-  }
-
-  private tell(): void {
-    for (const listener of this.listeners) listener();
+    this.onChange();
   }
 }

@@ -2,7 +2,6 @@
  * Uploads of files, one after the other. Each file is stored in this browser until its item is written, so that neither
  * a closed tab nor an unreachable server loses it; until then it is unencrypted, like the original on the machine.
  */
-import { asError } from '../../protocol/error-code.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import type { ContentType } from '../../protocol/item.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
@@ -96,7 +95,7 @@ export class Uploads {
       readonly device: Pick<Device, 'put' | 'uploads' | 'giveUpUpload'>;
       readonly clock: Clock;
       readonly newId: () => string;
-      readonly onProblem: (error: Error) => void;
+      readonly onProblem: (error: unknown) => void;
     },
   ) {}
 
@@ -141,26 +140,24 @@ export class Uploads {
     await this.giveUp(id);
   }
 
-  retry(id: string): void {
+  /** True: the file was in the state `from`, and is sent again. */
+  retry(id: string, from: Transfer['state'] = 'failed'): boolean {
     const transfer = this.all.get(id);
-    if (transfer?.state !== 'failed') return;
+    if (transfer?.state !== from) return false;
     transfer.state = 'waiting';
     this.run();
+    return true;
   }
 
   /** The item of a queued file is on the server. */
   written(id: string): void {
     if (!this.all.has(id)) return;
-    this.drop(id).catch((error: unknown) => this.ports.onProblem(asError(error)));
+    this.drop(id).catch(this.ports.onProblem);
   }
 
   /** The item of a queued file was refused, e.g. because its blob was removed. True: the file is sent again. */
   refused(id: string): boolean {
-    const transfer = this.all.get(id);
-    if (transfer?.state !== 'queued') return false;
-    transfer.state = 'waiting';
-    this.run();
-    return true;
+    return this.retry(id, 'queued');
   }
 
   /** The connection is back. */
@@ -196,8 +193,7 @@ export class Uploads {
   }
 
   private giveUpUnwanted(): void {
-    for (const id of [...this.unwanted])
-      this.giveUp(id).catch((error: unknown) => this.ports.onProblem(asError(error)));
+    for (const id of [...this.unwanted]) this.giveUp(id).catch(this.ports.onProblem);
   }
 
   private async drop(id: string): Promise<void> {
@@ -208,7 +204,7 @@ export class Uploads {
 
   private run(): void {
     this.tell();
-    if (!this.closed) this.sending.fresh().catch((error: unknown) => this.ports.onProblem(asError(error)));
+    if (!this.closed) this.sending.fresh().catch(this.ports.onProblem);
   }
 
   private async sendAll(): Promise<void> {

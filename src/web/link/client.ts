@@ -24,12 +24,11 @@ export class LinkError extends Error {
   }
 }
 
-const lost = (): LinkError =>
-  new LinkError({
-    name: 'LinkError',
-    code: 'engine_lost',
-    message: 'the tab that did this was closed: look whether it was done, and do it again if not',
-  });
+const LOST: Failure = {
+  name: 'LinkError',
+  code: 'engine_lost',
+  message: 'the tab that did this was closed: look whether it was done, and do it again if not',
+};
 
 /** A request that waits for its answer, or a watch; sent again to the next engine where `again` is true. */
 interface Open {
@@ -174,7 +173,7 @@ export class Link {
       if (first || request.again) this.post(request.message);
       else {
         this.open.delete(request.message.id);
-        request.fail(lost());
+        request.fail(new LinkError(LOST));
       }
     }
   }

@@ -8,6 +8,9 @@
 import type { ContentType } from '../../protocol/item.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ImportCounts } from '../../sdk/archive/importer.js';
+import type { Uncertified } from '../../sdk/errors.js';
+import type { ItemView } from '../../sdk/events.js';
+import type { DeviceEntry } from '../../sdk/replies.js';
 
 /** Channel on which the leading engine and the clients announce themselves. */
 export const DOOR = 'service-web';
@@ -82,7 +85,7 @@ export interface DeviceInfo {
   readonly complete: boolean | null;
   readonly hidden: number;
   /** Uncertified devices: nothing is written before they are certified or revoked. */
-  readonly uncertified: readonly { readonly id: string; readonly name: string; readonly fingerprint: string }[];
+  readonly uncertified: readonly Uncertified[];
   /** Items that the server lost when it was restored to an older state. */
   readonly orphaned: number;
   readonly halted: Failure | null;
@@ -98,14 +101,8 @@ export interface BinRow {
   readonly count: number;
 }
 
-export interface DeviceRow {
-  readonly id: string;
-  readonly name: string;
-  readonly glyph: string;
+export interface DeviceRow extends Pick<DeviceEntry, 'id' | 'name' | 'glyph' | 'online' | 'pairedAt' | 'lastSeenAt'> {
   readonly own: boolean;
-  readonly online: boolean;
-  readonly pairedAt: number;
-  readonly lastSeenAt: number | null;
   readonly state: 'active' | 'revoked';
   /** False: none of the user's devices has certified it. */
   readonly certified: boolean;
@@ -114,16 +111,11 @@ export interface DeviceRow {
 }
 
 /** An item as shown in a list. Never holds a secret. */
-export interface ItemRow {
-  readonly id: string;
-  readonly binId: string;
-  readonly type: ContentType;
+export interface ItemRow extends Pick<ItemView, 'id' | 'binId' | 'type' | 'ts' | 'pending'> {
   /** One line. Empty: it has none. */
   readonly title: string;
   /** A second line: site, user, size and so on. */
   readonly detail: string;
-  readonly ts: number;
-  readonly pending: boolean;
   /** The sending device's id, as reported by the server. */
   readonly sender: string;
   /** The file that is the item's content; null: no file. */

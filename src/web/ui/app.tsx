@@ -1,27 +1,37 @@
 /** The whole page: the phase of the engine and the address determine which screen is shown. */
-import { signal } from '@preact/signals';
-import type { JSX } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { signal, useSignal } from '@preact/signals';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { BeginScreen } from './begin.js';
-import { Browse } from './browse.js';
-import { clearClipboard, clearsAt } from './clipboard.js';
 import { DropZone } from './drop.js';
-import { RefreshCw } from './icons.js';
+import { RefreshCw, Check, Inbox, MenuIcon, Search, X } from 'lucide-preact';
 import { KeysDialog, useKeys } from './keys.js';
-import { Button, EmptyState, Toasts } from './kit.js';
-import { call, isRevoked, phase, shared } from './link.js';
-import { later } from './later.js';
+import { Button, EmptyState, SecondsTo, Toasts, BinSign, Dialog, later } from './kit.js';
+import { call, isRevoked, phase, shared, bins } from './link.js';
 import { LockScreen } from './lock.js';
-import { itemId, page } from './route.js';
-import { SecondsTo } from './row.js';
-import { Drawer, Sidebar } from './sidebar.js';
-import { drawer, focusList, query, showingKeys } from './state.js';
-import { toEdit, toMove } from './actions.js';
+import {
+  itemId,
+  page,
+  binId,
+  drawer,
+  focusList,
+  query,
+  showingKeys,
+  filters,
+  focusSearch,
+  searching,
+} from './route.js';
+import { Drawer, Sidebar, Status } from './sidebar.js';
+import { toEdit, toMove, clearClipboard, clearsAt, binName, move } from './actions.js';
 import { text } from './strings.js';
-import { StoreFailed } from './unable-screens.js';
+import { StoreFailed } from './unable.js';
 import { forgetDrafts } from './unsaved.js';
+import { CONTENT_TYPES, type ContentType } from '../../protocol/item.js';
+import { Composer } from './composer.js';
+import { KIND_ICONS } from './fields.js';
+import { List } from './list.js';
+import { Notices, Uploads } from './notices.js';
 
-const words = text.frame;
+const words = text.list;
 
 /** The pages beside the list. */
 const Page = later(async () => (await import('./pages.js')).Page);
@@ -30,7 +40,7 @@ const Page = later(async () => (await import('./pages.js')).Page);
 export const engineGone = signal(false);
 
 /** The screen of the phase, and what is shown over all screens. */
-export function App(): JSX.Element {
+export function App() {
   return (
     <>
       {engineGone.value ? <EngineGone /> : <Screens />}
@@ -41,17 +51,17 @@ export function App(): JSX.Element {
 }
 
 /** Says that shares are waiting while no device is open to put them. */
-function SharedWaiting(): JSX.Element | null {
+function SharedWaiting() {
   const count = shared.value?.count ?? 0;
   if (count === 0 || phase.value?.phase === 'open') return null;
   return (
     <p class="screen-foot small quiet" role="status">
-      {words.sharedWaiting(count)}
+      {text.frame.sharedWaiting(count)}
     </p>
   );
 }
 
-function Screens(): JSX.Element | null {
+function Screens() {
   const now = phase.value;
   switch (now?.phase) {
     case undefined:
@@ -94,7 +104,7 @@ function useTouch(): void {
   }, []);
 }
 
-function Open(): JSX.Element {
+function Open() {
   useKeys();
   useTouch();
   useEffect(() => void navigator.storage?.persist?.().catch(() => false), []);
@@ -117,7 +127,7 @@ function Open(): JSX.Element {
     <div class={`app${itemId.value === null ? '' : ' with-item'}${page.value === null ? '' : ' with-page'}`}>
       {page.value === null && (
         <button type="button" class="button skip" onClick={() => focusList.current()}>
-          {words.skip}
+          {text.frame.skip}
         </button>
       )}
       <aside class="side">
@@ -136,28 +146,187 @@ function Open(): JSX.Element {
 }
 
 /** Says that a secret is on the clipboard, and for how long. */
-function ClipboardBar({ at }: { readonly at: number }): JSX.Element {
+function ClipboardBar({ at }: { at: number }) {
   return (
     <div class="toasts">
       <div class="toast">
         <span class="grow">
           <SecondsTo at={at}>{text.list.secretCopied}</SecondsTo>
         </span>
-        <Button onClick={() => void clearClipboard()}>{text.list.clearNow}</Button>
+        <Button onClick={() => void clearClipboard()} label={text.list.clearNow} />
       </div>
     </div>
   );
 }
 
-function EngineGone(): JSX.Element {
+function EngineGone() {
   return (
     <main class="screen">
-      <EmptyState icon={RefreshCw} title={words.engineGone}>
-        <p>{words.engineGoneHow}</p>
-        <Button kind="primary" onClick={() => location.reload()}>
-          {words.reload}
-        </Button>
+      <EmptyState icon={RefreshCw} title={text.frame.engineGone} lead={text.frame.engineGoneHow}>
+        <Button kind="primary" onClick={() => location.reload()} label={text.frame.reload} />
       </EmptyState>
     </main>
+  );
+}
+
+/** Time without a key press after which the search begins. */
+const SEARCH_REST_MS = 80;
+
+/** Not part of the first view; loaded right after it. */
+const ItemView = later(async () => (await import('./item.js')).ItemView);
+
+/** The main screen. */
+function Browse() {
+  useEffect(ItemView.ahead, []);
+  // After another screen or a closed item the list takes the focus; a page just loaded focuses nothing.
+  useLayoutEffect(() => {
+    const lost = document.activeElement === document.body && navigator.userActivation.hasBeenActive;
+    if (itemId.value === null && lost) focusList.current();
+  }, [itemId.value]);
+  const name = binId.value === null ? text.frame.all : binName(binId.value);
+  // A revoked device has no connection and takes no new items.
+  return (
+    <div class="browse">
+      <section class="pane-list" aria-label={name}>
+        <header class="list-head">
+          <span class="drawer-button">
+            <Button kind="icon" icon={MenuIcon} label={text.frame.menu} onClick={() => (drawer.value = true)} />
+          </span>
+          <h1 class="clip">
+            <bdi>{name}</bdi>
+          </h1>
+          {!searching.value && (
+            <span class="search-button">
+              <Button kind="icon" icon={Search} label={words.search} onClick={() => focusSearch.current()} />
+            </span>
+          )}
+        </header>
+        {!isRevoked.value && <Status short />}
+        {!isRevoked.value && <Composer />}
+        <SearchField name={name} />
+        <Chips />
+        <Uploads />
+        <Notices />
+        <List />
+      </section>
+      <section class="pane-item" aria-label={text.item.label}>
+        {itemId.value === null ? (
+          <EmptyState icon={Inbox} title={text.item.choose} lead={text.item.chooseHow} />
+        ) : (
+          <ItemView key={itemId.value} id={itemId.value} />
+        )}
+      </section>
+      {toMove.value !== null && <MoveDialog />}
+    </div>
+  );
+}
+
+function SearchField({ name }: { name: string }) {
+  const field = useRef<HTMLInputElement>(null);
+  const typed = useSignal(query.value);
+  focusSearch.current = () => {
+    searching.value = true;
+    requestAnimationFrame(() => field.current?.focus());
+  };
+  // Another component may clear the query.
+  useEffect(() => void (typed.value = query.value), [query.value]);
+  useEffect(() => {
+    const rest = setTimeout(() => (query.value = typed.value), SEARCH_REST_MS);
+    return () => clearTimeout(rest);
+  }, [typed.value]);
+  const end = (): void => {
+    typed.value = '';
+    query.value = '';
+    searching.value = false;
+  };
+  return (
+    <div class={`search${searching.value ? ' shown' : ''}`} role="search">
+      <Search />
+      <input
+        ref={field}
+        type="search"
+        dir={typed.value === '' ? undefined : 'auto'}
+        autocomplete="off"
+        enterkeyhint="search"
+        aria-label={words.searchIn(name)}
+        placeholder={words.searchIn(name)}
+        value={typed.value}
+        onInput={(event) => (typed.value = event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === 'Escape') {
+            event.preventDefault();
+            event.stopPropagation();
+            end();
+            focusList.current();
+          } else if (event.key === 'ArrowDown' || event.key === 'Enter') {
+            event.preventDefault();
+            query.value = typed.value;
+            focusList.current();
+          }
+        }}
+      />
+      {(typed.value !== '' || searching.value) && <Button kind="icon" icon={X} label={words.clear} onClick={end} />}
+    </div>
+  );
+}
+
+/** Filters by kind; several may be active. */
+function Chips() {
+  const toggle = (type: ContentType): void => {
+    filters.value = filters.value.includes(type)
+      ? filters.value.filter((one) => one !== type)
+      : [...filters.value, type];
+  };
+  return (
+    <div class="chips list-chips" role="group" aria-label={words.kinds}>
+      <button type="button" class="chip" aria-pressed={filters.value.length === 0} onClick={() => (filters.value = [])}>
+        {words.allKinds}
+      </button>
+      {CONTENT_TYPES.map((type) => {
+        const Sign = KIND_ICONS[type];
+        return (
+          <button
+            key={type}
+            type="button"
+            class="chip"
+            aria-pressed={filters.value.includes(type)}
+            onClick={() => toggle(type)}
+          >
+            <Sign />
+            {words.kindsOf[type]}
+          </button>
+        );
+      })}
+    </div>
+  );
+}
+
+/** Chooses another bin for an item. */
+function MoveDialog() {
+  const item = toMove.value;
+  const close = (): void => void (toMove.value = null);
+  if (item === null) return null;
+  return (
+    <Dialog title={words.moveTitle} onClose={close}>
+      <ul class="bin-choice">
+        {(bins.value ?? []).map((bin) => (
+          <li key={bin.id}>
+            <button
+              type="button"
+              class="nav-link"
+              aria-current={bin.id === item.binId ? 'true' : undefined}
+              onClick={() => {
+                close();
+                void move(item, bin.id);
+              }}
+            >
+              <BinSign emoji={bin.emoji} />
+              <bdi class="grow clip">{binName(bin.id)}</bdi>
+              {bin.id === item.binId && <Check />}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </Dialog>
   );
 }

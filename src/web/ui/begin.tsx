@@ -1,15 +1,24 @@
 /** Becoming a device: claim a server, join with six words, recover with twelve. */
-import type { JSX, TargetedKeyboardEvent } from 'preact';
+import type { TargetedKeyboardEvent } from 'preact';
 import { signal } from '@preact/signals';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
 import type { Enrolment, Failure } from '../link/messages.js';
-import { CompareStep, PasswordStep, PhraseStep, StartOver, UndecidedStep } from './begin-steps.js';
+import { Compare, WordGrid } from './compare.js';
 import { Button, Field, Notice, type FieldProps } from './kit.js';
 import { call, enrolment, phase, problemOf } from './link.js';
-import { Problem, Screen } from './screen.js';
+import { Problem, Screen, useForm, useTask } from './screen.js';
 import { text } from './strings.js';
-import { deviceName, PAIR_WORDS, PHRASE_WORDS, readFragment, readJoin, wordsIn, type Fragment } from './typed.js';
+import {
+  browserOf,
+  PAIR_WORDS,
+  PHRASE_WORDS,
+  placesToAsk,
+  readFragment,
+  readJoin,
+  wordsIn,
+  type Fragment,
+} from './typed.js';
 
 const { begin } = text;
 
@@ -29,34 +38,12 @@ export function takeFragment(): void {
   opened.value++;
 }
 
-/** What Chromium-based browsers report in addition to the user agent. */
-interface AgentData {
-  readonly brands?: readonly { readonly brand: string }[];
-  readonly platform?: string;
-}
-
-function ownName(): string {
-  const agent = (navigator as Navigator & { readonly userAgentData?: AgentData }).userAgentData;
-  return deviceName(
-    {
-      userAgent: navigator.userAgent,
-      brands: agent?.brands?.map(({ brand }) => brand) ?? [],
-      platform: agent?.platform ?? '',
-      touch: navigator.maxTouchPoints > 1,
-    },
-    begin.browserOn,
-  );
-}
+const ownName = (): string => begin.browserOn(...browserOf(navigator));
 
 type Way = 'claim' | 'join' | 'recover';
 
 /** What is typed. It is kept after a failure, so that a single word can be corrected. */
-interface Draft {
-  readonly name: string;
-  readonly words: string;
-  readonly phrase: string;
-  readonly token: string;
-}
+type Draft = Readonly<Record<'name' | 'words' | 'phrase' | 'token', string>>;
 
 interface WayProps {
   readonly draft: Draft;
@@ -67,7 +54,7 @@ interface WayProps {
 }
 
 /** Screen of the phase `empty`. */
-export function BeginScreen(): JSX.Element {
+export function BeginScreen() {
   const [chosen, setChosen] = useState<Way | null>(null);
   const [refused, setRefused] = useState<Failure | null>(null);
   const now = phase.value?.phase === 'empty' ? phase.value : { claimed: null, problem: null };
@@ -88,9 +75,12 @@ export function BeginScreen(): JSX.Element {
     setChosen(null);
     ask();
   }, [failed]);
-  const [draft, setDraft] = useState<Draft>(firstDraft);
+  const [draft, setDraft] = useState<Draft>(() => ({
+    ...{ name: ownName(), words: '', phrase: '', token: '' },
+    ...fragment,
+  }));
   const taken = opened.value;
-  useEffect(() => setDraft((before) => ({ ...before, ...linked() })), [taken]);
+  useEffect(() => setDraft((before) => ({ ...before, ...fragment })), [taken]);
   const way = chosen ?? wayFor(now.claimed);
   if (step.step !== 'idle' && failed === null) return <Step step={step} way={way} />;
   if (way === null) return <Asking problem={now.problem ?? refused} onAgain={ask} />;
@@ -111,22 +101,14 @@ export function BeginScreen(): JSX.Element {
   );
 }
 
-const firstDraft = (): Draft => ({ ...{ name: ownName(), words: '', phrase: '', token: '' }, ...linked() });
-
-/** The part of the draft that the page's address gave. */
-function linked(): Partial<Draft> {
-  if (fragment?.kind === 'pair') return { words: fragment.words };
-  return fragment === null ? {} : { token: fragment.token };
-}
-
 /** Words in the address imply that the server is claimed, even while it does not answer. */
 function wayFor(claimed: boolean | null): Way | null {
-  if (claimed === null) return fragment?.kind === 'pair' ? 'join' : null;
+  if (claimed === null) return fragment?.words === undefined ? null : 'join';
   return claimed ? 'join' : 'claim';
 }
 
 /** The screen of an attempt under way. */
-function Step({ step, way }: { readonly step: Exclude<Enrolment, { step: 'idle' }>; readonly way: Way | null }) {
+function Step({ step, way }: { step: Exclude<Enrolment, { step: 'idle' }>; way: Way | null }) {
   switch (step.step) {
     case 'working':
       return (
@@ -151,10 +133,10 @@ function Step({ step, way }: { readonly step: Exclude<Enrolment, { step: 'idle' 
 }
 
 /** Shown while it is not known whether the server is claimed. */
-function Asking({ problem, onAgain }: { readonly problem: Failure | null; readonly onAgain: () => void }) {
+function Asking({ problem, onAgain }: { problem: Failure | null; onAgain: () => void }) {
   return (
     <Screen key={problem === null ? 'asking' : 'silent'} title={problem === null ? begin.asking : begin.noAnswer}>
-      <Problem problem={problem} actions={<Button onClick={onAgain}>{begin.askAgain}</Button>} />
+      <Problem problem={problem} actions={<Button onClick={onAgain} label={begin.askAgain} />} />
     </Screen>
   );
 }
@@ -193,9 +175,7 @@ function ClaimForm({ draft, onDraft, problem, onGo }: WayProps) {
         />
       </details>
       <div class="step-foot">
-        <Button kind="primary" submit wide>
-          {begin.claim.go}
-        </Button>
+        <Button kind="primary" submit wide label={begin.claim.go} />
       </div>
     </Screen>
   );
@@ -207,9 +187,7 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
   return (
     <Screen
       title={begin.join.title}
-      onSubmit={() => {
-        if (ready) onGo(call('join', { name: nameOf(draft), words: words.join(' ') }));
-      }}
+      onSubmit={() => ready && onGo(call('join', { name: nameOf(draft), words: words.join(' ') }))}
     >
       <p>{begin.join.lead}</p>
       <Problem problem={problem} title={begin.failed} />
@@ -223,7 +201,7 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
         <Notice
           kind="warn"
           title={begin.join.elsewhere(elsewhere)}
-          actions={<Button href={`${elsewhere}/#pair=${words.join('-')}`}>{begin.join.openThere}</Button>}
+          actions={<Button href={`${elsewhere}/#pair=${words.join('-')}`} label={begin.join.openThere} />}
           live
         >
           {begin.join.elsewhereWhy}
@@ -231,14 +209,10 @@ function JoinForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
       )}
       <NameField draft={draft} onDraft={onDraft} />
       <div class="step-foot">
-        <Button kind="primary" submit wide disabled={!ready}>
-          {begin.join.go}
-        </Button>
+        <Button kind="primary" submit wide disabled={!ready} label={begin.join.go} />
         <p class="line wrap other-way">
           <span class="quiet">{begin.join.noDevice}</span>
-          <Button kind="quiet" onClick={() => onWay('recover')}>
-            {begin.join.recover}
-          </Button>
+          <Button kind="quiet" onClick={() => onWay('recover')} label={begin.join.recover} />
         </p>
       </div>
     </Screen>
@@ -267,9 +241,7 @@ function RecoverForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
   return (
     <Screen
       title={begin.recover.title}
-      onSubmit={() => {
-        if (ready) onGo(call('recover', { name: nameOf(draft), phrase: words.join(' ') }));
-      }}
+      onSubmit={() => ready && onGo(call('recover', { name: nameOf(draft), phrase: words.join(' ') }))}
     >
       <p>{begin.recover.lead}</p>
       <Problem problem={problem} title={begin.failed} />
@@ -281,12 +253,141 @@ function RecoverForm({ draft, onDraft, problem, onWay, onGo }: WayProps) {
       />
       <NameField draft={draft} onDraft={onDraft} />
       <div class="step-foot">
-        <Button kind="primary" submit wide disabled={!ready}>
-          {begin.recover.go}
-        </Button>
-        <Button kind="quiet" onClick={() => onWay('join')}>
-          {begin.recover.join}
-        </Button>
+        <Button kind="primary" submit wide disabled={!ready} label={begin.recover.go} />
+        <Button kind="quiet" onClick={() => onWay('join')} label={begin.recover.join} />
+      </div>
+    </Screen>
+  );
+}
+
+// The steps that wait for the user: words, digits, the password.
+
+const random = (): number => crypto.getRandomValues(new Uint32Array(1))[0] ?? 0;
+
+/** Ends the attempt; nothing is registered. */
+function StartOver() {
+  const task = useTask();
+  return (
+    <Button kind="quiet" busy={task.busy} onClick={() => task.run(() => call('enrolCancel'))} label={begin.startOver} />
+  );
+}
+
+/** Claim: shows the words, then asks the user to repeat two of them. */
+function PhraseStep({ words }: { words: readonly string[] }) {
+  const [written, setWritten] = useState(false);
+  if (written) return <AskBack words={words} onAgain={() => setWritten(false)} />;
+  return (
+    <Screen title={begin.phrase.title}>
+      <p class="no-print">{begin.phrase.lead}</p>
+      <div class="phrase-paper">
+        <h2 class="print-only">{begin.phrase.paperTitle}</h2>
+        <p class="print-only">
+          {begin.phrase.paperServer(location.origin, new Date().toLocaleDateString(undefined, { dateStyle: 'long' }))}
+        </p>
+        <WordGrid words={words} label={begin.phrase.list} />
+        <p class="print-only">{begin.phrase.paperUse}</p>
+      </div>
+      <div class="step-foot no-print">
+        <Button kind="primary" wide onClick={() => setWritten(true)} label={begin.phrase.written} />
+        <Button wide onClick={() => print()} label={begin.phrase.print} />
+        <StartOver />
+      </div>
+    </Screen>
+  );
+}
+
+function AskBack({ words, onAgain }: { words: readonly string[]; onAgain: () => void }) {
+  const places = useMemo(() => placesToAsk(random), []);
+  const [typed, setTyped] = useState<readonly [string, string]>(['', '']);
+  const [wrong, setWrong] = useState<readonly number[]>([]);
+  const task = useTask();
+  const submit = (): void => {
+    const bad = places.filter((place, at) => wordsIn(typed[at] ?? '').join(' ') !== words[place]);
+    setWrong(bad);
+    if (bad.length === 0) task.run(() => call('claimRegister'));
+  };
+  return (
+    <Screen title={begin.ask.title} onSubmit={submit}>
+      <p>{begin.ask.lead}</p>
+      {places.map((place, at) => (
+        <Field
+          key={place}
+          label={begin.ask.word(place + 1)}
+          value={typed[at] ?? ''}
+          onValue={(value) => setTyped(at === 0 ? [value, typed[1]] : [typed[0], value])}
+          error={wrong.includes(place) ? begin.ask.wrong(place + 1) : null}
+          mono
+        />
+      ))}
+      <Problem problem={task.problem} />
+      <div class="step-foot">
+        <Button kind="primary" submit wide busy={task.busy} label={begin.ask.go} />
+        <Button kind="quiet" onClick={onAgain} label={begin.ask.again} />
+      </div>
+    </Screen>
+  );
+}
+
+/** Join: the digits, while the other device decides. */
+function CompareStep({ digits }: { digits: string }) {
+  return (
+    <Screen title={begin.compare.title}>
+      <p>{begin.compare.lead}</p>
+      <Compare digits={digits} />
+      <p class="quiet">{begin.compare.differ}</p>
+      <div class="step-foot">
+        <p class="step-waiting" role="status">
+          <span class="turning" aria-hidden="true" /> {begin.compare.waiting}
+        </p>
+        <StartOver />
+      </div>
+    </Screen>
+  );
+}
+
+/** The account password, where one is set. */
+function PasswordStep({ wrong }: { wrong: boolean }) {
+  const [password, setPassword] = useState('');
+  const form = useForm(password !== '', () => call('enrolPassword', password));
+  return (
+    <Screen title={begin.password.title} onSubmit={form.submit}>
+      <p>{begin.password.lead}</p>
+      <Field
+        kind="secret"
+        label={begin.password.title}
+        value={password}
+        onValue={setPassword}
+        autoComplete="current-password"
+        error={wrong ? begin.password.wrong : null}
+      />
+      <Problem problem={form.problem} />
+      <div class="step-foot">
+        <Button kind="primary" submit wide busy={form.busy} disabled={password === ''} label={begin.password.go} />
+        <StartOver />
+      </div>
+    </Screen>
+  );
+}
+
+/** Whether the server has received the request is unknown: the same attempt can be continued. */
+function UndecidedStep({ message }: { message: string }) {
+  const task = useTask();
+  return (
+    <Screen title={begin.failed}>
+      <Notice kind="warn" live>
+        <p>{message}</p>
+        <p>{begin.undecided}</p>
+      </Notice>
+      <Problem problem={task.problem} />
+      <div class="step-foot">
+        <Button
+          kind="primary"
+          wide
+          busy={task.busy}
+          onClick={() => task.run(() => call('enrolRetry'))}
+          label={text.kit.tryAgain}
+        />
+        <StartOver />
       </div>
     </Screen>
   );

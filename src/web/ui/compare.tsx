@@ -1,11 +1,55 @@
 /** Shown on both screens when a device joins: six digits with their picture; and words in a numbered grid. */
-import type { JSX } from 'preact';
-import { pictureOf } from './picture.js';
-import { THING_ICONS } from './picture-icons.js';
+import {
+  Anchor,
+  Bell,
+  Fish,
+  Heart,
+  House,
+  KeyRound,
+  Moon,
+  Star,
+  TreePine,
+  Umbrella,
+  type LucideIcon,
+} from 'lucide-preact';
 import { text } from './strings.js';
 
+/**
+ * The elements of the picture beside the six digits of a pairing, which is the same on both screens and quicker to
+ * compare. They differ by outline, so that they can be distinguished without colour.
+ */
+const ICONS = {
+  anchor: Anchor,
+  bell: Bell,
+  fish: Fish,
+  heart: Heart,
+  house: House,
+  key: KeyRound,
+  moon: Moon,
+  star: Star,
+  tree: TreePine,
+  umbrella: Umbrella,
+} as const satisfies Readonly<Record<string, LucideIcon>>;
+type Thing = keyof typeof ICONS;
+export const THINGS = Object.keys(ICONS) as readonly Thing[];
+
+const HALF = 1_000;
+const ROUNDS = [137, 419, 733, 911];
+
+/**
+ * Six digits as six things. A permutation of all six-digit numbers (a Feistel network of two halves), so different
+ * digits always give different pictures, and a change of one digit changes most of the picture. Throws `RangeError`.
+ */
+export function pictureOf(digits: string): readonly Thing[] {
+  if (!/^\d{6}$/.test(digits)) throw new RangeError('a picture is made of six digits');
+  let [left, right] = [Number(digits.slice(0, 3)), Number(digits.slice(3))];
+  for (const round of ROUNDS) [left, right] = [right, (left + right * right * 7 + right * round + round) % HALF];
+  const shown = `${left * HALF + right}`.padStart(6, '0');
+  return Array.from(shown, (digit) => THINGS[Number(digit)] as Thing);
+}
+
 /** The digits in two groups of three, and their picture in two rows of three. Announced to screen readers. */
-export function Compare({ digits }: { readonly digits: string }): JSX.Element {
+export function Compare({ digits }: { digits: string }) {
   const things = pictureOf(digits);
   return (
     <div class="compare" role="status">
@@ -16,7 +60,7 @@ export function Compare({ digits }: { readonly digits: string }): JSX.Element {
       </p>
       <div class="picture" role="img" aria-label={text.picture.of(things)}>
         {things.map((thing, at) => {
-          const Sign = THING_ICONS[thing];
+          const Sign = ICONS[thing];
           return (
             <span key={at} class={`thing ${thing}`}>
               <Sign />
@@ -29,7 +73,7 @@ export function Compare({ digits }: { readonly digits: string }): JSX.Element {
 }
 
 /** Words with their numbers, to be written down or typed. */
-export function WordGrid({ words, label }: { readonly words: readonly string[]; readonly label: string }): JSX.Element {
+export function WordGrid({ words, label }: { words: readonly string[]; label: string }) {
   return (
     <ol class="words" aria-label={label} translate={false}>
       {words.map((word, at) => (

@@ -1,20 +1,16 @@
 /** One field for typed or pasted text, showing the kind of item it will become. */
-import { batch, effect, signal } from '@preact/signals';
-import type { JSX } from 'preact';
+import { effect, signal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
 import { attempt, binName } from './actions.js';
 import { convert, detect, textOf, type TextKind } from './detect.js';
-import { KindFields } from './fields.js';
-import { Camera, ChevronDown, Inbox, Paperclip, Text, X } from './icons.js';
-import { draftOf, payloadOf, type Draft, type DraftErrors } from './drafts.js';
-import { KIND_ICONS, TEXT_KINDS } from './kinds.js';
+import { Camera, ChevronDown, Inbox, Paperclip, Text, X, type LucideIcon } from 'lucide-preact';
+import { draftOf, KindFields, payloadOf, type Draft, type DraftErrors, KIND_ICONS, TEXT_KINDS } from './fields.js';
 import { Button, submits } from './kit.js';
 import { Menu } from './menu.js';
 import { bins, call } from './link.js';
 import { newItemId } from '../random.js';
-import { binId } from './route.js';
-import { focusComposer, focusList, takeFiles } from './state.js';
+import { binId, focusComposer, focusList, takeFiles } from './route.js';
 import { text } from './strings.js';
 import { hold } from './unsaved.js';
 
@@ -23,26 +19,24 @@ const words = text.put;
 /** Only this many first characters are used to detect the kind while typing. */
 const LOOK_MAX = 50_000;
 
-/** What is typed. Kept outside of the field, so that it is not lost when another screen is shown. */
-const typed = signal('');
-/** A kind chosen by hand; null: as it is detected. */
-const chosen = signal<TextKind | null>(null);
-/** The fields, once they are edited one by one; `typed` is not used then. */
-const draft = signal<Draft | null>(null);
-const errors = signal<DraftErrors>({});
+/** What is put. Kept outside of the field, so that it is not lost when another screen is shown. */
+interface Input {
+  readonly typed: string;
+  /** A kind chosen by hand; null: as it is detected. */
+  readonly chosen: TextKind | null;
+  /** The fields, once they are edited one by one; `typed` is not used then. */
+  readonly draft: Draft | null;
+  readonly errors: DraftErrors;
+}
+
+const EMPTY: Input = { typed: '', chosen: null, draft: null, errors: {} };
+const input = signal(EMPTY);
 /** The bin chosen by hand; null: the one shown in the list. */
 const target = signal<string | null>(null);
 
-effect(() => hold('composer', typed.value.trim() !== '' || draft.value !== null));
+const isFilled = ({ typed, draft }: Input): boolean => draft !== null || typed.trim() !== '';
 
-function clear(): void {
-  batch(() => {
-    typed.value = '';
-    chosen.value = null;
-    draft.value = null;
-    errors.value = {};
-  });
-}
+effect(() => hold('composer', isFilled(input.value)));
 
 /** The bin that new items are put into. */
 function into(): string {
@@ -53,79 +47,71 @@ function into(): string {
 }
 
 /** Uploads files to a bin, by default the one that new items are put into. */
-export function upload(files: readonly File[], bin: string = into()): void {
+function upload(files: readonly File[], bin: string = into()): void {
   if (files.length === 0) return;
   void attempt(call('upload', { binId: bin, files }));
 }
 
-const kindOf = (): TextKind => chosen.value ?? detect(typed.value.slice(0, LOOK_MAX)).type;
+const kindOf = ({ typed, chosen }: Input): TextKind => chosen ?? detect(typed.slice(0, LOOK_MAX)).type;
 
 /** The kind and fields of what is typed. */
-function fieldsTyped(): { readonly type: TextKind; readonly fields: Draft } {
-  if (draft.value !== null) return { type: kindOf(), fields: draft.value };
-  const { type, payload } =
-    chosen.value === null ? detect(typed.value) : { type: chosen.value, payload: convert(typed.value, chosen.value) };
+function fieldsTyped(now: Input): { readonly type: TextKind; readonly fields: Draft } {
+  const { typed, chosen, draft } = now;
+  if (draft !== null) return { type: kindOf(now), fields: draft };
+  const { type, payload } = chosen === null ? detect(typed) : { type: chosen, payload: convert(typed, chosen) };
   return { type, fields: draftOf(type, payload) };
 }
 
 /** Puts what is typed. The field is cleared at once, and restored if the engine refuses. */
 async function put(): Promise<void> {
-  const before = { typed: typed.value, chosen: chosen.value, draft: draft.value };
-  if (before.draft === null && before.typed.trim() === '') return;
-  const { type, fields } = fieldsTyped();
-  const checked = payloadOf(type, fields);
-  if (Object.keys(checked.errors).length > 0) {
-    batch(() => {
-      chosen.value = type;
-      draft.value = fields;
-      errors.value = checked.errors;
-    });
+  const before = input.value;
+  if (!isFilled(before)) return;
+  const { type, fields } = fieldsTyped(before);
+  const { payload, errors } = payloadOf(type, fields);
+  if (Object.keys(errors).length > 0) {
+    input.value = { ...before, chosen: type, draft: fields, errors };
     return;
   }
   const bin = into();
-  clear();
+  input.value = EMPTY;
   focusComposer.current();
-  if (await attempt(call('put', { id: newItemId(), binId: bin, type, payload: checked.payload }))) return;
+  if (await attempt(call('put', { id: newItemId(), binId: bin, type, payload }))) return;
   // Must not replace what was typed meanwhile.
-  if (typed.value === '' && draft.value === null)
-    batch(() => {
-      typed.value = before.typed;
-      chosen.value = before.chosen;
-      draft.value = before.draft;
-    });
+  if (input.value.typed === '' && input.value.draft === null) input.value = { ...before, errors: {} };
 }
 
 /** What is typed, as one text. */
-const textTyped = (): string =>
-  draft.value === null ? typed.value : textOf(kindOf(), payloadOf(kindOf(), draft.value).payload);
+function textTyped(): string {
+  const { typed, draft } = input.value;
+  const kind = kindOf(input.value);
+  return draft === null ? typed : textOf(kind, payloadOf(kind, draft).payload);
+}
 
 /** Switches to a kind chosen by hand, and fills its fields from the text. */
 function choose(type: TextKind): void {
-  const whole = textTyped();
-  batch(() => {
-    chosen.value = type;
-    errors.value = {};
-    typed.value = whole;
-    draft.value = type === 'text' ? null : draftOf(type, convert(whole, type));
-  });
+  const typed = textTyped();
+  input.value = {
+    typed,
+    chosen: type,
+    draft: type === 'text' ? null : draftOf(type, convert(typed, type)),
+    errors: {},
+  };
 }
 
 /** Switches from the fields back to one text. */
 function toText(): void {
-  const whole = textTyped();
-  batch(() => {
-    clear();
-    typed.value = whole;
-  });
+  input.value = { ...EMPTY, typed: textTyped() };
   requestAnimationFrame(() => focusComposer.current());
 }
 
 /** The field that takes what is typed or pasted, with its kind, bin and files. */
-export function Composer(): JSX.Element {
+export function Composer() {
   const field = useRef<HTMLTextAreaElement>(null);
   focusComposer.current = () => field.current?.focus();
   takeFiles.current = upload;
-  const filled = draft.value !== null || typed.value.trim() !== '';
+  const { draft, errors } = input.value;
+  const kind = kindOf(input.value);
+  const filled = isFilled(input.value);
   return (
     <form
       class={`composer${filled ? ' filled' : ''}`}
@@ -136,75 +122,71 @@ export function Composer(): JSX.Element {
           event.preventDefault();
           void put();
         } else if (event.key === 'Escape') {
-          if (draft.value === null) focusList.current();
+          if (draft === null) focusList.current();
           else toText();
         }
       }}
     >
-      {draft.value === null ? <TextField field={field} /> : <DraftFields draft={draft.value} />}
+      {draft === null ? (
+        <TextField field={field} />
+      ) : (
+        <KindFields
+          type={kind}
+          draft={draft}
+          errors={errors}
+          onDraft={(next) => (input.value = { ...input.value, draft: next })}
+        />
+      )}
       <div class="composer-bar">
         {filled ? (
           <>
-            <KindMenu />
+            <KindMenu kind={kind} />
             <BinMenu />
             <span class="grow" />
-            {draft.value === null && kindOf() !== 'text' && (
-              <Button kind="icon" icon={Text} label={words.details} onClick={() => choose(kindOf())} />
+            {draft === null && kind !== 'text' && (
+              <Button kind="icon" icon={Text} label={words.details} onClick={() => choose(kind)} />
             )}
-            {draft.value !== null && <Button kind="icon" icon={X} label={words.plain} onClick={toText} />}
-            <Button kind="primary" submit>
-              {words.put}
-            </Button>
+            {draft !== null && <Button kind="icon" icon={X} label={words.plain} onClick={toText} />}
+            <Button kind="primary" submit label={words.put} />
           </>
         ) : (
-          <FileButtons />
+          <>
+            <span class="touch-only">
+              <FileButton icon={Camera} label={words.camera} camera />
+            </span>
+            <FileButton icon={Paperclip} label={words.files} />
+          </>
         )}
       </div>
     </form>
   );
 }
 
-function TextField({ field }: { readonly field: { current: HTMLTextAreaElement | null } }): JSX.Element {
-  useGrowth(field, typed.value);
-  return (
-    <textarea
-      ref={field}
-      class="composer-text"
-      rows={1}
-      dir={typed.value === '' ? undefined : 'auto'}
-      autocomplete="off"
-      aria-label={words.label}
-      placeholder={words.placeholder}
-      value={typed.value}
-      onInput={(event) => (typed.value = event.currentTarget.value)}
-    />
-  );
-}
-
-/** Makes a field as high as its text, for browsers without `field-sizing`. */
-function useGrowth(field: { current: HTMLTextAreaElement | null }, value: string): void {
+function TextField({ field }: { field: { current: HTMLTextAreaElement | null } }) {
+  const { typed } = input.value;
+  // As high as its text, for browsers without `field-sizing`.
   useLayoutEffect(() => {
     const element = field.current;
     if (element === null || CSS.supports('field-sizing', 'content')) return;
     element.style.setProperty('block-size', 'auto');
     element.style.setProperty('block-size', `${element.scrollHeight}px`);
-  }, [value]);
-}
-
-function DraftFields({ draft: given }: { readonly draft: Draft }): JSX.Element {
+  }, [typed]);
   return (
-    <KindFields
-      type={kindOf()}
-      draft={given}
-      errors={errors.value}
-      onDraft={(next) => (draft.value = next)}
-      autoFocus
+    <textarea
+      ref={field}
+      class="composer-text"
+      rows={1}
+      dir={typed === '' ? undefined : 'auto'}
+      autocomplete="off"
+      aria-label={words.label}
+      placeholder={words.placeholder}
+      value={typed}
+      onInput={(event) => (input.value = { ...input.value, typed: event.currentTarget.value })}
     />
   );
 }
 
-function KindMenu(): JSX.Element {
-  const kind = kindOf();
+function KindMenu({ kind }: { kind: TextKind }) {
   const Sign = KIND_ICONS[kind];
   return (
     <Menu
@@ -224,7 +206,7 @@ function KindMenu(): JSX.Element {
   );
 }
 
-function BinMenu(): JSX.Element | null {
+function BinMenu() {
   const known = bins.value ?? [];
   const bin = into();
   if (known.length < 2) return null;
@@ -245,37 +227,23 @@ function BinMenu(): JSX.Element | null {
   );
 }
 
-/** Adds files by the picker, and on touch devices by the camera. */
-function FileButtons(): JSX.Element {
-  const files = useRef<HTMLInputElement>(null);
-  const camera = useRef<HTMLInputElement>(null);
-  const taken = (input: HTMLInputElement): void => {
-    upload([...(input.files ?? [])]);
-    input.value = '';
-  };
+/** Adds files by the picker, or a picture by the camera. */
+function FileButton({ icon, label, camera = false }: { icon: LucideIcon; label: string; camera?: boolean }) {
+  const picker = useRef<HTMLInputElement>(null);
   return (
     <>
       <input
-        ref={files}
+        ref={picker}
         type="file"
-        multiple
         hidden
-        aria-label={words.files}
-        onChange={(event) => taken(event.currentTarget)}
+        aria-label={label}
+        {...(camera ? ({ accept: 'image/*', capture: 'environment' } as const) : { multiple: true })}
+        onChange={({ currentTarget }) => {
+          upload([...(currentTarget.files ?? [])]);
+          currentTarget.value = '';
+        }}
       />
-      <input
-        ref={camera}
-        type="file"
-        accept="image/*"
-        capture="environment"
-        hidden
-        aria-label={words.camera}
-        onChange={(event) => taken(event.currentTarget)}
-      />
-      <span class="touch-only">
-        <Button kind="icon" icon={Camera} label={words.camera} onClick={() => camera.current?.click()} />
-      </span>
-      <Button kind="icon" icon={Paperclip} label={words.files} onClick={() => files.current?.click()} />
+      <Button kind="icon" icon={icon} label={label} onClick={() => picker.current?.click()} />
     </>
   );
 }

@@ -2,10 +2,9 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { honest } from './honest.js';
 import { toast } from './kit.js';
 import { link } from './link.js';
-import { text } from './strings.js';
+import { text, honest } from './strings.js';
 
 /** Where the service worker serves a file's content; null if none controls this page. */
 function contentUrl(id: string, download: string | null = null): string | null {
@@ -19,15 +18,22 @@ const GATHER_MAX = 64 * 1024 * 1024;
 /** Bytes of a text file that are previewed. */
 export const TEXT_MAX = 64 * 1024;
 
-/** Throws `RangeError` for a content larger than `GATHER_MAX`. */
-async function gather(id: string, mime: string): Promise<Blob> {
+/** The content of a file, of which nothing is read once more than `max` bytes have come. */
+async function read(id: string, max: number): Promise<{ chunks: Uint8Array<ArrayBuffer>[]; size: number }> {
   const chunks: Uint8Array<ArrayBuffer>[] = [];
   let size = 0;
   for await (const chunk of link().read('content', { id, from: 0 })) {
-    size += chunk.length;
-    if (size > GATHER_MAX) throw new RangeError(text.item.tooLarge);
     chunks.push(Uint8Array.from(chunk));
+    size += chunk.length;
+    if (size > max) break;
   }
+  return { chunks, size };
+}
+
+/** Throws `RangeError` for a content larger than `GATHER_MAX`. */
+async function gather(id: string, mime: string): Promise<Blob> {
+  const { chunks, size } = await read(id, GATHER_MAX);
+  if (size > GATHER_MAX) throw new RangeError(text.item.tooLarge);
   return new Blob(chunks, { type: mime });
 }
 
@@ -103,15 +109,9 @@ export function useContent(
 
 /** The first bytes of a text file; null: not UTF-8. */
 export async function beginning(id: string): Promise<{ text: string; whole: boolean } | null> {
-  const parts: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of link().read('content', { id, from: 0 })) {
-    parts.push(chunk);
-    size += chunk.length;
-    if (size > TEXT_MAX) break;
-  }
+  const { chunks, size } = await read(id, TEXT_MAX);
+  const bytes = new Uint8Array(await new Blob(chunks).arrayBuffer());
   const decoder = new TextDecoder('utf-8', { fatal: true });
-  const bytes = new Uint8Array(await new Blob(parts.map((part) => Uint8Array.from(part))).arrayBuffer());
   try {
     // `stream`: a character cut at the end is no error.
     return { text: decoder.decode(bytes.subarray(0, TEXT_MAX), { stream: true }), whole: size <= TEXT_MAX };

@@ -1,6 +1,6 @@
 /** Detects whether a text is code, and its language. Pure. */
 
-export interface Code {
+interface Code {
   /** As in the reference, Content types; empty: not known. */
   readonly lang: string;
   readonly text: string;

@@ -6,7 +6,7 @@ import { codeIn } from './detect-code.js';
 /** A kind that text can become; files have kinds of their own. */
 export type TextKind = Extract<ContentType, 'password' | 'link' | 'text' | 'code' | 'contact' | 'location'>;
 
-export interface Detection {
+interface Detection {
   readonly type: TextKind;
   readonly payload: JsonObject;
 }
@@ -18,9 +18,11 @@ const SHORT_MAX = 2_000;
 export function detect(raw: string): Detection {
   const trimmed = raw.trim();
   const short = trimmed !== '' && trimmed.length <= SHORT_MAX;
-  const found =
-    (short ? (placeIn(trimmed) ?? contactIn(trimmed) ?? secretIn(trimmed) ?? linkIn(trimmed)) : undefined) ?? code(raw);
-  return found ?? { type: 'text', payload: { text: raw } };
+  const found = short ? (placeIn(trimmed) ?? contactIn(trimmed) ?? secretIn(trimmed) ?? linkIn(trimmed)) : undefined;
+  if (found !== undefined) return found;
+  const code = codeIn(raw);
+  if (code === undefined) return { type: 'text', payload: { text: raw } };
+  return { type: 'code', payload: { lang: code.lang, label: '', text: code.text } };
 }
 
 /** The fields of a text for a kind chosen by hand, filled as far as the text allows. */
@@ -65,11 +67,6 @@ export function textOf(type: TextKind, payload: JsonObject): string {
 }
 
 const siteOf = (url: string): string => (URL.canParse(url) ? new URL(url).hostname.replace(/^www\./, '') : '');
-
-function code(raw: string): Detection | undefined {
-  const found = codeIn(raw);
-  return found && { type: 'code', payload: { lang: found.lang, label: '', text: found.text } };
-}
 
 function webAddress(text: string): URL | undefined {
   if (/\s/.test(text)) return undefined;

@@ -1,58 +1,62 @@
 /** The user's devices: names, certificates, pairing and revocation. */
-import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import type { ComponentChild } from 'preact';
+import { useState, useEffect, useRef } from 'preact/hooks';
 import { NAME_MAX } from '../../protocol/limits.js';
-import type { DeviceRow } from '../link/messages.js';
-import { deviceIcon } from './device-icons.js';
-import { FormDialog } from './form-dialog.js';
-import { Plus } from './icons.js';
-import { Button, Confirm, Field, Glyph, Notice, OneLine, When } from './kit.js';
+import type { DeviceRow, Failure, Offer } from '../link/messages.js';
+import { Globe, Laptop, Plus, Smartphone, Tablet, type LucideIcon } from 'lucide-preact';
+import { Button, Field, Glyph, Notice, OneLine, Points, When, Dialog, useNow } from './kit.js';
 import { Menu } from './menu.js';
-import { call, devices, info } from './link.js';
-import { PairDialog } from './pair.js';
-import { Problem } from './screen.js';
+import { call, devices, info, offer } from './link.js';
 import { PageHead, useAnswer } from './section.js';
-import { SignOutDialog } from './sign-out.js';
+import { SignOutDialog } from './settings.js';
+import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { useTask } from './task.js';
+import { useForm, Confirm, FormDialog, CopyButton, Problem, useTask, type Task } from './screen.js';
+import { Compare, WordGrid } from './compare.js';
+import { QrCode } from './qr-code.js';
+import { wordsIn } from './typed.js';
 
 const words = pagesText.devices;
 
-/** The open dialog, and the device that it is about. */
-interface Open {
-  readonly about: 'rename' | 'revoke' | 'certify';
-  readonly device: DeviceRow;
-}
+/** The icons of devices, by the glyphs of the protocol. */
+const ICONS: ReadonlyMap<string, LucideIcon> = new Map([
+  ['laptop', Laptop],
+  ['phone', Smartphone],
+  ['tablet', Tablet],
+]);
+
+export const deviceIcon = (glyph: string): LucideIcon => ICONS.get(glyph) ?? Globe;
 
 /** All devices of the vault: pair, rename, certify, revoke. */
-export function DevicesScreen(): JSX.Element {
+export function DevicesScreen() {
   // Who is online is as of the last reading.
   useAnswer(() => call('devicesRefresh'), null);
-  const [open, setOpen] = useState<Open | null>(null);
-  const [pairing, setPairing] = useState(false);
-  const [leaving, setLeaving] = useState(false);
+  const [dialog, setDialog] = useState<ComponentChild>(null);
+  const asks = { onAsk: setDialog, onClose: () => setDialog(null) };
   const all = devices.value;
   const active = all?.filter(({ state }) => state === 'active') ?? [];
   const revoked = all?.filter(({ state }) => state === 'revoked') ?? [];
-  const close = (): void => setOpen(null);
   return (
     <div class="page">
       <PageHead title={words.title}>
-        <Button kind="primary" icon={Plus} onClick={() => setPairing(true)}>
-          {words.pair}
-        </Button>
+        <Button
+          kind="primary"
+          icon={Plus}
+          onClick={() => setDialog(<PairDialog onClose={asks.onClose} />)}
+          label={words.pair}
+        />
       </PageHead>
       <div class="stack loose">
         {active
           .filter(({ certified }) => !certified)
           .map((device) => (
-            <Uncertified key={device.id} device={device} onOpen={setOpen} />
+            <Uncertified key={device.id} device={device} {...asks} />
           ))}
         {all?.length === 0 && <p class="quiet">{words.empty}</p>}
         {active.length > 0 && (
           <ul class="card flush rows">
             {[...active].sort(ownFirst).map((device) => (
-              <Row key={device.id} device={device} onOpen={setOpen} onLeave={() => setLeaving(true)} />
+              <Row key={device.id} device={device} {...asks} />
             ))}
           </ul>
         )}
@@ -67,11 +71,7 @@ export function DevicesScreen(): JSX.Element {
           </details>
         )}
       </div>
-      {pairing && <PairDialog onClose={() => setPairing(false)} />}
-      {leaving && <SignOutDialog onClose={() => setLeaving(false)} />}
-      {open?.about === 'rename' && <RenameDialog device={open.device} onClose={close} />}
-      {open?.about === 'revoke' && <RevokeDialog device={open.device} onClose={close} />}
-      {open?.about === 'certify' && <CertifyDialog device={open.device} onClose={close} />}
+      {dialog}
     </div>
   );
 }
@@ -79,15 +79,17 @@ export function DevicesScreen(): JSX.Element {
 const ownFirst = (a: DeviceRow, b: DeviceRow): number =>
   Number(b.own) - Number(a.own) || Number(b.online) - Number(a.online) || b.pairedAt - a.pairedAt;
 
-function Row({
-  device,
-  onOpen,
-  onLeave,
-}: {
+interface RowProps {
   readonly device: DeviceRow;
-  readonly onOpen: (open: Open) => void;
-  readonly onLeave: () => void;
-}) {
+  /** Opens a dialog, which calls `onClose`. */
+  readonly onAsk: (dialog: ComponentChild) => void;
+  readonly onClose: () => void;
+}
+
+function Row({ device, onAsk, onClose }: RowProps) {
+  const rename = (): void => onAsk(<RenameDialog device={device} onClose={onClose} />);
+  const revoke = (): void => onAsk(<RevokeDialog device={device} onClose={onClose} />);
+  const leave = (): void => onAsk(<SignOutDialog onClose={onClose} />);
   return (
     <li>
       <Glyph icon={deviceIcon(device.glyph)} accent={device.own} />
@@ -108,17 +110,17 @@ function Row({
       <Menu
         label={words.menu(device.name)}
         entries={[
-          { label: words.rename, onSelect: () => onOpen({ about: 'rename', device }) },
+          { label: words.rename, onSelect: rename },
           device.own
-            ? { label: pagesText.settings.leave.title, danger: true, onSelect: onLeave }
-            : { label: words.revoke, danger: true, onSelect: () => onOpen({ about: 'revoke', device }) },
+            ? { label: pagesText.settings.leave.title, danger: true, onSelect: leave }
+            : { label: words.revoke, danger: true, onSelect: revoke },
         ]}
       />
     </li>
   );
 }
 
-function Seen({ device }: { readonly device: DeviceRow }): JSX.Element {
+function Seen({ device }: { device: DeviceRow }) {
   // Without a connection, the last reported state may be outdated.
   if (device.online && info.value?.connection.state === 'connected') return <span class="online">{words.online}</span>;
   if (device.lastSeenAt === null) return <span>{words.neverSeen}</span>;
@@ -130,7 +132,7 @@ function Seen({ device }: { readonly device: DeviceRow }): JSX.Element {
   );
 }
 
-function RevokedRow({ device }: { readonly device: DeviceRow }) {
+function RevokedRow({ device }: { device: DeviceRow }) {
   return (
     <li class="quiet">
       <Glyph icon={deviceIcon(device.glyph)} />
@@ -145,19 +147,17 @@ function RevokedRow({ device }: { readonly device: DeviceRow }) {
   );
 }
 
-function Uncertified({ device, onOpen }: { readonly device: DeviceRow; readonly onOpen: (open: Open) => void }) {
+function Uncertified({ device, onAsk, onClose }: RowProps) {
+  const revoke = (): void => onAsk(<RevokeDialog device={device} onClose={onClose} />);
+  const certify = (): void => onAsk(<CertifyDialog device={device} onClose={onClose} />);
   return (
     <Notice
       kind="danger"
       title={words.uncertifiedTitle(device.name)}
       actions={
         <>
-          <Button kind="danger" onClick={() => onOpen({ about: 'revoke', device })}>
-            {words.revoke}
-          </Button>
-          {device.fingerprint !== null && (
-            <Button onClick={() => onOpen({ about: 'certify', device })}>{words.isMine}</Button>
-          )}
+          <Button kind="danger" onClick={revoke} label={words.revoke} />
+          {device.fingerprint !== null && <Button onClick={certify} label={words.isMine} />}
         </>
       }
     >
@@ -166,55 +166,31 @@ function Uncertified({ device, onOpen }: { readonly device: DeviceRow; readonly 
   );
 }
 
-interface AskProps {
-  readonly device: DeviceRow;
-  readonly onClose: () => void;
-}
+type AskProps = Omit<RowProps, 'onAsk'>;
 
 function RenameDialog({ device, onClose }: AskProps) {
-  const [name, setName] = useState(device.name);
-  const task = useTask();
-  const done = name.trim() === '' || name.trim() === device.name;
-  const submit = (): void =>
-    task.run(async () => {
-      if (!done) await call('deviceRename', { id: device.id, name: name.trim() });
-      onClose();
-    });
+  const [typed, setTyped] = useState(device.name);
+  const name = typed.trim();
+  const rename = async (): Promise<void> => {
+    if (name !== device.name) await call('deviceRename', { id: device.id, name });
+  };
+  const form = useForm(name !== '', rename, onClose);
   return (
-    <FormDialog
-      title={words.rename}
-      action={words.save}
-      disabled={name.trim() === ''}
-      task={task}
-      onSubmit={submit}
-      onClose={onClose}
-    >
-      <Field label={words.name} value={name} onValue={setName} maxLength={NAME_MAX} autoFocus />
+    <FormDialog title={words.rename} action={text.kit.save} disabled={name === ''} form={form} onClose={onClose}>
+      <Field label={text.kit.name} value={typed} onValue={setTyped} maxLength={NAME_MAX} />
     </FormDialog>
   );
 }
 
 function RevokeDialog({ device, onClose }: AskProps) {
-  const task = useTask();
-  const revoke = (): void =>
-    task.run(async () => {
-      await call('deviceRevoke', device.id);
-      onClose();
-    });
   return (
     <Confirm
       title={words.revokeTitle(device.name)}
       action={words.revoke}
-      busy={task.busy}
-      onYes={revoke}
+      onYes={() => call('deviceRevoke', device.id)}
       onClose={onClose}
     >
-      <ul class="points">
-        <li>{words.revokeNow}</li>
-        <li>{words.revokeKept}</li>
-        <li>{words.revokeStolen}</li>
-      </ul>
-      <Problem problem={task.problem} />
+      <Points points={words.revokeDoes} />
     </Confirm>
   );
 }
@@ -222,32 +198,130 @@ function RevokeDialog({ device, onClose }: AskProps) {
 /** The user types the fingerprint from the other device's screen, because one from the server would prove nothing. */
 function CertifyDialog({ device, onClose }: AskProps) {
   const [typed, setTyped] = useState('');
-  const task = useTask();
-  const submit = (): void =>
-    task.run(async () => {
-      await call('deviceCertify', { id: device.id, fingerprint: typed.trim() });
-      onClose();
-    });
-  const other = task.problem?.code === 'fingerprint';
+  const fingerprint = typed.trim();
+  const form = useForm(fingerprint !== '', () => call('deviceCertify', { id: device.id, fingerprint }), onClose);
+  const other = form.problem?.code === 'fingerprint';
   return (
     <FormDialog
       title={words.certifyTitle(device.name)}
       action={words.certify}
-      disabled={typed.trim() === ''}
-      task={task}
+      disabled={fingerprint === ''}
+      form={form}
       problemInField={other}
-      onSubmit={submit}
       onClose={onClose}
     >
       <p>{words.certifyLead}</p>
-      <Field
-        label={words.fingerprint}
-        value={typed}
-        onValue={setTyped}
-        mono
-        autoFocus
-        error={other ? words.notIt : null}
-      />
+      <Field label={words.fingerprint} value={typed} onValue={setTyped} mono error={other ? words.notIt : null} />
     </FormDialog>
+  );
+}
+
+const { pair } = pagesText;
+
+/** Makes an offer when it opens, and cancels the offer when it is closed. */
+function PairDialog({ onClose }: { onClose: () => void }) {
+  const task = useTask();
+  const step: Offer = offer.value ?? { step: 'working' };
+  const decided = useRef(false);
+  if (step.step === 'compare') decided.current = true;
+  else if (step.step === 'words') decided.current = false;
+  useEffect(() => task.run(() => call('offer')), []);
+  const close = (): void => {
+    if (step.step !== 'idle') task.run(() => call('offerCancel'));
+    onClose();
+  };
+  return <Step step={step} task={task} onClose={close} decided={decided.current} />;
+}
+
+interface StepProps<S extends Offer = Offer> {
+  readonly step: S;
+  readonly task: Task;
+  readonly onClose: () => void;
+}
+
+function Step({ step, task, onClose, decided }: StepProps & { decided: boolean }) {
+  if (task.problem !== null) return <Failed problem={task.problem} task={task} onClose={onClose} />;
+  switch (step.step) {
+    case 'idle':
+    case 'working':
+      return (
+        <Dialog title={pagesText.devices.pair} onClose={onClose}>
+          <p class="step-waiting" role="status">
+            <span class="turning" aria-hidden="true" /> {decided ? pair.letting : pair.working}
+          </p>
+        </Dialog>
+      );
+    case 'words':
+      return <Words step={step} task={task} onClose={onClose} />;
+    case 'compare':
+      return <Decide step={step} task={task} onClose={onClose} />;
+    case 'joined':
+      return (
+        <Dialog
+          title={pair.joinedTitle}
+          onClose={onClose}
+          actions={<Button kind="primary" onClick={onClose} autoFocus label={pair.done} />}
+        >
+          <p role="status">{pair.joined(step.name)}</p>
+        </Dialog>
+      );
+    case 'failed':
+      return <Failed problem={step.problem} task={task} onClose={onClose} />;
+  }
+}
+
+function Failed({ problem, task, onClose }: { problem: Failure; task: Task; onClose: () => void }) {
+  const again = (
+    <Button kind="primary" busy={task.busy} onClick={() => task.run(() => call('offer'))} label={pair.again} />
+  );
+  return (
+    <Dialog title={pair.failedTitle} onClose={onClose} actions={again}>
+      {problem.code === 'rejected' ? <p role="alert">{pair.differed}</p> : <Problem problem={problem} />}
+    </Dialog>
+  );
+}
+
+function Words({ step, onClose }: StepProps<Extract<Offer, { step: 'words' }>>) {
+  return (
+    <Dialog
+      title={pagesText.devices.pair}
+      onClose={onClose}
+      actions={<CopyButton value={step.link} label={pair.copyLink} kind="plain" />}
+    >
+      <p>{pair.lead}</p>
+      <div class="offer">
+        <QrCode value={step.link} label={pair.qr} />
+        <WordGrid words={wordsIn(step.words)} label={pair.words} />
+      </div>
+      <p class="quiet small">{pair.secret}</p>
+      <TimeLeft until={step.expiresAt} />
+    </Dialog>
+  );
+}
+
+function TimeLeft({ until }: { until: number }) {
+  return (
+    <p class="quiet small numbers" role="timer">
+      {pair.left(Math.max(0, until - useNow(1_000)))}
+    </p>
+  );
+}
+
+function Decide({ step, task, onClose }: StepProps<Extract<Offer, { step: 'compare' }>>) {
+  const answer = (same: boolean) => () => task.run(() => call('offerAnswer', same));
+  return (
+    <Dialog
+      title={pair.compareTitle}
+      onClose={onClose}
+      actions={
+        <>
+          <Button kind="danger" busy={task.busy} onClick={answer(false)} label={pair.differ} />
+          <Button kind="primary" busy={task.busy} onClick={answer(true)} label={pair.match} />
+        </>
+      }
+    >
+      <p>{pair.wants(step.name)}</p>
+      <Compare digits={step.digits} />
+    </Dialog>
   );
 }

@@ -1,10 +1,9 @@
 /** Files dropped anywhere in the window, and files and pictures pasted anywhere. */
 import { useSignal } from '@preact/signals';
-import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { Upload } from './icons.js';
+import { Upload } from 'lucide-preact';
 import { binName } from './actions.js';
-import { takeFiles } from './state.js';
+import { takeFiles } from './route.js';
 import { text } from './strings.js';
 
 const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') ?? false;
@@ -15,7 +14,7 @@ const binUnder = (event: Event): string | undefined =>
   undefined;
 
 /** Covers the window while files are dragged over it. */
-export function DropZone(): JSX.Element | null {
+export function DropZone() {
   const over = useSignal<{ readonly bin: string | undefined } | null>(null);
   useEffect(() => {
     const onOver = (event: DragEvent): void => {

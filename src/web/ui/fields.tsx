@@ -1,20 +1,138 @@
-/** The fields of one kind, to be edited. */
-import type { JSX } from 'preact';
+/** The kinds of items: their icons, their order, and their fields while they are edited. */
+import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
 import { Field } from './kit.js';
-import { FIELDS, type Draft, type DraftErrors } from './drafts.js';
 import { text } from './strings.js';
+import {
+  Code,
+  File,
+  Image,
+  KeyRound,
+  LinkIcon,
+  MapPin,
+  Music,
+  Text,
+  UserRound,
+  Video,
+  type LucideIcon,
+} from 'lucide-preact';
+import type { TextKind } from './detect.js';
+
+/** A field of the edit form. */
+interface FieldSpec {
+  readonly name: string;
+  readonly kind: 'text' | 'secret' | 'lines' | 'email' | 'tel' | 'url';
+  /** The text is a number, with a decimal point or comma. */
+  readonly number?: boolean;
+  readonly required?: boolean;
+  readonly mono?: boolean;
+}
+
+/** Fields that can be edited; for a file, only its name. */
+const FIELDS: Readonly<Record<ContentType, readonly FieldSpec[]>> = {
+  password: [
+    { name: 'service', kind: 'text' },
+    { name: 'user', kind: 'text' },
+    { name: 'secret', kind: 'secret', required: true },
+  ],
+  link: [
+    { name: 'url', kind: 'url', required: true },
+    { name: 'title', kind: 'text' },
+    { name: 'desc', kind: 'lines' },
+  ],
+  text: [{ name: 'text', kind: 'lines', required: true }],
+  code: [
+    { name: 'label', kind: 'text' },
+    { name: 'lang', kind: 'text' },
+    { name: 'text', kind: 'lines', required: true, mono: true },
+  ],
+  image: [{ name: 'label', kind: 'text', required: true }],
+  file: [{ name: 'name', kind: 'text', required: true }],
+  audio: [{ name: 'label', kind: 'text', required: true }],
+  video: [{ name: 'title', kind: 'text', required: true }],
+  contact: [
+    { name: 'name', kind: 'text', required: true },
+    { name: 'role', kind: 'text' },
+    { name: 'email', kind: 'email' },
+    { name: 'phone', kind: 'tel' },
+  ],
+  location: [
+    { name: 'name', kind: 'text' },
+    { name: 'addr', kind: 'lines' },
+    { name: 'lat', kind: 'text', number: true },
+    { name: 'lng', kind: 'text', number: true },
+  ],
+};
+
+/** A payload's fields as texts, while they are edited. */
+export type Draft = Readonly<Record<string, string>>;
+
+/** A field of a payload as text; empty where it is absent or of another type. */
+export const fieldOf = (payload: JsonObject, name: string): string => {
+  const value = Object.hasOwn(payload, name) ? payload[name] : undefined;
+  return typeof value === 'string' || typeof value === 'number' ? String(value) : '';
+};
+
+export const draftOf = (type: ContentType, payload: JsonObject): Draft =>
+  Object.fromEntries(FIELDS[type].map(({ name }) => [name, fieldOf(payload, name)]));
+
+/** Error messages by field; a field without a key is valid. */
+export type DraftErrors = Readonly<Record<string, string>>;
+
+/** The payload of a draft, keeping the fields of `over` that are not edited; and the errors. */
+export function payloadOf(
+  type: ContentType,
+  draft: Draft,
+  over: JsonObject = {},
+): { payload: JsonObject; errors: DraftErrors } {
+  // An emptied number is removed from the payload.
+  const numbers = FIELDS[type].filter(({ number }) => number === true).map(({ name }) => name);
+  const payload: Record<string, unknown> = Object.fromEntries(
+    Object.entries(over).filter(([name]) => !numbers.includes(name)),
+  );
+  const errors: Record<string, string> = {};
+  for (const { name, number, required } of FIELDS[type]) {
+    const value = draft[name] ?? '';
+    if (number === true) {
+      const parsed = Number(value.trim().replace(',', '.'));
+      if (value.trim() !== '' && Number.isFinite(parsed)) payload[name] = parsed;
+      else if (value.trim() !== '') errors[name] = text.fields.notNumber;
+    } else payload[name] = value;
+    if (required === true && value.trim() === '') errors[name] = text.fields.missing;
+  }
+  if (type === 'link') linkErrors(payload, errors);
+  if (type === 'location') placeErrors(payload, errors);
+  return { payload, errors };
+}
+
+function linkErrors(payload: Record<string, unknown>, errors: Record<string, string>): void {
+  const given = String(payload['url']).trim();
+  const url = URL.canParse(given) || given === '' ? given : `https://${given}`;
+  payload['url'] = url;
+  // Some browsers accept an address with spaces in its host.
+  if (url !== '' && (/\s/.test(url) || !URL.canParse(url))) errors['url'] = text.fields.notAddress;
+  else if (url !== '') payload['site'] = new URL(url).hostname;
+}
+
+function placeErrors(payload: Record<string, unknown>, errors: Record<string, string>): void {
+  const { lat, lng } = payload;
+  if ((lat === undefined) !== (lng === undefined))
+    errors[lat === undefined ? 'lat' : 'lng'] ??= text.fields.bothNumbers;
+  if (typeof lat === 'number' && Math.abs(lat) > 90) errors['lat'] = text.fields.latRange;
+  if (typeof lng === 'number' && Math.abs(lng) > 180) errors['lng'] = text.fields.lngRange;
+  if (lat === undefined && lng === undefined && payload['name'] === '' && payload['addr'] === '')
+    errors['name'] = text.fields.noPlace;
+}
 
 interface KindFieldsProps {
   readonly type: ContentType;
   readonly draft: Draft;
   readonly onDraft: (draft: Draft) => void;
   readonly errors: DraftErrors;
-  readonly autoFocus?: boolean;
 }
 
-/** The fields of a kind, one by one. */
-export function KindFields({ type, draft, onDraft, errors, autoFocus = false }: KindFieldsProps): JSX.Element {
+/** The fields of a kind, one by one; the first one takes the focus. */
+export function KindFields({ type, draft, onDraft, errors }: KindFieldsProps) {
   return (
     <div class={`kind-fields of-${type}`}>
       {FIELDS[type].map(({ name, kind, mono, number }, at) => (
@@ -26,11 +144,26 @@ export function KindFields({ type, draft, onDraft, errors, autoFocus = false }: 
           inputMode={number === true ? 'decimal' : undefined}
           value={draft[name] ?? ''}
           error={errors[name] ?? null}
-          autoFocus={autoFocus && at === 0}
-          autoComplete={kind === 'secret' ? 'new-password' : 'off'}
+          autoFocus={at === 0}
           onValue={(value) => onDraft({ ...draft, [name]: value })}
         />
       ))}
     </div>
   );
 }
+
+export const KIND_ICONS: Readonly<Record<ContentType, LucideIcon>> = {
+  password: KeyRound,
+  link: LinkIcon,
+  text: Text,
+  code: Code,
+  image: Image,
+  file: File,
+  audio: Music,
+  video: Video,
+  contact: UserRound,
+  location: MapPin,
+};
+
+/** Kinds that text can become, the likeliest first. */
+export const TEXT_KINDS: readonly TextKind[] = ['text', 'link', 'password', 'code', 'contact', 'location'];

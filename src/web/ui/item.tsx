@@ -1,50 +1,41 @@
-/** One item: its view and its edit form. */
+/** One item: its view, its content by kind, and its edit form. All of it is untrusted and shown as text. */
 import { useSignal } from '@preact/signals';
-import type { ComponentChildren, JSX } from 'preact';
+import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ItemDetail } from '../link/messages.js';
-import { attempt, binName, keep, toEdit } from './actions.js';
-import { copyItem } from './clipboard.js';
-import { download } from './content.js';
-import { KindFields } from './fields.js';
-import { ArrowLeft, Copy, Download, Pencil, Search, Undo2 } from './icons.js';
-import { ItemBody } from './item-body.js';
-import { draftOf, fieldOf, payloadOf, type DraftErrors } from './drafts.js';
-import { KIND_ICONS } from './kinds.js';
-import { honest } from './honest.js';
-import { Button, Confirm, EmptyState, Notice, OneLine, submits } from './kit.js';
+import { attempt, binName, keep, toEdit, copyItem, copy } from './actions.js';
+import { Confirm } from './screen.js';
+import { download, beginning, TEXT_MAX, useContent } from './content.js';
+import { ArrowLeft, Copy, Download, Pencil, Search, Undo2, ExternalLink } from 'lucide-preact';
+import { draftOf, fieldOf, KindFields, payloadOf, type DraftErrors, KIND_ICONS } from './fields.js';
+import { Button, EmptyState, Notice, OneLine, SecondsTo, ShowButton, submits } from './kit.js';
 import { Menu } from './menu.js';
 import { call, devices, info, isRevoked, useItem } from './link.js';
 import { leave } from './route.js';
-import { copyLabel, entriesOf, SecondsTo } from './row.js';
-import { text } from './strings.js';
+import { copyLabel, entriesOf } from './list.js';
+import { text, honest } from './strings.js';
 import { keepDraft, keptDraft } from './unsaved.js';
 
 const words = text.item;
 
 /** The item that is open. */
-export function ItemView({ id }: { readonly id: string }): JSX.Element {
+export function ItemView({ id }: { id: string }) {
   const item = useItem(id);
   if (item === undefined) return <ItemFrame title="" />;
   if (item === null) keepDraft(id, undefined);
   if (item === null)
     return (
       <ItemFrame title="">
-        <EmptyState icon={Search} title={words.goneTitle}>
-          <p>{words.gone}</p>
-          <Button onClick={leave}>{words.back}</Button>
+        <EmptyState icon={Search} title={words.goneTitle} lead={words.gone}>
+          <Button onClick={leave} label={words.back} />
         </EmptyState>
       </ItemFrame>
     );
   return <Known key={item.id} item={item} />;
 }
 
-function ItemFrame(props: {
-  readonly title: string;
-  readonly actions?: ComponentChildren;
-  readonly children?: ComponentChildren;
-}): JSX.Element {
+function ItemFrame(props: { title: string; actions?: ComponentChildren; children?: ComponentChildren }) {
   return (
     <article class="item" aria-label={words.label}>
       <header class="item-head">
@@ -57,7 +48,7 @@ function ItemFrame(props: {
   );
 }
 
-function Known({ item }: { readonly item: ItemDetail }): JSX.Element {
+function Known({ item }: { item: ItemDetail }) {
   const editing = useSignal(false);
   const whole = useSignal<JsonObject | null>(null);
   const { id, type, cut, version } = item;
@@ -73,7 +64,7 @@ function Known({ item }: { readonly item: ItemDetail }): JSX.Element {
     edit();
   }, [toEdit.value]);
   const payload = whole.value ?? item.payload;
-  if (editing.value) return <Editing item={item} payload={payload} onEnd={() => (editing.value = false)} />;
+  if (editing.value) return <Editing item={item} payload={payload} onClose={() => (editing.value = false)} />;
   return (
     <ItemFrame title={text.list.kind[type]} actions={<HeadActions item={item} onEdit={edit} />}>
       {item.removeAt !== null && <Removing item={item} at={item.removeAt} />}
@@ -82,7 +73,7 @@ function Known({ item }: { readonly item: ItemDetail }): JSX.Element {
       {cut && whole.value === null && (
         <p class="line wrap">
           <span class="quiet">{words.cut}</span>
-          <Button onClick={() => void readWhole()}>{words.whole}</Button>
+          <Button onClick={() => void readWhole()} label={words.whole} />
         </p>
       )}
       <Facts item={item} />
@@ -90,7 +81,7 @@ function Known({ item }: { readonly item: ItemDetail }): JSX.Element {
   );
 }
 
-function HeadActions({ item, onEdit }: { readonly item: ItemDetail; readonly onEdit: () => void }): JSX.Element {
+function HeadActions({ item, onEdit }: { item: ItemDetail; onEdit: () => void }) {
   return (
     <>
       {item.file === null ? (
@@ -105,7 +96,7 @@ function HeadActions({ item, onEdit }: { readonly item: ItemDetail; readonly onE
 }
 
 /** The heading takes the focus when the item is opened, so that screen readers read it. */
-function Title({ item }: { readonly item: ItemDetail }): JSX.Element {
+function Title({ item }: { item: ItemDetail }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => {
     // The focus stays in the list if it is there.
@@ -126,17 +117,13 @@ function Title({ item }: { readonly item: ItemDetail }): JSX.Element {
   );
 }
 
-function Removing({ item, at }: { readonly item: ItemDetail; readonly at: number }): JSX.Element {
+function Removing({ item, at }: { item: ItemDetail; at: number }) {
   return (
     <Notice
       kind="warn"
       live
       title={words.removedTitle}
-      actions={
-        <Button icon={Undo2} onClick={() => void keep(item.id)}>
-          {text.list.undo}
-        </Button>
-      }
+      actions={<Button icon={Undo2} onClick={() => void keep(item.id)} label={text.list.undo} />}
     >
       <SecondsTo at={at}>{text.list.removed}</SecondsTo>
     </Notice>
@@ -144,7 +131,7 @@ function Removing({ item, at }: { readonly item: ItemDetail; readonly at: number
 }
 
 /** Bin, sender, time, and type and size of a file. */
-function Facts({ item }: { readonly item: ItemDetail }): JSX.Element {
+function Facts({ item }: { item: ItemDetail }) {
   const sender = devices.value?.find(({ id }) => id === item.sender);
   const own = item.sender === info.value?.deviceId;
   const rows: readonly (readonly [string, ComponentChildren])[] = [
@@ -166,12 +153,6 @@ function Facts({ item }: { readonly item: ItemDetail }): JSX.Element {
   );
 }
 
-interface EditingProps {
-  readonly item: ItemDetail;
-  readonly payload: JsonObject;
-  readonly onEnd: () => void;
-}
-
 /** The end of an edit. If something was typed, `cancel` first asks for confirmation, by the dialog `asked`. */
 function useEnd(id: string, onClose: () => void) {
   const asking = useSignal(false);
@@ -184,11 +165,13 @@ function useEnd(id: string, onClose: () => void) {
     else asking.value = true;
   };
   const stay = (): void => void (asking.value = false);
-  const { discardTitle: title, discard: action } = words;
-  return { onEnd, cancel, asked: asking.value && <Confirm {...{ title, action }} onYes={onEnd} onClose={stay} /> };
+  const asked = asking.value && (
+    <Confirm title={words.discardTitle} action={text.kit.discard} onYes={onEnd} onClose={stay} />
+  );
+  return { onEnd, cancel, asked };
 }
 
-function Editing({ item, payload, onEnd: onClose }: EditingProps): JSX.Element {
+function Editing({ item, payload, onClose }: { item: ItemDetail; payload: JsonObject; onClose: () => void }) {
   const draft = useSignal(keptDraft(item.id) ?? draftOf(item.type, payload));
   const errors = useSignal<DraftErrors>({});
   const busy = useSignal(false);
@@ -219,25 +202,257 @@ function Editing({ item, payload, onEnd: onClose }: EditingProps): JSX.Element {
         }}
       >
         <header class="item-head">
-          <Button kind="quiet" onClick={cancel}>
-            {text.kit.cancel}
-          </Button>
+          <Button kind="quiet" onClick={cancel} label={text.kit.cancel} />
           <span class="grow" />
-          <Button kind="primary" submit busy={busy.value}>
-            {words.save}
-          </Button>
+          <Button kind="primary" submit busy={busy.value} label={text.kit.save} />
         </header>
         <div class="item-body">
           <KindFields
             type={item.type}
             draft={draft.value}
             errors={errors.value}
-            autoFocus
             onDraft={(next) => keepDraft(item.id, (draft.value = next))}
           />
         </div>
       </form>
       {asked}
+    </>
+  );
+}
+
+function ItemBody({ item, payload }: { item: ItemDetail; payload: JsonObject }) {
+  const field = (name: string): string => fieldOf(payload, name);
+  switch (item.type) {
+    case 'password':
+      return (
+        <Values>
+          <Value name="service" value={field('service')} />
+          <Value name="user" value={field('user')} />
+          <Secret item={item} value={field('secret')} />
+        </Values>
+      );
+    case 'link':
+      return <LinkBody item={item} field={field} />;
+    case 'text':
+      return (
+        <p class="prose keep isolate" dir="auto">
+          {honest(field('text'))}
+        </p>
+      );
+    case 'code':
+      return (
+        <pre class="code isolate" dir="ltr" tabIndex={0} aria-label={text.list.kind.code}>
+          <code>{honest(field('text'))}</code>
+        </pre>
+      );
+    case 'contact':
+      return (
+        <Values>
+          <Value name="name" value={field('name')} />
+          <Value name="role" value={field('role')} />
+          <Value name="email" value={field('email')} href={mailHref(field('email'))} />
+          <Value name="phone" value={field('phone')} href={phoneHref(field('phone'))} />
+        </Values>
+      );
+    case 'location':
+      return <PlaceBody field={field} />;
+    default:
+      return <FilePreview key={item.id} item={item} />;
+  }
+}
+
+type FieldReader = (name: string) => string;
+
+function Values({ children }: { children: ComponentChildren }) {
+  return <dl class="card flush">{children}</dl>;
+}
+
+/** A field with its name and a way to copy it; nothing for an empty one. `href`: where it leads. */
+function Value({ name, value, href }: { name: string; value: string; href?: string }) {
+  if (value === '') return null;
+  const label = text.fields.labels[name] ?? name;
+  return (
+    <div class="value">
+      <dt>{label}</dt>
+      <dd>
+        {href === undefined ? (
+          <bdi>{honest(value)}</bdi>
+        ) : (
+          <a href={href}>
+            <bdi>{honest(value)}</bdi>
+          </a>
+        )}
+      </dd>
+      <dd>
+        <Button kind="icon" icon={Copy} label={words.copyField(label)} onClick={() => void copy(value, false)} />
+      </dd>
+    </div>
+  );
+}
+
+/** A masked field. It hides itself again when the page is left. */
+function Secret({ item, value }: { item: ItemDetail; value: string }) {
+  const shown = useSignal(false);
+  useEffect(() => {
+    const hide = (): void => {
+      if (document.visibilityState === 'hidden') shown.value = false;
+    };
+    document.addEventListener('visibilitychange', hide);
+    return () => document.removeEventListener('visibilitychange', hide);
+  }, []);
+  const label = text.fields.labels['secret'] ?? '';
+  return (
+    <div class="value">
+      <dt>{label}</dt>
+      <dd>
+        {shown.value ? (
+          <bdi class="mono keep">{value}</bdi>
+        ) : (
+          <span class="masked" aria-label={text.kit.hidden}>
+            ••••••••••
+          </span>
+        )}
+      </dd>
+      <dd>
+        <ShowButton shown={shown.value} onShown={(next) => (shown.value = next)} />
+        <Button kind="icon" icon={Copy} label={words.copyField(label)} onClick={() => void copyItem(item)} />
+      </dd>
+    </div>
+  );
+}
+
+function LinkBody({ item, field }: { item: ItemDetail; field: FieldReader }) {
+  return (
+    <>
+      <Values>
+        <Value name="url" value={field('url')} />
+        <Value name="desc" value={field('desc')} />
+      </Values>
+      {item.href !== null && (
+        <p>
+          <Button kind="primary" icon={ExternalLink} href={item.href} external label={text.list.open} />
+        </p>
+      )}
+    </>
+  );
+}
+
+/** Keeps only digits and `+`, so that a program cannot take the address for a command. */
+const phoneHref = (phone: string): string => `tel:${phone.replace(/[^\d+]/g, '')}`;
+
+const mailHref = (email: string): string => `mailto:${encodeURIComponent(honest(email)).replace('%40', '@')}`;
+
+function PlaceBody({ field }: { field: FieldReader }) {
+  const [lat, lng] = [field('lat'), field('lng')];
+  const there = lat !== '' && lng !== '' && Number.isFinite(Number(lat)) && Number.isFinite(Number(lng));
+  const place = `mlat=${Number(lat)}&mlon=${Number(lng)}#map=16/${Number(lat)}/${Number(lng)}`;
+  return (
+    <>
+      <Values>
+        <Value name="name" value={field('name')} />
+        <Value name="addr" value={field('addr')} />
+        {there && <Value name="coordinates" value={`${lat}, ${lng}`} />}
+      </Values>
+      {there && (
+        <p>
+          <Button
+            icon={ExternalLink}
+            href={`https://www.openstreetmap.org/?${place}`}
+            external
+            label={words.mapsOpen}
+          />
+        </p>
+      )}
+    </>
+  );
+}
+
+type Kind = 'image' | 'audio' | 'video' | 'pdf' | 'text' | null;
+
+const TEXTS = /^(text\/|application\/(json|xml|yaml|x-yaml|toml|javascript|x-sh|sql)\b)|\+(json|xml)$/i;
+/** Names of text files to which systems give no media type, or a wrong one. */
+const TEXT_NAMES =
+  /\.(txt|md|log|csv|tsv|json|ya?ml|toml|ini|conf|xml|[cm]?[jt]sx?|py|rb|go|rs|java|kt|c|h|cpp|sh|sql|css|html?)$/i;
+
+/** How a file can be shown. Markup is shown as its source. */
+function previewOf({ mime, name }: { readonly mime: string; readonly name: string }): Kind {
+  if (TEXT_NAMES.test(name) && !mime.startsWith('image/')) return 'text';
+  if (/^image\/(png|jpe?g|gif|webp|avif|bmp|svg\+xml|x-icon|vnd\.microsoft\.icon)$/i.test(mime)) return 'image';
+  if (mime.startsWith('audio/')) return 'audio';
+  if (mime.startsWith('video/')) return 'video';
+  if (mime === 'application/pdf') return 'pdf';
+  return TEXTS.test(mime) ? 'text' : null;
+}
+
+/** A file shown in the page where that is safe, and its download. */
+function FilePreview({ item }: { item: ItemDetail }) {
+  const file = item.file ?? { mime: '', name: item.title, size: null };
+  const kind = previewOf(file);
+  return (
+    <>
+      {kind === 'text' && <TextPreview id={item.id} />}
+      {kind !== null && kind !== 'text' && <MediaPreview id={item.id} mime={file.mime} name={file.name} kind={kind} />}
+      {kind === null && <p class="quiet">{words.noPreview}</p>}
+      <p>
+        <Button icon={Download} kind="primary" label={text.list.download} onClick={() => void download(item)}>
+          {file.size !== null && <span class="numbers">({text.size(file.size)})</span>}
+        </Button>
+      </p>
+    </>
+  );
+}
+
+interface MediaProps {
+  readonly id: string;
+  readonly mime: string;
+  readonly name: string;
+  readonly kind: 'image' | 'audio' | 'video' | 'pdf';
+}
+
+function MediaPreview({ id, mime, name, kind }: MediaProps) {
+  const { url, failed, onBroken } = useContent(id, mime);
+  if (failed) return <Notice kind="warn">{words.previewFailed}</Notice>;
+  if (url === null) return <div class={`preview ${kind} waiting`} aria-busy="true" />;
+  switch (kind) {
+    case 'image':
+      return <img class="preview image" src={url} alt={name} onError={onBroken} />;
+    case 'audio':
+      return <audio class="preview" controls preload="metadata" src={url} aria-label={name} onError={onBroken} />;
+    case 'video':
+      return (
+        <video
+          class="preview video"
+          controls
+          playsInline
+          preload="metadata"
+          src={url}
+          aria-label={name}
+          onError={onBroken}
+        />
+      );
+    case 'pdf':
+      return <iframe class="preview pdf" src={url} title={name} />;
+  }
+}
+
+function TextPreview({ id }: { id: string }) {
+  const read = useSignal<{ text: string; whole: boolean } | null | undefined>(undefined);
+  useEffect(() => {
+    let gone = false;
+    beginning(id).then(
+      (found) => gone || (read.value = found),
+      () => gone || (read.value = null),
+    );
+    return () => void (gone = true);
+  }, [id]);
+  if (read.value === undefined) return <div class="preview waiting" aria-busy="true" />;
+  if (read.value === null) return <Notice kind="warn">{words.previewFailed}</Notice>;
+  return (
+    <>
+      <pre class="code isolate" dir="auto" tabIndex={0} aria-label={words.preview}>
+        <code>{read.value.text}</code>
+      </pre>
+      {!read.value.whole && <p class="small quiet">{words.textBegin(text.size(TEXT_MAX))}</p>}
     </>
   );
 }

@@ -1,13 +1,10 @@
 /** Keyboard shortcuts of the whole page. */
-import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ItemRow } from '../link/messages.js';
-import { edit, remove, toMove } from './actions.js';
-import { copyItem } from './clipboard.js';
+import { edit, remove, toMove, copyItem } from './actions.js';
 import { Dialog } from './kit.js';
 import { isRevoked, link } from './link.js';
-import { itemId, leave, page } from './route.js';
-import { focusComposer, focusSearch, moveInList, showingKeys } from './state.js';
+import { itemId, leave, page, focusComposer, focusSearch, moveInList, showingKeys } from './route.js';
 import { text } from './strings.js';
 
 const isTyping = (target: EventTarget | null): boolean =>
@@ -72,7 +69,7 @@ export function useKeys(): void {
 }
 
 /** Lists the shortcuts. */
-export function KeysDialog(): JSX.Element {
+export function KeysDialog() {
   return (
     <Dialog title={text.keys.title} onClose={() => (showingKeys.value = false)}>
       <dl class="keys">

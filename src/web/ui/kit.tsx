@@ -1,53 +1,59 @@
 /** The components of the screens. Their styles are in `style.css`. */
 import { signal } from '@preact/signals';
-import type { ComponentChildren, JSX } from 'preact';
-import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type Icon } from './icons.js';
-import { honest } from './honest.js';
-import { text } from './strings.js';
+import type { ComponentChildren, ComponentType, JSX } from 'preact';
+import { useEffect, useId, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks';
+import { Check, CircleAlert, Eye, EyeOff, Inbox, Info, TriangleAlert, X, type LucideIcon } from 'lucide-preact';
+import { text, honest } from './strings.js';
 
 const classes = (...names: readonly (string | false | undefined)[]): string => names.filter(Boolean).join(' ');
 
 interface ButtonProps {
-  /** `icon`: only an icon is visible, and `label` is its accessible name. */
+  /** `icon`: only an icon is visible, and the label is its accessible name. */
   readonly kind?: 'primary' | 'plain' | 'danger' | 'quiet' | 'icon';
-  readonly icon?: Icon;
-  /** Accessible name. Required for `icon`; else for buttons whose visible text is not enough. */
-  readonly label?: string;
+  readonly icon?: LucideIcon;
+  readonly label: string;
+  /** Accessible name, where the label is not enough. */
+  readonly name?: string;
   readonly busy?: boolean;
   readonly disabled?: boolean;
   readonly wide?: boolean;
   readonly submit?: boolean;
-  /** A link that looks like a button. */
+  /** A link that looks like a button; `external`: it leads out of this app. */
   readonly href?: string;
+  readonly external?: boolean;
   readonly pressed?: boolean;
   readonly autoFocus?: boolean;
   readonly tabIndex?: number;
   readonly onClick?: (event: MouseEvent) => void;
+  /** After the label. */
   readonly children?: ComponentChildren;
 }
 
 /** A button, or with `href` a link that looks like one. A busy one ignores clicks and keeps the focus. */
-export function Button(props: ButtonProps): JSX.Element {
-  const { kind = 'plain', icon: Sign, label, busy = false, wide = false, href, onClick, children } = props;
-  const name = classes('button', kind !== 'plain' && kind, wide && 'wide', busy && 'busy');
+export function Button(props: ButtonProps) {
+  const { kind = 'plain', icon: Sign, label, busy = false, wide = false, href, onClick } = props;
+  const isIcon = kind === 'icon';
+  const style = classes('button', kind !== 'plain' && kind, wide && 'wide', busy && 'busy');
   const inside = (
     <>
       {busy ? <span class="turning" aria-hidden="true" /> : Sign && <Sign />}
-      {children}
+      {!isIcon && label}
+      {props.children}
     </>
   );
-  const said = { 'aria-label': label, title: kind === 'icon' ? label : undefined };
-  if (href !== undefined)
+  const said = { 'aria-label': props.name ?? (isIcon ? label : undefined), title: isIcon ? label : undefined };
+  if (href !== undefined) {
+    const out = props.external === true ? { target: '_blank', rel: 'noopener noreferrer' } : {};
     return (
-      <a class={name} href={href} {...said} onClick={onClick}>
+      <a class={style} href={href} {...out} {...said} tabIndex={props.tabIndex}>
         {inside}
       </a>
     );
+  }
   return (
     <button
       type={props.submit === true ? 'submit' : 'button'}
-      class={name}
+      class={style}
       disabled={props.disabled === true}
       aria-disabled={busy ? 'true' : undefined}
       aria-pressed={props.pressed}
@@ -73,7 +79,8 @@ export interface FieldProps {
   /** `secret`: masked, with a button that reveals it. `lines`: grows with its text. */
   readonly kind?: 'text' | 'secret' | 'lines' | 'email' | 'tel' | 'url';
   readonly mono?: boolean;
-  readonly autoComplete?: string;
+  /** By default `new-password` for a secret. */
+  readonly autoComplete?: 'current-password';
   readonly autoFocus?: boolean;
   readonly maxLength?: number;
   /** Buttons at the end of the field. */
@@ -89,7 +96,7 @@ function inputProps(props: FieldProps, id: string, notes: string) {
   return {
     id,
     value: props.value,
-    autocomplete: props.autoComplete ?? 'off',
+    autocomplete: props.autoComplete ?? (kind === 'secret' ? 'new-password' : 'off'),
     autofocus: props.autoFocus,
     maxLength: props.maxLength,
     inputMode: props.inputMode,
@@ -104,7 +111,7 @@ function inputProps(props: FieldProps, id: string, notes: string) {
 }
 
 /** A labelled input or text area with its hint and error. */
-export function Field(props: FieldProps): JSX.Element {
+export function Field(props: FieldProps) {
   const { label, hint, error = null, kind = 'text', autoFocus = false } = props;
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
@@ -132,12 +139,12 @@ export function Field(props: FieldProps): JSX.Element {
 
 /** An input's label, error and hint; the ids of the latter are `${id}e` and `${id}h`. */
 function Labelled(props: {
-  readonly id: string;
-  readonly label: string;
-  readonly hint: ComponentChildren;
-  readonly error?: string | null;
-  readonly children: ComponentChildren;
-}): JSX.Element {
+  id: string;
+  label: string;
+  hint: ComponentChildren;
+  error?: string | null;
+  children: ComponentChildren;
+}) {
   const { id, label, hint, error = null, children } = props;
   return (
     <div class="field">
@@ -158,10 +165,7 @@ function Labelled(props: {
 }
 
 /** Toggles whether a masked value is shown. */
-export function ShowButton(props: {
-  readonly shown: boolean;
-  readonly onShown: (shown: boolean) => void;
-}): JSX.Element {
+export function ShowButton(props: { shown: boolean; onShown: (shown: boolean) => void }) {
   const { shown, onShown } = props;
   return (
     <Button
@@ -183,7 +187,7 @@ interface SelectProps<T extends string> {
 }
 
 /** A labelled `<select>`. */
-export function Select<T extends string>({ label, value, options, onValue, hint }: SelectProps<T>): JSX.Element {
+export function Select<T extends string>({ label, value, options, onValue, hint }: SelectProps<T>) {
   const id = useId();
   return (
     <Labelled id={id} label={label} hint={hint}>
@@ -202,20 +206,6 @@ export function Select<T extends string>({ label, value, options, onValue, hint 
         </select>
       </div>
     </Labelled>
-  );
-}
-
-/** A check box with its label. */
-export function CheckBox(props: {
-  readonly checked: boolean;
-  readonly onValue: (checked: boolean) => void;
-  readonly children: ComponentChildren;
-}): JSX.Element {
-  return (
-    <label class="check">
-      <input type="checkbox" checked={props.checked} onChange={(event) => props.onValue(event.currentTarget.checked)} />
-      <span>{props.children}</span>
-    </label>
   );
 }
 
@@ -242,17 +232,17 @@ interface DialogProps {
  * A modal dialog while it is mounted. It takes the focus and gives it back; Escape and a click on the backdrop close
  * it. With `onSubmit` it is a form: Enter and a `submit` button among its actions submit it.
  */
-export function Dialog({ title, onClose, children, actions, plain = false, onSubmit }: DialogProps): JSX.Element {
-  const dialog = useModal(onClose);
+export function Dialog({ title, onClose, children, actions, plain = false, onSubmit }: DialogProps) {
+  const modal = useModal(onClose);
   const id = useId();
   const inside = (
     <>
       <div class="dialog-body stack">{children}</div>
-      {actions !== undefined && <div class="dialog-foot">{actions}</div>}
+      {actions && <div class="dialog-foot">{actions}</div>}
     </>
   );
   return (
-    <dialog ref={dialog} aria-labelledby={id}>
+    <dialog {...modal} aria-labelledby={id}>
       <div class="dialog-head">
         <h2 id={id} class="grow">
           {title}
@@ -270,74 +260,39 @@ export function Dialog({ title, onClose, children, actions, plain = false, onSub
   );
 }
 
-/** Shows a `<dialog>` as a modal one while it is mounted. */
+/** Shows the `<dialog>` that gets the result as its properties as a modal one while it is mounted. */
 export function useModal(onClose: () => void) {
-  const dialog = useRef<HTMLDialogElement>(null);
+  const ref = useRef<HTMLDialogElement>(null);
   const close = useRef(onClose);
   close.current = onClose;
+  const pressed = useRef<EventTarget | null>(null);
   useLayoutEffect(() => {
-    const element = dialog.current;
-    if (element === null) return undefined;
-    element.showModal();
+    const element = ref.current;
+    element?.showModal();
     // The first element of a dialog is its close button; the focus belongs into what the dialog asks for.
     if (document.activeElement?.closest('.dialog-head') != null)
-      element.querySelector<HTMLElement>('.dialog-body :is(input, select, textarea, button, a[href])')?.focus();
-    const onCancel = (event: Event): void => {
-      // `onClose` decides whether the dialog is removed; the browser must not close it on its own.
-      event.preventDefault();
-      close.current();
-    };
-    let pressed: EventTarget | null = null;
-    const onDown = (event: Event): void => void (pressed = event.target);
-    const onClick = (event: Event): void => {
-      if (event.target === element && pressed === element) close.current();
-    };
-    const listening = new AbortController();
-    const untilAborted = { signal: listening.signal };
-    element.addEventListener('cancel', onCancel, untilAborted);
-    element.addEventListener('pointerdown', onDown, untilAborted);
-    element.addEventListener('click', onClick, untilAborted);
+      element?.querySelector<HTMLElement>('.dialog-body :is(input, select, textarea, button, a[href])')?.focus();
     // Going back in the history leaves the place that the dialog belongs to.
-    addEventListener('popstate', () => close.current(), untilAborted);
+    const leave = (): void => close.current();
+    addEventListener('popstate', leave);
     return () => {
-      listening.abort();
+      removeEventListener('popstate', leave);
       // Restores the focus.
-      element.close();
+      element?.close();
     };
   }, []);
-  return dialog;
-}
-
-interface ConfirmProps {
-  readonly title: string;
-  readonly action: string;
-  readonly busy?: boolean;
-  readonly onYes: () => void;
-  readonly onClose: () => void;
-  readonly children?: ComponentChildren;
-}
-
-/** Asks for confirmation before something that cannot be undone. The focus is on the cancel button. */
-export function Confirm({ title, action, busy = false, onYes, onClose, children }: ConfirmProps): JSX.Element {
-  return (
-    <Dialog
-      title={title}
-      onClose={onClose}
-      plain
-      actions={
-        <>
-          <Button onClick={onClose} autoFocus>
-            {busy ? text.kit.close : text.kit.cancel}
-          </Button>
-          <Button kind="danger" busy={busy} onClick={onYes}>
-            {action}
-          </Button>
-        </>
-      }
-    >
-      {children}
-    </Dialog>
-  );
+  return {
+    ref,
+    onCancel: (event: Event): void => {
+      // `onClose` decides whether the dialog is removed; the browser must not close it on its own.
+      event.preventDefault();
+      onClose();
+    },
+    onPointerDown: (event: Event): void => void (pressed.current = event.target),
+    onClick: (event: Event): void => {
+      if (event.target === ref.current && pressed.current === ref.current) onClose();
+    },
+  };
 }
 
 const NOTICE_ICONS = { info: Info, good: Check, warn: TriangleAlert, danger: CircleAlert } as const;
@@ -351,7 +306,7 @@ export function Notice(props: {
   readonly children?: ComponentChildren;
   /** Announced by screen readers as soon as it appears. */
   readonly live?: boolean;
-}): JSX.Element {
+}) {
   const { kind = 'info', title, actions, onDismiss, children } = props;
   const Sign = NOTICE_ICONS[kind];
   return (
@@ -359,8 +314,8 @@ export function Notice(props: {
       <Sign />
       <div class="grow">
         {title !== undefined && <p class="notice-title">{title}</p>}
-        {children !== undefined && <div>{children}</div>}
-        {actions !== undefined && <div class="actions">{actions}</div>}
+        {children && <div>{children}</div>}
+        {actions && <div class="actions">{actions}</div>}
       </div>
       {onDismiss !== undefined && <Button kind="icon" icon={X} label={text.kit.dismiss} onClick={onDismiss} />}
     </div>
@@ -388,7 +343,7 @@ export function toast(message: string, action: ToastShown['action'] = null): voi
 const dropToast = (id: number): void => void (toasts.value = toasts.value.filter((one) => one.id !== id));
 
 /** Shows the toasts; rendered once in the app. */
-export function Toasts(): JSX.Element {
+export function Toasts() {
   return (
     <div class="toasts" role="status" aria-live="polite">
       {toasts.value.map(({ id, message, action }) => (
@@ -400,9 +355,8 @@ export function Toasts(): JSX.Element {
                 dropToast(id);
                 action.run();
               }}
-            >
-              {action.label}
-            </Button>
+              label={action.label}
+            />
           )}
         </div>
       ))}
@@ -411,36 +365,36 @@ export function Toasts(): JSX.Element {
 }
 
 /** A progress bar. `value` null: progress unknown. */
-export function Progress({
-  label,
-  value,
-  max = 1,
-}: {
-  label: string;
-  value: number | null;
-  max?: number;
-}): JSX.Element {
+export function Progress({ label, value, max = 1 }: { label: string; value: number | null; max?: number }) {
   return <progress aria-label={label} max={max} {...(value === null ? {} : { value })} />;
 }
 
 /** Shown where there is no content. */
-export function EmptyState(props: {
-  readonly icon: Icon;
-  readonly title: string;
-  readonly children?: ComponentChildren;
-}): JSX.Element {
+export function EmptyState(props: { icon: LucideIcon; title: string; lead: string; children?: ComponentChildren }) {
   const Sign = props.icon;
   return (
     <div class="empty">
       <Sign />
       <h2>{props.title}</h2>
+      <p>{props.lead}</p>
       {props.children}
     </div>
   );
 }
 
+/** A list of sentences. */
+export function Points({ points }: { points: readonly string[] }) {
+  return (
+    <ul class="points">
+      {points.map((point) => (
+        <li key={point}>{point}</li>
+      ))}
+    </ul>
+  );
+}
+
 /** A decorative icon, as of a device. */
-export function Glyph({ icon: Sign, accent = false }: { icon: Icon; accent?: boolean }): JSX.Element {
+export function Glyph({ icon: Sign, accent = false }: { icon: LucideIcon; accent?: boolean }) {
   return (
     <span class={classes('glyph', accent && 'accent')} aria-hidden="true">
       <Sign />
@@ -449,7 +403,7 @@ export function Glyph({ icon: Sign, accent = false }: { icon: Icon; accent?: boo
 }
 
 /** A bin's emoji, or a default icon. */
-export function BinSign({ emoji }: { readonly emoji: string }): JSX.Element {
+export function BinSign({ emoji }: { emoji: string }) {
   if (emoji === '') return <Inbox />;
   return (
     <bdi class="nav-emoji" aria-hidden="true">
@@ -459,31 +413,68 @@ export function BinSign({ emoji }: { readonly emoji: string }): JSX.Element {
 }
 
 /** Untrusted text on one line: its text direction is isolated from the surroundings, and it is cut if too long. */
-export function OneLine({ value, class: name }: { value: string; class?: string }): JSX.Element {
+export function OneLine({ value, class: name }: { value: string; class?: string }) {
   return <bdi class={classes('clip', name)}>{honest(value)}</bdi>;
 }
 
-const MINUTE_MS = 60_000;
-/** The current time, updated each minute, so that "5 minutes ago" stays correct. */
-const minute = signal(Date.now());
-let ticking = false;
+/** The time now; the component is rendered again every `ms`. */
+export function useNow(ms: number): number {
+  const [, render] = useReducer((turn: number) => turn + 1, 0);
+  useEffect(() => {
+    const timer = setInterval(() => render(undefined), ms);
+    return () => clearInterval(timer);
+  }, [ms]);
+  return Date.now();
+}
 
 /** A moment, relative to now; the exact time is in its title. */
-export function When({ at }: { at: number }): JSX.Element {
-  useEffect(() => {
-    if (ticking) return;
-    ticking = true;
-    setInterval(() => (minute.value = Date.now()), MINUTE_MS);
-  }, []);
+export function When({ at }: { at: number }) {
+  const now = useNow(60_000);
   const time = new Date(at);
-  const valid = !Number.isNaN(time.getTime());
+  if (Number.isNaN(time.getTime())) return <time dir="auto" />;
   return (
-    <time
-      dir="auto"
-      dateTime={valid ? time.toISOString() : undefined}
-      title={valid ? time.toLocaleString() : undefined}
-    >
-      {valid ? text.time(at, Math.max(minute.value, Date.now() - MINUTE_MS)) : ''}
+    <time dir="auto" dateTime={time.toISOString()} title={time.toLocaleString()}>
+      {text.time(at, now)}
     </time>
   );
+}
+
+/** Seconds until a moment, counted down. */
+export function SecondsTo({ at, children }: { at: number; children: (seconds: number) => string }) {
+  return <span class="numbers">{children(Math.max(0, Math.ceil((at - useNow(500)) / 1_000)))}</span>;
+}
+
+/** A component that is loaded when it is first rendered, or by `ahead`, whichever comes first. */
+export function later<P extends object>(
+  load: () => Promise<ComponentType<P>>,
+): ((props: P) => JSX.Element | null) & { readonly ahead: () => void } {
+  const loaded = signal<ComponentType<P> | null>(null);
+  const failed = signal(false);
+  let asked = false;
+  const ahead = (): void => {
+    if (asked) return;
+    asked = true;
+    failed.value = false;
+    load().then(
+      (component) => (loaded.value = component),
+      () => {
+        asked = false;
+        failed.value = true;
+      },
+    );
+  };
+  const Later = (props: P) => {
+    useEffect(ahead, []);
+    const Loaded = loaded.value;
+    if (Loaded !== null) return <Loaded {...props} />;
+    if (!failed.value) return <div class="page" aria-busy="true" />;
+    return (
+      <div class="page">
+        <Notice kind="warn" live actions={<Button onClick={ahead} label={text.kit.tryAgain} />}>
+          {text.unable.part}
+        </Notice>
+      </div>
+    );
+  };
+  return Object.assign(Later, { ahead });
 }

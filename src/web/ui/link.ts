@@ -12,18 +12,10 @@ import {
   type Topics,
 } from '../link/messages.js';
 
-let current: Link | null = null;
+let current: Link | undefined;
 
-/** Opens the link to the engine, once. Called after the check of the browser's features (`unable.ts`). */
-export function connect(): void {
-  current ??= new Link();
-}
-
-/** The link. Throws before `connect`. */
-export function link(): Link {
-  if (current === null) throw new Error('connect() comes first');
-  return current;
-}
+/** The link to the engine. First used after the check of the browser's features (`unable.tsx`). */
+export const link = (): Link => (current ??= new Link());
 
 /** Calls a function of the engine. Rejects with `LinkError`. */
 export const call = <N extends CallName>(name: N, ...params: Parameters<Calls[N]>): Promise<ReturnType<Calls[N]>> =>

@@ -1,16 +1,59 @@
-/** The list: only visible rows are rendered, and further pages are requested from the engine when they come near. */
+/**
+ * The list and its rows: only visible rows are rendered, and further pages are requested from the engine when they come
+ * near.
+ */
 import { useComputed, useSignal, type ReadonlySignal } from '@preact/signals';
-import type { JSX, RefObject } from 'preact';
+import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks';
-import type { ListPage, ListParams } from '../link/messages.js';
-import { link } from './link.js';
-import { Button, EmptyState } from './kit.js';
-import { Inbox, Search } from './icons.js';
-import { Row } from './row.js';
-import { binId, itemId, openItem } from './route.js';
-import { filters, focusList, moveInList, query } from './state.js';
+import type { ListPage, ListParams, ItemRow } from '../link/messages.js';
+import { link, isRevoked } from './link.js';
+import { Button, EmptyState, OneLine, SecondsTo, When } from './kit.js';
+import { Inbox, Search, Clock, Copy, Download, ExternalLink, FolderInput, Pencil, Trash2, Undo2 } from 'lucide-preact';
+import { binId, itemId, openItem, hashOf, filters, focusList, moveInList, query } from './route.js';
 import { text } from './strings.js';
-import { PAGE_ROWS, pageOffset, shiftOf, visibleRows } from './window.js';
+import { edit, keep, remove, toMove, copyItem } from './actions.js';
+import { KIND_ICONS } from './fields.js';
+import { Menu, type MenuEntry } from './menu.js';
+import { download } from './content.js';
+
+const words = text.list;
+
+/** Rows rendered beyond the visible ones, at both ends. */
+const MARGIN = 6;
+/** Rows of one request; the engine's bound. */
+export const PAGE_ROWS = 200;
+const STEP = 50;
+
+interface Range {
+  readonly first: number;
+  /** After the last one. */
+  readonly end: number;
+}
+
+/** The rows to be rendered, of `total` rows of equal height. */
+export function visibleRows(view: { top: number; height: number; row: number; total: number }): Range {
+  const { top, height, row, total } = view;
+  const first = Math.max(0, Math.min(Math.floor(top / row), total - 1) - MARGIN);
+  return { first, end: Math.min(total, Math.ceil((top + height) / row) + MARGIN) };
+}
+
+/** Offset of the request: the page covers the rows with a margin, and small moves give the same offset. */
+export const pageOffset = ({ first, end }: Range): number =>
+  Math.max(0, Math.floor(((first + end) / 2 - PAGE_ROWS / 2) / STEP) * STEP);
+
+/**
+ * Pixels to scroll so that the visible rows stay in place when rows before them are added or removed. `anchor`: the
+ * first visible row, by id and index. At the very top it is 0, so that new rows become visible.
+ */
+export function shiftOf(
+  anchor: { readonly id: string; readonly at: number } | null,
+  page: { readonly offset: number; readonly items: readonly { readonly id: string }[] },
+  view: { top: number; row: number },
+): number {
+  if (anchor === null || view.top < view.row / 2) return 0;
+  const at = page.items.findIndex(({ id }) => id === anchor.id);
+  return at < 0 ? 0 : (page.offset + at - anchor.at) * view.row;
+}
 
 /** The filter of the list, as the engine takes it. */
 type Filter = Omit<ListParams, 'offset' | 'limit'>;
@@ -59,7 +102,7 @@ function useView(box: RefObject<HTMLDivElement>) {
 }
 
 /** The items of the chosen bin and filters. */
-export function List(): JSX.Element {
+export function List() {
   const box = useRef<HTMLDivElement>(null);
   const rows = useRef<HTMLUListElement>(null);
   const filter = useMemo<Filter>(
@@ -76,7 +119,7 @@ export function List(): JSX.Element {
   const offset = useComputed(() => pageOffset(range.value));
   const { page, known } = useList(filter, offset.value).value;
   total.value = page.total;
-  useStandStill({ box, page, filter, view });
+  useStandStill(box, page, filter, view);
   const { first, end } = range.value;
   useLayoutEffect(() => {
     rows.current?.style.setProperty('padding-block-start', `${first * view.value.row}px`);
@@ -86,13 +129,13 @@ export function List(): JSX.Element {
     () => Array.from({ length: Math.max(0, end - first) }, (_, at) => page.items[first + at - page.offset]),
     [first, end, page],
   );
-  const current = useCurrent({ box, page, first, view });
+  const current = useCurrent(box, page, first, view);
   return (
     <div class="list-box" ref={box} tabIndex={-1} onKeyDown={current.onKeyDown}>
       {page.total === 0 && known ? (
         <NothingHere filtered={filters.value.length > 0 || query.value.trim() !== ''} />
       ) : (
-        <ul ref={rows} class="list-rows" role="list" aria-label={text.list.label} aria-busy={!known}>
+        <ul ref={rows} class="list-rows" role="list" aria-label={words.label} aria-busy={!known}>
           {seen.map((item, at) => (
             <li
               key={item?.id ?? `at${first + at}`}
@@ -111,7 +154,7 @@ export function List(): JSX.Element {
         </ul>
       )}
       <p class="sr" role="status">
-        {known ? text.list.found(page.total) : ''}
+        {known ? words.found(page.total) : ''}
       </p>
     </div>
   );
@@ -126,8 +169,7 @@ interface At {
 type View = ReadonlySignal<{ readonly top: number; readonly height: number; readonly row: number }>;
 
 /** Keeps visible rows in place when rows above are added or removed; another filter scrolls to the top. */
-function useStandStill(of: { box: RefObject<HTMLDivElement>; page: ListPage; filter: Filter; view: View }): void {
-  const { box, page, filter, view } = of;
+function useStandStill(box: RefObject<HTMLDivElement>, page: ListPage, filter: Filter, view: View): void {
   const anchor = useRef<At | null>(null);
   const filterBefore = useRef(filter);
   useLayoutEffect(() => {
@@ -176,8 +218,7 @@ const STEPS: Readonly<Record<string, (rows: number, total: number) => number>> =
 };
 
 /** The current row of the keyboard: Tab reaches this row, keys move from it to the others. */
-function useCurrent(of: { box: RefObject<HTMLDivElement>; page: ListPage; first: number; view: View }) {
-  const { box, page, first, view } = of;
+function useCurrent(box: RefObject<HTMLDivElement>, page: ListPage, first: number, view: View) {
   const current = useRef<At | null>(null);
   const focusNext = useRef(false);
   const [, render] = useReducer((turn: number) => turn + 1, 0);
@@ -233,25 +274,147 @@ function useCurrent(of: { box: RefObject<HTMLDivElement>; page: ListPage; first:
   return { id, onKeyDown };
 }
 
-function NothingHere({ filtered }: { readonly filtered: boolean }): JSX.Element {
+function NothingHere({ filtered }: { filtered: boolean }) {
   if (filtered)
     return (
-      <EmptyState icon={Search} title={text.list.notFoundTitle}>
-        <p>{text.list.notFound}</p>
+      <EmptyState icon={Search} title={words.notFoundTitle} lead={words.notFound}>
         <Button
           kind="quiet"
           onClick={() => {
             filters.value = [];
             query.value = '';
           }}
-        >
-          {text.list.showAll}
-        </Button>
+          label={words.showAll}
+        />
       </EmptyState>
     );
+  return <EmptyState icon={Inbox} title={words.noneTitle} lead={words.none} />;
+}
+
+/** The label of copying an item. */
+export const copyLabel = ({ type }: Pick<ItemRow, 'type'>): string =>
+  type === 'password' ? words.copySecret : text.kit.copy;
+
+/** The menu entries of an item. */
+export function entriesOf(item: ItemRow): readonly MenuEntry[] {
+  return [
+    item.file === null
+      ? { label: copyLabel(item), icon: Copy, onSelect: () => void copyItem(item) }
+      : { label: words.download, icon: Download, onSelect: () => void download(item) },
+    ...(item.href === null ? [] : [{ label: words.open, icon: ExternalLink, href: item.href }]),
+    ...(isRevoked.value ? [] : changesOf(item)),
+  ];
+}
+
+const changesOf = (item: ItemRow): readonly MenuEntry[] => [
+  { label: words.edit, icon: Pencil, onSelect: () => edit(item) },
+  { label: words.move, icon: FolderInput, onSelect: () => (toMove.value = item) },
+  null,
+  { label: words.remove, icon: Trash2, danger: true, onSelect: () => void remove(item.id) },
+];
+
+interface RowProps {
+  readonly item: ItemRow;
+  /** The item is open beside the list. */
+  readonly open: boolean;
+  /** The one row that Tab reaches; keys move from it to the others. */
+  readonly reachable: boolean;
+}
+
+/** One item of the list. */
+function Row({ item, open, reachable }: RowProps) {
+  if (item.removeAt !== null) return <RemovedRow item={item} at={item.removeAt} />;
+  const Sign = KIND_ICONS[item.type];
+  const size = item.file?.size ?? null;
   return (
-    <EmptyState icon={Inbox} title={text.list.noneTitle}>
-      <p>{text.list.none}</p>
-    </EmptyState>
+    <div class={`row${open ? ' open' : ''}`}>
+      <a
+        class="row-open"
+        href={hashOf({ binId: binId.value, itemId: item.id })}
+        data-id={item.id}
+        tabIndex={reachable ? 0 : -1}
+        aria-current={open ? 'true' : undefined}
+        onClick={(event) => {
+          if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+          event.preventDefault();
+          openItem(item.id);
+        }}
+      >
+        <span class="glyph row-kind">
+          <Sign />
+          <span class="sr">{words.kind[item.type]}</span>
+        </span>
+        <span class="row-words">
+          <OneLine value={item.title} class="row-title" />
+          <span class="row-detail">
+            {item.detail !== '' && item.file === null && <OneLine value={item.detail} />}
+            {size !== null && <span class="row-size numbers">{text.size(size)}</span>}
+            <span class="row-when-below">
+              <When at={item.ts} />
+            </span>
+          </span>
+        </span>
+        <span class="row-when">
+          {item.pending ? (
+            <span class="pending" title={words.pending}>
+              <Clock />
+              <span class="sr">{words.pending}</span>
+            </span>
+          ) : (
+            <span class="row-when-beside">
+              <When at={item.ts} />
+            </span>
+          )}
+        </span>
+      </a>
+      <span class="row-acts">
+        <RowAct item={item} tabIndex={reachable ? 0 : -1} />
+        <Menu label={words.more(item.title)} entries={entriesOf(item)} tabIndex={reachable ? 0 : -1} />
+      </span>
+    </div>
+  );
+}
+
+/** The most likely action on an item: download, open or copy. */
+function RowAct({ item, tabIndex }: { item: ItemRow; tabIndex: number }) {
+  if (item.file !== null) {
+    const label = `${words.download}: ${item.title}`;
+    return <Button kind="icon" icon={Download} label={label} tabIndex={tabIndex} onClick={() => void download(item)} />;
+  }
+  if (item.href !== null) {
+    const opens = { label: words.open, name: `${words.open}: ${item.title}`, href: item.href, external: true };
+    return <Button kind="icon" icon={ExternalLink} {...opens} tabIndex={tabIndex} />;
+  }
+  return (
+    <Button
+      kind="icon"
+      icon={Copy}
+      label={`${copyLabel(item)}: ${item.title}`}
+      tabIndex={tabIndex}
+      onClick={() => void copyItem(item)}
+    />
+  );
+}
+
+function RemovedRow({ item, at }: { item: ItemRow; at: number }) {
+  return (
+    <div class="row removed">
+      <span class="glyph row-kind">
+        <Trash2 />
+      </span>
+      <span class="row-words">
+        <OneLine value={item.title} class="row-title" />
+        <span class="row-detail">
+          <SecondsTo at={at}>{words.removed}</SecondsTo>
+        </span>
+      </span>
+      <Button
+        kind="quiet"
+        icon={Undo2}
+        name={`${words.undo}: ${item.title}`}
+        onClick={() => void keep(item.id)}
+        label={words.undo}
+      />
+    </div>
   );
 }

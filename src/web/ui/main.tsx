@@ -3,23 +3,21 @@ import { render } from 'preact';
 import { App, engineGone } from './app.js';
 import { takeFragment } from './begin.js';
 import { toast } from './kit.js';
-import { connect } from './link.js';
 import { metaContent } from './meta.js';
-import { whatIsMissing } from './unable.js';
 import { startServiceWorker } from './update.js';
 import { startRouting } from './route.js';
 import { text } from './strings.js';
-import { UnableScreen } from './unable-screens.js';
+import { UnableScreen, whatIsMissing } from './unable.js';
 
 /** The tab that holds this lock runs the engine for all tabs of this origin. */
 const LEADER = 'service-web-leader';
 
-/** The Trusted Types API; TypeScript's standard library does not declare it yet. */
-interface TrustedTypes {
-  createPolicy(name: string, rules: ScriptRules): ScriptRules;
-}
+/** A policy of Trusted Types; TypeScript's standard library does not declare that API yet. */
 interface ScriptRules {
   readonly createScriptURL: (url: string) => string;
+}
+interface TrustedTypes {
+  createPolicy(name: string, rules: ScriptRules): ScriptRules;
 }
 
 /** Allows only scripts of this app, from this origin. Throws `TypeError` for any other. */
@@ -54,7 +52,7 @@ function lead(): void {
   navigator.locks.request(LEADER, run).catch(() => (engineGone.value = true));
 }
 
-/** Shows why a share was refused, if the service worker has redirected here for that (worker/share.ts). */
+/** Shows why a share was refused, if the service worker has redirected here for that (worker/main.ts). */
 function tellRefusedShare(): void {
   const [, why = ''] = /^#\/shared\?refused=(\w+)$/.exec(location.hash) ?? [];
   const said = new Map<string, string>(Object.entries(text.notices.notShared)).get(why);
@@ -75,7 +73,6 @@ function start(): void {
     return;
   }
   startRouting();
-  connect();
   lead();
   // Registration may fail in a private window.
   startServiceWorker(scriptOf('sw')).catch(() => undefined);

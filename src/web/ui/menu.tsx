@@ -1,12 +1,12 @@
 /** A button that opens a menu. */
-import type { ComponentChildren, JSX } from 'preact';
+import type { ComponentChildren } from 'preact';
 import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { Check, EllipsisVertical, type Icon } from './icons.js';
+import { Check, EllipsisVertical, type LucideIcon } from 'lucide-preact';
 
 /** One entry of a menu; null: a separator between groups. */
 export type MenuEntry = {
   readonly label: string;
-  readonly icon?: Icon;
+  readonly icon?: LucideIcon;
   readonly danger?: boolean;
   /** An address outside of this app. */
   readonly href?: string;
@@ -58,24 +58,18 @@ function useMenu() {
   useLayoutEffect(() => {
     const [element, from] = [menu.current, button.current];
     if (!open || element === null || from === null) return undefined;
-    const onToggle = (event: Event): void => {
-      if ((event as ToggleEvent).newState === 'closed') setOpen(false);
-    };
-    const leave = (): void => element.hidePopover();
-    const listening = new AbortController();
-    const untilAborted = { signal: listening.signal };
-    element.addEventListener('toggle', onToggle, untilAborted);
-    addEventListener('scroll', leave, { capture: true, passive: true, ...untilAborted });
     element.showPopover();
     place(from, element);
     element.querySelector<HTMLElement>('[role^=menuitem]')?.focus({ preventScroll: true });
-    return () => listening.abort();
+    const leave = (): void => element.hidePopover();
+    addEventListener('scroll', leave, { capture: true, passive: true });
+    return () => removeEventListener('scroll', leave, { capture: true });
   }, [open]);
   return { open, setOpen, menu, button };
 }
 
 /** The button and its menu. The entries are rendered only while it is open. */
-export function Menu({ label, entries, class: name, children, tabIndex }: MenuProps): JSX.Element {
+export function Menu({ label, entries, class: name, children, tabIndex }: MenuProps) {
   const { open, setOpen, menu, button } = useMenu();
   const id = useId();
   const choose = (entry: NonNullable<MenuEntry>): void => {
@@ -108,6 +102,7 @@ export function Menu({ label, entries, class: name, children, tabIndex }: MenuPr
           role="menu"
           tabIndex={-1}
           aria-label={label}
+          onToggle={(event) => event.newState === 'closed' && setOpen(false)}
           onKeyDown={(event) => moveInMenu(event, event.currentTarget)}
         >
           {entries.map((entry, at) =>

@@ -1,20 +1,21 @@
-/** The notices above the list. */
+/** What stands above the list: the notices, and the uploads. */
 import { useSignal } from '@preact/signals';
-import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { DeviceInfo, HiddenRow, Notice as Told } from '../link/messages.js';
+import type { DeviceInfo, HiddenRow, Notice as Told, Upload } from '../link/messages.js';
 import { attempt } from './actions.js';
-import { Button, Confirm, Dialog, Notice, OneLine, When } from './kit.js';
-import { call, info, notices, shared } from './link.js';
+import { Confirm } from './screen.js';
+import { Button, Dialog, Notice, OneLine, When, Progress } from './kit.js';
+import { call, info, notices, shared, uploads } from './link.js';
 import { text } from './strings.js';
 import { update } from './update.js';
+import { X } from 'lucide-preact';
 
 const words = text.notices;
 /** Notices shown at the same time; further ones appear as these are dismissed. */
 const SHOWN_MAX = 3;
 
 /** All notices: update, shares, states of the device, events. */
-export function Notices(): JSX.Element {
+export function Notices() {
   const told = notices.value ?? [];
   const about = info.value ?? null;
   return (
@@ -23,7 +24,7 @@ export function Notices(): JSX.Element {
         <Notice
           kind="good"
           title={words.update}
-          actions={<Button onClick={update.value}>{text.frame.reload}</Button>}
+          actions={<Button onClick={update.value} label={text.frame.reload} />}
         />
       )}
       <SharedIn />
@@ -36,7 +37,7 @@ export function Notices(): JSX.Element {
 }
 
 /** Waiting shares. Any page could have sent them, so they are put only when the user confirms. */
-function SharedIn(): JSX.Element | null {
+function SharedIn() {
   const { count, next } = shared.value ?? { count: 0, next: [] };
   if (next.length === 0) return null;
   const ids = next.map(({ id }) => id);
@@ -47,10 +48,8 @@ function SharedIn(): JSX.Element | null {
       title={words.shared(count)}
       actions={
         <>
-          <Button onClick={take('put')}>{words.sharedPut}</Button>
-          <Button kind="quiet" onClick={take('drop')}>
-            {words.sharedDrop}
-          </Button>
+          <Button onClick={take('put')} label={words.sharedPut} />
+          <Button kind="quiet" onClick={take('drop')} label={text.kit.discard} />
         </>
       }
       live
@@ -68,7 +67,7 @@ function SharedIn(): JSX.Element | null {
 }
 
 /** Notices of states of the device, shown as long as the state lasts. */
-function Standing({ about }: { readonly about: DeviceInfo }): JSX.Element {
+function Standing({ about }: { about: DeviceInfo }) {
   const { uncertified, orphaned, hidden, halted } = about;
   return (
     <>
@@ -81,7 +80,7 @@ function Standing({ about }: { readonly about: DeviceInfo }): JSX.Element {
         <Notice
           kind="warn"
           title={words.uncertified(uncertified.length)}
-          actions={<Button href="#/devices">{words.toDevices}</Button>}
+          actions={<Button href="#/devices" label={words.toDevices} />}
           live
         >
           {words.uncertifiedText}
@@ -93,7 +92,7 @@ function Standing({ about }: { readonly about: DeviceInfo }): JSX.Element {
   );
 }
 
-function Orphaned({ count }: { readonly count: number }): JSX.Element {
+function Orphaned({ count }: { count: number }) {
   const asking = useSignal(false);
   const answer = (how: 'republish' | 'discard'): void => {
     asking.value = false;
@@ -106,10 +105,8 @@ function Orphaned({ count }: { readonly count: number }): JSX.Element {
       live
       actions={
         <>
-          <Button onClick={() => answer('republish')}>{words.republish}</Button>
-          <Button kind="quiet" onClick={() => (asking.value = true)}>
-            {words.discard}
-          </Button>
+          <Button onClick={() => answer('republish')} label={words.republish} />
+          <Button kind="quiet" onClick={() => (asking.value = true)} label={text.kit.discard} />
         </>
       }
     >
@@ -117,7 +114,7 @@ function Orphaned({ count }: { readonly count: number }): JSX.Element {
       {asking.value && (
         <Confirm
           title={words.discardTitle}
-          action={words.discard}
+          action={text.kit.discard}
           onYes={() => answer('discard')}
           onClose={() => (asking.value = false)}
         >
@@ -128,16 +125,12 @@ function Orphaned({ count }: { readonly count: number }): JSX.Element {
   );
 }
 
-function Hidden({ count }: { readonly count: number }): JSX.Element {
+function Hidden({ count }: { count: number }) {
   const open = useSignal(false);
   return (
     <Notice
       title={words.hidden(count)}
-      actions={
-        <Button kind="quiet" onClick={() => (open.value = true)}>
-          {words.hiddenShow}
-        </Button>
-      }
+      actions={<Button kind="quiet" onClick={() => (open.value = true)} label={words.hiddenShow} />}
     >
       {words.hiddenText}
       {open.value && <HiddenDialog onClose={() => (open.value = false)} />}
@@ -145,7 +138,7 @@ function Hidden({ count }: { readonly count: number }): JSX.Element {
   );
 }
 
-function HiddenDialog({ onClose }: { readonly onClose: () => void }): JSX.Element {
+function HiddenDialog({ onClose }: { onClose: () => void }) {
   const rows = useSignal<readonly HiddenRow[]>([]);
   useEffect(() => void attempt(call('hidden').then((all) => (rows.value = all))), []);
   return (
@@ -163,7 +156,7 @@ function HiddenDialog({ onClose }: { readonly onClose: () => void }): JSX.Elemen
   );
 }
 
-function ToldNotice({ told }: { readonly told: Told }): JSX.Element {
+function ToldNotice({ told }: { told: Told }) {
   const { id, kind, problem, at, canResend } = told;
   const title = told.title === '' ? words.nameless : told.title;
   const say = words[kind];
@@ -177,8 +170,8 @@ function ToldNotice({ told }: { readonly told: Told }): JSX.Element {
       actions={
         canResend ? (
           <>
-            <Button onClick={() => resend('overwrite')}>{words.overwrite}</Button>
-            <Button onClick={() => resend('copy')}>{words.asCopy}</Button>
+            <Button onClick={() => resend('overwrite')} label={words.overwrite} />
+            <Button onClick={() => resend('copy')} label={words.asCopy} />
           </>
         ) : undefined
       }
@@ -188,5 +181,55 @@ function ToldNotice({ told }: { readonly told: Told }): JSX.Element {
         <When at={at} />
       </p>
     </Notice>
+  );
+}
+
+/** Renders nothing while there are no uploads. */
+export function Uploads() {
+  const all = uploads.value ?? [];
+  if (all.length === 0) return null;
+  return (
+    <section class="uploads" aria-label={text.uploads.title}>
+      {all.length > 1 && <p class="small quiet">{text.uploads.summary(all.length)}</p>}
+      <ul>
+        {all.map((one) => (
+          <UploadRow key={one.id} upload={one} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function UploadRow({ upload: { id, name, size, done, speed, state, problem } }: { upload: Upload }) {
+  return (
+    <li class="upload">
+      <div class="grow">
+        <div class="line">
+          <OneLine value={name} class="grow" />
+          <span class={`small numbers ${state === 'failed' ? 'danger-text' : 'quiet'}`}>
+            {state !== 'sending' && done > 0 && text.uploads.continues(Math.floor((done / Math.max(size, 1)) * 100))}
+            {state === 'waiting' && done === 0 && text.uploads.waiting}
+            {state === 'sending' && text.uploads.sent(text.size(done), text.size(size))}
+            {state === 'sending' && speed > 0 && text.uploads.speed(text.size(speed))}
+          </span>
+        </div>
+        {state === 'failed' ? (
+          <p class="small danger-text" role="alert">
+            {problem === null ? text.notices.problem : text.problem(problem)}
+          </p>
+        ) : (
+          <Progress label={text.uploads.progress(name)} value={done} max={Math.max(size, 1)} />
+        )}
+      </div>
+      {state === 'failed' && (
+        <Button kind="quiet" onClick={() => void attempt(call('uploadRetry', id))} label={text.kit.tryAgain} />
+      )}
+      <Button
+        kind="icon"
+        icon={X}
+        label={text.uploads.cancel(name)}
+        onClick={() => void attempt(call('uploadCancel', id))}
+      />
+    </li>
   );
 }

@@ -1,5 +1,9 @@
-/** The place in the app: the part of the address after `#`, which never reaches the server. */
+/**
+ * The place in the app: the part of the address after `#`, which never reaches the server. And the state that
+ * components share, of which nothing is stored.
+ */
 import { computed, signal } from '@preact/signals';
+import type { ContentType } from '../../protocol/item.js';
 
 const PAGES = ['devices', 'settings', 'trust'] as const;
 export type Page = (typeof PAGES)[number];
@@ -30,11 +34,10 @@ export function readPlace(hash: string): Place {
 }
 
 /** The address of a place. */
-export const hashOf = ({ page = null, binId = null, itemId = null }: Partial<Place>): string =>
-  page === null
-    ? `#${binId === null ? '' : `/bin/${encodeURIComponent(binId)}`}${itemId === null ? '' : `/item/${encodeURIComponent(itemId)}`}` ||
-      '#/'
-    : `#/${page}`;
+export function hashOf({ page = null, binId = null, itemId = null }: Partial<Place>): string {
+  const part = (name: string, id: string | null): string => (id === null ? '' : `/${name}/${encodeURIComponent(id)}`);
+  return page === null ? `#${part('bin', binId)}${part('item', itemId)}` : `#/${page}`;
+}
 
 const place = signal<Place>({ page: null, binId: null, itemId: null });
 export const page = computed(() => place.value.page);
@@ -68,3 +71,22 @@ export function leave(): void {
   if (history.state === OPENED) history.back();
   else go({ binId: binId.value }, true);
 }
+
+/** Kinds that the list is filtered by; none: all. */
+export const filters = signal<readonly ContentType[]>([]);
+/** The search text. */
+export const query = signal('');
+/** The search field is shown even on a narrow screen. */
+export const searching = signal(false);
+/** The side bar is shown over the list (`Drawer`). */
+export const drawer = signal(false);
+/** The table of keys is shown. */
+export const showingKeys = signal(false);
+
+/** Targets of keyboard shortcuts; set by the component that implements them. */
+export const moveInList: { current: (by: number) => void } = { current: () => undefined };
+export const focusList: { current: () => void } = { current: () => undefined };
+export const focusSearch: { current: () => void } = { current: () => undefined };
+export const focusComposer: { current: () => void } = { current: () => undefined };
+/** Receives files dropped or pasted anywhere. */
+export const takeFiles: { current: (files: readonly File[], binId?: string) => void } = { current: () => undefined };

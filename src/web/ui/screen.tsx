@@ -1,17 +1,62 @@
-/** Common parts of the screens without a side bar: one column, and a heading that takes the focus at each step. */
-import { Fragment, type ComponentChildren, type JSX } from 'preact';
-import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+/**
+ * Common parts of the screens: work that a button or form starts, a step in one column with a heading that takes the
+ * focus, errors, texts to be copied, and dialogs that do one thing.
+ */
+import { useSignal } from '@preact/signals';
+import { useState, useLayoutEffect, useRef } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
-import { Button, Notice, submits } from './kit.js';
-import { Check, Copy, type Icon } from './icons.js';
+import { problemOf } from './link.js';
+import { Fragment, type ComponentChildren } from 'preact';
+import { Button, Notice, submits, Dialog } from './kit.js';
+import { Check, Copy, type LucideIcon } from 'lucide-preact';
 import type { PasskeyError } from './passkey.js';
 import { text } from './strings.js';
 
+export interface Task {
+  readonly busy: boolean;
+  readonly problem: Failure | null;
+  /** Runs `work`, unless something runs already; `done` gets its result. */
+  readonly run: <T>(work: () => Promise<T>, done?: (value: T) => void) => void;
+}
+
+/** One piece of work at a time. */
+export function useTask(): Task {
+  const state = useSignal<Pick<Task, 'busy' | 'problem'>>({ busy: false, problem: null });
+  const end = (problem: Failure | null): void => void (state.value = { busy: false, problem });
+  const run: Task['run'] = (work, done) => {
+    if (state.peek().busy) return;
+    state.value = { busy: true, problem: null };
+    work()
+      .then(done)
+      .then(
+        () => end(null),
+        (error: unknown) => end(problemOf(error)),
+      );
+  };
+  return { ...state.value, run };
+}
+
+export interface Form extends Task {
+  /** It was submitted: from then on it shows what is not valid. */
+  readonly tried: boolean;
+  readonly submit: () => void;
+}
+
+/** The task of a form: `submit` runs `work` and then `done`, if what was typed is `valid`. */
+export function useForm<T>(valid: boolean, work: () => Promise<T>, done?: (value: T) => void): Form {
+  const task = useTask();
+  const [tried, setTried] = useState(false);
+  const submit = (): void => {
+    setTried(true);
+    if (valid) task.run(work, done);
+  };
+  return { ...task, tried, submit };
+}
+
 interface ScreenProps {
   readonly title: string;
-  readonly icon?: Icon;
+  readonly icon?: LucideIcon;
   readonly children?: ComponentChildren;
-  /** Set: the screen is a form. */
   readonly onSubmit?: () => void;
 }
 
@@ -19,35 +64,26 @@ interface ScreenProps {
  * One step. Steps that follow each other need a `key`, so that the heading of each, or its element with `autoFocus`,
  * gets the focus and is read.
  */
-export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps): JSX.Element {
+export function Screen({ title, icon: Sign, children, onSubmit }: ScreenProps) {
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => {
     const asked = heading.current?.closest('main')?.querySelector<HTMLElement>('[autofocus]');
     (asked ?? heading.current)?.focus();
   }, []);
-  const inside = (
-    <>
-      <header class="stack tight no-print">
-        <p class="step-host">
-          {Sign !== undefined && <Sign />}
-          <bdi>{location.host}</bdi>
-        </p>
-        <h1 ref={heading} tabIndex={-1}>
-          {title}
-        </h1>
-      </header>
-      {children}
-    </>
-  );
   return (
     <main class="screen">
-      {onSubmit === undefined ? (
-        <div class="step stack">{inside}</div>
-      ) : (
-        <form class="step stack" noValidate onSubmit={submits(onSubmit)}>
-          {inside}
-        </form>
-      )}
+      <form class="step stack" noValidate onSubmit={submits(() => onSubmit?.())}>
+        <header class="stack tight no-print">
+          <p class="step-host">
+            {Sign !== undefined && <Sign />}
+            <bdi>{location.host}</bdi>
+          </p>
+          <h1 ref={heading} tabIndex={-1}>
+            {title}
+          </h1>
+        </header>
+        {children}
+      </form>
     </main>
   );
 }
@@ -58,10 +94,10 @@ export function Problem({
   title,
   actions,
 }: {
-  readonly problem: Failure | null;
-  readonly title?: string;
-  readonly actions?: ComponentChildren;
-}): JSX.Element | null {
+  problem: Failure | null;
+  title?: string;
+  actions?: ComponentChildren;
+}) {
   if (problem === null) return null;
   return (
     <Notice kind="danger" title={title} actions={actions} live>
@@ -75,9 +111,9 @@ export function PasskeyProblem({
   problem,
   words,
 }: {
-  readonly problem: Failure | null;
-  readonly words: Readonly<Record<PasskeyError['code'], string>>;
-}): JSX.Element {
+  problem: Failure | null;
+  words: Readonly<Record<PasskeyError['code'], string>>;
+}) {
   if (problem?.name !== 'PasskeyError') return <Problem problem={problem} />;
   return (
     <Notice kind="warn" live>
@@ -87,7 +123,7 @@ export function PasskeyProblem({
 }
 
 /** A line that breaks between words, and within a word only if it alone is too long. */
-function Command({ value }: { readonly value: string }) {
+function Command({ value }: { value: string }) {
   return (
     <code dir="ltr">
       {value.split(' ').map((word, at) => (
@@ -101,7 +137,7 @@ function Command({ value }: { readonly value: string }) {
 }
 
 /** A text to be copied: a command, a fingerprint. */
-export function Copyable({ value, label }: { readonly value: string; readonly label: string }): JSX.Element {
+export function Copyable({ value, label }: { value: string; label: string }) {
   return (
     <div class="copyable">
       <Command value={value} />
@@ -110,31 +146,89 @@ export function Copyable({ value, label }: { readonly value: string; readonly la
   );
 }
 
-/** Copies a text that is not a secret. */
-export function CopyButton({
-  value,
-  label,
-  plain = false,
-}: {
-  readonly value: string;
-  readonly label: string;
-  /** The label is visible. */
-  readonly plain?: boolean;
-}): JSX.Element {
+/** Copies a text that is not a secret. `kind` `plain`: the label is visible. */
+export function CopyButton(props: { value: string; label: string; kind?: 'icon' | 'plain' }) {
+  const { value, label, kind = 'icon' } = props;
   const [state, setState] = useState<'copied' | 'notCopied' | null>(null);
   const copy = async (): Promise<void> => {
     await navigator.clipboard.writeText(value);
     setState('copied');
   };
-  const said = state === null ? label : text.kit[state];
   return (
     <Button
-      kind={plain ? 'plain' : 'icon'}
+      kind={kind}
       icon={state === 'copied' ? Check : Copy}
-      label={plain ? undefined : said}
+      label={state === null ? label : text.kit[state]}
       onClick={() => void copy().catch(() => setState('notCopied'))}
+    />
+  );
+}
+
+interface FormDialogProps {
+  readonly title: string;
+  /** Label of the button. */
+  readonly action: string;
+  readonly danger?: boolean;
+  readonly disabled?: boolean;
+  readonly form: Form;
+  /** True: a field shows the problem, so it is not repeated below the fields. */
+  readonly problemInField?: boolean;
+  /** A button before the main one. */
+  readonly other?: ComponentChildren;
+  readonly onClose: () => void;
+  readonly children: ComponentChildren;
+}
+
+/** Enter and the button submit it; a problem is shown below the fields. */
+export function FormDialog(props: FormDialogProps) {
+  const { title, action, danger = false, disabled, form, problemInField = false, other, onClose, children } = props;
+  return (
+    <Dialog
+      title={title}
+      onClose={onClose}
+      onSubmit={form.submit}
+      actions={
+        <>
+          {other}
+          <Button kind={danger ? 'danger' : 'primary'} submit busy={form.busy} disabled={disabled} label={action} />
+        </>
+      }
     >
-      {plain ? said : undefined}
-    </Button>
+      {children}
+      <Problem problem={problemInField ? null : form.problem} />
+    </Dialog>
+  );
+}
+
+interface ConfirmProps {
+  readonly title: string;
+  /** Label of the button. */
+  readonly action: string;
+  /** Done for a yes; the dialog is closed when it has succeeded, and shows the problem otherwise. */
+  readonly onYes: () => unknown;
+  readonly onClose: () => void;
+  readonly children?: ComponentChildren;
+  /** Shown instead of `children` while it is done. */
+  readonly meanwhile?: ComponentChildren;
+}
+
+/** Asks for confirmation. The focus is on the cancel button. */
+export function Confirm({ title, action, onYes, onClose, children, meanwhile = children }: ConfirmProps) {
+  const { busy, problem, run } = useTask();
+  return (
+    <Dialog
+      title={title}
+      onClose={onClose}
+      plain
+      actions={
+        <>
+          <Button onClick={onClose} autoFocus label={busy ? text.kit.close : text.kit.cancel} />
+          <Button kind="danger" busy={busy} onClick={() => run(async () => await onYes(), onClose)} label={action} />
+        </>
+      }
+    >
+      {busy ? meanwhile : children}
+      <Problem problem={problem} />
+    </Dialog>
   );
 }

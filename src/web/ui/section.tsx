@@ -1,21 +1,15 @@
 /** Common parts of the pages beside the list. */
-import type { ComponentChildren, JSX } from 'preact';
+import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Failure } from '../link/messages.js';
-import { ArrowLeft } from './icons.js';
+import { ArrowLeft } from 'lucide-preact';
 import { Button } from './kit.js';
 import { info, problemOf } from './link.js';
 import { leave } from './route.js';
 import { text } from './strings.js';
 
 /** The head of a page beside the list: a back button where the side bar is hidden, the heading, and actions. */
-export function PageHead({
-  title,
-  children,
-}: {
-  readonly title: string;
-  readonly children?: ComponentChildren;
-}): JSX.Element {
+export function PageHead({ title, children }: { title: string; children?: ComponentChildren }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => heading.current?.focus(), []);
   return (
@@ -30,13 +24,7 @@ export function PageHead({
 }
 
 /** A group of settings with its heading. */
-export function Section({
-  title,
-  children,
-}: {
-  readonly title: string;
-  readonly children: ComponentChildren;
-}): JSX.Element {
+export function Section({ title, children }: { title: string; children: ComponentChildren }) {
   const id = useId();
   return (
     <section class="card stack" aria-labelledby={id}>

@@ -1,29 +1,27 @@
-/** Export and import of everything. */
-import type { JSX } from 'preact';
+/** Export and import of everything. An export is saved directly to disk, or as a download in browsers without that. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { Button, Dialog, Field, Notice, Progress } from './kit.js';
+import { Button, Dialog, Field, Notice, Progress, type FieldProps } from './kit.js';
 import { attempt } from './actions.js';
 import { call, importing, link } from './link.js';
-import { chooseTarget, saveStream } from './save-stream.js';
-import { Problem } from './screen.js';
+import { Problem, useForm } from './screen.js';
 import { Section } from './section.js';
 import { text } from './strings.js';
 import { pagesText } from './strings-pages.js';
-import { useTask } from './task.js';
 import { PHRASE_WORDS, wordsIn } from './typed.js';
+import { saveBlob } from './content.js';
 
 const words = pagesText.settings.archive;
 
 /** The section of the settings about the archive. */
-export function ArchiveSection(): JSX.Element {
+export function ArchiveSection() {
   const [asked, setAsked] = useState<'export' | 'import' | null>(null);
   const close = (): void => setAsked(null);
   return (
     <Section title={words.title}>
       <p class="quiet">{words.lead}</p>
       <div class="line wrap">
-        <Button onClick={() => setAsked('export')}>{words.export}</Button>
-        <Button onClick={() => setAsked('import')}>{words.import}</Button>
+        <Button onClick={() => setAsked('export')} label={words.export} />
+        <Button onClick={() => setAsked('import')} label={words.import} />
       </div>
       {asked === 'export' && <ExportDialog onClose={close} />}
       {asked === 'import' && <ImportDialog onClose={close} />}
@@ -31,49 +29,35 @@ export function ArchiveSection(): JSX.Element {
   );
 }
 
-interface AskProps {
-  readonly onClose: () => void;
-}
-
 /** Local date, as `2026-11-23`. */
 const today = (): string => new Date().toLocaleDateString('sv-SE');
 
 /** `lead`: an additional first paragraph. */
-export function ExportDialog({ onClose, lead }: AskProps & { readonly lead?: string }): JSX.Element {
+export function ExportDialog({ onClose, lead }: { onClose: () => void; lead?: string }) {
   const [phrase, setPhrase] = useState('');
-  const [tried, setTried] = useState(false);
   const [written, setWritten] = useState(0);
   const [whole, setWhole] = useState<number | null>(null);
-  const task = useTask();
   const stop = useRef(new AbortController());
   useEffect(() => () => stop.current.abort(), []);
   const typed = wordsIn(phrase);
-  const wrong = task.problem?.code === 'wrong_words';
-  const submit = (): void => {
-    setTried(true);
-    if (typed.length !== PHRASE_WORDS) return;
-    setWhole(null);
-    task.run(async () => {
-      const target = await chooseTarget(`${location.hostname}-${today()}.vault`);
-      if (target === null) return;
-      const source = link().read('archive', { phrase: typed.join(' ') });
-      setWhole(await saveStream(source, target, { onBytes: setWritten, stop: stop.current.signal }));
-      setPhrase('');
-    });
+  const save = async (): Promise<void> => {
+    const target = await chooseTarget(`${location.hostname}-${today()}.vault`);
+    if (target === null) return;
+    const source = link().read('archive', { phrase: typed.join(' ') });
+    setWhole(await saveStream(source, target, { onBytes: setWritten, stop: stop.current.signal }));
+    setPhrase('');
   };
+  const form = useForm(typed.length === PHRASE_WORDS, save);
+  const wrong = form.problem?.code === 'wrong_words';
   return (
     <Dialog
       title={words.exportTitle}
       onClose={onClose}
-      onSubmit={submit}
+      onSubmit={form.submit}
       actions={
         <>
-          <Button onClick={onClose}>{task.busy ? words.stop : text.kit.close}</Button>
-          {whole === null && (
-            <Button kind="primary" submit busy={task.busy}>
-              {words.choose}
-            </Button>
-          )}
+          <Button onClick={onClose} label={form.busy ? words.stop : text.kit.close} />
+          {whole === null && <Button kind="primary" submit busy={form.busy} label={words.choose} />}
         </>
       }
     >
@@ -81,62 +65,56 @@ export function ExportDialog({ onClose, lead }: AskProps & { readonly lead?: str
         <>
           {lead !== undefined && <p>{lead}</p>}
           <p>{words.exportLead}</p>
-          <PhraseField label={words.phrase} value={phrase} onValue={setPhrase} tried={tried} wrong={wrong} />
+          <PhraseField
+            label={text.begin.phrase.list}
+            value={phrase}
+            onValue={setPhrase}
+            tried={form.tried}
+            wrong={wrong}
+          />
         </>
       ) : (
         <Notice kind="good" live>
           {words.exported(whole)}
         </Notice>
       )}
-      {task.busy && <Working label={words.written(written)} />}
-      <Problem problem={wrong ? null : task.problem} />
+      {form.busy && <Working label={words.written(written)} />}
+      <Problem problem={wrong ? null : form.problem} />
     </Dialog>
   );
 }
 
-function ImportDialog({ onClose }: AskProps) {
+function ImportDialog({ onClose }: { onClose: () => void }) {
   const [phrase, setPhrase] = useState('');
   const [file, setFile] = useState<File | null>(null);
-  const [tried, setTried] = useState(false);
   const [result, setResult] = useState<readonly string[] | null>(null);
-  const task = useTask();
   const typed = wordsIn(phrase);
   // Also of an import that was started before this dialog was opened.
-  const progress = importing.value ?? { done: 0, total: 0 };
-  const running = progress.total > 0;
-  const submit = (): void => {
-    setTried(true);
-    if (file === null || typed.length !== PHRASE_WORDS) return;
-    task.run(async () => {
-      setResult(words.imported(await call('importArchive', { file, phrase: typed.join(' ') })));
-      setPhrase('');
-    });
+  const { done, total } = importing.value ?? { done: 0, total: 0 };
+  const take = async (): Promise<void> => {
+    if (file === null) return;
+    setResult(words.imported(await call('importArchive', { file, phrase: typed.join(' ') })));
+    setPhrase('');
   };
+  const form = useForm(file !== null && typed.length === PHRASE_WORDS, take);
   return (
     <Dialog
       title={words.importTitle}
       onClose={onClose}
-      onSubmit={submit}
+      onSubmit={form.submit}
       actions={
         <>
-          <Button onClick={onClose}>{text.kit.close}</Button>
-          {running ? (
-            <Button onClick={() => void attempt(call('importStop'))}>{words.stop}</Button>
-          ) : (
-            result === null && (
-              <Button kind="primary" submit busy={task.busy}>
-                {words.import}
-              </Button>
-            )
-          )}
+          <Button onClick={onClose} label={text.kit.close} />
+          {total > 0 && <Button onClick={() => void attempt(call('importStop'))} label={words.stop} />}
+          {total === 0 && result === null && <Button kind="primary" submit busy={form.busy} label={words.import} />}
         </>
       }
     >
       {result === null ? (
         <>
           <p>{words.importLead}</p>
-          <FileField error={tried && file === null ? words.noFile : null} onFile={setFile} />
-          <PhraseField label={words.phraseOfFile} value={phrase} onValue={setPhrase} tried={tried} />
+          <FileField error={form.tried && file === null ? words.noFile : null} onFile={setFile} />
+          <PhraseField label={words.phraseOfFile} value={phrase} onValue={setPhrase} tried={form.tried} />
         </>
       ) : (
         <Notice kind="good" live>
@@ -145,17 +123,14 @@ function ImportDialog({ onClose }: AskProps) {
           ))}
         </Notice>
       )}
-      {running ? (
-        <Working label={words.importing(progress.done, progress.total)} share={progress.done / progress.total} />
-      ) : (
-        task.busy && <Working label={words.reading} />
-      )}
-      <Problem problem={task.problem} />
+      {total > 0 && <Working label={words.importing(done, total)} share={done / total} />}
+      {total === 0 && form.busy && <Working label={words.reading} />}
+      <Problem problem={form.problem} />
     </Dialog>
   );
 }
 
-function FileField({ error, onFile }: { readonly error: string | null; readonly onFile: (file: File | null) => void }) {
+function FileField({ error, onFile }: { error: string | null; onFile: (file: File | null) => void }) {
   return (
     <div class="field">
       <label class="label" for="archive-file">
@@ -177,33 +152,99 @@ function FileField({ error, onFile }: { readonly error: string | null; readonly 
   );
 }
 
-function PhraseField(props: {
-  readonly label: string;
-  readonly value: string;
-  readonly onValue: (value: string) => void;
+interface PhraseFieldProps extends Pick<FieldProps, 'label' | 'value' | 'onValue'> {
   readonly tried: boolean;
   /** Twelve words, but not the right ones. */
   readonly wrong?: boolean;
-}) {
-  const count = wordsIn(props.value).length;
-  return (
-    <Field
-      kind="lines"
-      mono
-      label={props.label}
-      value={props.value}
-      onValue={props.onValue}
-      hint={text.begin.recover.count(count)}
-      error={props.tried && count !== PHRASE_WORDS ? words.words : props.wrong === true ? words.notThese : null}
-    />
-  );
 }
 
-function Working({ label, share = null }: { readonly label: string; readonly share?: number | null }) {
+function PhraseField({ tried, wrong = false, ...field }: PhraseFieldProps) {
+  const count = wordsIn(field.value).length;
+  const error = tried && count !== PHRASE_WORDS ? words.words : wrong ? words.notThese : null;
+  return <Field kind="lines" mono {...field} hint={text.begin.recover.count(count)} error={error} />;
+}
+
+function Working({ label, share = null }: { label: string; share?: number | null }) {
   return (
     <div class="stack tight">
       <Progress label={label} value={share} />
       <p class="quiet small numbers">{label}</p>
     </div>
   );
+}
+
+/** Received bytes are moved into blobs of about this size, which are outside of the page's memory. */
+const PIECE_BYTES = 4 * 1024 * 1024;
+
+interface Target {
+  readonly write: (bytes: Uint8Array<ArrayBuffer>) => Promise<void>;
+  readonly close: () => Promise<void>;
+  readonly abort: () => Promise<void>;
+}
+
+interface Picker {
+  showSaveFilePicker?: (options: { suggestedName: string }) => Promise<FileSystemFileHandle>;
+}
+
+/** Must be called in a click handler: browsers open the file picker only then. Null: the user cancelled. */
+async function chooseTarget(suggestedName: string): Promise<Target | null> {
+  const pick = (globalThis as Picker).showSaveFilePicker;
+  if (pick === undefined) return asDownload(suggestedName);
+  try {
+    const file = await pick({ suggestedName });
+    return await file.createWritable();
+  } catch (error) {
+    if (error instanceof DOMException && error.name === 'AbortError') return null;
+    throw error;
+  }
+}
+
+function asDownload(name: string): Target {
+  const pieces: Blob[] = [];
+  let waiting: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
+  const gather = (): void => {
+    pieces.push(new Blob(waiting));
+    [waiting, size] = [[], 0];
+  };
+  return {
+    write: (bytes) => {
+      waiting.push(bytes);
+      size += bytes.length;
+      if (size >= PIECE_BYTES) gather();
+      return Promise.resolve();
+    },
+    close: () => {
+      gather();
+      saveBlob(new Blob(pieces, { type: 'application/octet-stream' }), name);
+      return Promise.resolve();
+    },
+    abort: () => {
+      pieces.length = 0;
+      waiting = [];
+      return Promise.resolve();
+    },
+  };
+}
+
+/** Writes all of `source`. `onBytes` gets the number of bytes so far; a stop leaves no file. Returns the total. */
+export async function saveStream(
+  source: AsyncIterable<Uint8Array>,
+  target: Target,
+  { onBytes, stop }: { readonly onBytes: (written: number) => void; readonly stop: AbortSignal },
+): Promise<number> {
+  let written = 0;
+  try {
+    for await (const bytes of source) {
+      stop.throwIfAborted();
+      await target.write(new Uint8Array(bytes));
+      onBytes((written += bytes.length));
+    }
+    stop.throwIfAborted();
+  } catch (error) {
+    await target.abort();
+    throw error;
+  }
+  await target.close();
+  return written;
 }

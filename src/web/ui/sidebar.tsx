@@ -1,16 +1,32 @@
-/** The side bar: bins, and links to the other pages. */
+/** The side bar: bins with their dialogs, links to the other pages, and the status line. */
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, JSX } from 'preact';
-import type { BinRow } from '../link/messages.js';
+import type { BinRow, DeviceInfo } from '../link/messages.js';
 import { attempt, binName } from './actions.js';
-import { BinDialog } from './bins.js';
-import { Keyboard, Layers, Lock, MonitorSmartphone, Pencil, Plus, Settings, ShieldCheck, X } from './icons.js';
-import { BinSign, Button, useModal } from './kit.js';
+import {
+  Keyboard,
+  Layers,
+  Lock,
+  MonitorSmartphone,
+  Pencil,
+  Plus,
+  Settings,
+  ShieldCheck,
+  X,
+  type LucideIcon,
+  CircleCheck,
+  CloudOff,
+  RefreshCw,
+  TriangleAlert,
+} from 'lucide-preact';
+import { BinSign, Button, useModal, Field } from './kit.js';
 import { bins, call, info, isRevoked } from './link.js';
-import { binId, go, hashOf, page, type Place } from './route.js';
-import { drawer, showingKeys } from './state.js';
-import { Status } from './status.js';
+import { binId, go, hashOf, page, type Place, drawer, showingKeys } from './route.js';
 import { text } from './strings.js';
+import { useState } from 'preact/hooks';
+import { isEmoji } from '../../protocol/ids.js';
+import { DEFAULT_BIN, NAME_MAX } from '../../protocol/limits.js';
+import { useForm, Confirm, FormDialog } from './screen.js';
 
 const words = text.frame;
 
@@ -21,10 +37,15 @@ const PAGE_LINKS = [
 ] as const;
 
 /** The content of the side bar, beside the list or in a drawer. */
-export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.Element {
+export function Sidebar({ close }: { close?: ComponentChildren }) {
   const making = useSignal(false);
   const editing = useSignal<BinRow | null>(null);
   const known = bins.value ?? [];
+  const lockable = info.value != null && info.value.lock.kind !== 'none';
+  const showKeys = (): void => {
+    drawer.value = false;
+    showingKeys.value = true;
+  };
   const total = known.reduce((sum, { count }) => sum + count, 0);
   return (
     <div class="side-inner">
@@ -39,7 +60,7 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
         <div class="side-title">
           <h2>{words.bins}</h2>
           {!isRevoked.value && (
-            <Button kind="icon" icon={Plus} label={words.newBin} onClick={() => (making.value = true)} />
+            <Button kind="icon" icon={Plus} label={text.bins.create} onClick={() => (making.value = true)} />
           )}
         </div>
         <ul>
@@ -59,7 +80,14 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
         <ul>
           {!isRevoked.value &&
             PAGE_LINKS.map(([to, Sign]) => <NavItem key={to} to={{ page: to }} icon={<Sign />} label={words[to]} />)}
-          <SideActions />
+          {lockable && (
+            <li class="nav">
+              <NavButton icon={Lock} label={words.lock} onClick={() => void attempt(call('lock'))} />
+            </li>
+          )}
+          <li class="nav keys-entry">
+            <NavButton icon={Keyboard} label={text.keys.title} onClick={showKeys} />
+          </li>
         </ul>
       </nav>
       {!isRevoked.value && <Status />}
@@ -69,32 +97,12 @@ export function Sidebar({ close }: { readonly close?: ComponentChildren }): JSX.
   );
 }
 
-function SideActions(): JSX.Element {
-  const lockable = info.value != null && info.value.lock.kind !== 'none';
+function NavButton({ icon: Sign, label, onClick }: { icon: LucideIcon; label: string; onClick: () => void }) {
   return (
-    <>
-      {lockable && (
-        <li class="nav">
-          <button type="button" class="nav-link" onClick={() => void attempt(call('lock'))}>
-            <Lock />
-            <span class="grow">{words.lock}</span>
-          </button>
-        </li>
-      )}
-      <li class="nav keys-entry">
-        <button
-          type="button"
-          class="nav-link"
-          onClick={() => {
-            drawer.value = false;
-            showingKeys.value = true;
-          }}
-        >
-          <Keyboard />
-          <span class="grow">{words.keys}</span>
-        </button>
-      </li>
-    </>
+    <button type="button" class="nav-link" onClick={onClick}>
+      <Sign />
+      <span class="grow">{label}</span>
+    </button>
   );
 }
 
@@ -106,7 +114,7 @@ interface NavItemProps {
   readonly onEdit?: (() => void) | undefined;
 }
 
-function NavItem({ to, icon, label, count, onEdit }: NavItemProps): JSX.Element {
+function NavItem({ to, icon, label, count, onEdit }: NavItemProps) {
   const { page: toPage = null, binId: toBin = null } = to;
   const on = page.value === toPage && binId.value === toBin;
   return (
@@ -137,12 +145,122 @@ function NavItem({ to, icon, label, count, onEdit }: NavItemProps): JSX.Element 
 }
 
 /** The side bar over the list, if there is no room beside it. */
-export function Drawer(): JSX.Element {
+export function Drawer() {
   const close = (): void => void (drawer.value = false);
-  const dialog = useModal(close);
+  const modal = useModal(close);
   return (
-    <dialog ref={dialog} class="drawer" aria-label={words.menu}>
+    <dialog {...modal} class="drawer" aria-label={words.menu}>
       <Sidebar close={<Button kind="icon" icon={X} label={text.kit.close} onClick={close} />} />
     </dialog>
+  );
+}
+
+/** Characters of an emoji with its modifiers. */
+const EMOJI_MAX = 16;
+
+interface BinDialogProps {
+  /** Absent: a new bin is made, and `onMade` gets its id. */
+  readonly bin?: BinRow;
+  readonly onClose: () => void;
+  readonly onMade?: (id: string) => void;
+}
+
+function BinDialog({ bin, onClose, onMade }: BinDialogProps) {
+  const [name, setName] = useState(bin?.name ?? '');
+  const [emoji, setEmoji] = useState(bin?.emoji ?? '');
+  const [removing, setRemoving] = useState(false);
+  const label = { name: name.trim(), emoji: emoji.trim() };
+  const wrongEmoji = label.emoji !== '' && !isEmoji(label.emoji);
+  const save = async (): Promise<void> => {
+    if (bin !== undefined) await call('binRename', { id: bin.id, ...label });
+    else onMade?.((await call('binCreate', label)).id);
+  };
+  const form = useForm(label.name !== '' && !wrongEmoji, save, onClose);
+  if (bin !== undefined && removing)
+    return <RemoveDialog bin={bin} onClose={() => setRemoving(false)} onDone={onClose} />;
+  return (
+    <FormDialog
+      title={bin === undefined ? text.bins.create : text.bins.edit}
+      action={bin === undefined ? text.bins.make : text.kit.save}
+      other={
+        bin !== undefined &&
+        bin.id !== DEFAULT_BIN && <Button kind="danger" onClick={() => setRemoving(true)} label={text.bins.remove} />
+      }
+      form={form}
+      onClose={onClose}
+    >
+      <Field
+        label={text.kit.name}
+        value={name}
+        onValue={setName}
+        maxLength={NAME_MAX}
+        error={form.tried && label.name === '' ? text.bins.noName : null}
+      />
+      <Field
+        label={text.bins.emoji}
+        value={emoji}
+        onValue={setEmoji}
+        maxLength={EMOJI_MAX}
+        hint={text.bins.emojiHint}
+        error={form.tried && wrongEmoji ? text.bins.noEmoji : null}
+      />
+    </FormDialog>
+  );
+}
+
+function RemoveDialog({ bin, onClose, onDone }: { bin: BinRow; onClose: () => void; onDone: () => void }) {
+  return (
+    <Confirm
+      title={text.bins.removeTitle(bin.name || text.list.namelessBin)}
+      action={text.bins.remove}
+      onYes={() => call('binRemove', bin.id).then(onDone)}
+      onClose={onClose}
+      meanwhile={<p>{text.bins.removing(info.value?.waiting.count ?? 0)}</p>}
+    >
+      <p>{text.bins.removeItems(bin.count)}</p>
+    </Confirm>
+  );
+}
+
+const SIGNS = { good: CircleCheck, busy: RefreshCw, away: CloudOff, bad: TriangleAlert } as const;
+
+const clock = (at: number): string => {
+  const today = new Date(at).toDateString() === new Date().toDateString();
+  return new Date(at).toLocaleString(
+    undefined,
+    today ? { timeStyle: 'short' } : { dateStyle: 'short', timeStyle: 'short' },
+  );
+};
+
+/** The text of the line, and its appearance. */
+function statusOf({ connection, waiting, complete, halted }: DeviceInfo): { mood: keyof typeof SIGNS; says: string } {
+  if (halted !== null) return { mood: 'bad', says: words.halted };
+  const { count, since } = waiting;
+  if (connection.state === 'waiting' || connection.state === 'closed')
+    return {
+      mood: 'away',
+      says: count > 0 && since !== null ? words.offlineWaiting(count, clock(since)) : words.offline,
+    };
+  if (connection.state === 'connecting') return { mood: 'busy', says: words.connecting };
+  if (count > 0) return { mood: 'busy', says: words.sending(count) };
+  if (complete === true) return { mood: 'good', says: words.here };
+  return { mood: 'busy', says: words.catchingUp };
+}
+
+/** `short`: for the head of the list, shown only if there is something to report. */
+export function Status({ short = false }: { short?: boolean }) {
+  const about = info.value ?? null;
+  const said = about === null ? null : statusOf(about);
+  const Sign = said === null ? null : SIGNS[said.mood];
+  return (
+    <div class={`status ${said?.mood ?? ''}${short ? ' short' : ''}`}>
+      <p role={short ? undefined : 'status'} class="line">
+        {Sign !== null && <Sign />}
+        <span>{said?.says ?? ''}</span>
+      </p>
+      {said?.mood === 'away' && (
+        <Button kind="quiet" onClick={() => void attempt(call('reconnect'))} label={words.connect} />
+      )}
+    </div>
   );
 }

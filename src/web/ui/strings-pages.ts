@@ -8,7 +8,6 @@ import { text } from './strings.js';
 const { counted, size } = text;
 
 const pair = {
-  title: 'Pair a device',
   working: 'Preparing six words…',
   letting: 'Adding the device…',
   lead: 'On the new device, point the camera at the code or open this server’s address and type the words.',
@@ -42,14 +41,13 @@ const devices = {
   paired: 'Paired ',
   menu: (name: string): string => `Actions for ${name}`,
   rename: 'Rename',
-  name: 'Name',
-  save: 'Save',
   revoke: 'Revoke',
   revokeTitle: (name: string): string => `Revoke “${name}”?`,
-  revokeNow: 'It is signed out at once and gets nothing new. Changes that it has not sent yet are lost.',
-  revokeKept: 'It keeps what it has read, and the key to all of it: no device can be made to forget.',
-  revokeStolen:
+  revokeDoes: [
+    'It is signed out at once and gets nothing new. Changes that it has not sent yet are lost.',
+    'It keeps what it has read, and the key to all of it: no device can be made to forget.',
     'If it was stolen unlocked, change the passwords that are stored here. Somebody who has the device and controls the server could add it again: only a new vault with new words prevents that.',
+  ],
   revoked: (count: number): string => `Revoked (${count})`,
   uncertified: 'Not certified',
   uncertifiedTitle: (name: string): string => `The server lists “${name}”, and none of your devices has approved it`,
@@ -64,6 +62,8 @@ const devices = {
 
 const settings = {
   title: 'Settings',
+  unknown: 'Not known until the server answers.',
+  differ: 'The two are different.',
   device: {
     title: 'This device',
     server: 'Server',
@@ -86,13 +86,11 @@ const settings = {
     noPasskey: 'This browser or address cannot use passkeys for unlocking.',
     after: 'Lock after',
     minutes: (count: number | null): string => (count === null ? 'Only at start' : counted(count, 'minute')),
-    now: 'Lock now',
     setPassphrase: 'Set a passphrase',
     passphraseLead:
       'For this browser only. It is stored nowhere: without it this browser has to be paired again, and changes not sent yet are lost.',
     repeat: 'Once more',
     short: 'At least 8 characters.',
-    differ: 'The two are different.',
     set: 'Set',
     setPasskey: 'Lock with a passkey',
     passkeyLead:
@@ -107,7 +105,6 @@ const settings = {
   password: {
     title: 'Account password',
     lead: 'New devices need it in addition to the six or the twelve words.',
-    unknown: 'Not known until the server answers.',
     exists: 'A password is set.',
     none: 'No password is set.',
     set: 'Set a password',
@@ -116,7 +113,6 @@ const settings = {
     current: 'Current password',
     fresh: 'New password',
     repeat: 'New password once more',
-    differ: 'The two are different.',
     done: 'The password is set.',
     removed: 'The password is removed.',
     removeLead: 'Then the words alone are enough to add a device.',
@@ -127,7 +123,6 @@ const settings = {
     usedOnly: (used: number): string => `${size(used)} used`,
     items: (count: number): string => counted(count, 'item'),
     label: 'Storage used',
-    unknown: 'Not known until the server answers.',
   },
   archive: {
     title: 'Archive',
@@ -136,7 +131,6 @@ const settings = {
     import: 'Import',
     exportTitle: 'Export everything',
     exportLead: 'The words encrypt the file and are not stored. Leave this page open until it is done.',
-    phrase: 'Your twelve words',
     choose: 'Choose where to save',
     file: 'Archive file',
     importTitle: 'Import an archive',
@@ -148,29 +142,20 @@ const settings = {
     exported: (bytes: number): string => `The archive is saved (${size(bytes)}).`,
     importing: (done: number, total: number): string =>
       `${done.toLocaleString()} of ${total.toLocaleString()} items. It continues when you close this window, as long as the browser is open.`,
-    imported: ({
-      written,
-      bins,
-      same,
-      newer,
-      blobs,
-      renamed,
-      waiting,
-      refused,
-      stopped,
-    }: Imported): readonly string[] => [
-      ...(stopped ? ['Stopped. Import the same file again to continue.'] : []),
-      `${counted(written, 'item')} and ${counted(bins, 'bin')} imported, ${same.toLocaleString()} here already.`,
-      ...(
-        [
-          ['Sent when the server accepts them', waiting],
-          ['Newer here, left as they are', newer],
-          ['Deleted here before, imported as new items', renamed],
-          ['Files left out, since the archive has only their names', blobs],
-          ['Refused by the server', refused],
-        ] as const
-      ).flatMap(([what, items]) => (items > 0 ? [`${what}: ${items.toLocaleString()}.`] : [])),
-    ],
+    imported: (all: Imported): readonly string[] => {
+      const rest = [
+        ['Sent when the server accepts them', all.waiting],
+        ['Newer here, left as they are', all.newer],
+        ['Deleted here before, imported as new items', all.renamed],
+        ['Files left out, since the archive has only their names', all.blobs],
+        ['Refused by the server', all.refused],
+      ] as const;
+      return [
+        ...(all.stopped ? ['Stopped. Import the same file again to continue.'] : []),
+        `${counted(all.written, 'item')} and ${counted(all.bins, 'bin')} imported, ${all.same.toLocaleString()} here already.`,
+        ...rest.flatMap(([what, items]) => (items > 0 ? [`${what}: ${items.toLocaleString()}.`] : [])),
+      ];
+    },
     stop: 'Stop',
     noFile: 'Choose a file.',
     words: 'Enter twelve words.',
@@ -204,14 +189,12 @@ const settings = {
       `${counted(count, 'change')} ${count === 1 ? 'is' : 'are'} not sent yet and will be lost.`,
     only: 'Is this your last device? Then have the twelve words at hand: nothing else restores access.',
     lose: 'I know that they are lost',
-    go: 'Sign out',
     forget: 'Remove from this browser',
   },
   about: {
     title: 'About',
     version: (page: string, server: string): string => `Page ${page}, server ${server}`,
     page: (page: string): string => `Page ${page}`,
-    trust: 'What this page can promise',
   },
 };
 
@@ -254,7 +237,6 @@ const revoked = {
   may: 'Data stored here can still be exported. Files that are only on the server cannot.',
   exportFirst: 'Export an archive',
   back: 'To use this browser again, forget it here, then pair it or recover.',
-  forget: 'Forget this browser',
 };
 
 export const pagesText = { pair, devices, settings, trust, revoked };

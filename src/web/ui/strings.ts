@@ -41,6 +41,10 @@ const kit = {
   show: 'Show',
   back: 'Back',
   copy: 'Copy',
+  discard: 'Discard',
+  name: 'Name',
+  save: 'Save',
+  tryAgain: 'Try again',
   copied: 'Copied',
   notCopied: 'Not copied: select it and copy it by hand',
 };
@@ -113,14 +117,12 @@ const begin = {
   password: {
     title: 'Account password',
     lead: 'This account has a password, which new devices must give.',
-    label: 'Account password',
     wrong: 'Wrong password.',
     go: 'Continue',
   },
   working: { claim: 'Preparing…', join: 'Looking for the other device…', recover: 'Recovering…', other: 'One moment…' },
   failed: 'That did not work',
   undecided: 'It is not known whether the request arrived. Trying again is safe: nothing is done twice.',
-  tryAgain: 'Try again',
 };
 
 /** The picture beside the digits. */
@@ -132,10 +134,8 @@ const picture = {
 const bins = {
   create: 'New bin',
   edit: 'Edit bin',
-  name: 'Name',
   emoji: 'Emoji',
   emojiHint: 'Optional',
-  save: 'Save',
   make: 'Create',
   remove: 'Remove bin',
   removeTitle: (name: string): string => `Remove “${name}”?`,
@@ -148,7 +148,6 @@ const bins = {
     `${waiting === 0 ? 'Removing it' : `${counted(waiting, 'change')} to be sent`}… It continues when you close this.`,
   noName: 'A bin needs a name.',
   noEmoji: 'One emoji, please.',
-  unnamed: 'Bin without a name',
 };
 
 const lock = {
@@ -184,7 +183,6 @@ const unable = {
     'Another program already answers on port 80: give that proxy a certificate, as deploy/README.md of the server shows.',
   then: 'Then open',
   here: 'On the server’s machine itself, http://localhost works without https.',
-  copy: 'Copy',
   oldTitle: 'This browser is too old',
   old: 'It lacks features that this page needs:',
   oldWhat: 'A current Firefox, Chrome, Edge or Safari has them.',
@@ -200,8 +198,6 @@ const unable = {
   },
   failedTitle: 'This browser’s store cannot be used',
   part: 'This part of the page could not be loaded. Without a network only parts that were loaded before are available.',
-  retry: 'Try again',
-  forget: 'Forget this browser',
   store: {
     full: 'The disk, or the space that the browser allows for this page, is full. Free some space, then try again. Nothing is lost.',
     unsupported: 'The browser allows no storage for this page, as in a private window: use a normal window.',
@@ -221,13 +217,11 @@ const frame = {
   menu: 'Menu',
   all: 'Everything',
   bins: 'Bins',
-  newBin: 'New bin',
   binMenu: (name: string): string => `Edit ${name}`,
   devices: 'Devices',
   settings: 'Settings',
   trust: 'Trust',
   lock: 'Lock now',
-  keys: 'Keyboard shortcuts',
   skip: 'To the list',
   here: 'Everything is here',
   catchingUp: 'Catching up…',
@@ -284,7 +278,6 @@ const list = {
   notFound: 'No item matches. The secrets of passwords are not searched.',
   showAll: 'Show everything',
   pending: 'Not sent yet',
-  copy: 'Copy',
   copySecret: 'Copy password',
   open: 'Open link',
   download: 'Download',
@@ -357,9 +350,7 @@ const item = {
   goneTitle: 'This item is gone',
   gone: 'It was deleted, here or on another device.',
   back: 'Back to the list',
-  save: 'Save',
   discardTitle: 'Discard what you typed?',
-  discard: 'Discard',
   copyField: (field: string): string => `Copy ${field}`,
   whole: 'Show all of it',
   cut: 'This is the beginning.',
@@ -389,7 +380,6 @@ const uploads = {
   speed: (perSecond: string): string => `, ${perSecond}/s`,
   progress: (name: string): string => `${name}: upload`,
   cancel: (name: string): string => `Cancel ${name}`,
-  retry: 'Try again',
   summary: (count: number): string => `Uploading ${counted(count, 'file')}`,
 };
 
@@ -415,7 +405,6 @@ const notices = {
   shared: (count: number): string => `${counted(count, 'thing')} shared into this app`,
   sharedWhy: 'Was it you? Other web pages can send such things too.',
   sharedPut: 'Put into the inbox',
-  sharedDrop: 'Discard',
   /** By `ShareRefusal`. */
   notShared: {
     empty: 'Nothing was shared: the other app sent no text, address or file',
@@ -427,7 +416,6 @@ const notices = {
   orphaned: (count: number): string => `The server lost ${counted(count, 'item')} that this device still has`,
   orphanedText: 'It was restored to an older state. Write them again, or discard them.',
   republish: 'Write again',
-  discard: 'Discard',
   discardTitle: 'Discard these items?',
   discardText: 'They are removed from this device too. This cannot be undone.',
   hidden: (count: number): string => `${counted(count, 'item')} cannot be shown`,
@@ -568,3 +556,7 @@ export const text = {
   lock,
   unable,
 };
+
+const TURNING = /[\p{Cs}\u202a-\u202e\u2066-\u2069\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/gu;
+/** Replaces the `TURNING` characters in a text written by others. */
+export const honest = (value: string): string => value.replace(TURNING, '\ufffd');

@@ -12,15 +12,11 @@ export const wordsIn = (text: string): readonly string[] =>
     .toLowerCase()
     .match(/\p{L}+/gu) ?? [];
 
-/** Input of the field for six words: the words, or a link that contains them. */
-export interface JoinText {
-  readonly words: readonly string[];
-  /** Origin of the link, if it is another server's. */
-  readonly elsewhere: string | null;
-}
-
-/** `origin`: this page's server, to which the words would be sent. */
-export function readJoin(text: string, origin: string): JoinText {
+/**
+ * Reads the field for six words: the words, or a link that contains them. `origin`: this page's server, to which the
+ * words would be sent; `elsewhere`: origin of the link, if it is another server's.
+ */
+export function readJoin(text: string, origin: string): { words: readonly string[]; elsewhere: string | null } {
   const at = text.indexOf(PAIR);
   if (at < 0) return { words: wordsIn(text), elsewhere: null };
   const address = text.slice(0, at).trim();
@@ -33,14 +29,16 @@ function otherServer(address: string, origin: string): string | null {
   return other === null || !/^https?:$/.test(other.protocol) || other.origin === origin ? null : other.origin;
 }
 
-/** The parsed part of the page's address after `#`. */
-export type Fragment =
-  { readonly kind: 'pair'; readonly words: string } | { readonly kind: 'claim'; readonly token: string };
+/** The words or the token in the page's address, after `#`. */
+export interface Fragment {
+  readonly words?: string;
+  readonly token?: string;
+}
 
 /** Reads `#pair=six-words` and `#claim=token`; null for any other fragment. */
 export function readFragment(hash: string): Fragment | null {
-  if (hash.startsWith(PAIR)) return { kind: 'pair', words: wordsIn(decoded(hash.slice(PAIR.length))).join(' ') };
-  if (hash.startsWith(CLAIM)) return { kind: 'claim', token: decoded(hash.slice(CLAIM.length)) };
+  if (hash.startsWith(PAIR)) return { words: wordsIn(decoded(hash.slice(PAIR.length))).join(' ') };
+  if (hash.startsWith(CLAIM)) return { token: decoded(hash.slice(CLAIM.length)) };
   return null;
 }
 
@@ -60,13 +58,9 @@ export function placesToAsk(random: () => number): readonly [number, number] {
   return first < other ? [first, other] : [other, first];
 }
 
-/** What a browser reports about itself. */
-export interface BrowserSelf {
-  readonly userAgent: string;
-  /** `navigator.userAgentData`, where there is one. */
-  readonly brands: readonly string[];
-  readonly platform: string;
-  readonly touch: boolean;
+/** What a browser reports about itself; browsers based on Chromium report more than the user agent. */
+export interface BrowserSelf extends Pick<Navigator, 'userAgent' | 'maxTouchPoints'> {
+  readonly userAgentData?: { readonly brands?: readonly { readonly brand: string }[]; readonly platform?: string };
 }
 
 /** The name of the first pattern that matches; empty: none does. */
@@ -94,10 +88,15 @@ const PLATFORMS = [
   [/Linux|X11/, 'Linux'],
 ] as const;
 
-/** A default device name: `Firefox on Linux`. `join` combines the parts in the page's language. */
-export function deviceName(self: BrowserSelf, join: (browser: string, platform: string) => string): string {
-  const platform = firstFit(PLATFORMS, `${self.platform} ${self.userAgent}`);
-  const browser = firstFit(BROWSERS, [...self.brands, self.userAgent].join(' '));
+/** For a default device name. Empty: not known. */
+export function browserOf({
+  userAgent,
+  maxTouchPoints,
+  userAgentData,
+}: BrowserSelf): [browser: string, platform: string] {
+  const brands = userAgentData?.brands?.map(({ brand }) => brand) ?? [];
+  const browser = firstFit(BROWSERS, [...brands, userAgent].join(' '));
+  const platform = firstFit(PLATFORMS, `${userAgentData?.platform ?? ''} ${userAgent}`);
   // An iPad reports itself as a Mac, but no Mac has a touch screen.
-  return join(browser, platform === 'Mac' && self.touch ? 'iPad' : platform);
+  return [browser, platform === 'Mac' && maxTouchPoints > 1 ? 'iPad' : platform];
 }

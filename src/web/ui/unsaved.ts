@@ -1,5 +1,5 @@
 /** Unsaved input: kept when its field is removed; while there is any, the browser asks before it leaves the page. */
-import type { Draft } from './drafts.js';
+import type { Draft } from './fields.js';
 
 /** By item. */
 const drafts = new Map<string, Draft>();

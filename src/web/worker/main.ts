@@ -4,9 +4,7 @@
  */
 import { Link } from '../link/client.js';
 import { Content, type Answer } from './content.js';
-import type { FetchEvent, WorkerScope } from './scope.js';
-import { takeShare } from './share.js';
-import { fill, prune, shellFile } from './shell.js';
+import { Shared, type NewShare, type ShareRefusal } from '../engine/shared.js';
 
 const scope = self as unknown as WorkerScope;
 const SHARE = '/web/share';
@@ -79,3 +77,125 @@ scope.addEventListener('fetch', (event) => {
   const answer = answered(event);
   if (answer !== undefined) event.respondWith(answer);
 });
+
+/** An event that can be extended until its work is done. */
+interface LongEvent extends Event {
+  waitUntil(work: Promise<unknown>): void;
+}
+
+/** A request of a page. Without `respondWith` the browser does what it would do without a service worker. */
+interface FetchEvent extends LongEvent {
+  readonly request: Request;
+  respondWith(response: Promise<Response>): void;
+}
+
+interface Events {
+  readonly install: LongEvent;
+  readonly activate: LongEvent;
+  readonly fetch: FetchEvent;
+  readonly message: LongEvent & MessageEvent<unknown>;
+}
+
+/** A tab. */
+interface Client {
+  postMessage(message: unknown): void;
+}
+
+/** The global scope. */
+interface WorkerScope {
+  readonly location: { readonly origin: string };
+  readonly clients: {
+    claim(): Promise<void>;
+    matchAll(options: { readonly includeUncontrolled: boolean; readonly type: 'window' }): Promise<readonly Client[]>;
+  };
+  skipWaiting(): Promise<void>;
+  addEventListener<N extends keyof Events>(name: N, listener: (event: Events[N]) => void): void;
+}
+
+// What another app shares into this one (Web Share Target) arrives as a form. It is stored in this browser and never
+// sent to the server in this form: the engine puts it as items when a device is open.
+
+const textOf = (form: FormData, name: string): string => {
+  const value = form.get(name);
+  return typeof value === 'string' ? value.trim() : '';
+};
+
+async function shareIn(request: Request): Promise<NewShare> {
+  const form = await request.formData();
+  const files = form.getAll('files').filter((part): part is File => typeof part !== 'string');
+  // An app that shares no file may send an empty one without a name.
+  return {
+    ...{ title: textOf(form, 'title'), text: textOf(form, 'text'), url: textOf(form, 'url') },
+    files: files.filter(({ name, size }) => size > 0 || name !== ''),
+  };
+}
+
+/**
+ * True if another site has sent the form. The system sends the origin `null`, but so does a site that hides its own: a
+ * stored share can still come from any site that was open.
+ */
+function isForeign({ headers }: Request, own: string): boolean {
+  const origin = headers.get('origin');
+  return origin !== null && origin !== 'null' && origin !== own;
+}
+
+/** Stores the share, and redirects to the page that shows waiting shares, with the reason if it was refused. */
+async function takeShare(request: Request, own: string): Promise<Response> {
+  let refused: ShareRefusal | null;
+  try {
+    if (isForeign(request, own)) return Response.redirect('/#/shared?refused=foreign', 303);
+    const shared = await Shared.open();
+    try {
+      refused = await shared.add(await shareIn(request));
+    } finally {
+      shared.close();
+    }
+  } catch {
+    refused = 'unreadable';
+  }
+  return Response.redirect(refused === null ? '/#/shared' : `/#/shared?refused=${refused}`, 303);
+}
+
+// The app's own files, cached so that it opens at once, also without a network.
+
+declare const __SHELL__: readonly string[];
+declare const __VERSION__: string;
+
+const CACHES = 'service-web-shell-';
+const CACHE = `${CACHES}${__VERSION__}`;
+
+/** Caches all files, or rejects: then the browser retries later, and the previous version stays active. */
+async function fill(): Promise<void> {
+  const files = await Promise.all(__SHELL__.map(async (path) => [path, await read(path)] as const));
+  const index = await files
+    .find(([path]) => path === '/')?.[1]
+    .clone()
+    .text();
+  // The server was updated in between: its page names the files of another version.
+  const named = index?.match(/\/web\/[^"]+\.(?:js|css)(?=")/g) ?? [];
+  const strays = named.filter((path) => !__SHELL__.includes(path));
+  if (named.length === 0 || strays.length > 0) throw new Error(`the page names ${strays.join(', ') || 'nothing'}`);
+  const cache = await caches.open(CACHE);
+  await Promise.all(files.map(([path, file]) => cache.put(path, file)));
+}
+
+async function read(path: string): Promise<Response> {
+  // The server serves the page at `/` only to a client that accepts HTML.
+  const headers = path === '/' ? { accept: 'text/html' } : undefined;
+  // Names under `/web/` contain a hash of the content.
+  const file = await fetch(path, { headers, cache: path.startsWith('/web/') ? 'default' : 'reload' });
+  if (!file.ok || file.redirected) throw new Error(`${path} answers with ${file.status}`);
+  return file;
+}
+
+/** Removes the caches of other versions. */
+async function prune(): Promise<void> {
+  const others = (await caches.keys()).filter((name) => name.startsWith(CACHES) && name !== CACHE);
+  await Promise.all(others.map((name) => caches.delete(name)));
+}
+
+/** The cached file, else the server's: the browser may have removed the cache. */
+async function shellFile(path: string, request: Request): Promise<Response> {
+  const cache = await caches.open(CACHE);
+  return (await cache.match(path, { ignoreVary: true })) ?? fetch(request);
+}
