@@ -122,31 +122,24 @@ export class Load extends Measuring {
     book.add(`${of}: main thread ran`, '%', share(reports.map(({ ran }) => ran)));
     book.add(`${of}: main thread waited for a core`, '%', share(reports.map(({ waited }) => waited)));
     for (const statement of ['insert', 'commit'] as const) {
-      this.noteCalls(book, `${of}: call of ${FUNCTIONS[statement]}`, { statement, reports, writes });
+      const calls = reports.flatMap((report) => report.calls[statement] ?? []);
+      const called = `${of}: call of ${FUNCTIONS[statement]}`;
+      if (calls.length > 0 && statement === 'insert')
+        book.add(`${called}: writes in it, mean`, 'count', writes / calls.length);
+      if (calls.length > 0) this.noteCalls(book, called, { name: FUNCTIONS[statement], calls });
     }
   }
 
-  private noteCalls(
-    book: Book,
-    of: string,
-    {
-      statement,
-      reports,
-      writes,
-    }: { readonly statement: 'insert' | 'commit'; readonly reports: readonly LoadReport[]; readonly writes: number },
-  ): void {
-    const calls = reports.flatMap((report) => report.calls[statement] ?? []);
-    if (calls.length === 0) return;
-    if (statement === 'insert') book.add(`${of}: writes in it, mean`, 'count', writes / calls.length);
+  private noteCalls(book: Book, of: string, made: { readonly name: string; readonly calls: readonly number[] }): void {
+    const { name, calls } = made;
     book.add(`${of}, median`, 'ms', median(calls));
     book.add(`${of}, p99`, 'ms', percentile(calls, 0.99));
     book.add(`${of}, longest`, 'ms', longest(calls));
     book.add(`${of}, mean`, 'ms', mean(calls));
-    const [before, after] = [this.before, this.after].map(
-      (at) => at.get(FUNCTIONS[statement]) ?? { calls: 0, time: 0 },
-    );
+    const since = (of: keyof InDatabase): number =>
+      (this.after.get(name)?.[of] ?? 0) - (this.before.get(name)?.[of] ?? 0);
     // Backends report calls once a second, so the set of calls differs slightly: compare means, not sums.
-    const own = ((after?.time ?? 0) - (before?.time ?? 0)) / ((after?.calls ?? 0) - (before?.calls ?? 0));
+    const own = since('time') / since('calls');
     book.add(`${of}, mean inside the database`, 'ms', own);
   }
 }
