@@ -10,12 +10,8 @@ export type Series = (typeof SERIES)[number];
 const CHARTED = ['connect', 'push'] as const;
 type Charted = (typeof CHARTED)[number];
 
-/** One second of a process. */
-export interface Tick {
-  /** Seconds since the first socket was to be opened. */
-  readonly second: number;
-  /** Sockets that are open and caught up at its end. */
-  readonly sockets: number;
+/** What is counted, in a second or in all. */
+interface Counted {
   readonly opened: number;
   readonly lost: number;
   /** Operations that were answered with success. */
@@ -23,16 +19,20 @@ export interface Tick {
   readonly pushed: number;
   /** By code. */
   readonly errors: Readonly<Record<string, number>>;
+}
+
+/** One second of a process. */
+export interface Tick extends Counted {
+  /** Seconds since the first socket was to be opened. */
+  readonly second: number;
+  /** Sockets that are open and caught up at its end. */
+  readonly sockets: number;
   readonly timed: Readonly<Record<Charted, Buckets>>;
 }
 
 /** A process's sums. */
-export interface Totals {
-  readonly opened: number;
-  readonly lost: number;
+export interface Totals extends Omit<Counted, 'done'> {
   readonly done: Readonly<Record<Kind, number>>;
-  readonly pushed: number;
-  readonly errors: Readonly<Record<string, number>>;
   /** Within the measured time; those of sockets over the whole run. */
   readonly timed: Readonly<Record<Series, Buckets>>;
   /** Answers of each kind, of the measured time. */
@@ -67,8 +67,14 @@ export class Counts<S extends Series = Charted> {
     this.errors.set(name, (this.errors.get(name) ?? 0) + times);
   }
 
+  /** As it is sent. */
+  get told(): Counted & { readonly timed: Record<S, Buckets> } {
+    const { opened, lost, done, pushed, errors, timed } = this;
+    return { opened, lost, done, pushed, errors: Object.fromEntries(errors), timed: bucketsOf(timed) };
+  }
+
   /** Adds other counts and times. */
-  merge(more: Omit<Tick, 'timed'> & { readonly timed: Readonly<Record<S, Buckets>> }): void {
+  merge(more: Counted & { readonly timed: Readonly<Record<S, Buckets>> }): void {
     for (const what of COUNTED) this[what] += more[what];
     for (const [code, times] of Object.entries(more.errors)) this.error(code, times);
     for (const name of this.series) this.timed[name].merge(more.timed[name]);
@@ -115,19 +121,12 @@ export class Meter {
 
   /** Ends the current second, and returns it. */
   tick(): Tick {
-    const { opened, lost, done, pushed, errors, timed } = this.second;
+    const { told } = this.second;
     this.second = ofSecond();
-    return {
-      ...{ second: this.number++, sockets: this.sockets, opened, lost, done, pushed },
-      ...{ errors: Object.fromEntries(errors), timed: bucketsOf(timed) },
-    };
+    return { second: this.number++, sockets: this.sockets, ...told };
   }
 
   get totals(): Totals {
-    const { opened, lost, pushed, errors, timed } = this.all;
-    return {
-      ...{ opened, lost, pushed, done: this.done, errors: Object.fromEntries(errors) },
-      ...{ timed: bucketsOf(timed), answers: bucketsOf(this.answers) },
-    };
+    return { ...this.all.told, done: this.done, answers: bucketsOf(this.answers) };
   }
 }

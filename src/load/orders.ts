@@ -1,5 +1,7 @@
-/** Orders of the coordinator to the processes of a run, and their reports. */
+/** Orders of the coordinator to the processes of a run, their reports, and the processes of this machine. */
+import { fork } from 'node:child_process';
 import { sanitizeText } from '../protocol/sanitize.js';
+import { forEach } from './fleet.js';
 import type { Tick } from './meter.js';
 import type { Plan, Share } from './plan.js';
 import type { Access, PartResult } from './worker.js';
@@ -40,7 +42,7 @@ export interface CrewEvents {
   readonly onLeft: (left: readonly string[]) => void;
 }
 
-/** A process or a machine that no longer answers, or could not perform an order. */
+/** A process or a machine that no longer answers or could not perform an order, or an agent that cannot go on. */
 export class CrewError extends Error {
   override readonly name = 'CrewError';
 }
@@ -106,5 +108,49 @@ export class Peer implements Crew {
 
   private failure(text: string): CrewError {
     return new CrewError(`${this.name}: ${sanitizeText(text)}`);
+  }
+}
+
+const WORKER = new URL('./worker-process.js', import.meta.url);
+
+function forked(events: CrewEvents): Peer {
+  // Secrets of the environment are passed to the process only by an order.
+  const { PATH, HOME, NODE_EXTRA_CA_CERTS } = process.env;
+  const child = fork(WORKER, { env: { PATH, HOME, NODE_EXTRA_CA_CERTS }, execArgv: [] });
+  const peer = new Peer({
+    ...{ name: 'a process of the run', processes: 1, events },
+    send: (order) => child.send(order),
+    end: () => child.disconnect(),
+  });
+  child.on('message', (news: News) => peer.heard(news));
+  for (const event of ['error', 'exit']) child.on(event, () => peer.lost('it has died'));
+  return peer;
+}
+
+/** The processes of this machine, as one crew. */
+export class LocalCrew implements Crew {
+  readonly name = 'this machine';
+  private readonly peers: readonly Peer[];
+
+  constructor(
+    readonly processes: number,
+    private readonly access: Access,
+    events: CrewEvents,
+  ) {
+    this.peers = Array.from({ length: processes }, () => forked(events));
+  }
+
+  async perform(order: Order): Promise<void> {
+    const one = (peer: Peer, at: number): Promise<void> => {
+      if (order.phase !== 'prepare') return peer.perform(order);
+      const { phase, plan, share } = order;
+      // The credentials are this machine's own: a coordinator sends none.
+      return peer.perform({ phase, plan, share: { ...share, part: share.part + at }, access: this.access });
+    };
+    await forEach(this.peers, one, this.processes);
+  }
+
+  end(): void {
+    for (const peer of this.peers) peer.end();
   }
 }

@@ -10,14 +10,7 @@ import type { ClientResult, PartResult, StormResult } from './worker.js';
 type SecondLatency = Pick<Latency, 'p50' | 'p99' | 'p999'>;
 
 /** One second of all processes. */
-export interface Second {
-  readonly second: number;
-  readonly sockets: number;
-  readonly opened: number;
-  readonly lost: number;
-  readonly done: number;
-  readonly pushed: number;
-  readonly errors: Readonly<Record<string, number>>;
+export interface Second extends Omit<Tick, 'timed'> {
   readonly connect: SecondLatency | null;
   readonly push: SecondLatency | null;
 }
@@ -94,12 +87,10 @@ export class Timeline {
   private at(second: number): Second | undefined {
     const sum = this.sums[second];
     if (sum === undefined) return undefined;
-    const { opened, lost, done, pushed, errors, timed } = sum.counts;
+    const { timed: _, ...told } = sum.counts.told;
+    const { connect, push } = sum.counts.timed;
     const sockets = [...sum.sockets.values()].reduce((total, of) => total + of, 0);
-    return {
-      ...{ second, sockets, opened, lost, done, pushed, errors: Object.fromEntries(errors) },
-      ...{ connect: percentilesOf(timed.connect), push: percentilesOf(timed.push) },
-    };
+    return { second, sockets, ...told, connect: percentilesOf(connect), push: percentilesOf(push) };
   }
 }
 

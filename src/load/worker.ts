@@ -75,13 +75,13 @@ interface Place {
 /** Runs one share. Call `prepare`, `connect`, `write`, `finish` in this order; `remove` at the end, or at any time. */
 export class LoadWorker {
   private readonly meter = new Meter();
-  private readonly places: Place[] = [];
+  readonly places: Place[] = [];
   /** Tenants that this process made, or made a bin in: nothing else is removed. */
   private readonly made = new Set<FleetTenant>();
   private readonly removal = new Serial();
   private readonly storms: StormResult[] = [];
   private readonly stop = new AbortController();
-  private readonly target: Target;
+  readonly target: Target;
   private pool: SealedPool | undefined;
   private writer: Writer | undefined;
   private preparing: Promise<void> = Promise.resolve();
@@ -118,17 +118,16 @@ export class LoadWorker {
     const { sodium, target, places, made } = this;
     let inAll = plan.tenants;
     if (access.deviceList === undefined) {
-      const by = { sodium, target, adminToken: access.adminToken ?? '' };
-      await makeTenants(by, { plan, share, signal: this.stop.signal }, (tenant) => {
+      const by = { sodium, target, adminToken: access.adminToken ?? '', plan, share, signal: this.stop.signal };
+      await makeTenants(by, (tenant) => {
         places.push({ tenant, ledger: new Ledger(0), receivers: [] });
         made.add(tenant);
       });
     } else {
       const { own, ...listed } = readDeviceList(sodium, access.deviceList, { plan, share });
       ({ inAll } = listed);
-      await forEach(own.length, async (at) => {
-        const tenant = own[at];
-        if (tenant !== undefined) places.push({ tenant, ledger: await this.ledgerOf(tenant), receivers: [] });
+      await forEach(own, async (tenant) => {
+        places.push({ tenant, ledger: await this.ledgerOf(tenant), receivers: [] });
       });
     }
     // A process without tenants has nothing to write to: the others do its share.
@@ -216,13 +215,10 @@ export class LoadWorker {
 
   private async pace(pool: SealedPool, { rate, from, to }: Pick<Pace, 'rate' | 'from' | 'to'>): Promise<void> {
     const { plan } = this.options;
-    const { sodium, target, meter, measured } = this;
+    const { sodium, target, meter, measured, places } = this;
     const stopped = this.stop.signal;
-    const writer = (this.writer = new Writer({
-      ...{ plan, sodium, target, meter, pool, measured, stopped },
-      tenants: this.places.map(({ tenant }) => tenant),
-      ledgers: this.places.map(({ ledger }) => ledger),
-    }));
+    const writer = new Writer({ plan, sodium, target, meter, pool, measured, places, stopped });
+    this.writer = writer;
     const stop = new SharedArrayBuffer(4);
     const workerData: Pace = { rate, from, to, stop, arrivals: plan.arrivals };
     const thread = new Thread(new URL('./pacer.js', import.meta.url), { workerData });
@@ -272,37 +268,22 @@ export class LoadWorker {
     for (const end = nowUs() + withinMs * 1e3; !done() && nowUs() < end && !this.stop.signal.aborted;) await sleep(10);
   }
 
-  /** What is known of one of the tenants, for its audit. Throws `RangeError`. */
-  at(place: number): ConstructorParameters<typeof TenantAudit>[0] {
-    const found = this.places[place];
-    if (found === undefined) throw new RangeError(`no tenant ${place}`);
-    const { sodium, target } = this;
-    return { sodium, target, ...found };
-  }
-
   /** Audits, and closes the sockets. */
   async finish(): Promise<PartResult> {
+    const { sodium, target, places, storms, client } = this;
     const { part } = this.options.share;
     const audits: Audited[] = [];
-    await forEach(
-      this.places.length,
-      async (place) => {
-        const parts = this.at(place);
-        const { tenant, ledger } = parts;
-        const audit = new TenantAudit(parts);
-        audits.push(
-          await audit.run().catch((error: unknown): Audited => {
-            const text = `${tenant.slug ?? 'tenant'} could not be audited: ${asError(error).message}`;
-            return { ...sumOf([]), acknowledged: ledger.changes.size, faults: 1, examples: [text] };
-          }),
-        );
-      },
-      AUDITS_AT_ONCE,
-    );
+    const audited = async (place: Place): Promise<void> => {
+      const audit = await new TenantAudit({ sodium, target, ...place }).run().catch((error: unknown): Audited => {
+        const text = `${place.tenant.slug ?? 'tenant'} could not be audited: ${asError(error).message}`;
+        return { ...sumOf([]), acknowledged: place.ledger.changes.size, faults: 1, examples: [text] };
+      });
+      audits.push(audit);
+    };
+    await forEach(places, audited, AUDITS_AT_ONCE);
     const sockets = this.receivers.length;
     this.close();
     const { totals } = this.meter;
-    const { storms, client, places } = this;
     return { part, tenants: places.length, sockets, totals, storms, client, audit: sumOf(audits) };
   }
 
@@ -326,11 +307,8 @@ export class LoadWorker {
     await this.writer?.done();
     await this.pool?.end();
     const left: string[] = [];
-    const made = [...this.made];
     let unreachable = false;
-    await forEach(made.length, async (at) => {
-      const tenant = made[at];
-      if (tenant === undefined) return;
+    await forEach([...this.made], async (tenant) => {
       try {
         if (unreachable) throw new Refused('network', 0);
         if (tenant.slug === undefined) await this.cleanerOf(tenant).removeBin(tenant.binId);

@@ -3,7 +3,6 @@ import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal
 import { counted, sanitizeText } from '../../terminal/output.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { Coordinator } from '../coordinator.js';
-import { LocalCrew } from '../local-crew.js';
 import {
   accessOf,
   confirmedUrl,
@@ -15,42 +14,20 @@ import {
   sourcesOf,
   stormOf,
 } from '../options.js';
-import type { Crew, Phase } from '../orders.js';
+import { LocalCrew, type Crew, type Phase } from '../orders.js';
 import type { Plan, Storm } from '../plan.js';
-import type { LoadCommand, LoadContext } from '../context.js';
+import type { LoadCommand, LoadContext, Texts } from '../context.js';
 import { AgentDoor } from '../remote-crew.js';
 import { pageOf } from '../report-page.js';
 import type { Report } from '../report.js';
 import type { Access } from '../worker.js';
 
-/** Options as text. */
-interface RunOptions {
-  readonly url: string;
-  readonly confirm?: string;
-  readonly name?: string;
-  readonly tenants: string;
-  readonly devices: string;
-  readonly deviceList?: string;
-  readonly adminTokenFile?: string;
-  readonly connectRate: string;
-  readonly hold: string;
-  readonly rate: string;
-  readonly seconds: string;
-  readonly warmUp: string;
-  readonly arrivals: string;
-  readonly mix: string;
-  readonly size: string;
-  readonly blobSize: string;
-  readonly storm: readonly Storm[];
-  readonly processes?: string;
-  readonly connections: string;
-  readonly from?: string;
-  readonly agents: string;
-  readonly listen: string;
-  readonly secretFile?: string;
-  readonly out?: string;
-  readonly force?: true;
-}
+/** With a default. */
+type Given = 'tenants' | 'devices' | 'connectRate' | 'hold' | 'rate' | 'seconds' | 'warmUp' | 'arrivals' | 'mix';
+type More = 'size' | 'blobSize' | 'connections' | 'agents' | 'listen';
+/** Without one. */
+type Optional = 'confirm' | 'name' | 'deviceList' | 'adminTokenFile' | 'processes' | 'from' | 'secretFile' | 'out';
+type RunOptions = Texts<'url' | Given | More, Optional> & { readonly storm: readonly Storm[]; readonly force?: true };
 
 /** Default load per process: sockets, and operations per second. */
 const SOCKETS_A_PROCESS = 15_000;
@@ -186,9 +163,9 @@ async function crewsOf(
   }
   const secret = await sharedSecret(terminal, options.secretFile);
   const door = new AgentDoor({ secret, wanted: agents, events, onNote: (text) => terminal.note(text) });
-  const { host } = endOf('listen', options.listen);
-  const port = await door.listen(endOf('listen', options.listen));
-  terminal.note(`Waiting for ${counted(agents, 'agent')} at ${host}:${port}.`);
+  const end = endOf('listen', options.listen);
+  const port = await door.listen(end);
+  terminal.note(`Waiting for ${counted(agents, 'agent')} at ${end.host}:${port}.`);
   const close = (): void => door.close();
   try {
     return { crews: await door.all(terminal.interrupted), close };
