@@ -1,6 +1,6 @@
 /** Figures of one process: by the second for charts and the live line, and in total for the report. */
 import { Histogram, type Buckets } from './histogram.js';
-import { KINDS, type Kind } from './plan.js';
+import { byName, KINDS, type Kind } from './plan.js';
 
 /** What is timed: from the scheduled time, `reconnect` from the loss of the connection. */
 export const SERIES = ['connect', 'caughtUp', 'reconnect', 'push', 'answer', 'lag'] as const;
@@ -43,9 +43,7 @@ export interface Totals extends Omit<Counted, 'done'> {
 const CODES_MAX = 100;
 
 const histograms = <K extends string>(names: readonly K[]): Record<K, Histogram> =>
-  Object.fromEntries(names.map((name) => [name, new Histogram()])) as Record<K, Histogram>;
-const bucketsOf = <K extends string>(all: Record<K, Histogram>): Record<K, Buckets> =>
-  Object.fromEntries(Object.entries<Histogram>(all).map(([name, one]) => [name, one.buckets])) as Record<K, Buckets>;
+  byName(names, () => new Histogram());
 
 const COUNTED = ['opened', 'lost', 'done', 'pushed'] as const;
 
@@ -67,10 +65,15 @@ export class Counts<S extends Series = Charted> {
     this.errors.set(name, (this.errors.get(name) ?? 0) + times);
   }
 
-  /** As it is sent. */
-  get told(): Counted & { readonly timed: Record<S, Buckets> } {
-    const { opened, lost, done, pushed, errors, timed } = this;
-    return { opened, lost, done, pushed, errors: Object.fromEntries(errors), timed: bucketsOf(timed) };
+  /** Its counts, as they are sent. */
+  get counted(): Counted {
+    const { opened, lost, done, pushed, errors } = this;
+    return { opened, lost, done, pushed, errors: Object.fromEntries(errors) };
+  }
+
+  /** Its times, as they are sent. */
+  get buckets(): Record<S, Buckets> {
+    return byName(this.series, (name) => this.timed[name].buckets);
   }
 
   /** Adds other counts and times. */
@@ -91,7 +94,7 @@ export class Meter {
   private readonly all = new Counts(SERIES);
   private second = ofSecond();
   private number = 0;
-  private readonly done = Object.fromEntries(KINDS.map((kind) => [kind, 0])) as Record<Kind, number>;
+  private readonly done = byName(KINDS, () => 0);
   private readonly answers = histograms(KINDS);
 
   /** Records a time, us; `measured`: it also counts in the totals. */
@@ -121,12 +124,13 @@ export class Meter {
 
   /** Ends the current second, and returns it. */
   tick(): Tick {
-    const { told } = this.second;
+    const { counted, buckets: timed } = this.second;
     this.second = ofSecond();
-    return { second: this.number++, sockets: this.sockets, ...told };
+    return { second: this.number++, sockets: this.sockets, ...counted, timed };
   }
 
   get totals(): Totals {
-    return { ...this.all.told, done: this.done, answers: bucketsOf(this.answers) };
+    const { counted, buckets: timed } = this.all;
+    return { ...counted, done: this.done, timed, answers: byName(KINDS, (kind) => this.answers[kind].buckets) };
   }
 }

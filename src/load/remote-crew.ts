@@ -5,7 +5,7 @@ import type typiaLibrary from 'typia';
 import { delay, systemClock } from '../protocol/clock.js';
 import { asError } from '../protocol/error-code.js';
 import { Channel } from './channel.js';
-import { CrewError, LocalCrew, Peer, type Crew, type CrewEvents, type News, type Order } from './orders.js';
+import { CrewError, LocalCrew, Peer, type Crew, type News, type Order, type Told } from './orders.js';
 import type { Whole } from './plan.js';
 import type { Access } from './worker.js';
 
@@ -40,7 +40,7 @@ export class AgentDoor {
     private readonly options: {
       readonly secret: string;
       readonly wanted: number;
-      readonly events: CrewEvents;
+      readonly onNews: (news: Told) => void;
       readonly onNote: (text: string) => void;
     },
   ) {
@@ -73,7 +73,7 @@ export class AgentDoor {
   }
 
   private arrived(socket: Socket): void {
-    const { secret, wanted, events, onNote } = this.options;
+    const { secret, wanted, onNews, onNote } = this.options;
     const address = `${socket.remoteAddress ?? 'unknown'}:${socket.remotePort ?? 0}`;
     let crew: Peer | undefined;
     socket.once('close', () => this.unauthenticated.delete(socket));
@@ -91,7 +91,7 @@ export class AgentDoor {
         if (!isJoined(message)) return 'it did not join';
         if (this.crews.length >= wanted) return 'there are enough agents';
         crew = new Peer({
-          ...{ name: `agent ${this.crews.length + 1} (${address})`, processes: message.joins, events },
+          ...{ name: `agent ${this.crews.length + 1} (${address})`, processes: message.joins, onNews },
           send: (order) => channel.send(order),
           end: () => channel.end(),
         });
@@ -150,29 +150,23 @@ export async function serveAsAgent(options: {
   const { host, port, secret, processes, access, signal, onNote } = options;
   const socket = await dial({ host, port }, signal);
   let [finished, gone] = [false, false];
-  const crew = new LocalCrew(processes, access, {
-    onTick: (part, tick) => channel.send({ news: 'tick', part, tick } satisfies News),
-    onResult: (result) => channel.send({ news: 'result', result } satisfies News),
-    onLeft: (left) => {
-      if (gone) onNote(`Left on the server: ${left.join(', ')}.`);
-      else channel.send({ news: 'left', left } satisfies News);
-    },
+  const tell = (news: News): void => channel.send(news);
+  const crew = new LocalCrew(processes, access, (news) => {
+    if (gone && news.news === 'left') onNote(`Left on the server: ${news.left.join(', ')}.`);
+    else tell(news);
   });
   const obey = (order: Order): void => {
     const { phase } = order;
     onNote(`${phase} ...`);
     if (order.phase === 'prepare' && order.plan.url !== options.url) {
-      const text = `this agent loads ${options.url} only`;
-      return channel.send({ news: 'failed', phase, text } satisfies News);
+      return tell({ news: 'failed', phase, text: `this agent loads ${options.url} only` });
     }
     crew.perform(order).then(
       () => {
         if (phase === 'remove') finished = true;
-        channel.send({ news: 'done', phase } satisfies News);
+        tell({ news: 'done', phase });
       },
-      (error: unknown) => {
-        channel.send({ news: 'failed', phase, text: asError(error).message } satisfies News);
-      },
+      (error: unknown) => tell({ news: 'failed', phase, text: asError(error).message }),
     );
   };
   let ended: (text: string) => void = () => undefined;

@@ -69,7 +69,7 @@ const AUDITS_AT_ONCE = 4;
 interface Place {
   readonly tenant: FleetTenant;
   readonly ledger: Ledger;
-  receivers: readonly Receiver[];
+  readonly receivers: readonly Receiver[];
 }
 
 /** Runs one share. Call `prepare`, `connect`, `write`, `finish` in this order; `remove` at the end, or at any time. */
@@ -120,14 +120,17 @@ export class LoadWorker {
     if (access.deviceList === undefined) {
       const by = { sodium, target, adminToken: access.adminToken ?? '', plan, share, signal: this.stop.signal };
       await makeTenants(by, (tenant) => {
-        places.push({ tenant, ledger: new Ledger(0), receivers: [] });
+        places.push(this.placeOf(tenant, 0));
         made.add(tenant);
       });
     } else {
       const { own, ...listed } = readDeviceList(sodium, access.deviceList, { plan, share });
       ({ inAll } = listed);
       await forEach(own, async (tenant) => {
-        places.push({ tenant, ledger: await this.ledgerOf(tenant), receivers: [] });
+        const base = await headOf(target, tenant);
+        await this.cleanerOf(tenant).makeBin(tenant.binId);
+        made.add(tenant);
+        places.push(this.placeOf(tenant, base));
       });
     }
     // A process without tenants has nothing to write to: the others do its share.
@@ -139,12 +142,12 @@ export class LoadWorker {
     await this.pool.fill();
   }
 
-  /** Makes the run's bin in a tenant of a list; resolves with the tenant's ledger. */
-  private async ledgerOf(tenant: FleetTenant): Promise<Ledger> {
-    const base = await headOf(this.target, tenant);
-    await this.cleanerOf(tenant).makeBin(tenant.binId);
-    this.made.add(tenant);
-    return new Ledger(base);
+  /** `base`: the tenant's head before the run. */
+  private placeOf(tenant: FleetTenant, base: number): Place {
+    const { target, meter, measured } = this;
+    const ledger = new Ledger(base);
+    const shared = { target, meter, ledger, tenant, measured, pushes: () => this.pushing };
+    return { tenant, ledger, receivers: tenant.devices.map((device) => new Receiver({ ...shared, device })) };
   }
 
   private cleanerOf(tenant: FleetTenant): Cleaner {
@@ -156,9 +159,8 @@ export class LoadWorker {
     const { plan, share } = this.options;
     const began = nowUs();
     this.timers.push(setInterval(() => this.options.onTick(this.meter.tick()), TICK_MS));
-    for (const place of this.places) place.receivers = this.receiversOf(place);
-    this.timers.push(setInterval(() => this.check(), CHECK_EVERY_MS));
     const all = this.receivers;
+    this.timers.push(setInterval(() => all.forEach((receiver) => receiver.check(nowUs())), CHECK_EVERY_MS));
     const gap = (1e6 * share.parts) / plan.connectRate;
     for (let next = 0; next < all.length && !this.stop.signal.aborted;) {
       for (; next < all.length && began + next * gap <= nowUs(); next++) all[next]?.open(began + next * gap);
@@ -173,18 +175,7 @@ export class LoadWorker {
     return this.places.flatMap(({ receivers }) => receivers);
   }
 
-  private receiversOf({ tenant, ledger }: Place): Receiver[] {
-    const { target, meter, measured } = this;
-    const shared = { target, meter, ledger, tenant, measured, pushes: () => this.pushing };
-    return tenant.devices.map((device) => new Receiver({ ...shared, device }));
-  }
-
   private readonly measured = (at: number): boolean => at >= this.window.from && at < this.window.to;
-
-  private check(): void {
-    const now = nowUs();
-    for (const receiver of this.receivers) receiver.check(now);
-  }
 
   /** Performs the mix by schedule, with the storms in between, and waits until all changes have arrived. */
   async write(): Promise<void> {

@@ -109,15 +109,10 @@ async function run({ terminal, release }: LoadContext, options: RunOptions): Pro
   // With agents the token only finds tenants of this name, and removes what a lost agent left.
   const access = await accessOf(terminal, options, agents === 0);
   warn(terminal, plan, access);
-  const coordinator = new Coordinator({
-    ...{ plan, load: release, adminToken: access.adminToken, signal: terminal.interrupted },
-    onPhase: (phase) => {
-      current = phase;
-    },
-  });
-  let current: Phase = 'prepare';
+  const { adminToken } = access;
+  const coordinator = new Coordinator({ plan, load: release, adminToken, signal: terminal.interrupted });
   const { crews, close } = await crewsOf(terminal, { options, plan, agents, access, coordinator });
-  const live = setInterval(() => terminal.progress(liveLine(current, coordinator, crews)), LIVE_MS);
+  const live = setInterval(() => terminal.progress(liveLine(coordinator, crews)), LIVE_MS);
   try {
     const report = await coordinator.run(crews);
     clearInterval(live);
@@ -153,16 +148,16 @@ async function crewsOf(
   },
 ): Promise<{ crews: readonly Crew[]; close: () => void }> {
   const { options, plan, agents, access, coordinator } = of;
-  const { events } = coordinator;
+  const { onNews } = coordinator;
   if (agents === 0) {
     const wanted = Math.max((plan.tenants * plan.devices) / SOCKETS_A_PROCESS, plan.rate / RATE_A_PROCESS, 1);
     const most = access.deviceList === undefined ? plan.tenants : Infinity;
     const processes = numberOf('processes', options.processes ?? String(Math.min(Math.ceil(wanted), most, 256)));
-    const crew = new LocalCrew(processes, access, events);
+    const crew = new LocalCrew(processes, access, onNews);
     return { crews: [crew], close: () => crew.end() };
   }
   const secret = await sharedSecret(terminal, options.secretFile);
-  const door = new AgentDoor({ secret, wanted: agents, events, onNote: (text) => terminal.note(text) });
+  const door = new AgentDoor({ secret, wanted: agents, onNews, onNote: (text) => terminal.note(text) });
   const end = endOf('listen', options.listen);
   const port = await door.listen(end);
   terminal.note(`Waiting for ${counted(agents, 'agent')} at ${end.host}:${port}.`);
@@ -183,10 +178,10 @@ const PHASE_TEXT: Readonly<Record<Phase, string>> = {
   remove: 'Removing',
 };
 
-function liveLine(phase: Phase, coordinator: Coordinator, crews: readonly Crew[]): string {
+function liveLine(coordinator: Coordinator, crews: readonly Crew[]): string {
+  const { phase } = coordinator;
   const second = coordinator.latest(crews);
-  if (second === undefined || phase === 'prepare' || phase === 'finish' || phase === 'remove')
-    return `${PHASE_TEXT[phase]} ...`;
+  if (second === undefined || (phase !== 'connect' && phase !== 'write')) return `${PHASE_TEXT[phase]} ...`;
   const errors = Object.values(second.errors).reduce((sum, count) => sum + count, 0);
   const push = second.push === null ? '' : `, push p50 ${second.push.p50} p99 ${second.push.p99} ms`;
   return (
