@@ -6,13 +6,11 @@ import { mean, median, percentile, type Book } from './stats.js';
 import type { World } from './world.js';
 
 /** Makes every instance of a world measure something during a leg. */
-class Measuring implements Probe {
+abstract class Measuring implements Probe {
+  protected abstract readonly what: Measured;
   protected lines: readonly Line[] = [];
 
-  constructor(
-    protected readonly world: World,
-    private readonly what: Measured,
-  ) {}
+  constructor(protected readonly world: World) {}
 
   async begin(): Promise<void> {
     await Promise.all(this.world.servers.map(async (server) => server.ask(`begin ${this.what}`, 'begun')));
@@ -28,9 +26,7 @@ const FUNCTIONS_MOST = 10;
 
 /** Allocations in the heaps, collected or not. Costs time: only for a leg whose timings are discarded. */
 export class Garbage extends Measuring {
-  constructor(world: World) {
-    super(world, 'garbage');
-  }
+  protected readonly what = 'garbage';
 
   get bytes(): number {
     return this.functions.reduce((sum, { bytes }) => sum + bytes, 0);
@@ -51,9 +47,7 @@ export class Garbage extends Measuring {
 
 /** The longest turns of the event loops, from a CPU profile: only for a leg whose timings are discarded. */
 export class Turns extends Measuring {
-  constructor(world: World) {
-    super(world, 'turns');
-  }
+  protected readonly what = 'turns';
 
   /** As text, longest first. */
   get longest(): string[] {
@@ -91,9 +85,7 @@ export class Load extends Measuring {
   private before = new Map<string, InDatabase>();
   private after = new Map<string, InDatabase>();
 
-  constructor(world: World) {
-    super(world, 'load');
-  }
+  protected readonly what = 'load';
 
   override async begin(): Promise<void> {
     this.before = await inDatabase(this.world);

@@ -4,19 +4,6 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism, cpus, release, totalmem } from 'node:os';
 import { PROJECT_ROOT } from '../src/root.js';
 
-/** Facts that a reader needs to compare a result with one of their own. */
-export interface MachineFacts {
-  readonly cores: number;
-  readonly cpu: string;
-  readonly memoryGiB: number;
-  readonly kernel: string;
-  readonly node: string;
-  readonly postgres: string;
-  readonly drivers: string;
-  readonly commit: string;
-  readonly at: string;
-}
-
 function commit(): string {
   const git = (...args: string[]): string =>
     execFileSync('git', args, { cwd: PROJECT_ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
@@ -28,7 +15,8 @@ function commit(): string {
   }
 }
 
-export function machineFacts(postgres: string, drivers: string): MachineFacts {
+/** Facts that a reader needs to compare a result with one of their own. */
+export function machineFacts(postgres: string, drivers: string) {
   return {
     cores: availableParallelism(),
     cpu: cpus()[0]?.model.trim() ?? 'unknown',
@@ -41,6 +29,8 @@ export function machineFacts(postgres: string, drivers: string): MachineFacts {
     at: new Date().toISOString(),
   };
 }
+
+export type MachineFacts = ReturnType<typeof machineFacts>;
 
 /** Linux reports CPU time in ticks of 10 ms, on every kernel that Node 20 supports. */
 const TICKS_PER_SECOND = 100;

@@ -51,7 +51,7 @@ const groupOf = (token: string): string => token.slice(0, token.indexOf('.'));
 
 /** Answers an upgrade; the socket gets what `dataOf` returns. Undefined: the request is refused. */
 const upgrade =
-  <T>(dataOf: (req: uWS.HttpRequest) => T | undefined) =>
+  (dataOf: (req: uWS.HttpRequest) => object | undefined) =>
   (res: uWS.HttpResponse, req: uWS.HttpRequest, context: uWS.us_socket_context_t): void => {
     const data = dataOf(req);
     if (data === undefined) {

@@ -42,16 +42,8 @@ async function hashOf(bytes: AsyncIterable<Uint8Array>): Promise<string> {
   return hash.digest('hex');
 }
 
-interface Measured<T> {
-  readonly value: T;
-  readonly seconds: number;
-  /** Peak memory of each process above its memory at the start, bytes. */
-  readonly server: number;
-  readonly client: number;
-}
-
-/** Runs `work` and samples the memory of both processes meanwhile. */
-async function measured<T>(pid: number | undefined, work: () => Promise<T>): Promise<Measured<T>> {
+/** Runs `work`. `server`, `client`: peak memory of either process above its memory at the start, bytes. */
+async function measured<T>(pid: number | undefined, work: () => Promise<T>) {
   const own = (): number => ownBytes(process.pid);
   const other = (): number => (pid === undefined ? 0 : ownBytes(pid));
   const before = { own: own(), other: other() };

@@ -3,7 +3,7 @@ import { AuditError } from '../audit.js';
 import { startBare, type Context } from '../context.js';
 import { Crowd, PER_TENANT } from '../crowd.js';
 import { atMost, Book, type Outcome } from '../stats.js';
-import { cpuFrom, quietPort, type CpuSeconds } from '../world.js';
+import { cpuFrom, quietPort } from '../world.js';
 
 const DEVICES = 100_000;
 /** Sockets of one client process that have not caught up yet: with 128 the client would be the bottleneck. */
@@ -21,16 +21,8 @@ async function bareStorm(crowd: Crowd): Promise<number> {
   return seconds;
 }
 
-interface Storm {
-  readonly seconds: number;
-  /** Of all instances, and of the database. */
-  readonly cpu: CpuSeconds;
-  readonly statements: number;
-  /** The most frequent of them. */
-  readonly kinds: string;
-}
-
-async function storm(crowd: Crowd): Promise<Storm> {
+/** `cpu`: of all instances, and of the database; `kinds`: the most frequent statements. */
+async function storm(crowd: Crowd) {
   const { world } = crowd;
   const before = await world.statements();
   const used = cpuFrom(world);
