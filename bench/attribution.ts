@@ -6,13 +6,11 @@ import { mean, median, percentile, type Book } from './stats.js';
 import type { World } from './world.js';
 
 /** Makes every instance of a world measure something during a leg. */
-class Measuring implements Probe {
+abstract class Measuring implements Probe {
+  protected abstract readonly what: Measured;
   protected lines: readonly Line[] = [];
 
-  constructor(
-    protected readonly world: World,
-    private readonly what: Measured,
-  ) {}
+  constructor(protected readonly world: World) {}
 
   async begin(): Promise<void> {
     await Promise.all(this.world.servers.map(async (server) => server.ask(`begin ${this.what}`, 'begun')));
@@ -28,9 +26,7 @@ const FUNCTIONS_MOST = 10;
 
 /** Allocations in the heaps, collected or not. Costs time: only for a leg whose timings are discarded. */
 export class Garbage extends Measuring {
-  constructor(world: World) {
-    super(world, 'garbage');
-  }
+  protected readonly what = 'garbage';
 
   get bytes(): number {
     return this.functions.reduce((sum, { bytes }) => sum + bytes, 0);
@@ -51,9 +47,7 @@ export class Garbage extends Measuring {
 
 /** The longest turns of the event loops, from a CPU profile: only for a leg whose timings are discarded. */
 export class Turns extends Measuring {
-  constructor(world: World) {
-    super(world, 'turns');
-  }
+  protected readonly what = 'turns';
 
   /** As text, longest first. */
   get longest(): string[] {
@@ -91,9 +85,7 @@ export class Load extends Measuring {
   private before = new Map<string, InDatabase>();
   private after = new Map<string, InDatabase>();
 
-  constructor(world: World) {
-    super(world, 'load');
-  }
+  protected readonly what = 'load';
 
   override async begin(): Promise<void> {
     this.before = await inDatabase(this.world);
@@ -122,31 +114,24 @@ export class Load extends Measuring {
     book.add(`${of}: main thread ran`, '%', share(reports.map(({ ran }) => ran)));
     book.add(`${of}: main thread waited for a core`, '%', share(reports.map(({ waited }) => waited)));
     for (const statement of ['insert', 'commit'] as const) {
-      this.noteCalls(book, `${of}: call of ${FUNCTIONS[statement]}`, { statement, reports, writes });
+      const calls = reports.flatMap((report) => report.calls[statement] ?? []);
+      const called = `${of}: call of ${FUNCTIONS[statement]}`;
+      if (calls.length > 0 && statement === 'insert')
+        book.add(`${called}: writes in it, mean`, 'count', writes / calls.length);
+      if (calls.length > 0) this.noteCalls(book, called, { name: FUNCTIONS[statement], calls });
     }
   }
 
-  private noteCalls(
-    book: Book,
-    of: string,
-    {
-      statement,
-      reports,
-      writes,
-    }: { readonly statement: 'insert' | 'commit'; readonly reports: readonly LoadReport[]; readonly writes: number },
-  ): void {
-    const calls = reports.flatMap((report) => report.calls[statement] ?? []);
-    if (calls.length === 0) return;
-    if (statement === 'insert') book.add(`${of}: writes in it, mean`, 'count', writes / calls.length);
+  private noteCalls(book: Book, of: string, made: { readonly name: string; readonly calls: readonly number[] }): void {
+    const { name, calls } = made;
     book.add(`${of}, median`, 'ms', median(calls));
     book.add(`${of}, p99`, 'ms', percentile(calls, 0.99));
     book.add(`${of}, longest`, 'ms', longest(calls));
     book.add(`${of}, mean`, 'ms', mean(calls));
-    const [before, after] = [this.before, this.after].map(
-      (at) => at.get(FUNCTIONS[statement]) ?? { calls: 0, time: 0 },
-    );
+    const since = (of: keyof InDatabase): number =>
+      (this.after.get(name)?.[of] ?? 0) - (this.before.get(name)?.[of] ?? 0);
     // Backends report calls once a second, so the set of calls differs slightly: compare means, not sums.
-    const own = ((after?.time ?? 0) - (before?.time ?? 0)) / ((after?.calls ?? 0) - (before?.calls ?? 0));
+    const own = since('time') / since('calls');
     book.add(`${of}, mean inside the database`, 'ms', own);
   }
 }

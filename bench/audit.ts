@@ -63,7 +63,7 @@ export interface Stored {
 }
 
 /** The input of an audit. */
-export interface AuditInput {
+interface AuditInput {
   readonly client: pg.Client;
   readonly population: Population;
   /** The writers' logs since the last audit. */
@@ -80,6 +80,10 @@ export interface Audited {
   readonly stored: number;
   readonly received: number;
 }
+
+/** What held, as a sentence. */
+export const sound = ({ acked, received }: Pick<Audited, 'acked' | 'received'>): string =>
+  `${acked} acknowledged writes all stored, versions 1 to head without a gap, ${received} frames received: none lost, repeated or out of order`;
 
 /** Audits what was written since the last call with this object. */
 export class Audit {
@@ -148,7 +152,7 @@ export class Audit {
 }
 
 /** The receivers' records, and the versions that they should have received. */
-export interface Deliveries {
+interface Deliveries {
   readonly population: Population;
   /** The receivers' logs; all records of a socket are in the same one. */
   readonly received: readonly string[];

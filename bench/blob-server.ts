@@ -2,11 +2,10 @@
  * The server under test for blobs: the unchanged service, in single mode with its local store. Prints
  * {"event":"listening"}; answers "collect" after a garbage collection.
  */
-import { createInterface } from 'node:readline';
 import { pino } from 'pino';
 import { startServer } from '../src/server/app/server.js';
 import { readConfig } from '../src/server/config/config.js';
-import { say } from './reference/say.js';
+import { collect, obey, say } from './reference/say.js';
 
 const config = readConfig(process.env);
 const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
@@ -15,9 +14,5 @@ const server = await startServer({ config, log });
 process.once('SIGTERM', () => {
   void server.close(0).then(() => process.exit(0));
 });
-createInterface({ input: process.stdin }).on('line', (line) => {
-  if (line !== 'collect') return;
-  global.gc?.();
-  say({ event: 'collected' });
-});
+obey({ collect });
 say({ event: 'listening', port: server.port });

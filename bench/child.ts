@@ -1,6 +1,7 @@
 /** Processes that the bench starts: drivers, servers, references. Each prints JSON lines on stdout: {"event": ...}. */
-import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process';
+import { spawn, type ChildProcessWithoutNullStreams, type SpawnOptions } from 'node:child_process';
 import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 
 /** A line that a child printed; the other fields depend on `event`. */
 export interface Line {
@@ -21,6 +22,22 @@ export function textIn(line: Line, field: string): string {
   if (typeof value !== 'string') throw new Error(`${line.event} has no text ${field}: ${JSON.stringify(line)}`);
   return value;
 }
+
+/** The fields of a line that must be numbers. */
+export const numbersIn = <N extends string>(line: Line, names: readonly N[]): Record<N, number> =>
+  Object.fromEntries(names.map((name) => [name, numberIn(line, name)])) as Record<N, number>;
+
+/** Options as arguments, `name=value`: 1 for true, nothing for false and undefined. */
+export const pairs = (options: object): string[] =>
+  Object.entries(options)
+    .filter(([, value]) => value !== undefined && value !== false)
+    .map(([name, value]) => `${name}=${value === true ? 1 : String(value)}`);
+
+/** The command of a script of the bench, by its path without the extension, with options as `pairs` and Node's flags. */
+export const nodeScript = (name: string, options: object = {}, flags: readonly string[] = []): string[] => [
+  ...[process.execPath, ...flags, fileURLToPath(new URL(`./${name}.js`, import.meta.url))],
+  ...pairs(options),
+];
 
 interface Waiter {
   readonly event: string;
@@ -51,7 +68,7 @@ const WAIT_MS = 180_000;
 const STOP_MS = 20_000;
 
 export class Child {
-  readonly process: ChildProcess;
+  readonly process: ChildProcessWithoutNullStreams;
   readonly name: string;
   /** Resolves when the process has ended, with its exit code, or -1 after a signal. */
   readonly ended: Promise<number>;
@@ -73,13 +90,11 @@ export class Child {
       this.process.once('exit', (code, signal) => this.finish(`exit ${code ?? signal}`, code ?? -1, resolve));
     });
     // Writes to a child that has ended fail, which does not matter.
-    this.process.stdin?.on('error', () => undefined);
-    if (this.process.stdout) createInterface({ input: this.process.stdout }).on('line', (text) => this.heard(text));
-    if (this.process.stderr) {
-      createInterface({ input: this.process.stderr }).on('line', (text) => {
-        process.stderr.write(`[${name}] ${text.slice(0, 500)}\n`);
-      });
-    }
+    this.process.stdin.on('error', () => undefined);
+    createInterface({ input: this.process.stdout }).on('line', (text) => this.heard(text));
+    createInterface({ input: this.process.stderr }).on('line', (text) => {
+      process.stderr.write(`[${name}] ${text.slice(0, 500)}\n`);
+    });
   }
 
   get pid(): number {
@@ -96,25 +111,26 @@ export class Child {
       return line;
     }
     if (this.over) throw new Error(`${this.name} ended before it said "${event}"`);
-    return await new Promise<Line>((resolve, reject) => {
-      const timer = setTimeout(
-        () => reject(new Error(`${this.name} did not say "${event}" in ${timeoutMs / 1000} s`)),
-        timeoutMs,
-      );
-      const settle = <T>(then: (value: T) => void) => {
-        return (value: T): void => {
-          clearTimeout(timer);
-          then(value);
-        };
-      };
-      this.waiters.push({ event, resolve: settle(resolve), reject: settle(reject) });
+    let timer: NodeJS.Timeout | undefined;
+    const coming = new Promise<Line>((resolve, reject) => {
+      const late = new Error(`${this.name} did not say "${event}" in ${timeoutMs / 1000} s`);
+      timer = setTimeout(() => reject(late), timeoutMs);
+      this.waiters.push({ event, resolve, reject });
     });
+    return await coming.finally(() => clearTimeout(timer));
+  }
+
+  /** The line `result`, once the child has ended. */
+  async result(): Promise<Line> {
+    const line = await this.next('result');
+    await this.ended;
+    return line;
   }
 
   /** Sends one command line and waits for its answer. */
   async ask(command: string, event: string, timeoutMs = WAIT_MS): Promise<Line> {
     const answer = this.next(event, timeoutMs);
-    this.process.stdin?.write(`${command}\n`);
+    this.process.stdin.write(`${command}\n`);
     return await answer;
   }
 

@@ -2,8 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { Child, numberIn } from './child.js';
+import { Child, nodeScript, numberIn } from './child.js';
 import { Cluster, CONNECTIONS_EACH } from './database.js';
 import type { Drivers } from './drivers.js';
 
@@ -66,6 +65,11 @@ export class Context {
     return await (this.bareServer ??= startBare());
   }
 
+  /** The size of a population, or a fifth of it in a quick run. */
+  scaled(count: number): number {
+    return this.options.quick ? count / 5 : count;
+  }
+
   /** Prints a line of progress. */
   tell(text: string): void {
     process.stderr.write(`${text}\n`);
@@ -78,8 +82,7 @@ export class Context {
 }
 
 /** Starts a bare server; with `shared`, one of several on that port. */
-export async function startBare(shared?: number): Promise<{ child: Child; port: number }> {
-  const script = fileURLToPath(new URL('./reference/bare-uws.js', import.meta.url));
-  const child = new Child('bare uWS', [process.execPath, '--expose-gc', script, `port=${shared ?? 0}`]);
+export async function startBare(shared = 0): Promise<{ child: Child; port: number }> {
+  const child = new Child('bare uWS', nodeScript('reference/bare-uws', { port: shared }, ['--expose-gc']));
   return { child, port: numberIn(await child.next('listening'), 'port') };
 }

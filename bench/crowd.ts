@@ -3,8 +3,14 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Child } from './child.js';
-import { Receivers, type Drivers, type ReceiverOptions, type ReceiverReport } from './drivers.js';
-import { writeSockets, type BenchDevice } from './population.js';
+import type { Context } from './context.js';
+import { Cluster, CONNECTIONS_EACH } from './database.js';
+import { Receivers, startWriters, type ReceiverOptions, type ReceiverReport, type WriterOptions } from './drivers.js';
+import { writePlan, writeSockets } from './population.js';
+import { World } from './world.js';
+
+/** Devices of a tenant. */
+export const PER_TENANT = 5;
 
 /** Sockets of one client process; also of one server process, on average over those that share a port. */
 const PER_PROCESS = 18_000;
@@ -23,22 +29,21 @@ const ARRIVALS_PER_S = 1_000;
 /** Seconds over which this many sockets are opened. */
 export const spreadFor = (sockets: number): number => Math.max(10, sockets / ARRIVALS_PER_S);
 
-/** Processes for this many sockets, on either side. */
-export const processesFor = (sockets: number): number => Math.ceil(sockets / PER_PROCESS);
+/** Writes beside a crowd: `WRITERS` connections write for `WRITING_DEVICES` devices in turn. */
+const WRITERS = 50;
+const WRITING_DEVICES = 20_000;
 
-export interface CrowdOptions {
-  readonly drivers: Drivers;
-  readonly folder: string;
-  readonly devices: readonly BenchDevice[];
+interface CrowdOptions {
+  /** Of its database, and as progress names it. */
+  readonly name: string;
+  readonly text: string;
+  /** Devices, rounded up to whole tenants. */
+  readonly devices: number;
+  /** Instances beyond those that the sockets need, for when one is lost. */
+  readonly spare: number;
 }
 
-/** How the sockets of a crowd are opened. */
-export type Coming = Pick<ReceiverOptions, 'port' | 'path' | 'reconnect' | 'spread' | 'opening'>;
-
-/** Counters of all sockets of a crowd, summed. */
-export type CrowdCount = Pick<ReceiverReport, 'live' | 'pings' | 'recorded' | 'codes'>;
-
-/** A set of devices that can open their sockets repeatedly. */
+/** A set of devices that can open their sockets repeatedly, with a server on a PostgreSQL of its own. */
 export class Crowd {
   private readonly files: readonly string[];
   /** Sockets of one process. */
@@ -47,23 +52,42 @@ export class Crowd {
   /** Source addresses differ each time: ports of closed connections are blocked for a minute (TIME_WAIT). */
   private source = 0;
 
-  constructor(private readonly options: CrowdOptions) {
-    const { devices, folder } = options;
-    const processes = processesFor(devices.length);
+  private constructor(
+    private readonly context: Context,
+    readonly world: World,
+  ) {
+    const { devices } = world.population;
+    // As many on either side, without the spare one.
+    const processes = Math.ceil(devices.length / PER_PROCESS);
     this.each = Math.ceil(devices.length / processes);
     this.files = Array.from({ length: processes }, (_, n) => {
-      const file = join(folder, `crowd.${n}`);
+      const file = join(context.folder, `crowd.${n}`);
       writeSockets(file, devices.slice(n * this.each, (n + 1) * this.each));
       return file;
     });
   }
 
+  /** Starts the server; the sockets are opened by `come`. */
+  static async open(context: Context, { name, text, devices, spare }: CrowdOptions): Promise<Crowd> {
+    const tenants = Math.ceil(devices / PER_TENANT);
+    const instances = Math.ceil((tenants * PER_TENANT) / PER_PROCESS) + spare;
+    context.tell(`${text}: setting up ${tenants * PER_TENANT} devices, ${instances} instances`);
+    const cluster = await Cluster.start(name, { connections: CONNECTIONS_EACH * (instances + 1) });
+    const size = { tenants, perTenant: PER_TENANT };
+    return new Crowd(context, await World.open(context, { name, cluster, size, instances }));
+  }
+
+  /** Number of devices. */
+  get size(): number {
+    return this.world.population.devices.length;
+  }
+
   /** Opens every socket. Resolves with the seconds from the first connection until the last socket has caught up. */
-  async come(how: Coming): Promise<number> {
+  async come(how: Pick<ReceiverOptions, 'port' | 'path' | 'reconnect' | 'spread' | 'opening'>): Promise<number> {
     const addresses = Math.ceil(PER_PROCESS / PER_ADDRESS);
     this.here = this.files.map((sockets, n) => {
       const source = (this.source + n * addresses) % 250;
-      return new Receivers(this.options.drivers, { ...how, sockets, source, wait: true, first: n * this.each });
+      return new Receivers(this.context.drivers, { ...how, sockets, source, wait: true, first: n * this.each });
     });
     this.source += this.files.length * addresses;
     const opened = await Promise.all(this.here.map(async (each) => each.open(OPEN_MS)));
@@ -72,8 +96,22 @@ export class Crowd {
     return Number(last - from) / 1e9;
   }
 
+  /** Writes at a rate; resolves when the measured time begins. Unanswered writes are sent again. */
+  async write(how: Required<Pick<WriterOptions, 'rate' | 'seconds'>>): Promise<{ writers: Child; acked: string }> {
+    const { world, context } = this;
+    const [plan, out] = [
+      join(world.folder, `${world.database}.writers`),
+      join(world.folder, `${world.database}.acked`),
+    ];
+    writePlan(plan, world.population, WRITING_DEVICES);
+    const own = { port: world.port, plan, out, connections: WRITERS, retry: true };
+    const writers = startWriters(context.drivers, { ...own, ...how });
+    await writers.next('window');
+    return { writers, acked: out };
+  }
+
   /** Rejects if a process has ended, as it does when one of its sockets is closed without `reconnect`. */
-  async count(): Promise<CrowdCount> {
+  async count(): Promise<Pick<ReceiverReport, 'live' | 'pings' | 'recorded' | 'codes'>> {
     const reports = await Promise.all(this.here.map(async (each) => each.report()));
     const sum = (of: 'live' | 'pings' | 'recorded'): number => reports.reduce((total, report) => total + report[of], 0);
     const codes: Record<string, number> = {};
@@ -85,18 +123,20 @@ export class Crowd {
 
   /** Writes the records since the last dump to files, and drops them. */
   async dump(): Promise<readonly string[]> {
-    return await Promise.all(
-      this.here.map(async (each, n) => {
-        const file = join(this.options.folder, `crowd.${n}.received`);
-        await each.dump(file);
-        return file;
-      }),
-    );
+    const { folder } = this.context;
+    return await Promise.all(this.here.map(async (each, n) => each.dump(join(folder, `crowd.${n}.received`))));
   }
 
   /** Ids of the client processes. */
   get pids(): readonly number[] {
     return this.here.map(({ child }) => child.pid);
+  }
+
+  /** Ends everything. */
+  async close(): Promise<void> {
+    await this.leave([]);
+    await this.world.stop();
+    await this.world.cluster.remove();
   }
 
   /** Kills all client processes, and waits until the servers have closed their sockets. */

@@ -3,9 +3,8 @@ import { chmodSync, copyFileSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import pg from 'pg';
-import { Child, numberIn, textIn } from './child.js';
+import { Child, nodeScript, numberIn, textIn } from './child.js';
 import { childrenOf, cpuOfFamily } from './machine.js';
 
 const UP_MS = 60_000;
@@ -27,15 +26,10 @@ export class Cluster {
     chmodSync(folder, 0o755);
     const library = join(folder, 'slow-flush.so');
     if (slowFlush !== undefined) copyFileSync(slowFlush, library);
-    const script = fileURLToPath(new URL('./cluster.js', import.meta.url));
-    const keeper = new Child(
-      `postgres ${name}`,
-      [process.execPath, script, `folder=${folder}`, `connections=${connections}`],
-      {
-        tidies: true,
-        env: { ...process.env, ...(slowFlush !== undefined && { LD_PRELOAD: library }) },
-      },
-    );
+    const keeper = new Child(`postgres ${name}`, nodeScript('cluster', { folder, connections }), {
+      tidies: true,
+      env: { ...process.env, ...(slowFlush !== undefined && { LD_PRELOAD: library }) },
+    });
     const up = await keeper.next('up', UP_MS);
     return new Cluster(keeper, textIn(up, 'url'), numberIn(up, 'pid'));
   }

@@ -2,9 +2,8 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { PROJECT_ROOT } from '../src/root.js';
-import { Child, numberIn, textIn, type Line } from './child.js';
+import { Child, nodeScript, numbersIn, pairs, textIn, type Line } from './child.js';
 
 /** The commands of the two drivers, and the slow-flush library if it could be built. */
 export interface Drivers {
@@ -33,20 +32,17 @@ function compile(cc: string, name: string, flags: readonly string[]): string {
   return out;
 }
 
-function nodeDrivers(): Drivers {
-  const script = (name: string): string => fileURLToPath(new URL(`./fallback/${name}.js`, import.meta.url));
-  return {
-    kind: 'Node (no C compiler: the client is likely the limit)',
-    writers: [process.execPath, script('writers')],
-    receivers: [process.execPath, script('receivers')],
-    slowFlush: undefined,
-  };
-}
+const NODE_DRIVERS: Drivers = {
+  kind: 'Node (no C compiler: the client is likely the limit)',
+  writers: nodeScript('fallback/writers'),
+  receivers: nodeScript('fallback/receivers'),
+  slowFlush: undefined,
+};
 
 /** Builds the C drivers. If that fails the Node drivers are used, and S4, which needs the C library, is left out. */
 export function buildDrivers(forceNode = false): Drivers {
   const cc = forceNode || process.platform !== 'linux' ? undefined : compiler();
-  if (cc === undefined) return nodeDrivers();
+  if (cc === undefined) return NODE_DRIVERS;
   mkdirSync(BUILT, { recursive: true });
   try {
     return {
@@ -58,24 +54,14 @@ export function buildDrivers(forceNode = false): Drivers {
   } catch (error) {
     // For example a compiler without the system's headers. It has printed what is missing.
     process.stderr.write(`${cc} cannot build the drivers: ${error instanceof Error ? error.message : String(error)}\n`);
-    return nodeDrivers();
+    return NODE_DRIVERS;
   }
 }
 
-/** Percentiles in microseconds. */
-export interface Latency {
-  readonly counted: number;
-  readonly p50: number;
-  readonly p90: number;
-  readonly p99: number;
-  readonly p999: number;
-  readonly max: number;
-}
+const LATENCY = ['p50', 'p99', 'p999'] as const;
 
-function latencyIn(line: Line): Latency {
-  const of = (name: string): number => numberIn(line, name);
-  return { counted: of('counted'), p50: of('p50'), p90: of('p90'), p99: of('p99'), p999: of('p999'), max: of('max') };
-}
+/** Percentiles in microseconds. */
+export type Latency = Readonly<Record<(typeof LATENCY)[number], number>>;
 
 /** Options of one run of the writers. Times are seconds. */
 export interface WriterOptions {
@@ -99,7 +85,6 @@ export interface WriterResult {
   readonly acked: number;
   readonly refused: number;
   readonly failed: number;
-  readonly requestBytes: number;
   /** The window in ns of the monotonic clock, for the receivers' report. */
   readonly from: string;
   readonly to: string;
@@ -107,30 +92,16 @@ export interface WriterResult {
   readonly latency: Latency;
 }
 
-const pairs = (options: object): string[] =>
-  Object.entries(options)
-    .filter(([, value]) => value !== undefined && value !== false)
-    .map(([name, value]) => `${name}=${value === true ? 1 : String(value)}`);
-
 /** Starts the writers, which write at once. They print `window` and `end` when the measured time begins and ends. */
 export const startWriters = (drivers: Drivers, options: WriterOptions): Child =>
   new Child('writers', [...drivers.writers, ...pairs(options)]);
 
 /** Waits for the writers' result. */
 export async function writerResult(writers: Child): Promise<WriterResult> {
-  const line = await writers.next('result');
-  await writers.ended;
-  const of = (name: string): number => numberIn(line, name);
+  const line = await writers.result();
   return {
-    perSecond: of('perSecond'),
-    inWindow: of('inWindow'),
-    acked: of('acked'),
-    refused: of('refused'),
-    failed: of('failed'),
-    requestBytes: of('requestBytes'),
-    from: textIn(line, 'from'),
-    to: textIn(line, 'to'),
-    latency: latencyIn(line),
+    ...numbersIn(line, ['perSecond', 'inWindow', 'acked', 'refused', 'failed']),
+    ...{ from: textIn(line, 'from'), to: textIn(line, 'to'), latency: numbersIn(line, LATENCY) },
   };
 }
 
@@ -160,8 +131,6 @@ export interface ReceiverReport {
   readonly live: number;
   /** Answered heartbeats. */
   readonly pings: number;
-  readonly rows: number;
-  readonly closes: number;
   /** Closed sockets by close code, and refused upgrades by status. Empty with the Node driver. */
   readonly codes: Readonly<Record<string, number>>;
   readonly disorder: number;
@@ -180,8 +149,10 @@ export class Receivers {
   }
 
   /** Resolves when all sockets are open and, if hello was sent, caught up. */
-  async ready(): Promise<void> {
-    await this.child.next('ready');
+  static async ready(drivers: Drivers, options: ReceiverOptions): Promise<Receivers> {
+    const receivers = new Receivers(drivers, options);
+    await receivers.child.next('ready');
+    return receivers;
   }
 
   /** With `wait`: opens all sockets. From the first connection until all had caught up, ns of the monotonic clock. */
@@ -192,30 +163,22 @@ export class Receivers {
 
   /** The counters, and the latency of items stamped in [from, to). */
   async report(from = '0', to = '0'): Promise<ReceiverReport> {
-    const line = await this.child.ask(`report ${from} ${to}`, 'report');
-    const of = (name: string): number => numberIn(line, name);
+    const line: Line = await this.child.ask(`report ${from} ${to}`, 'report');
     return {
-      live: of('live'),
-      pings: of('pings'),
-      rows: of('rows'),
-      closes: of('closes'),
-      codes: (line['codes'] ?? {}) as Record<string, number>,
-      disorder: of('disorder'),
-      unstamped: of('unstamped'),
-      recorded: of('recorded'),
-      latency: latencyIn(line),
+      ...numbersIn(line, ['live', 'pings', 'disorder', 'unstamped', 'recorded']),
+      ...{ codes: (line['codes'] ?? {}) as Record<string, number>, latency: numbersIn(line, LATENCY) },
     };
   }
 
-  /** Writes the records since the last dump to a file. */
-  async dump(file: string): Promise<void> {
+  /** Writes the records since the last dump to a file, which it returns. */
+  async dump(file: string): Promise<string> {
     await this.child.ask(`dump ${file}`, 'dumped');
+    return file;
   }
 
   /** Sends every hello at once; resolves with seconds and rows until all have caught up. */
-  async replay(): Promise<{ readonly seconds: number; readonly rows: number; readonly bytes: number }> {
-    const line = await this.child.ask('hello', 'replayed');
-    return { seconds: numberIn(line, 'seconds'), rows: numberIn(line, 'rows'), bytes: numberIn(line, 'bytes') };
+  async replay(): Promise<Readonly<Record<'seconds' | 'rows', number>>> {
+    return numbersIn(await this.child.ask('hello', 'replayed'), ['seconds', 'rows']);
   }
 
   async stop(): Promise<void> {

@@ -2,9 +2,8 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import type { Audited } from './audit.js';
-import { Child, numberIn } from './child.js';
+import { Child, nodeScript, numberIn } from './child.js';
 import type { Cluster } from './database.js';
 import {
   startWriters,
@@ -15,8 +14,7 @@ import {
   type WriterOptions,
   type WriterResult,
 } from './drivers.js';
-import { cpuOf } from './machine.js';
-import { arrived, audit, cpuSeconds, type CpuSeconds, type Target, type World } from './world.js';
+import { arrived, audit, cpuFrom, ofEach, type CpuSeconds, type Target, type World } from './world.js';
 
 /** The results of a leg. */
 export interface LegResult {
@@ -42,7 +40,7 @@ export interface Probe {
 }
 
 /** How a leg loads its target. */
-export interface LegOptions {
+interface LegOptions {
   readonly drivers: Drivers;
   readonly target: Target;
   readonly connections: number;
@@ -57,7 +55,8 @@ export interface LegOptions {
 let number = 0;
 const logFile = (target: Target, what: string): string => join(target.folder, `${target.database}-${++number}.${what}`);
 
-const WARM_UP_S = 1;
+/** Seconds of a leg that are not measured. */
+export const WARM_UP_S = 1;
 
 function writerOptions(options: LegOptions): WriterOptions {
   const { target, connections, seconds, rate } = options;
@@ -70,16 +69,12 @@ const others = (target: Target): number => target.population.perTenant - 1;
 
 /** Audits a leg by the drivers' logs, and removes these, since they are large. */
 async function auditLogs(
-  target: Target,
-  logs: { readonly acked: string; readonly received: string | undefined; readonly crashed?: boolean },
+  { target, receivers }: LegOptions,
+  { acked, crashed }: { readonly acked: string; readonly crashed: boolean },
 ): Promise<Audited> {
-  const { acked, received, crashed = false } = logs;
-  const found = await audit(target, {
-    acked: [acked],
-    received: received === undefined ? undefined : [received],
-    crashed,
-  });
-  for (const file of [logs.acked, logs.received]) if (file !== undefined) rmSync(file);
+  const received = receivers && [await receivers.dump(logFile(target, 'received'))];
+  const found = await audit(target, { acked: [acked], received, crashed });
+  for (const file of [acked, ...(received ?? [])]) rmSync(file);
   return found;
 }
 
@@ -106,46 +101,32 @@ export async function leg(options: LegOptions): Promise<LegResult> {
   const writers = startWriters(drivers, asked);
   const clients = [writers.pid, ...(receivers ? [receivers.child.pid] : [])];
   await writers.next('window');
-  const before = cpuSeconds(target, clients);
+  const used = cpuFrom(target, clients);
   await probe?.begin();
   await writers.next('end', options.seconds * 1_000 + SLACK_MS);
-  const after = cpuSeconds(target, clients);
+  const cpu = used();
   await probe?.end();
   const result = await writerResult(writers);
   requireNoRefusal(target, result);
-  let received: string | undefined;
   let push: Latency | undefined;
   let parts: Latency[] = [];
   if (receivers) {
     await arrived(receivers, result.acked * others(target));
     push = (await receivers.report(result.from, result.to)).latency;
     parts = await partsOf(receivers, result, options.parts ?? 0);
-    received = logFile(target, 'received');
-    await receivers.dump(received);
   }
-  const audited = await auditLogs(target, { acked: asked.out, received });
-  const used = {
-    server: after.server - before.server,
-    database: after.database - before.database,
-    client: after.client - before.client,
-  };
+  const audited = await auditLogs(options, { acked: asked.out, crashed: false });
   return {
     perSecond: result.perSecond,
     writes: result.inWindow,
-    perCpuSecond: each(used, (cpu) => result.inWindow / cpu),
-    load: each(used, (cpu) => cpu / options.seconds),
+    perCpuSecond: ofEach((party) => result.inWindow / cpu[party]),
+    load: ofEach((party) => cpu[party] / options.seconds),
     answer: result.latency,
     push,
     parts,
     audited,
   };
 }
-
-const each = (cpu: CpuSeconds, to: (seconds: number) => number): CpuSeconds => ({
-  server: to(cpu.server),
-  database: to(cpu.database),
-  client: to(cpu.client),
-});
 
 function requireNoRefusal(target: Target, { refused, failed }: WriterResult): void {
   if (refused + failed > 0) throw new Error(`${target.database}: ${refused} writes refused, ${failed} failed`);
@@ -165,13 +146,8 @@ export async function crashLeg(options: LegOptions & { readonly target: World })
   await sleep(CRASH_AFTER_MS);
   await target.crash();
   await writerResult(writers);
-  let received: string | undefined;
-  if (receivers) {
-    await settled(receivers, target.population.devices.length);
-    received = logFile(target, 'received');
-    await receivers.dump(received);
-  }
-  return await auditLogs(target, { acked: asked.out, received, crashed: true });
+  if (receivers) await settled(receivers, target.population.devices.length);
+  return await auditLogs(options, { acked: asked.out, crashed: true });
 }
 
 const SETTLE_MS = 60_000;
@@ -192,8 +168,8 @@ async function settled(receivers: Receivers, sockets: number): Promise<void> {
   }
 }
 
-/** Options of raw batched inserts for the duration of a leg. */
-export interface RawOptions {
+/** Rows per second that PostgreSQL alone accepts. */
+export async function rawWrites(options: {
   readonly cluster: Cluster;
   readonly database: string;
   readonly connections: number;
@@ -201,37 +177,8 @@ export interface RawOptions {
   /** Devices that an item is sealed for, which determine the row's size. */
   readonly devices: number;
   readonly tenants: number;
-}
-
-/** Rows per second that PostgreSQL alone accepts. */
-export async function rawWrites(options: RawOptions): Promise<number> {
+}): Promise<number> {
   const { cluster, database, ...rest } = options;
-  const script = fileURLToPath(new URL('./reference/raw-writes.js', import.meta.url));
-  const args = Object.entries({ url: cluster.url(database), warmup: WARM_UP_S, ...rest }).map(([k, v]) => `${k}=${v}`);
-  const raw = new Child('raw writes', [process.execPath, script, ...args]);
-  const result = await raw.next('result');
-  await raw.ended;
-  return numberIn(result, 'perSecond');
-}
-
-/** Options of the drivers against bare uWS: the limit of the clients without a service. */
-export interface BareOptions {
-  readonly drivers: Drivers;
-  readonly port: number;
-  readonly plan: string;
-  readonly folder: string;
-  readonly connections: number;
-  readonly seconds: number;
-  readonly path: string;
-}
-
-export async function bareLeg(options: BareOptions): Promise<{ perSecond: number; clientLoad: number }> {
-  const { drivers, folder, ...rest } = options;
-  const writers = startWriters(drivers, { ...rest, out: join(folder, 'bare.acked'), warmup: WARM_UP_S });
-  await writers.next('window');
-  const before = cpuOf(writers.pid);
-  await writers.next('end');
-  const used = cpuOf(writers.pid) - before;
-  const { perSecond } = await writerResult(writers);
-  return { perSecond, clientLoad: used / options.seconds };
+  const given = { url: cluster.url(database), warmup: WARM_UP_S, ...rest };
+  return numberIn(await new Child('raw writes', nodeScript('reference/raw-writes', given)).result(), 'perSecond');
 }

@@ -4,19 +4,6 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism, cpus, release, totalmem } from 'node:os';
 import { PROJECT_ROOT } from '../src/root.js';
 
-/** Facts that a reader needs to compare a result with one of their own. */
-export interface MachineFacts {
-  readonly cores: number;
-  readonly cpu: string;
-  readonly memoryGiB: number;
-  readonly kernel: string;
-  readonly node: string;
-  readonly postgres: string;
-  readonly drivers: string;
-  readonly commit: string;
-  readonly at: string;
-}
-
 function commit(): string {
   const git = (...args: string[]): string =>
     execFileSync('git', args, { cwd: PROJECT_ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
@@ -28,7 +15,8 @@ function commit(): string {
   }
 }
 
-export function machineFacts(postgres: string, drivers: string): MachineFacts {
+/** Facts that a reader needs to compare a result with one of their own. */
+export function machineFacts(postgres: string, drivers: string) {
   return {
     cores: availableParallelism(),
     cpu: cpus()[0]?.model.trim() ?? 'unknown',
@@ -42,36 +30,35 @@ export function machineFacts(postgres: string, drivers: string): MachineFacts {
   };
 }
 
+export type MachineFacts = ReturnType<typeof machineFacts>;
+
 /** Linux reports CPU time in ticks of 10 ms, on every kernel that Node 20 supports. */
 const TICKS_PER_SECOND = 100;
 
-/** utime + stime and cutime + cstime of a process in seconds; zeros if it has ended. */
-function times(pid: number): { own: number; reaped: number } {
+/** The fields of a process's `stat` that follow its command, of which the first is its state; empty if it has ended. */
+function statOf(pid: number): string[] {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
     // The command's name may contain spaces and brackets; the other fields follow its last bracket.
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    const field = (index: number): number => Number(fields[index]) / TICKS_PER_SECOND;
-    return { own: field(11) + field(12), reaped: field(13) + field(14) };
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   } catch {
-    return { own: 0, reaped: 0 };
+    return [];
   }
 }
 
+/** utime + stime and cutime + cstime of a process in seconds; zeros if it has ended. */
+function times(pid: number): { own: number; reaped: number } {
+  const fields = statOf(pid);
+  const seconds = (index: number): number => Number(fields[index] ?? 0) / TICKS_PER_SECOND;
+  return { own: seconds(11) + seconds(12), reaped: seconds(13) + seconds(14) };
+}
+
 /** The current children of a process. */
-export function childrenOf(pid: number): number[] {
-  return readdirSync('/proc')
+export const childrenOf = (pid: number): number[] =>
+  readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
     .map(Number)
-    .filter((each) => {
-      try {
-        const stat = readFileSync(`/proc/${each}/stat`, 'utf8');
-        return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === pid;
-      } catch {
-        return false;
-      }
-    });
-}
+    .filter((each) => Number(statOf(each)[1]) === pid);
 
 /** CPU seconds of one process so far, all threads. */
 export const cpuOf = (pid: number): number => times(pid).own;
@@ -82,6 +69,9 @@ export function cpuOfFamily(pid: number): number {
   return childrenOf(pid).reduce((sum, child) => sum + cpuOf(child), parent.own + parent.reaped);
 }
 
+/** CPU seconds so far of all these processes. */
+export const cpuOfAll = (pids: readonly number[]): number => pids.reduce((sum, pid) => sum + cpuOf(pid), 0);
+
 /**
  * Private memory of a process, bytes: heap, stacks, buffers. Excludes the pages of its program files, which the kernel
  * may drop and reread at any time.
@@ -90,6 +80,8 @@ export function ownBytes(pid: number): number {
   const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
   return Number(/^Anonymous:\s+(\d+) kB/m.exec(rollup)?.[1] ?? NaN) * 1024;
 }
+
+export const ownBytesOfAll = (pids: readonly number[]): number => pids.reduce((sum, pid) => sum + ownBytes(pid), 0);
 
 /** Time since boot that the hypervisor gave to others: [stolen, all] ticks. A large share explains bad figures. */
 export function stolenTicks(): readonly [number, number] {

@@ -6,14 +6,13 @@
  * statements sent so far, by kind; "drain MS" closes its sockets over that many ms; "begin WHAT" begins a measurement
  * inside it, "end WHAT" ends it and is answered with the report (see measure.ts).
  */
-import { createInterface } from 'node:readline';
 import pg from 'pg';
 import { pino } from 'pino';
 import { startServer } from '../src/server/app/server.js';
 import { readConfig } from '../src/server/config/config.js';
 import { Measure } from './measure.js';
 import { tenantOf } from './population.js';
-import { say } from './reference/say.js';
+import { collect, obey, say } from './reference/say.js';
 
 const measure = new Measure();
 const kinds: Record<string, number> = {};
@@ -40,21 +39,17 @@ const server = await startServer({ config, log, siblings, resolveTenant: tenantO
 process.once('SIGTERM', () => {
   void server.close(0).then(() => process.exit(0));
 });
-createInterface({ input: process.stdin }).on('line', (line) => {
-  const [word, what = ''] = line.split(' ');
-  if (word === 'statements') {
-    say({ event: 'statements', kinds });
-  } else if (word === 'drain') {
-    server.drain({ ms: Number(what), alone: true });
-    say({ event: 'draining' });
-  } else if (word === 'collect') {
-    global.gc?.();
-    say({ event: 'collected' });
-  } else if (word === 'begin') {
+obey({
+  collect,
+  statements: () => ({ event: 'statements', kinds }),
+  drain: (ms) => {
+    server.drain({ ms: Number(ms), alone: true });
+    return { event: 'draining' };
+  },
+  begin: (what) => {
     measure.begin(what);
-    say({ event: 'begun' });
-  } else if (word === 'end') {
-    say({ ...measure.end(what), event: 'measured' });
-  }
+    return { event: 'begun' };
+  },
+  end: (what) => ({ ...measure.end(what), event: 'measured' }),
 });
 say({ event: 'listening', port: server.port });

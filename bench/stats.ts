@@ -10,10 +10,23 @@ export interface Series {
 /** A figure with a target. `atLeast`: larger is better, else smaller. */
 export interface Target extends Series {
   readonly atLeast: boolean;
-  /** A value worse than this fails the run; null: no floor. */
-  readonly floor: number | null;
+  /** A value worse than this fails the run. */
+  readonly floor: number;
+  /** Null: none beyond the floor. */
   readonly goal: number | null;
 }
+
+/** A series as a target that larger values meet. */
+export const atLeast = (series: Series, floor: number, goal: number): Target => ({
+  ...series,
+  ...{ atLeast: true, floor, goal },
+});
+
+/** A series as a target that smaller values meet. */
+export const atMost = (series: Series, floor: number, goal: number | null = null): Target => ({
+  ...series,
+  ...{ atLeast: false, floor, goal },
+});
 
 /** The result of a scenario. */
 export interface Outcome {
@@ -37,19 +50,31 @@ export class Book {
     this.all.set(name, entry);
   }
 
-  values(name: string): readonly number[] {
+  /** Latencies in microseconds, as p50 and p99 in ms. */
+  addLatency(name: string, { p50, p99 }: { readonly p50: number; readonly p99: number }): void {
+    this.add(`${name}, p50`, 'ms', p50 / 1_000);
+    this.add(`${name}, p99`, 'ms', p99 / 1_000);
+  }
+
+  one(name: string): Series {
     const entry = this.all.get(name);
     if (entry === undefined) throw new Error(`nothing was measured as "${name}"`);
-    return entry.values;
+    return { name, ...entry };
   }
 
-  has(name: string): boolean {
-    return this.all.has(name);
+  values(name: string): readonly number[] {
+    return this.one(name).values;
   }
 
-  /** All figures, in the order of their first entries. */
-  series(): Series[] {
-    return [...this.all].map(([name, { unit, values }]) => ({ name, unit, values }));
+  /** The quotient of two figures in each round. */
+  ratio(name: string, over: string, as = `${name} / ${over}`): Series {
+    return ratio(as, this.values(name), this.values(over));
+  }
+
+  /** The figures that are not among `others`, in the order of their first entries. */
+  without(others: readonly Series[]): Series[] {
+    const names = [...this.all.keys()].filter((name) => others.every((other) => other.name !== name));
+    return names.map((name) => this.one(name));
   }
 }
 
@@ -71,15 +96,15 @@ const least = (values: readonly number[]): number => sorted(values)[0] ?? NaN;
 const most = (values: readonly number[]): number => sorted(values).at(-1) ?? NaN;
 
 /** The median decides: a single round that other processes disturbed must neither fail a run nor save it. */
-export function meets(target: Target, bound: number | null): boolean {
-  if (bound === null) return true;
+export function meets(target: Target, bound: number): boolean {
   const value = median(target.values);
   return target.atLeast ? value >= bound : value <= bound;
 }
 
 /** The quotient of two figures in each round. */
-export const ratio = (a: readonly number[], b: readonly number[]): number[] =>
-  a.map((value, round) => value / (b[round] ?? NaN));
+export const ratio = (name: string, a: readonly number[], b: readonly number[]): Series => ({
+  ...{ name, unit: 'ratio', values: a.map((value, round) => value / (b[round] ?? NaN)) },
+});
 
 function shown(value: number): string {
   if (!Number.isFinite(value)) return '-';
@@ -98,8 +123,7 @@ function bound(target: Target, value: number | null): string {
 
 function verdict(target: Target): string {
   if (!meets(target, target.floor)) return 'BELOW THE FLOOR';
-  if (target.goal !== null && meets(target, target.goal)) return 'goal reached';
-  return target.floor === null ? 'short of the goal' : 'floor holds';
+  return target.goal !== null && meets(target, target.goal) ? 'goal reached' : 'floor holds';
 }
 
 const HEAD = ['', 'unit', 'min', 'median', 'max', 'floor', 'goal', ''];

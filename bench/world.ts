@@ -1,27 +1,27 @@
 /** One service under test: its database, population and server processes. */
 import { randomInt } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { PROJECT_ROOT, SQL_FOLDER } from '../src/root.js';
 import { migrate } from '../src/server/storage/migrate.js';
 import { Audit, type Audited } from './audit.js';
-import { Child } from './child.js';
+import { Child, nodeScript } from './child.js';
+import type { Context } from './context.js';
 import type { Cluster } from './database.js';
-import { Receivers, type Drivers, type ReceiverOptions } from './drivers.js';
-import { cpuOf } from './machine.js';
+import { Receivers, type ReceiverOptions } from './drivers.js';
+import { cpuOfAll } from './machine.js';
 import { imagine, settle, writePlan, writeSockets, type Population, type PopulationSize } from './population.js';
 import { BENCH_TOKEN_SECRET, benchToken } from './tokens.js';
 
-/** CPU seconds so far of a server process and of its database. */
-export interface CpuSeconds {
-  readonly server: number;
-  readonly database: number;
-  readonly client: number;
-}
+/** Who uses the processor: the server's processes, its database, the drivers. */
+export type Party = 'server' | 'database' | 'client';
+export type CpuSeconds = Readonly<Record<Party, number>>;
+
+export const ofEach = (of: (party: Party) => number): CpuSeconds => ({
+  ...{ server: of('server'), database: of('database'), client: of('client') },
+});
 
 /** The properties of a loaded server that a leg needs: ours or the reference. */
 export interface Target {
@@ -36,12 +36,25 @@ export interface Target {
   readonly servers: readonly Child[];
 }
 
-/** The current CPU seconds of a target; `clients`: ids of the drivers' processes. */
-export const cpuSeconds = (target: Target, clients: readonly number[]): CpuSeconds => ({
-  server: target.servers.reduce((sum, { pid }) => sum + cpuOf(pid), 0),
-  database: target.cluster.cpuSeconds(),
-  client: clients.reduce((sum, pid) => sum + cpuOf(pid), 0),
-});
+/** A target all of whose devices also have a socket, as a leg takes it. */
+export interface Listening<T extends Target = World> {
+  readonly target: T;
+  readonly receivers: Receivers;
+}
+
+/** Counts CPU seconds of a target from now on; `clients`: ids of the drivers' processes. The result reads the count. */
+export function cpuFrom(target: Target, clients: readonly number[] = []): () => CpuSeconds {
+  const now = (): CpuSeconds => ({
+    server: cpuOfAll(target.servers.map(({ pid }) => pid)),
+    database: target.cluster.cpuSeconds(),
+    client: cpuOfAll(clients),
+  });
+  const before = now();
+  return () => {
+    const after = now();
+    return ofEach((party) => after[party] - before[party]);
+  };
+}
 
 /** Audits all writes to a target since the last audit. */
 export async function audit(
@@ -52,11 +65,10 @@ export async function audit(
   return await cluster.with(target.database, async (client) => target.audit.run({ client, population, ...logs }));
 }
 
-export interface WorldOptions {
+interface WorldOptions {
   readonly name: string;
-  readonly folder: string;
-  readonly cluster: Cluster;
-  readonly drivers: Drivers;
+  /** Where its database is created; by default the cluster on the machine's disk. */
+  readonly cluster?: Cluster;
   readonly size: PopulationSize;
   /** Processes that serve it; 1 by default. */
   readonly instances?: number;
@@ -104,26 +116,30 @@ export async function quietPort(): Promise<number> {
 
 export class World implements Target {
   readonly audit = new Audit();
+  readonly database: string;
+  readonly cluster: Cluster;
+  readonly folder: string;
   readonly plan: string;
-  readonly sockets: string;
-  /** The folder of the links between instances. */
-  private readonly links: string;
+  private readonly sockets: string;
   private running: Child[] = [];
 
   private constructor(
-    private readonly options: WorldOptions,
+    private readonly context: Context,
+    private readonly options: WorldOptions & { readonly cluster: Cluster; readonly instances: number },
     readonly population: Population,
     /** One shared port, or with `ownPorts` one per instance. */
     readonly ports: readonly [number, ...number[]],
   ) {
-    this.plan = join(options.folder, `${options.name}.plan`);
-    this.sockets = join(options.folder, `${options.name}.sockets`);
-    this.links = join(options.folder, `${options.name}.links`);
+    this.database = options.name;
+    this.cluster = options.cluster;
+    this.folder = context.folder;
+    this.plan = join(context.folder, `${options.name}.plan`);
+    this.sockets = join(context.folder, `${options.name}.sockets`);
   }
 
   /** Creates a database with the population, and starts one or several instances on it. */
-  static async open(options: WorldOptions): Promise<World> {
-    const { cluster, name, instances = 1, ownPorts = false } = options;
+  static async open(context: Context, options: WorldOptions): Promise<World> {
+    const { name, instances = 1, ownPorts = false, cluster = await context.fast() } = options;
     await cluster.create(name);
     // Measures the commit functions inside the database. Always on: it costs two clock reads per call.
     await cluster.with(name, async (client) => client.query(`ALTER DATABASE ${name} SET track_functions = 'pl'`));
@@ -132,23 +148,17 @@ export class World implements Target {
     await cluster.with(name, async (client) => settle(client, population));
     const ports: [number, ...number[]] = [await quietPort()];
     while (ownPorts && ports.length < instances) ports.push(await quietPort());
-    const world = new World(options, population, ports);
+    const world = new World(context, { ...options, instances, cluster }, population, ports);
     writePlan(world.plan, population);
     writeSockets(world.sockets, population.devices);
     await world.start();
     return world;
   }
 
-  get cluster(): Cluster {
-    return this.options.cluster;
-  }
-
-  get folder(): string {
-    return this.options.folder;
-  }
-
-  get database(): string {
-    return this.options.name;
+  /** The same, and the sockets of all devices. */
+  static async listening(context: Context, options: WorldOptions): Promise<Listening> {
+    const target = await World.open(context, options);
+    return { target, receivers: await target.receivers() };
   }
 
   /** The port of all instances, or of the first. */
@@ -169,26 +179,33 @@ export class World implements Target {
 
   /** Starts every instance, always on the same port. */
   async start(): Promise<void> {
-    const { instances = 1 } = this.options;
-    await mkdir(this.links, { recursive: true, mode: 0o700 });
-    this.running = Array.from({ length: instances }, (_, n) => this.startOne(n));
+    this.running = Array.from({ length: this.options.instances }, (_, n) => this.startOne(n));
     await Promise.all(this.running.map(async (server) => server.next('listening')));
   }
 
   private startOne(n: number): Child {
-    const { name, instances = 1 } = this.options;
-    const script = fileURLToPath(new URL('./server.js', import.meta.url));
-    const command = [process.execPath, '--expose-gc', ...SERVE_FLAGS, ...EXTRA_FLAGS, script];
-    return new Child(instances === 1 ? `server ${name}` : `server ${name} ${n + 1}`, command, {
+    const { database, cluster, folder, ports, port } = this;
+    const { instances } = this.options;
+    const links = join(folder, `${database}.links`);
+    mkdirSync(links, { recursive: true, mode: 0o700 });
+    const name = instances === 1 ? `server ${database}` : `server ${database} ${n + 1}`;
+    return new Child(name, nodeScript('server', {}, ['--expose-gc', ...SERVE_FLAGS, ...EXTRA_FLAGS]), {
       env: {
         ...process.env,
         ...SERVER_ENVIRONMENT,
-        PORT: String(this.ports[n] ?? this.port),
-        BENCH_SIBLINGS: this.ports.length < instances ? this.links : '',
-        DATABASE_URL: this.cluster.url(name),
-        DATA_DIR: join(this.folder, `${name}.data`),
+        PORT: String(ports[n] ?? port),
+        BENCH_SIBLINGS: ports.length < instances ? links : '',
+        DATABASE_URL: cluster.url(database),
+        DATA_DIR: join(folder, `${database}.data`),
       },
     });
+  }
+
+  /** Starts an instance in the place of one that has ended. */
+  private async startAgain(n: number): Promise<void> {
+    const again = this.startOne(n);
+    this.running = this.running.with(n, again);
+    await again.next('listening');
   }
 
   async stop(): Promise<void> {
@@ -200,11 +217,9 @@ export class World implements Target {
   async statements(): Promise<Map<string, number>> {
     const lines = await Promise.all(this.running.map(async (server) => server.ask('statements', 'statements')));
     const all = new Map<string, number>();
-    for (const { kinds } of lines) {
-      for (const [kind, times] of Object.entries(kinds as Record<string, number>)) {
+    for (const { kinds } of lines)
+      for (const [kind, times] of Object.entries(kinds as Record<string, number>))
         all.set(kind, (all.get(kind) ?? 0) + times);
-      }
-    }
     return all;
   }
 
@@ -215,17 +230,13 @@ export class World implements Target {
     server.process.kill('SIGKILL');
     await server.ended;
     await sleep(ms);
-    const again = this.startOne(n);
-    this.running = this.running.with(n, again);
-    await again.next('listening');
+    await this.startAgain(n);
   }
 
   /** Stops one instance gracefully, and restarts it. */
   async restartOne(n: number): Promise<void> {
     await this.running[n]?.stop();
-    const again = this.startOne(n);
-    this.running = this.running.with(n, again);
-    await again.next('listening');
+    await this.startAgain(n);
   }
 
   /** kill -9 of all instances and the database at once; then its supervisor restarts the database, this the servers. */
@@ -237,8 +248,18 @@ export class World implements Target {
     await this.start();
   }
 
-  receivers(options: Partial<ReceiverOptions> = {}): Receivers {
-    return new Receivers(this.options.drivers, { port: this.port, sockets: this.sockets, ...options });
+  /** Head of each tenant. */
+  async heads(): Promise<Map<string, number>> {
+    return await this.cluster.with(this.database, async (client) => {
+      const { rows } = await client.query<{ id: string; head: number }>('SELECT id, head::int FROM tenants');
+      return new Map(rows.map(({ id, head }) => [id, head]));
+    });
+  }
+
+  /** The sockets of all devices, unless `options` name others; they are ready. */
+  async receivers(options: Partial<ReceiverOptions> = {}): Promise<Receivers> {
+    const { port, sockets } = this;
+    return await Receivers.ready(this.context.drivers, { port, sockets, ...options });
   }
 }
 

@@ -1,4 +1,4 @@
-/** The epoch: the name of the history that versions belong to (src/server/storage/history.ts). */
+/** The epoch: the name of the history that versions belong to (src/server/storage/epoch-guard.ts). */
 import { once } from 'node:events';
 import type pg from 'pg';
 import t from 'tap';

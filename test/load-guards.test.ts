@@ -14,7 +14,7 @@ import { Coordinator } from '../src/load/coordinator.js';
 import { forEach, removeTenant, type FleetTenant } from '../src/load/fleet.js';
 import { Ledger, nowUs } from '../src/load/ledger.js';
 import { Meter } from '../src/load/meter.js';
-import { Peer, type Crew, type CrewEvents, type Order } from '../src/load/orders.js';
+import { Peer, type Crew, type Order } from '../src/load/orders.js';
 import { SealedPool } from '../src/load/pool.js';
 import { AgentDoor } from '../src/load/remote-crew.js';
 import { reportOf, Timeline } from '../src/load/report.js';
@@ -117,13 +117,9 @@ t.test('LOAD-12: an agent obeys plans within the bounds, and no other', async (t
 });
 
 t.test('LOAD-12: what is no news of a run ends the agent’s connection', async (t) => {
-  const ticks: unknown[] = [];
-  const events = {
-    onTick: (...of: unknown[]) => void ticks.push(of),
-    onResult: () => undefined,
-    onLeft: () => undefined,
-  };
-  const door = new AgentDoor({ secret: SECRET, wanted: 5, events, onNote: () => undefined });
+  const told: unknown[] = [];
+  const onNews = (one: unknown): void => void told.push(one);
+  const door = new AgentDoor({ secret: SECRET, wanted: 5, onNews, onNote: () => undefined });
   const port = await door.listen({ host: '127.0.0.1', port: 0 });
   t.teardown(() => door.close());
   const counts = { second: 0, sockets: 1, opened: 1, lost: 0, done: 0, pushed: 0, errors: {} };
@@ -150,17 +146,16 @@ t.test('LOAD-12: what is no news of a run ends the agent’s connection', async 
     agent.send(one);
     await ended;
   }
-  t.same(ticks, []);
+  t.same(told, []);
   t.equal(door.crews.length, 5);
   for (const crew of door.crews)
     await t.rejects(crew.perform({ phase: 'connect' }), /sent an invalid progress message/);
 });
 
 t.test('LOAD-12: an agent that leaves before all have joined makes room for another', async (t) => {
-  const events = { onTick: NOTHING, onResult: NOTHING, onLeft: NOTHING };
   const notes: string[] = [];
   const onNote = (text: string): void => void notes.push(text);
-  const door = new AgentDoor({ secret: SECRET, wanted: 2, events, onNote });
+  const door = new AgentDoor({ secret: SECRET, wanted: 2, onNews: NOTHING, onNote });
   const port = await door.listen({ host: '127.0.0.1', port: 0 });
   const joins = (): Channel => {
     const ends = { onMessage: NOTHING, onEnd: NOTHING };
@@ -187,8 +182,7 @@ t.test('LOAD-12: an agent that leaves before all have joined makes room for anot
 });
 
 t.test('LOAD-13: connections that show no secret are bounded', async (t) => {
-  const events = { onTick: NOTHING, onResult: NOTHING, onLeft: NOTHING };
-  const door = new AgentDoor({ secret: SECRET, wanted: 2, events, onNote: NOTHING });
+  const door = new AgentDoor({ secret: SECRET, wanted: 2, onNews: NOTHING, onNote: NOTHING });
   const port = await door.listen({ host: '127.0.0.1', port: 0 });
   const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }).on('error', NOTHING));
   t.teardown(() => {
@@ -379,12 +373,12 @@ t.test('LOAD-17: what could not be removed is named, and tried again', async (t)
     perform: ({ phase }) => {
       ran.push(phase);
       if (phase === 'prepare') return Promise.reject(new Error('it cannot begin'));
-      coordinator.events.onLeft(['load-plan: conflict']);
+      coordinator.onNews({ news: 'left', left: ['load-plan: conflict'] });
       return Promise.resolve();
     },
   };
   const { signal } = new AbortController();
-  const coordinator = new Coordinator({ plan, load: RELEASE, adminToken: undefined, onPhase: NOTHING, signal });
+  const coordinator = new Coordinator({ plan, load: RELEASE, adminToken: undefined, signal });
   await t.rejects(coordinator.run([crew]), /cannot begin/);
   t.same([ran, coordinator.left], [['prepare', 'remove'], ['load-plan: conflict']]);
 });
@@ -414,8 +408,13 @@ t.test(
   'LOAD-17: the outcome of an order that was overtaken counts no more; work under way is waited for',
   async (t) => {
     const sent: Order[] = [];
-    const events: CrewEvents = { onTick: NOTHING, onResult: NOTHING, onLeft: NOTHING };
-    const peer = new Peer({ name: 'it', processes: 1, events, send: (order) => void sent.push(order), end: NOTHING });
+    const peer = new Peer({
+      name: 'it',
+      processes: 1,
+      onNews: NOTHING,
+      send: (order) => void sent.push(order),
+      end: NOTHING,
+    });
     const overtaken = t.rejects(peer.perform({ phase: 'write' }), /it: interrupted/);
     let removed = false;
     const removing = Promise.all([peer.perform({ phase: 'remove' }), peer.perform({ phase: 'remove' })]).then(() => {
@@ -434,7 +433,7 @@ t.test(
       await turn();
       done.push(at);
     };
-    await t.rejects(forEach(9, work, 3), /the first/);
+    await t.rejects(forEach([0, 1, 2, 3, 4, 5, 6, 7, 8], work, 3), /the first/);
     t.same(done, [1, 2]);
   },
 );
@@ -510,15 +509,15 @@ t.test('LOAD-20: a write that waits for its item is counted once; a bucket named
     const room = { blobRef: 'R.bin', url: `${store.url}/blobs/T/R.bin?X-Amz-Signature=0`, headers: {} };
     reply.end(JSON.stringify(request.url === '/api/items' ? { version: ++version } : room));
   });
-  const tenants = [tenantOf()];
-  const ledgers = [new Ledger(0)];
-  const pool = new SealedPool(tenants, PLAN, 1);
+  const tenant = tenantOf();
+  const places = [{ tenant, ledger: new Ledger(0) }];
+  const pool = new SealedPool([tenant], PLAN, 1);
   t.teardown(() => pool.end());
   for (const mix of [{ insert: 1 }, { 'blob-put': 1 }]) {
     const plan = { ...PLAN, url, mix };
     const stopped = new AbortController().signal;
     const meter = new Meter();
-    const options = { plan, sodium: nodeSodium, target, meter, tenants, ledgers, pool, measured: () => true, stopped };
+    const options = { plan, sodium: nodeSodium, target, meter, places, pool, measured: () => true, stopped };
     const writer = new Writer(options);
     writer.begin(nowUs());
     await writer.done();

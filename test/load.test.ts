@@ -134,7 +134,10 @@ t.test('LOAD-03: what a socket missed, or got as something else, is found', asyn
   await worker.prepare();
   await worker.connect();
   await worker.write();
-  const { target, tenant, ledger, receivers } = worker.at(0);
+  const { target, places } = worker;
+  const [place] = places;
+  if (place === undefined) throw new Error('no tenant');
+  const { tenant, ledger, receivers } = place;
   const found = async (change: (of: Received) => Partial<Received>): Promise<string> => {
     const [first, ...rest] = receivers;
     if (first === undefined) throw new Error('no socket');

@@ -6,7 +6,8 @@ import { certifyDevice } from '../src/crypto/device.js';
 import { signRecovery } from '../src/crypto/recovery.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { ALL_ROWS } from '../src/server/app/route-table.js';
-import { documented as documentedRows, mismatches, openApi, templateOf } from '../src/docs/openapi.js';
+import { ENDPOINTS } from '../src/docs/endpoints.js';
+import { documented as documentedRows, openApi, templateOf } from '../src/docs/openapi.js';
 import {
   join,
   lp,
@@ -311,10 +312,10 @@ async function hosted(driver: Driver): Promise<void> {
 }
 
 t.test('REF-06: the documents have the routes of the table, each once', (t) => {
-  t.same(mismatches(ALL_ROWS), []);
-  const served = documentedRows(ALL_ROWS)
-    .map(({ method, path }) => `${method} ${templateOf(path)}`)
-    .sort();
+  const rows = documentedRows(ALL_ROWS);
+  const keys = rows.map(({ method, path }) => `${method} ${path}`);
+  t.same(Object.keys(ENDPOINTS).sort(), keys.sort(), 'each is described, and nothing else');
+  const served = rows.map(({ method, path }) => `${method} ${templateOf(path)}`).sort();
   for (const shape of SHAPES) {
     const paths = openApi(shape, ALL_ROWS, '1')['paths'] as Readonly<Record<string, Json>>;
     const written = Object.entries(paths).flatMap(([path, methods]) =>
@@ -322,10 +323,6 @@ t.test('REF-06: the documents have the routes of the table, each once', (t) => {
     );
     t.same(written.sort(), served, shape);
   }
-  t.same(mismatches([...ALL_ROWS.slice(1), { ...ALL_ROWS[0], path: '/api/new' } as (typeof ALL_ROWS)[0]]), [
-    'not described: POST /api/new',
-    `no such route: ${ALL_ROWS[0]?.method} ${ALL_ROWS[0]?.path}`,
-  ]);
   t.end();
 });
 

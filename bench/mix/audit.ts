@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import type pg from 'pg';
 import { AuditError, checkReceived, type Audited, type Stored } from '../audit.js';
 import type { Population } from '../population.js';
-import { ackedIn, type Acked } from './kinds.js';
+import type { Acked } from './kinds.js';
 
 interface Row {
   readonly tenant: string;
@@ -56,7 +56,7 @@ export class MixAudit {
   private changes(file: string): Map<string, Acked[]> {
     const all = new Map<string, Acked[]>();
     for (const line of readFileSync(file, 'utf8').split('\n').filter(Boolean)) {
-      const change = ackedIn(line);
+      const change = JSON.parse(line) as Acked;
       const tenant = this.population.devices[change.who]?.tenant ?? '';
       const theirs = all.get(tenant) ?? [];
       all.set(tenant, theirs);

@@ -11,7 +11,7 @@ import { randomBytes } from 'node:crypto';
 import { option, say } from '../reference/say.js';
 import { percentile } from '../stats.js';
 import { Connection } from './connection.js';
-import { KINDS, lineOf, type Kind, type KindResult } from './kinds.js';
+import { KINDS, type Kind, type KindResult } from './kinds.js';
 import { Person, Wrong, type Known, type Planned } from './person.js';
 
 /** Tenants per connection: few enough that it has items of its own in them; several connections share each tenant. */
@@ -52,7 +52,7 @@ const [from, to] = [begun + warmup, begun + warmup + window];
 async function work(number: number): Promise<void> {
   const own = Array.from({ length: Math.min(TENANTS_EACH, tenants) }, (_, n) => known((number * 3 + n) % tenants));
   const connection = new Connection(port);
-  const person = new Person(connection, own, (acked) => log.push(lineOf(acked)));
+  const person = new Person(connection, own, (acked) => log.push(JSON.stringify(acked)));
   try {
     for (let at = performance.now(); at < to;) {
       const kind = await person.act();

@@ -17,7 +17,7 @@ export const KINDS = Object.keys(SHARES) as readonly Kind[];
 /** Bins: the one that each tenant has, and the one that items are moved to. */
 export const BINS = ['inbox', 'kept'] as const;
 
-/** A change that was acknowledged: a line of the driver's log. */
+/** A change that was acknowledged: a line of the driver's log, as JSON. */
 export interface Acked {
   /** Number of the device in the population. */
   readonly who: number;
@@ -25,18 +25,6 @@ export interface Acked {
   readonly kind: Kind;
   readonly id: string;
   readonly bin: string;
-}
-
-/** The kind is last because it may contain a space. */
-export const lineOf = ({ who, version, kind, id, bin }: Acked): string => `${who} ${version} ${id} ${bin} ${kind}`;
-
-const isKind = (text: string): text is Kind => KINDS.some((kind) => kind === text);
-
-export function ackedIn(line: string): Acked {
-  const [who, version, id = '', bin = '', ...rest] = line.split(' ');
-  const kind = rest.join(' ');
-  if (!isKind(kind)) throw new Error(`no change: ${line}`);
-  return { who: Number(who), version: Number(version), id, bin, kind };
 }
 
 /** Measurements of one kind; ms. */

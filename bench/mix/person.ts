@@ -82,7 +82,7 @@ export class Person {
     else if (kind === 'blob put') await this.putBlob(turn);
     else if (kind === 'insert' || own === undefined) return await this.insert(turn);
     else if (kind === 'replace') await this.replace(turn, own);
-    else if (kind === 'rewrap') await this.rewrap(turn, own);
+    else if (kind === 'rewrap') await this.writeAgain(turn, own, kind);
     else if (kind === 'move') await this.move(turn, own);
     else if (kind === 'delete') await this.remove(turn, own);
     else await this.getBlob(turn, own);
@@ -102,39 +102,27 @@ export class Person {
     return { tenant, own: undefined };
   }
 
-  private async insert({ tenant, device }: Turn): Promise<Kind> {
+  private async insert(turn: Turn): Promise<Kind> {
     const bare = randomInt(BARE_ONE_IN) === 0;
-    const envelope = `${content(CT_BYTES)},"keys":${device.keys}`;
-    const item: Own = {
-      id: ulid(),
-      version: 0,
-      ts: Date.now(),
-      bin: BINS[0],
-      blob: null,
-      bare: bare ? envelope : null,
-    };
-    await this.write({ tenant, device }, item, {
-      kind: 'insert',
-      rest: `"ifVersion":0,"payloadEnc":{${envelope},${bare ? '' : master()}"sig":"${text(32)}"}`,
-    });
-    tenant.items.push(item);
+    const envelope = `${content(CT_BYTES)},"keys":${turn.device.keys}`;
+    const item: Own = { ...fresh(), blob: null, bare: bare ? envelope : null };
+    const rest = `"ifVersion":0,"payloadEnc":{${envelope},${bare ? '' : master()}"sig":"${text(32)}"}`;
+    await this.write(turn, item, { kind: 'insert', rest });
+    turn.tenant.items.push(item);
     return 'insert';
   }
 
   private async replace(turn: Turn, own: Own): Promise<void> {
     own.ts = Math.max(Date.now(), own.ts + 1);
-    own.bare = null;
-    const envelope = `${content(CT_BYTES)},"keys":${turn.device.keys}`;
-    const rest = `"ifVersion":${own.version},"payloadEnc":{${envelope},${master()}"sig":"${text(32)}"}`;
-    await this.write(turn, own, { kind: 'replace', rest });
+    own.bare = `${content(CT_BYTES)},"keys":${turn.device.keys}`;
+    await this.writeAgain(turn, own, 'replace');
   }
 
-  /** Writes the same content with the missing master wrap. */
-  private async rewrap(turn: Turn, own: Own): Promise<void> {
-    const envelope = own.bare ?? '';
+  /** Writes the envelope in `bare`, that of a re-wrap or of new content, with a master wrap. */
+  private async writeAgain(turn: Turn, own: Own, kind: Kind): Promise<void> {
+    const rest = `"ifVersion":${own.version},"payloadEnc":{${own.bare ?? ''},${master()}"sig":"${text(32)}"}`;
     own.bare = null;
-    const rest = `"ifVersion":${own.version},"payloadEnc":{${envelope},${master()}"sig":"${text(32)}"}`;
-    await this.write(turn, own, { kind: 'rewrap', rest });
+    await this.write(turn, own, { kind, rest });
   }
 
   private async write(
@@ -171,7 +159,7 @@ export class Person {
     const lines = Object.entries(headers ?? {}).map(([name, value]) => `${name}: ${value}\r\n`);
     await this.ask({ method: 'PUT', path: pathOf(url), host: device.host, headers: lines.join(''), body: bytes });
     const blob = { ref: blobRef, bytes };
-    const item: Own = { id: ulid(), version: 0, ts: Date.now(), bin: BINS[0], blob, bare: null };
+    const item: Own = { ...fresh(), blob, bare: null };
     const named = `"blobRef":"${blobRef}","blobNonce":"${text(24)}","blobKeys":${device.keys}`;
     const envelope = `${content(96)},"keys":${device.keys},${master()}"sig":"${text(32)}"`;
     await this.write(turn, item, { kind: 'blob put', rest: `"ifVersion":0,${named},"payloadEnc":{${envelope}}` });
@@ -180,9 +168,8 @@ export class Person {
 
   private async getBlob({ device }: Turn, { blob }: Own): Promise<void> {
     if (blob === null) throw new Error('no blob');
-    const { url } = JSON.parse(
-      await this.api(device, { method: 'GET', path: `/api/blobs/${blob.ref}/url` }),
-    ) as Download;
+    const found = await this.api(device, { method: 'GET', path: `/api/blobs/${blob.ref}/url` });
+    const { url } = JSON.parse(found) as Pick<Upload, 'url'>;
     const { body } = await this.ask({ method: 'GET', path: pathOf(url), host: device.host });
     if (!body.equals(blob.bytes)) throw new Wrong(`blob ${blob.ref} came back as something else`);
   }
@@ -251,9 +238,8 @@ interface Upload {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-interface Download {
-  readonly url: string;
-}
+/** A new item of this moment. */
+const fresh = () => ({ id: ulid(), version: 0, ts: Date.now(), bin: BINS[0] });
 
 /** The path of a signed URL: its host, the tenant's, does not resolve on this machine. */
 const pathOf = (url: string): string => url.slice(url.indexOf('/', url.indexOf('//') + 2));

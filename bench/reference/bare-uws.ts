@@ -8,11 +8,10 @@
  *
  * port: shared with other processes that have the same; by default a free one.
  */
-import { createInterface } from 'node:readline';
 import uWS from 'uWebSockets.js';
 import { TokenVerifier } from '../../src/server/http/tokens.js';
 import { BENCH_TOKEN_SECRET } from '../tokens.js';
-import { option, say } from './say.js';
+import { collect, obey, option, say } from './say.js';
 
 interface Member {
   readonly group: string;
@@ -48,6 +47,33 @@ function answer(res: uWS.HttpResponse, body: string): void {
 }
 
 const bearer = (req: uWS.HttpRequest): string => req.getHeader('authorization').slice(7);
+const groupOf = (token: string): string => token.slice(0, token.indexOf('.'));
+
+/** Answers an upgrade; the socket gets what `dataOf` returns. Undefined: the request is refused. */
+const upgrade =
+  (dataOf: (req: uWS.HttpRequest) => object | undefined) =>
+  (res: uWS.HttpResponse, req: uWS.HttpRequest, context: uWS.us_socket_context_t): void => {
+    const data = dataOf(req);
+    if (data === undefined) {
+      res.writeStatus('401 Unauthorized').end();
+      return;
+    }
+    res.upgrade(
+      data,
+      req.getHeader('sec-websocket-key'),
+      req.getHeader('sec-websocket-protocol'),
+      req.getHeader('sec-websocket-extensions'),
+      context,
+    );
+  };
+
+/** The minimum for a server that can send to its sockets: user data, and a set of the sockets. */
+const held = {
+  compression: uWS.DISABLED,
+  idleTimeout: 0,
+  open: (socket: unknown): void => void idle.add(socket),
+  close: (socket: unknown): void => void idle.delete(socket),
+};
 
 const app = uWS
   .App()
@@ -62,7 +88,7 @@ const app = uWS
     post(res, (body) => {
       version++;
       const frame = `{"type":"item","version":${version},${body.slice(1)}`;
-      for (const [member, socket] of groups.get(token.slice(0, token.indexOf('.'))) ?? []) {
+      for (const [member, socket] of groups.get(groupOf(token)) ?? []) {
         if (member !== token) socket.send(frame);
       }
       answer(res, body);
@@ -70,16 +96,10 @@ const app = uWS
   })
   .ws<Member>('/ws', {
     compression: uWS.DISABLED,
-    upgrade: (res, req, context) => {
+    upgrade: upgrade((req) => {
       const token = bearer(req);
-      res.upgrade<Member>(
-        { group: token.slice(0, token.indexOf('.')), token },
-        req.getHeader('sec-websocket-key'),
-        req.getHeader('sec-websocket-protocol'),
-        req.getHeader('sec-websocket-extensions'),
-        context,
-      );
-    },
+      return { group: groupOf(token), token };
+    }),
     open: (socket) => {
       const { group, token } = socket.getUserData();
       const members = groups.get(group) ?? new Map<string, uWS.WebSocket<Member>>();
@@ -91,64 +111,22 @@ const app = uWS
       groups.get(group)?.delete(token);
     },
   })
-  .ws<{ readonly since: number }>('/idle', {
-    // The minimum for a server that can send to its sockets: an upgrade, user data, and a set of the sockets.
-    compression: uWS.DISABLED,
-    idleTimeout: 0,
-    upgrade: (res, req, context) => {
-      res.upgrade(
-        { since: 0 },
-        req.getHeader('sec-websocket-key'),
-        req.getHeader('sec-websocket-protocol'),
-        req.getHeader('sec-websocket-extensions'),
-        context,
-      );
-    },
-    open: (socket) => {
-      idle.add(socket);
-    },
-    message: () => undefined,
-    close: (socket) => {
-      idle.delete(socket);
+  .ws('/idle', { ...held, upgrade: upgrade(() => ({ since: 0 })), message: () => undefined })
+  .ws('/device', {
+    ...held,
+    upgrade: upgrade((req) => {
+      const claims = tokens.verify(bearer(req), Date.now());
+      return typeof claims === 'string' ? undefined : { device: claims.deviceId };
+    }),
+    message: (socket, message) => {
+      const frame = JSON.parse(Buffer.from(message).toString()) as { readonly type: string };
+      if (frame.type === 'hello') socket.send(CAUGHT_UP);
     },
   });
-
-app.ws<{ readonly device: string }>('/device', {
-  compression: uWS.DISABLED,
-  idleTimeout: 0,
-  upgrade: (res, req, context) => {
-    const claims = tokens.verify(bearer(req), Date.now());
-    if (typeof claims === 'string') {
-      res.writeStatus('401 Unauthorized').end();
-      return;
-    }
-    res.upgrade(
-      { device: claims.deviceId },
-      req.getHeader('sec-websocket-key'),
-      req.getHeader('sec-websocket-protocol'),
-      req.getHeader('sec-websocket-extensions'),
-      context,
-    );
-  },
-  open: (socket) => {
-    idle.add(socket);
-  },
-  message: (socket, message) => {
-    const frame = JSON.parse(Buffer.from(message).toString()) as { readonly type: string };
-    if (frame.type === 'hello') socket.send(CAUGHT_UP);
-  },
-  close: (socket) => {
-    idle.delete(socket);
-  },
-});
 
 app.listen('127.0.0.1', Number(option('port', '0')), (token) => {
   if (token === false) throw new Error('cannot listen');
   say({ event: 'listening', port: uWS.us_socket_local_port(token) });
 });
 
-createInterface({ input: process.stdin }).on('line', (line) => {
-  if (line !== 'collect') return;
-  global.gc?.();
-  say({ event: 'collected' });
-});
+obey({ collect });

@@ -1,3 +1,5 @@
+import { createInterface } from 'node:readline';
+
 /** Sends a line to the parent process. */
 export const say = (line: { readonly event: string; readonly [field: string]: unknown }): void => {
   process.stdout.write(`${JSON.stringify(line)}\n`);
@@ -9,3 +11,18 @@ export function option(name: string, otherwise?: string): string {
   if (found === undefined) throw new Error(`missing ${name}=`);
   return found;
 }
+
+/** Runs the parent's commands, one a line: a word and the rest. Each returns its answer. */
+export function obey(commands: Readonly<Record<string, (rest: string) => Parameters<typeof say>[0]>>): void {
+  createInterface({ input: process.stdin }).on('line', (line) => {
+    const [word = '', rest = ''] = line.split(' ');
+    const answer = commands[word]?.(rest);
+    if (answer !== undefined) say(answer);
+  });
+}
+
+/** Collects garbage, so that memory can be compared. */
+export const collect = (): { readonly event: string } => {
+  global.gc?.();
+  return { event: 'collected' };
+};

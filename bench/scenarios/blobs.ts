@@ -3,16 +3,15 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import type { BlobSource } from '../../src/sdk/blobs/source.js';
 import { Device } from '../../src/sdk/device.js';
 import { prepareClaim } from '../../src/sdk/enrol.js';
 import { nodePlatform } from '../../src/sdk/node-platform.js';
 import { AuditError } from '../audit.js';
-import { Child, numberIn } from '../child.js';
+import { Child, nodeScript, numberIn } from '../child.js';
 import type { Context } from '../context.js';
 import { ownBytes } from '../machine.js';
-import { Book, ratio, type Outcome } from '../stats.js';
+import { atLeast, atMost, Book, type Outcome } from '../stats.js';
 
 const MB = 1_000_000;
 const SIZE = 512 * 1024 * 1024;
@@ -43,16 +42,8 @@ async function hashOf(bytes: AsyncIterable<Uint8Array>): Promise<string> {
   return hash.digest('hex');
 }
 
-interface Measured<T> {
-  readonly value: T;
-  readonly seconds: number;
-  /** Peak memory of each process above its memory at the start, bytes. */
-  readonly server: number;
-  readonly client: number;
-}
-
-/** Runs `work` and samples the memory of both processes meanwhile. */
-async function measured<T>(pid: number | undefined, work: () => Promise<T>): Promise<Measured<T>> {
+/** Runs `work`. `server`, `client`: peak memory of either process above its memory at the start, bytes. */
+async function measured<T>(pid: number | undefined, work: () => Promise<T>) {
   const own = (): number => ownBytes(process.pid);
   const other = (): number => (pid === undefined ? 0 : ownBytes(pid));
   const before = { own: own(), other: other() };
@@ -137,9 +128,8 @@ export async function blobs(context: Context): Promise<Outcome> {
   await cluster.create('blobs');
   const dataDir = join(folder, 'blobs');
   await mkdir(dataDir);
-  const script = fileURLToPath(new URL('../blob-server.js', import.meta.url));
   const env = { PATH: process.env['PATH'], HOST: '127.0.0.1', PORT: '0', LOG_LEVEL: 'error', DATA_DIR: dataDir };
-  const server = new Child('server', [process.execPath, '--expose-gc', script], {
+  const server = new Child('server', nodeScript('blob-server', {}, ['--expose-gc']), {
     env: { ...env, DATABASE_URL: cluster.url('blobs') },
   });
   const device = await claimed(numberIn(await server.next('listening'), 'port'));
@@ -151,23 +141,16 @@ export async function blobs(context: Context): Promise<Outcome> {
   }
   device.close();
   await server.stop();
-  const of = (name: string): readonly number[] => book.values(name);
-  const share = (name: string, bare: string, goal: number) => ({
-    ...{ name: `${name} / ${bare}`, unit: 'ratio', values: ratio(of(name), of(bare)) },
-    ...{ atLeast: true, floor: 0.02, goal },
-  });
-  const memory = (name: string) => ({ name, unit: 'MB', values: of(name), atLeast: false, floor: 64, goal: 32 });
-  const figure = (name: string) => ({ name, unit: 'MB/s', values: of(name) });
   return {
     id: 'BLOBS',
     title: `a file of ${size / 1024 / 1024} MiB up to the local store and down again, encrypted on the way, one connection`,
     targets: [
-      share('upload', 'bare write', 0.2),
-      share('download', 'bare read', 0.2),
-      memory('memory of the server'),
-      { ...memory('memory of the device'), floor: 128, goal: 48 },
+      atLeast(book.ratio('upload', 'bare write'), 0.02, 0.2),
+      atLeast(book.ratio('download', 'bare read'), 0.02, 0.2),
+      atMost(book.one('memory of the server'), 64, 32),
+      atMost(book.one('memory of the device'), 128, 48),
     ],
-    figures: ['upload', 'download', 'bare write', 'bare read'].map(figure),
+    figures: ['upload', 'download', 'bare write', 'bare read'].map((name) => book.one(name)),
     audits: ['the SHA-256 of every download, and of every bare copy, is that of the file'],
   };
 }

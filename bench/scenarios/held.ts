@@ -4,27 +4,21 @@
  */
 import { readFileSync } from 'node:fs';
 import { freemem } from 'node:os';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { AuditError, latencies, type Audited } from '../audit.js';
+import { AuditError, latencies, sound } from '../audit.js';
 import type { Context } from '../context.js';
-import { Crowd, processesFor, spreadFor } from '../crowd.js';
-import { Cluster, CONNECTIONS_EACH } from '../database.js';
-import { startWriters, writerResult } from '../drivers.js';
-import { cpuOf, ownBytes } from '../machine.js';
-import { writePlan } from '../population.js';
-import { Book, type Outcome, type Target } from '../stats.js';
-import { audit, World } from '../world.js';
+import { Crowd, PER_TENANT, spreadFor } from '../crowd.js';
+import { writerResult } from '../drivers.js';
+import { cpuOfAll, ownBytesOfAll } from '../machine.js';
+import { atLeast, atMost, Book, percentile, type Outcome } from '../stats.js';
+import { audit } from '../world.js';
 
-const PER_TENANT = 5;
 /** The default of WS_PING_INTERVAL_MS, s. */
 const PING_S = 30;
 /** More than a driver's sockets, so in effect no limit: devices connect independently of each other. */
 const OPENING = 20_000;
-/** Writes per second; `WRITERS` connections write for the devices of the plan in turn. */
+/** Writes per second. */
 const RATE = 100;
-const WRITERS = 50;
-const WRITING_DEVICES = 20_000;
 /** How long an instance is down, and how long the database. */
 const INSTANCE_AWAY_MS = 1_000;
 const DATABASE_AWAY_MS = 20_000;
@@ -35,8 +29,6 @@ const REST_S = 120;
 const FLOOR = 250_000;
 const GOAL = 1_000_000;
 const GIB = 2 ** 30;
-
-const cpuOfAll = (pids: readonly number[]): number => pids.reduce((sum, pid) => sum + cpuOf(pid), 0);
 
 /** Memory of the kernel, bytes: mostly sockets, both ends, since the clients run on this machine. */
 function kernelBytes(): number {
@@ -53,17 +45,24 @@ class Held {
 
   constructor(
     private readonly context: Context,
-    private readonly world: World,
     private readonly crowd: Crowd,
-    private readonly count: number,
   ) {}
 
+  private get count(): number {
+    return this.crowd.size;
+  }
+
+  /** Ids of the servers' processes. */
+  private get servers(): number[] {
+    return this.crowd.world.servers.map(({ pid }) => pid);
+  }
+
   async run(): Promise<Outcome> {
-    const { crowd, world, book, context } = this;
-    const own = (): number => world.servers.reduce((sum, { pid }) => sum + ownBytes(pid), 0);
+    const { crowd, book, context } = this;
+    const own = (): number => ownBytesOfAll(this.servers);
     const [free, kernel, before] = [freemem(), kernelBytes(), own()];
     context.tell(`held sockets: opening within ${spreadFor(this.count).toFixed(0)} s`);
-    const how = { port: world.port, reconnect: true, spread: spreadFor(this.count), opening: OPENING };
+    const how = { port: crowd.world.port, reconnect: true, spread: spreadFor(this.count), opening: OPENING };
     book.add('until all had caught up', 's', await crowd.come(how));
     context.tell(`  ${JSON.stringify((await crowd.count()).codes)}`);
     await this.rest();
@@ -77,10 +76,9 @@ class Held {
 
   /** Holds the sockets with heartbeats only. */
   private async rest(): Promise<void> {
-    const { crowd, world, book, context } = this;
+    const { crowd, servers, book, context } = this;
     const rest = Math.min(REST_S, context.options.hold);
     context.tell(`held sockets: holding for ${rest} s`);
-    const servers = world.servers.map(({ pid }) => pid);
     const [begun, cpu, clients] = [performance.now(), cpuOfAll(servers), cpuOfAll(crowd.pids)];
     const atFirst = await crowd.count();
     await sleep(rest * 1_000);
@@ -106,37 +104,28 @@ class Held {
 
   /** Both losses under continuous writes. Figures count only once everything was pushed. */
   private async underWrites(): Promise<void> {
-    const { context, world, crowd, book } = this;
+    const { context, crowd, book } = this;
     const { hold } = context.options;
-    const plan = join(context.folder, 'held.writers');
-    writePlan(plan, world.population, WRITING_DEVICES);
-    const out = join(context.folder, 'held.acked');
-    // Long enough for both losses.
-    const seconds = hold + BACK_S;
-    const load = { port: world.port, plan, out, connections: WRITERS, rate: RATE, seconds, retry: true };
     context.tell(`held sockets: ${RATE} writes/s for ${hold} s`);
-    const writers = startWriters(context.drivers, load);
-    await writers.next('window');
+    // Long enough for both losses.
+    const { writers, acked } = await crowd.write({ rate: RATE, seconds: hold + BACK_S });
     const begun = process.hrtime.bigint();
     await sleep(hold * 1_000);
     const quiet = process.hrtime.bigint();
     context.tell('held sockets: one instance is killed');
-    await this.lose('one instance', () => world.crashOne(0, INSTANCE_AWAY_MS));
+    await this.lose('one instance', () => crowd.world.crashOne(0, INSTANCE_AWAY_MS));
     context.tell(`held sockets: the database is gone for ${DATABASE_AWAY_MS / 1_000} s`);
-    await this.lose('the database', () => world.cluster.silence(DATABASE_AWAY_MS));
+    await this.lose('the database', () => crowd.world.cluster.silence(DATABASE_AWAY_MS));
     const result = await writerResult(writers);
     const wanted = result.acked * (PER_TENANT - 1);
     const until = performance.now() + BACK_S * 1_000;
     while ((await crowd.count()).recorded < wanted && performance.now() < until) await sleep(1_000);
     const received = await crowd.dump();
-    const audited: Audited = await audit(world, { acked: [out], received, crashed: true });
+    const audited = await audit(crowd.world, { acked: [acked], received, crashed: true });
     const pushes = latencies(received, begun, quiet);
-    const at = (share: number): number => (pushes[Math.floor(share * (pushes.length - 1))] ?? NaN) / 1_000;
-    book.add('send to push while nothing was lost, p50', 'ms', at(0.5));
-    book.add('send to push while nothing was lost, p99', 'ms', at(0.99));
-    this.found.push(
-      `${audited.acked} acknowledged writes all stored, versions 1 to head without a gap, ${audited.received} frames received: none lost, repeated or out of order`,
-    );
+    for (const share of [50, 99])
+      book.add(`send to push while nothing was lost, p${share}`, 'ms', percentile(pushes, share / 100) / 1_000);
+    this.found.push(sound(audited));
   }
 
   /** Runs a loss; measures the time from its end until every socket is open and caught up. */
@@ -162,43 +151,28 @@ class Held {
   }
 
   private outcome(): Outcome {
-    const { book, count, context, world } = this;
-    const back = book.series().filter(({ name }) => name.endsWith('until all were back'));
-    const most = (
-      name: string,
-      { unit, floor, goal }: { unit: string; floor: number; goal: number | null },
-    ): Target => {
-      return { name, unit, values: book.values(name), atLeast: false, floor, goal };
-    };
-    const targets: Target[] = [
-      { name: 'sockets held', unit: 'count', values: [count], atLeast: true, floor: FLOOR, goal: GOAL },
-      most('servers for a heartbeat', { unit: 'us', floor: 20, goal: 12 }),
-      ...back.map(({ name }) => most(name, { unit: 's', floor: BACK_S, goal: null })),
+    const { book, count, context, servers } = this;
+    const back = book.without([]).filter(({ name }) => name.endsWith('until all were back'));
+    const targets = [
+      atLeast({ name: 'sockets held', unit: 'count', values: [count] }, FLOOR, GOAL),
+      atMost(book.one('servers for a heartbeat'), 20, 12),
+      ...back.map((series) => atMost(series, BACK_S)),
     ];
-    const shown = new Set(targets.map(({ name }) => name));
     return {
       id: 'S9',
-      title: `sockets held with a heartbeat every ${PING_S} s by ${world.servers.length} instances on one port, then for ${context.options.hold} s under ${RATE} writes/s, one instance killed, the database silent for ${DATABASE_AWAY_MS / 1_000} s`,
+      title: `sockets held with a heartbeat every ${PING_S} s by ${servers.length} instances on one port, then for ${context.options.hold} s under ${RATE} writes/s, one instance killed, the database silent for ${DATABASE_AWAY_MS / 1_000} s`,
       targets,
-      figures: book.series().filter(({ name }) => !shown.has(name)),
+      figures: book.without(targets),
       audits: this.found,
     };
   }
 }
 
 export async function heldSockets(context: Context): Promise<Outcome> {
-  const { options, drivers, folder } = context;
-  const count = Math.ceil((options.sockets ?? FLOOR) / PER_TENANT) * PER_TENANT;
+  const devices = context.options.sockets ?? FLOOR;
   // One more than the sockets need: the others must take over those of the lost one.
-  const processes = processesFor(count) + 1;
-  context.tell(`held sockets: setting up ${count} devices, ${processes} instances`);
-  const cluster = await Cluster.start('held', { connections: CONNECTIONS_EACH * (processes + 1) });
-  const size = { tenants: count / PER_TENANT, perTenant: PER_TENANT };
-  const world = await World.open({ name: 'held', folder, cluster, drivers, size, instances: processes });
-  const crowd = new Crowd({ drivers, folder, devices: world.population.devices });
-  const outcome = await new Held(context, world, crowd, count).run();
-  await crowd.leave([]);
-  await world.stop();
-  await cluster.remove();
+  const crowd = await Crowd.open(context, { name: 'held', text: 'held sockets', devices, spare: 1 });
+  const outcome = await new Held(context, crowd).run();
+  await crowd.close();
   return outcome;
 }

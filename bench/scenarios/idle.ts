@@ -6,7 +6,7 @@ import { startBare, type Context } from '../context.js';
 import { Receivers, type ReceiverOptions } from '../drivers.js';
 import { ownBytes } from '../machine.js';
 import { writeSockets } from '../population.js';
-import { Book, ratio, type Outcome } from '../stats.js';
+import { atMost, Book, type Outcome } from '../stats.js';
 import { World } from '../world.js';
 
 /** A process may hold 20,000 descriptors here, some of which the server itself needs. */
@@ -40,13 +40,11 @@ interface Held {
 /** The server's own memory per idle socket, bytes. */
 async function bytesPerSocket({ context, server, options, first, all, count }: Held): Promise<number> {
   for (let time = 0; time < FIRST_TIMES; time++) {
-    const warming = new Receivers(context.drivers, { ...options, sockets: first });
-    await warming.ready();
+    const warming = await Receivers.ready(context.drivers, { ...options, sockets: first });
     await warming.stop();
   }
   const before = await restingBytes(server);
-  const receivers = new Receivers(context.drivers, { ...options, sockets: all });
-  await receivers.ready();
+  const receivers = await Receivers.ready(context.drivers, { ...options, sockets: all });
   const after = await restingBytes(server);
   const { live } = await receivers.report();
   if (live !== count) throw new Error(`${live} of ${count} sockets were still open`);
@@ -55,24 +53,19 @@ async function bytesPerSocket({ context, server, options, first, all, count }: H
 }
 
 export async function idleSockets(context: Context): Promise<Outcome> {
-  const { options, drivers, folder } = context;
-  const count = options.quick ? SOCKETS / 5 : SOCKETS;
+  const { options, folder } = context;
+  const count = context.scaled(SOCKETS);
   context.tell(`idle sockets: setting up ${count} devices`);
   const size = { tenants: (count + FIRST) / PER_TENANT, perTenant: PER_TENANT };
-  const world = await World.open({ name: 'idle', folder, cluster: await context.fast(), drivers, size });
-  const first = join(folder, 'idle.first');
-  const all = join(folder, 'idle.all');
+  const world = await World.open(context, { name: 'idle', size });
+  const [first, all] = [join(folder, 'idle.first'), join(folder, 'idle.all')];
+  const { tenants, devices } = world.population;
   // Each part has whole tenants, so that the first part does not load tenants of the second into memory.
-  const early = new Set(world.population.tenants.slice(0, FIRST / PER_TENANT));
-  const { devices } = world.population;
-  writeSockets(
-    first,
-    devices.filter((device) => early.has(device.tenant)),
-  );
-  writeSockets(
-    all,
-    devices.filter((device) => !early.has(device.tenant)),
-  );
+  const early = new Set(tenants.slice(0, FIRST / PER_TENANT));
+  for (const [file, isEarly] of [[first, true] as const, [all, false] as const]) {
+    const part = devices.filter(({ tenant }) => early.has(tenant) === isEarly);
+    writeSockets(file, part);
+  }
   const book = new Book();
   for (let round = 1; round <= options.rounds; round++) {
     context.tell(`idle sockets: round ${round} of ${options.rounds}`);
@@ -84,29 +77,18 @@ export async function idleSockets(context: Context): Promise<Outcome> {
     // A new process each round: one that has held sockets before can reuse their memory.
     await world.stop();
     await world.start();
-    book.add(
-      'a device socket',
-      'bytes',
-      await bytesPerSocket({ ...own, server: world.server, options: { port: world.port } }),
-    );
+    const ours = { server: world.server, options: { port: world.port } };
+    book.add('a device socket', 'bytes', await bytesPerSocket({ ...own, ...ours }));
   }
   await world.stop();
-  const ours = book.values('a device socket');
   return {
     id: 'S5',
     title: `memory of an idle socket, ${count} in one process, ${PER_TENANT} devices a tenant, hello sent and caught up`,
     targets: [
-      {
-        name: 'a device socket / bare uWS',
-        unit: 'ratio',
-        values: ratio(ours, book.values('bare uWS')),
-        atLeast: false,
-        floor: 3,
-        goal: 2,
-      },
-      { name: 'a device socket', unit: 'bytes', values: ours, atLeast: false, floor: 1_400, goal: 1_000 },
+      atMost(book.ratio('a device socket', 'bare uWS'), 3, 2),
+      atMost(book.one('a device socket'), 1_400, 1_000),
     ],
-    figures: [{ name: 'bare uWS', unit: 'bytes', values: book.values('bare uWS') }],
+    figures: [book.one('bare uWS')],
     audits: ['every socket was open at the end of each measurement'],
   };
 }

@@ -1,8 +1,9 @@
 /** LONG, run only if named: the load of S3 for minutes, with autovacuum running. */
+import { sound } from '../audit.js';
 import type { Context } from '../context.js';
 import { leg, type Probe } from '../leg.js';
-import { ownBytes } from '../machine.js';
-import { Book, type Outcome, type Target } from '../stats.js';
+import { ownBytesOfAll } from '../machine.js';
+import { atMost, Book, type Outcome, type Target } from '../stats.js';
 import { World } from '../world.js';
 import { MANY_WRITERS, S3_RATE } from './write-targets.js';
 
@@ -38,8 +39,7 @@ class Memory implements Probe {
   }
 
   private look(): void {
-    const { servers } = this.world;
-    this.minutes.push(servers.reduce((sum, { pid }) => sum + ownBytes(pid), 0) / MIB);
+    this.minutes.push(ownBytesOfAll(this.world.servers.map(({ pid }) => pid)) / MIB);
   }
 }
 
@@ -62,28 +62,24 @@ async function vacuumed(world: World): Promise<readonly Vacuumed[]> {
 }
 
 export async function longRun(context: Context): Promise<Outcome> {
-  const { options, drivers, folder } = context;
-  const { minutes } = options;
-  const size = { tenants: options.quick ? TENANTS / 5 : TENANTS, perTenant: PER_TENANT };
+  const { drivers, options } = context;
+  const { minutes, instances } = options;
+  const size = { tenants: context.scaled(TENANTS), perTenant: PER_TENANT };
   const seconds = (minutes * MINUTE_MS) / 1_000;
   context.tell(`long: ${S3_RATE} writes/s for ${minutes} minutes`);
-  const { instances } = options;
-  const world = await World.open({ name: 'long', folder, cluster: await context.fast(), drivers, size, instances });
-  const receivers = world.receivers();
-  await receivers.ready();
+  const listening = await World.listening(context, { name: 'long', size, instances });
+  const world = listening.target;
   const probe = new Memory(world, minutes);
-  const load = { drivers, target: world, connections: MANY_WRITERS, seconds, rate: S3_RATE };
-  const { parts, perSecond, answer, audited } = await leg({ ...load, receivers, probe, parts: minutes });
+  const load = { drivers, ...listening, connections: MANY_WRITERS, seconds, rate: S3_RATE };
+  const { parts, perSecond, answer, audited } = await leg({ ...load, probe, parts: minutes });
   const tables = await vacuumed(world);
-  await receivers.stop();
+  await listening.receivers.stop();
   await world.stop();
   const book = new Book();
   book.add('rate', 'writes/s', perSecond);
-  book.add('all minutes: send to answer, p50', 'ms', answer.p50 / 1_000);
-  book.add('all minutes: send to answer, p99', 'ms', answer.p99 / 1_000);
-  for (const [n, { p50, p99 }] of parts.entries()) {
-    book.add(`minute ${n + 1}: send to push, p50`, 'ms', p50 / 1_000);
-    book.add(`minute ${n + 1}: send to push, p99`, 'ms', p99 / 1_000);
+  book.addLatency('all minutes: send to answer', answer);
+  for (const [n, push] of parts.entries()) {
+    book.addLatency(`minute ${n + 1}: send to push`, push);
     book.add(`minute ${n + 1}: memory of the server at its end`, 'MiB', probe.minutes[n] ?? NaN);
   }
   for (const { name, vacuums, analyzes, dead } of tables) {
@@ -92,31 +88,20 @@ export async function longRun(context: Context): Promise<Outcome> {
     book.add(`dead rows of ${name} at the end`, 'count', dead);
   }
   const comparable = (us: number): number => (us < LATENCY_MOST ? us : NaN);
-  const lastOverFirst = (name: string, values: readonly number[]): Target => ({
-    name: `${name}, last minute / first`,
-    unit: 'ratio',
-    values: [(values.at(-1) ?? NaN) / (values[0] ?? NaN)],
-    atLeast: false,
-    floor: FLOOR,
-    goal: null,
-  });
+  const lastOverFirst = (of: string, values: readonly number[]): Target => {
+    const ratio = (values.at(-1) ?? NaN) / (values[0] ?? NaN);
+    return atMost({ name: `${of}, last minute / first`, unit: 'ratio', values: [ratio] }, FLOOR);
+  };
+  const pushes = (of: 'p50' | 'p99'): Target =>
+    lastOverFirst(
+      `send to push, ${of}`,
+      parts.map((part) => comparable(part[of])),
+    );
   return {
     id: 'LONG',
     title: `${S3_RATE} writes/s for ${minutes} minutes, each pushed to 4 other devices, arrivals by schedule`,
-    targets: [
-      lastOverFirst(
-        'send to push, p50',
-        parts.map(({ p50 }) => comparable(p50)),
-      ),
-      lastOverFirst(
-        'send to push, p99',
-        parts.map(({ p99 }) => comparable(p99)),
-      ),
-      lastOverFirst('memory of the server', probe.minutes),
-    ],
-    figures: book.series(),
-    audits: [
-      `${audited.acked} acknowledged writes all stored, versions 1 to head without a gap, ${audited.received} frames received: none lost, repeated or out of order`,
-    ],
+    targets: [pushes('p50'), pushes('p99'), lastOverFirst('memory of the server', probe.minutes)],
+    figures: book.without([]),
+    audits: [sound(audited)],
   };
 }

@@ -1,16 +1,14 @@
 /** MIX: the load of real users, with all kinds of changes concurrently, lists and blobs. */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { AuditError } from '../audit.js';
-import { Child, numberIn } from '../child.js';
+import { Child, nodeScript, numberIn } from '../child.js';
 import type { Context } from '../context.js';
-import type { Receivers } from '../drivers.js';
 import { SLACK_MS } from '../leg.js';
 import { MixAudit } from '../mix/audit.js';
 import { BINS, SHARES, type KindResult } from '../mix/kinds.js';
 import { Book, median, type Outcome } from '../stats.js';
-import { arrived, cpuSeconds, World } from '../world.js';
+import { arrived, cpuFrom, World, type Listening } from '../world.js';
 
 const TENANTS = 200;
 const PER_TENANT = 5;
@@ -18,16 +16,13 @@ const CONNECTIONS = 64;
 /** Load of the single-threaded driver, in cores, above which the driver is the bottleneck. */
 const DRIVER_MOST = 0.9;
 
-interface Party {
-  readonly world: World;
-  readonly receivers: Receivers;
+interface Party extends Listening {
   readonly audit: MixAudit;
 }
 
 async function open(context: Context): Promise<Party> {
-  const { options, folder, drivers } = context;
-  const size = { tenants: options.quick ? TENANTS / 5 : TENANTS, perTenant: PER_TENANT };
-  const world = await World.open({ name: 'mix', folder, cluster: await context.fast(), drivers, size });
+  const size = { tenants: context.scaled(TENANTS), perTenant: PER_TENANT };
+  const world = await World.open(context, { name: 'mix', size });
   const { population, cluster } = world;
   // No tenant is loaded yet.
   await cluster.with(world.database, async (client) =>
@@ -37,37 +32,25 @@ async function open(context: Context): Promise<Party> {
       [population.tenants, BINS[1], Date.now()],
     ),
   );
-  const receivers = world.receivers();
-  await receivers.ready();
-  return { world, receivers, audit: new MixAudit(population) };
+  return { target: world, receivers: await world.receivers(), audit: new MixAudit(population) };
 }
 
-function startDriver(context: Context, world: World, out: string): Child {
-  const script = fileURLToPath(new URL('../mix/driver.js', import.meta.url));
-  const given = {
-    port: world.port,
-    plan: world.plan,
-    tenants: world.population.tenants.length,
-    connections: CONNECTIONS,
-    seconds: context.options.seconds,
-    out,
-  };
-  const args = Object.entries(given).map(([name, value]) => `${name}=${value}`);
-  return new Child('mix', [process.execPath, '--enable-source-maps', script, ...args]);
+function startDriver({ options }: Context, { port, plan, population }: World, out: string): Child {
+  const load = { tenants: population.tenants.length, connections: CONNECTIONS, seconds: options.seconds };
+  return new Child('mix', nodeScript('mix/driver', { port, plan, ...load, out }, ['--enable-source-maps']));
 }
 
 /** Runs a round, whose figures count only if the audit holds. Returns the numbers of audited changes and frames. */
-async function round(context: Context, { world, receivers, audit }: Party, book: Book) {
+async function round(context: Context, { target: world, receivers, audit }: Party, book: Book) {
   const { seconds } = context.options;
   const [out, received] = [join(context.folder, 'mix.acked'), join(context.folder, 'mix.received')];
   await world.cluster.checkpoint();
   const driver = startDriver(context, world, out);
   await driver.next('window');
-  const before = cpuSeconds(world, [driver.pid]);
+  const used = cpuFrom(world, [driver.pid]);
   await driver.next('end', seconds * 1_000 + SLACK_MS);
-  const after = cpuSeconds(world, [driver.pid]);
-  const result = await driver.next('result');
-  await driver.ended;
+  const cpu = used();
+  const result = await driver.result();
   const [wrong] = result['wrong'] as readonly string[];
   if (wrong !== undefined) throw new AuditError(wrong);
   await arrived(receivers, numberIn(result, 'changes') * (PER_TENANT - 1));
@@ -80,9 +63,9 @@ async function round(context: Context, { world, receivers, audit }: Party, book:
   const done = kinds.reduce((sum, { count }) => sum + count, 0);
   book.add('all', 'ops/s', done / seconds);
   for (const party of ['server', 'database'] as const) {
-    book.add(`${party} for one of them, mean`, 'us', ((after[party] - before[party]) / done) * 1e6);
+    book.add(`${party} for one of them, mean`, 'us', (cpu[party] / done) * 1e6);
   }
-  book.add('driver', 'cores', (after.client - before.client) / seconds);
+  book.add('driver', 'cores', cpu.client / seconds);
   for (const { kind, count, p50, p99 } of kinds) {
     book.add(kind, 'ops/s', count / seconds);
     if (count === 0) continue;
@@ -106,14 +89,14 @@ export async function mixed(context: Context): Promise<Outcome> {
     received += audited.received;
   }
   await party.receivers.stop();
-  await party.world.stop();
+  await party.target.stop();
   const shares = Object.entries(SHARES).map(([kind, share]) => `${share} ${kind}`);
   const limit = median(book.values('driver')) >= DRIVER_MOST;
   return {
     id: 'MIX',
     title: `what people do, in shares of a hundred: ${shares.join(', ')}; ${CONNECTIONS} connections, each change pushed to 4`,
     targets: [],
-    figures: book.series(),
+    figures: book.without([]),
     notes: limit ? ['the driver has no core left: it is the limit, and these figures mean little'] : [],
     audits: [
       `${acked} acknowledged changes: versions 1 to head without a gap, every item stored as its last change left it; ${received} frames received: exactly the others' versions, in order`,

@@ -1,14 +1,13 @@
 /** S7: replay, cold from PostgreSQL relative to a bare read of the same rows, and warm from memory. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { AuditError } from '../audit.js';
-import { Child, numberIn } from '../child.js';
+import { Child, nodeScript, numberIn } from '../child.js';
 import type { Context } from '../context.js';
 import { startWriters, writerResult } from '../drivers.js';
-import { writeSockets, type BenchDevice } from '../population.js';
-import { Book, ratio, type Outcome } from '../stats.js';
-import { World, audit, cpuSeconds } from '../world.js';
+import { writeSockets } from '../population.js';
+import { atLeast, Book, type Outcome } from '../stats.js';
+import { World, audit, cpuFrom } from '../world.js';
 
 const PER_TENANT = 5;
 const COLD_TENANTS = 100;
@@ -22,27 +21,13 @@ const READERS = [1, 2, 4];
 
 /** Writes until the world's tenants have about `rows` more rows, and audits them. */
 async function fill(context: Context, world: World, rows: number): Promise<void> {
-  const { drivers, folder } = context;
-  const out = join(folder, `${world.database}.fill`);
+  const { port, plan } = world;
+  const out = join(context.folder, `${world.database}.fill`);
   for (let written = 0; written < rows;) {
-    const writers = startWriters(drivers, {
-      port: world.port,
-      plan: world.plan,
-      out,
-      connections: 64,
-      seconds: 1,
-      warmup: 0,
-    });
+    const writers = startWriters(context.drivers, { port, plan, out, connections: 64, seconds: 1, warmup: 0 });
     written += (await writerResult(writers)).acked;
     await audit(world, { acked: [out] });
   }
-}
-
-async function heads(world: World): Promise<Map<string, number>> {
-  return await world.cluster.with(world.database, async (client) => {
-    const { rows } = await client.query<{ id: string; head: number }>('SELECT id, head::int FROM tenants');
-    return new Map(rows.map(({ id, head }) => [id, head]));
-  });
 }
 
 /** The sockets of one replay, and the rows that it must deliver. */
@@ -58,11 +43,10 @@ interface Replay {
  * for each party. No row may be missing or duplicated.
  */
 async function replay(book: Book, { name, world, sockets, rows: expected }: Replay): Promise<void> {
-  const receivers = world.receivers({ sockets, hello: 'later' });
-  await receivers.ready();
-  const before = cpuSeconds(world, [receivers.child.pid]);
+  const receivers = await world.receivers({ sockets, hello: 'later' });
+  const used = cpuFrom(world, [receivers.child.pid]);
   const { seconds, rows } = await receivers.replay();
-  const after = cpuSeconds(world, [receivers.child.pid]);
+  const cpu = used();
   const { disorder, unstamped } = await receivers.report();
   await receivers.stop();
   if (rows !== expected || disorder + unstamped > 0) {
@@ -70,17 +54,13 @@ async function replay(book: Book, { name, world, sockets, rows: expected }: Repl
   }
   book.add(name, 'rows/s', rows / seconds);
   for (const party of ['server', 'database', 'client'] as const) {
-    book.add(`${name}: ${party}`, 'us/row', ((after[party] - before[party]) / rows) * 1_000_000);
+    book.add(`${name}: ${party}`, 'us/row', (cpu[party] / rows) * 1_000_000);
   }
 }
 
 async function bareRead(world: World, tenants: string, connections: number): Promise<number> {
-  const script = fileURLToPath(new URL('../reference/raw-read.js', import.meta.url));
-  const args = [`url=${world.cluster.url(world.database)}`, `tenants=${tenants}`, `connections=${connections}`];
-  const reader = new Child('raw read', [process.execPath, script, ...args]);
-  const result = await reader.next('result');
-  await reader.ended;
-  return numberIn(result, 'perSecond');
+  const given = { url: world.cluster.url(world.database), tenants, connections };
+  return numberIn(await new Child('raw read', nodeScript('reference/raw-read', given)).result(), 'perSecond');
 }
 
 /** An actor keeps only rows that were written while its tenant was loaded, so they are written to the same process. */
@@ -88,7 +68,7 @@ async function warm(context: Context, world: World, book: Book): Promise<void> {
   await world.stop();
   await world.start();
   await fill(context, world, world.population.tenants.length * WARM_ROWS * 3);
-  const head = await heads(world);
+  const head = await world.heads();
   const since = (tenant: string): number => Math.max(0, (head.get(tenant) ?? 0) - WARM_ROWS);
   const devices = Array.from({ length: WARM_SOCKETS }, () => world.population.devices).flat();
   const expected = devices.reduce((sum, { tenant }) => sum + (head.get(tenant) ?? 0) - since(tenant), 0);
@@ -98,19 +78,17 @@ async function warm(context: Context, world: World, book: Book): Promise<void> {
 }
 
 export async function replays(context: Context): Promise<Outcome> {
-  const { options, drivers, folder } = context;
+  const { options, folder } = context;
   context.tell('replay: setting up');
-  const cluster = await context.fast();
   const open = async (name: string, tenants: number): Promise<World> =>
-    World.open({ name, folder, cluster, drivers, size: { tenants, perTenant: PER_TENANT } });
+    World.open(context, { name, size: { tenants, perTenant: PER_TENANT } });
   const cold = await open('cold', COLD_TENANTS);
   const memory = await open('warm', options.quick ? WARM_TENANTS / 4 : WARM_TENANTS);
   await fill(context, cold, options.quick ? COLD_ROWS / 4 : COLD_ROWS);
-  await cluster.with('cold', async (client) => client.query('VACUUM ANALYZE items'));
-  const total = [...(await heads(cold)).values()].reduce((sum, head) => sum + head, 0);
+  await cold.cluster.with(cold.database, async (client) => client.query('VACUUM ANALYZE items'));
+  const total = [...(await cold.heads()).values()].reduce((sum, head) => sum + head, 0);
   const sockets = join(folder, 'cold.sockets');
-  const firsts: BenchDevice[] = cold.population.devices.slice(0, COLD_TENANTS);
-  writeSockets(sockets, firsts);
+  writeSockets(sockets, cold.population.devices.slice(0, COLD_TENANTS));
   const tenants = join(folder, 'cold.tenants');
   writeFileSync(tenants, `${cold.population.tenants.join('\n')}\n`);
   const book = new Book();
@@ -130,28 +108,15 @@ export async function replays(context: Context): Promise<Outcome> {
   }
   await cold.stop();
   await memory.stop();
+  const targets = [
+    atLeast(book.ratio('cold replay', 'bare read, the best', 'cold replay / bare PostgreSQL read'), 0.7, 0.9),
+    atLeast(book.one('warm replay'), 200_000, 300_000),
+  ];
   return {
     id: 'S7',
     title: `replay of ${total} rows to ${COLD_TENANTS} sockets by a server just started, and of rows in memory`,
-    targets: [
-      {
-        name: 'cold replay / bare PostgreSQL read',
-        unit: 'ratio',
-        values: ratio(book.values('cold replay'), book.values('bare read, the best')),
-        atLeast: true,
-        floor: 0.7,
-        goal: 0.9,
-      },
-      {
-        name: 'warm replay',
-        unit: 'rows/s',
-        values: book.values('warm replay'),
-        atLeast: true,
-        floor: 200_000,
-        goal: 300_000,
-      },
-    ],
-    figures: book.series().filter(({ name }) => name !== 'warm replay'),
+    targets,
+    figures: book.without(targets),
     audits: ['every replay gave every row above its cursor once, in version order, and then caught_up'],
   };
 }

@@ -1,23 +1,17 @@
 /** ROLL, run only if named: drains and restarts every instance in turn, under sockets and writes. */
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { AuditError, latencies } from '../audit.js';
+import { AuditError, latencies, sound } from '../audit.js';
 import type { Child } from '../child.js';
 import type { Context } from '../context.js';
-import { Crowd, DESCRIPTORS_AT_REST, descriptors, processesFor, spreadFor } from '../crowd.js';
-import { Cluster, CONNECTIONS_EACH } from '../database.js';
-import { startWriters, writerResult } from '../drivers.js';
-import { writePlan } from '../population.js';
-import { Book, median, percentile, type Outcome, type Target } from '../stats.js';
-import { audit, World } from '../world.js';
+import { Crowd, DESCRIPTORS_AT_REST, descriptors, PER_TENANT, spreadFor } from '../crowd.js';
+import { writerResult } from '../drivers.js';
+import { atMost, Book, median, percentile, type Outcome } from '../stats.js';
+import { audit, type World } from '../world.js';
 
 const SOCKETS = 100_000;
-const PER_TENANT = 5;
 const OPENING = 20_000;
-/** Writes per second; `WRITERS` connections write for `WRITING_DEVICES` devices in turn. */
+/** Writes per second. */
 const RATE = 200;
-const WRITERS = 50;
-const WRITING_DEVICES = 20_000;
 /** Seconds before the first drain that define the usual second. */
 const USUAL_S = 60;
 /** Time over which an instance closes its sockets, s. */
@@ -81,7 +75,8 @@ class Statements {
   }
 }
 
-async function roll(context: Context, world: World, crowd: Crowd): Promise<void> {
+async function roll(context: Context, crowd: Crowd): Promise<void> {
+  const { world } = crowd;
   for (const [n, server] of world.servers.entries()) {
     await server.ask(`drain ${DRAIN_S * 1_000}`, 'draining');
     const until = performance.now() + (DRAIN_S + RESTART_S) * 1_000;
@@ -96,28 +91,20 @@ async function roll(context: Context, world: World, crowd: Crowd): Promise<void>
 }
 
 export async function rollingRestart(context: Context): Promise<Outcome> {
-  const { options, drivers, folder } = context;
-  const count = Math.ceil((options.sockets ?? SOCKETS) / PER_TENANT) * PER_TENANT;
+  const devices = context.options.sockets ?? SOCKETS;
   // The others must take over the sockets of the one that restarts.
-  const processes = processesFor(count) + 1;
-  context.tell(`rolling restart: setting up ${count} devices, ${processes} instances`);
-  const cluster = await Cluster.start('roll', { connections: CONNECTIONS_EACH * (processes + 1) });
-  const size = { tenants: count / PER_TENANT, perTenant: PER_TENANT };
-  const world = await World.open({ name: 'roll', folder, cluster, drivers, size, instances: processes });
-  const crowd = new Crowd({ drivers, folder, devices: world.population.devices });
+  const crowd = await Crowd.open(context, { name: 'roll', text: 'rolling restart', devices, spare: 1 });
+  const { world, size: count } = crowd;
+  const processes = world.servers.length;
   await crowd.come({ port: world.port, reconnect: true, spread: spreadFor(count), opening: OPENING });
-  const [plan, out] = [join(folder, 'roll.writers'), join(folder, 'roll.acked')];
-  writePlan(plan, world.population, Math.min(count, WRITING_DEVICES));
   const seconds = USUAL_S + processes * (DRAIN_S + RESTART_S);
   context.tell(`rolling restart: ${RATE} writes/s for ${seconds} s`);
-  const load = { port: world.port, plan, out, connections: WRITERS, rate: RATE, seconds, retry: true };
-  const writers = startWriters(drivers, load);
-  await writers.next('window');
+  const { writers, acked } = await crowd.write({ rate: RATE, seconds });
   const begun = process.hrtime.bigint();
   const statements = new Statements(world);
   statements.start();
   await sleep(USUAL_S * 1_000);
-  await roll(context, world, crowd);
+  await roll(context, crowd);
   const ended = process.hrtime.bigint();
   await statements.stop();
   const result = await writerResult(writers);
@@ -130,14 +117,12 @@ export async function rollingRestart(context: Context): Promise<Outcome> {
   }
   if (now.live < count) throw new AuditError(`${now.live} of ${count} sockets are back`);
   const received = await crowd.dump();
-  const audited = await audit(world, { acked: [out], received });
+  const audited = await audit(world, { acked: [acked], received });
   const windows: number[] = [];
   for (let at = begun; at < ended; at += WINDOW_NS) {
     windows.push(percentile(latencies(received, at, at + WINDOW_NS), 0.99) / 1_000);
   }
-  await crowd.leave([]);
-  await world.stop();
-  await cluster.remove();
+  await crowd.close();
   const counts = statements.seconds.map(sumOf);
   const usual = median(counts.slice(0, USUAL_S));
   const moving = counts.slice(USUAL_S);
@@ -149,30 +134,14 @@ export async function rollingRestart(context: Context): Promise<Outcome> {
   book.add('statements in a second while instances are drained, median', 'count', median(moving));
   book.add('send to push, p50 of the whole', 'ms', percentile(latencies(received, begun, ended), 0.5) / 1_000);
   book.add('a rolling restart', 's', Number(ended - begun) / 1e9 - USUAL_S);
-  const target = { atLeast: false, goal: null } as const;
-  const targets: Target[] = [
-    {
-      ...target,
-      name: 'most statements of a second / usual',
-      unit: 'ratio',
-      values: [worst / usual],
-      floor: 2,
-    },
-    {
-      ...target,
-      name: 'send to push, p99 of the worst 10 s',
-      unit: 'ms',
-      values: [Math.max(...windows)],
-      floor: 1_000,
-    },
-  ];
   return {
     id: 'ROLL',
     title: `${processes} instances drained over ${DRAIN_S} s and started anew, one after the other, under ${count} sockets and ${RATE} writes/s`,
-    targets,
-    figures: book.series(),
-    audits: [
-      `${audited.acked} acknowledged writes all stored, versions 1 to head without a gap, ${audited.received} frames received: none lost, repeated or out of order; every socket came back`,
+    targets: [
+      atMost({ name: 'most statements of a second / usual', unit: 'ratio', values: [worst / usual] }, 2),
+      atMost({ name: 'send to push, p99 of the worst 10 s', unit: 'ms', values: [Math.max(...windows)] }, 1_000),
     ],
+    figures: book.without([]),
+    audits: [`${sound(audited)}; every socket came back`],
   };
 }

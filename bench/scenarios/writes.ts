@@ -1,14 +1,15 @@
 /** S1 to S4: writes, writes with pushes, latency, and all three on a slow disk. Their legs alternate in each round. */
 import { join } from 'node:path';
+import { sound } from '../audit.js';
 import { Garbage, Load, Turns } from '../attribution.js';
 import type { Context, ScenarioId } from '../context.js';
 import type { Cluster } from '../database.js';
-import { Receivers } from '../drivers.js';
-import { FastifyWorld } from '../fastify-world.js';
-import { bareLeg, crashLeg, leg, rawWrites, type LegResult } from '../leg.js';
+import { Receivers, startWriters, writerResult } from '../drivers.js';
+import { openFastify } from '../fastify-world.js';
+import { crashLeg, leg, rawWrites, SLACK_MS, WARM_UP_S, type LegResult } from '../leg.js';
 import { imagine, writePlan, writeSockets, type PopulationSize } from '../population.js';
 import { Book, type Outcome } from '../stats.js';
-import { World } from '../world.js';
+import { World, type Listening, type Target } from '../world.js';
 import {
   described,
   FEW_TENANTS,
@@ -23,17 +24,13 @@ import {
 const S1_DEVICES = 2;
 const S2_DEVICES = 5;
 const CRASH_SECONDS = 5;
+/** One for each device of the few tenants. */
+const FEW_CONNECTIONS = FEW_TENANTS * S2_DEVICES;
 
 const sizeOf = (context: Context, tenants: number, perTenant: number): PopulationSize => ({
-  tenants: context.options.quick ? tenants / 5 : tenants,
+  tenants: context.scaled(tenants),
   perTenant,
 });
-
-/** A server all of whose devices also have a socket. */
-interface Listening {
-  readonly world: World;
-  readonly receivers: Receivers;
-}
 
 /** A server with writers only, and one all of whose devices also have a socket, on the same disk. */
 interface Side {
@@ -48,27 +45,23 @@ interface Bare {
   readonly receivers: Receivers;
 }
 
-interface Reference {
-  readonly world: FastifyWorld;
-  readonly receivers: Receivers;
-}
-
 interface Parties {
   readonly fast: Side;
   readonly slow: Side | undefined;
   /** With few tenants, whose writes wait for each other's locks. */
   readonly few: Listening | undefined;
   readonly bare: Bare | undefined;
-  readonly reference: Reference | undefined;
+  readonly reference: Listening<Target> | undefined;
+}
+
+/** What a scenario needs was set up: `what` says what is missing otherwise. */
+function present<T>(party: T | undefined, what: string): T {
+  if (party === undefined) throw new Error(`no ${what}`);
+  return party;
 }
 
 export class WriteScenarios {
-  private readonly books: WriteBooks = {
-    S1: new Book(),
-    S2: new Book(),
-    S3: new Book(),
-    S4: new Book(),
-  };
+  private readonly books: WriteBooks = { S1: new Book(), S2: new Book(), S3: new Book(), S4: new Book() };
   private readonly audits = new Map<ScenarioId, string[]>();
   private counts = { acked: 0, received: 0 };
 
@@ -87,12 +80,14 @@ export class WriteScenarios {
     if (asked.has('S4')) for (const id of ['S1', 'S2', 'S3'] as const) wanted.add(id);
     context.tell('setting up the write scenarios');
     const [S2, S3] = [wanted.has('S2'), wanted.has('S3')];
+    const size = { tenants: FEW_TENANTS, perTenant: S2_DEVICES };
+    const few = { name: 'few_tenants', size, instances: context.options.instances };
     const scenarios = new WriteScenarios(context, wanted, {
       fast: await openSide(context, 'fast', wanted),
       slow: wanted.has('S4') ? await openSide(context, 'slow', wanted) : undefined,
-      few: S2 || S3 ? await openFew(context) : undefined,
+      few: S2 || S3 ? await World.listening(context, few) : undefined,
       bare: wanted.has('S1') || S2 ? await openBare(context) : undefined,
-      reference: S2 ? await openReference(context) : undefined,
+      reference: S2 ? await openFastify(context, sizeOf(context, 1_000, S2_DEVICES)) : undefined,
     });
     for (let round = 1; round <= context.options.rounds; round++) {
       context.tell(`writes: round ${round} of ${context.options.rounds}`);
@@ -130,17 +125,16 @@ export class WriteScenarios {
         const of = `${S3_RATE}/s`;
         await this.latency(books.S3, of, { to: side.pushes, connections: MANY_WRITERS, rate: S3_RATE });
       }
-      const connections = FEW_TENANTS * S2_DEVICES;
       const of = `${FEW_TENANTS_RATE}/s over ${FEW_TENANTS} tenants`;
-      await this.latency(S3, of, { to: this.parties.few, connections, rate: FEW_TENANTS_RATE });
+      await this.latency(S3, of, { to: this.parties.few, connections: FEW_CONNECTIONS, rate: FEW_TENANTS_RATE });
     }
     if (slow) await this.raw(S4, slow, S2_DEVICES);
   }
 
   /** The raw limit: the better of one and two connections. */
   private async raw(book: Book, side: Side, devices: number): Promise<void> {
-    const { seconds, quick } = this.context.options;
-    const tenants = quick ? 400 : 2_000;
+    const { seconds } = this.context.options;
+    const tenants = this.context.scaled(2_000);
     const each: number[] = [];
     for (const connections of [1, 2]) {
       const rate = await rawWrites({ cluster: side.cluster, database: 'raw', connections, seconds, devices, tenants });
@@ -151,23 +145,21 @@ export class WriteScenarios {
   }
 
   private async writes(book: Book, side: Side, connections: number): Promise<void> {
-    if (!side.writes) throw new Error('no world without sockets');
     const name = `${connections} writers`;
-    this.note(book, name, await this.measured(name, { target: side.writes, connections }));
+    const target = present(side.writes, 'world without sockets');
+    this.note(book, name, await this.measured(name, { target, connections }));
   }
 
   /** Writes per second, each pushed to the four other devices. */
   private async pushes(book: Book, { pushes }: Side): Promise<void> {
-    const { world, receivers } = listening(pushes);
-    const result = await this.measured('S2', { target: world, connections: MANY_WRITERS, receivers });
+    const result = await this.measured('S2', { ...present(pushes, 'sockets'), connections: MANY_WRITERS });
     this.note(book, 'writes with pushes', result);
   }
 
   /** Every device of a few tenants writes again as soon as it is answered. */
   private async fewTenants(book: Book): Promise<void> {
-    const { world, receivers } = listening(this.parties.few);
-    const connections = FEW_TENANTS * S2_DEVICES;
-    const result = await this.measured('few tenants', { target: world, connections, receivers });
+    const few = present(this.parties.few, 'sockets');
+    const result = await this.measured('few tenants', { ...few, connections: FEW_CONNECTIONS });
     const name = `${FEW_TENANTS} tenants, closed loop`;
     this.note(book, name, result);
     const both = result.load.server + result.load.database;
@@ -175,9 +167,9 @@ export class WriteScenarios {
   }
 
   private async garbage(book: Book): Promise<void> {
-    const { world, receivers } = listening(this.parties.fast.pushes);
-    const probe = new Garbage(world);
-    const result = await this.measured('garbage', { target: world, connections: MANY_WRITERS, receivers, probe });
+    const pushes = present(this.parties.fast.pushes, 'sockets');
+    const probe = new Garbage(pushes.target);
+    const result = await this.measured('garbage', { ...pushes, connections: MANY_WRITERS, probe });
     book.add('writes with pushes: garbage of a write', 'bytes', probe.bytes / result.writes);
     this.notes.S2 = [probe.ofEach(result.writes)];
   }
@@ -186,40 +178,33 @@ export class WriteScenarios {
   private async latency(
     book: Book,
     of: string,
-    {
-      to,
-      connections,
-      rate,
-    }: { readonly to: Listening | undefined; readonly connections: number; readonly rate: number },
+    own: { readonly to: Listening | undefined; readonly connections: number; readonly rate: number },
   ): Promise<void> {
-    const { world, receivers } = listening(to);
-    const probe = new Load(world);
-    const result = await this.measured('S3', { target: world, connections, receivers, rate, probe });
-    const { push, answer } = result;
-    if (!push) throw new Error('nothing was received');
+    const { to, ...load } = own;
+    const { target, receivers } = present(to, 'sockets');
+    const probe = new Load(target);
+    const result = await this.measured('S3', { target, receivers, probe, ...load });
+    const { answer, writes } = result;
+    const push = present(result.push, 'pushes');
     book.add(`${of}: rate`, 'writes/s', result.perSecond);
     for (const [name, latency] of Object.entries({ 'send to push': push, 'send to answer': answer })) {
-      book.add(`${of}: ${name}, p50`, 'ms', latency.p50 / 1000);
-      book.add(`${of}: ${name}, p99`, 'ms', latency.p99 / 1000);
-      book.add(`${of}: ${name}, p99.9`, 'ms', latency.p999 / 1000);
+      book.addLatency(`${of}: ${name}`, latency);
+      book.add(`${of}: ${name}, p99.9`, 'ms', latency.p999 / 1_000);
     }
-    probe.note(book, of, result.writes);
+    probe.note(book, of, writes);
   }
 
   /** A leg of S3 under a profiler, whose timings are discarded: finds the longest turns of the event loop. */
   private async profiled(): Promise<void> {
-    const { world, receivers } = listening(this.parties.fast.pushes);
-    const probe = new Turns(world);
-    const connections = MANY_WRITERS;
-    await this.measured('S3, profiled', { target: world, connections, receivers, rate: S3_RATE, probe });
+    const pushes = present(this.parties.fast.pushes, 'sockets');
+    const probe = new Turns(pushes.target);
+    await this.measured('S3, profiled', { ...pushes, connections: MANY_WRITERS, rate: S3_RATE, probe });
     this.notes.S3 = probe.longest;
   }
 
   private async fastify(book: Book): Promise<void> {
-    const { reference } = this.parties;
-    if (!reference) return;
-    const { world, receivers } = reference;
-    const result = await this.measured('fastify', { target: world, connections: FEW_WRITERS, receivers });
+    const reference = present(this.parties.reference, 'sockets');
+    const result = await this.measured('fastify', { ...reference, connections: FEW_WRITERS });
     this.note(book, 'fastify + pg + socket.io', result);
   }
 
@@ -242,24 +227,20 @@ export class WriteScenarios {
     }
     const { server, database, client } = result.load;
     book.add(`${name}: cores used by all`, 'cores', server + database + client);
-    book.add(`${name}: answer p50`, 'ms', result.answer.p50 / 1000);
-    book.add(`${name}: answer p99`, 'ms', result.answer.p99 / 1000);
+    book.add(`${name}: answer p50`, 'ms', result.answer.p50 / 1_000);
+    book.add(`${name}: answer p99`, 'ms', result.answer.p99 / 1_000);
   }
 
+  /** Writes per second of bare uWS: the limit of the clients without a service. */
   private async bareAlone(path: string): Promise<number> {
     const { drivers, folder, options } = this.context;
-    const { bare } = this.parties;
-    if (!bare) throw new Error('no bare server');
-    const { port, plan, receivers } = bare;
-    const { perSecond } = await bareLeg({
-      drivers,
-      folder,
-      port,
-      plan,
-      connections: FEW_WRITERS,
-      seconds: options.seconds,
-      path,
-    });
+    const { port, plan, receivers } = present(this.parties.bare, 'bare server');
+    const { seconds } = options;
+    const out = join(folder, 'bare.acked');
+    const load = { port, plan, out, path, connections: FEW_WRITERS, seconds, warmup: WARM_UP_S };
+    const writers = startWriters(drivers, load);
+    await writers.next('end', seconds * 1_000 + SLACK_MS);
+    const { perSecond } = await writerResult(writers);
     // Frames were recorded only so that the client does the same work; there is nothing to audit.
     await receivers.dump('/dev/null');
     return perSecond;
@@ -273,7 +254,7 @@ export class WriteScenarios {
     // These sockets do not reconnect.
     await pushes?.receivers.stop();
     await few?.receivers.stop();
-    await few?.world.stop();
+    await few?.target.stop();
     const one = { drivers, connections: FEW_WRITERS, seconds: CRASH_SECONDS };
     if (writes) {
       this.context.tell('writes: kill -9 in the middle');
@@ -285,8 +266,8 @@ export class WriteScenarios {
     }
     if (pushes && this.wanted.has('S2')) {
       this.context.tell('pushes: kill -9 in the middle');
-      const receivers = await returning(this.context, pushes.world);
-      const { acked, received } = await crashLeg({ ...one, target: pushes.world, receivers });
+      const receivers = await returning(this.context, pushes.target);
+      const { acked, received } = await crashLeg({ ...one, target: pushes.target, receivers });
       await receivers.stop();
       this.found(
         'S2',
@@ -303,54 +284,34 @@ export class WriteScenarios {
     const { fast, slow, bare, reference } = this.parties;
     await bare?.receivers.stop();
     await reference?.receivers.stop();
-    await reference?.world.servers[0].stop();
+    for (const server of reference?.target.servers ?? []) await server.stop();
     for (const side of [fast, slow]) {
       if (side === slow) await side?.pushes?.receivers.stop();
-      await side?.pushes?.world.stop();
+      await side?.pushes?.target.stop();
       await side?.writes?.stop();
     }
   }
 
   private outcome(id: WriteId): Outcome {
-    const whole = `every leg of this run: ${this.counts.acked} acknowledged writes all stored, versions 1 to head without a gap, ${this.counts.received} frames received: none lost, repeated or out of order`;
-    const audits = [whole, ...(this.audits.get(id) ?? [])];
+    const audits = [`every leg of this run: ${sound(this.counts)}`, ...(this.audits.get(id) ?? [])];
     const { title, targets } = described(id, this.books);
-    const shown = new Set(targets.map(({ name }) => name));
-    const figures = this.books[id].series().filter(({ name }) => !shown.has(name));
+    const figures = this.books[id].without(targets);
     const { instances } = this.context.options;
     const served = instances === 1 ? '' : `, ${instances} instances on one port`;
     return { id, title: title + served, targets, figures, audits, notes: this.notes[id] };
   }
 }
 
-function listening(party: Listening | undefined): Listening {
-  if (party === undefined) throw new Error('no sockets');
-  return party;
-}
-
 async function openSide(context: Context, name: 'fast' | 'slow', wanted: ReadonlySet<ScenarioId>): Promise<Side> {
   const cluster = await context[name]();
   await cluster.create('raw');
-  const { instances } = context.options;
-  const one = { folder: context.folder, cluster, drivers: context.drivers, instances };
+  const one = { cluster, instances: context.options.instances };
   const writes = wanted.has('S1')
-    ? await World.open({ ...one, name: `${name}_writes`, size: sizeOf(context, 2_000, S1_DEVICES) })
+    ? await World.open(context, { ...one, name: `${name}_writes`, size: sizeOf(context, 2_000, S1_DEVICES) })
     : undefined;
   if (!wanted.has('S2') && !wanted.has('S3')) return { cluster, writes, pushes: undefined };
-  const world = await World.open({ ...one, name: `${name}_pushes`, size: sizeOf(context, 1_000, S2_DEVICES) });
-  const receivers = world.receivers();
-  await receivers.ready();
-  return { cluster, writes, pushes: { world, receivers } };
-}
-
-async function openFew(context: Context): Promise<Listening> {
-  const { folder, drivers, options } = context;
-  const size = { tenants: FEW_TENANTS, perTenant: S2_DEVICES };
-  const one = { folder, cluster: await context.fast(), drivers, instances: options.instances };
-  const world = await World.open({ ...one, name: 'few_tenants', size });
-  const receivers = world.receivers();
-  await receivers.ready();
-  return { world, receivers };
+  const size = sizeOf(context, 1_000, S2_DEVICES);
+  return { cluster, writes, pushes: await World.listening(context, { ...one, name: `${name}_pushes`, size }) };
 }
 
 /** The drivers, with the population of S2, on bare uWS. */
@@ -362,27 +323,13 @@ async function openBare(context: Context): Promise<Bare> {
   const sockets = join(context.folder, 'bare.sockets');
   writePlan(plan, population);
   writeSockets(sockets, population.devices);
-  const receivers = new Receivers(context.drivers, { port, sockets, kind: 'bare' });
-  await receivers.ready();
-  return { port, plan, receivers };
-}
-
-async function openReference(context: Context): Promise<Reference> {
-  const world = await FastifyWorld.open(context, sizeOf(context, 1_000, S2_DEVICES));
-  const receivers = world.receivers();
-  await receivers.ready();
-  return { world, receivers };
+  return { port, plan, receivers: await Receivers.ready(context.drivers, { port, sockets, kind: 'bare' }) };
 }
 
 /** Receivers that reconnect, starting at the current heads of their tenants. */
 async function returning(context: Context, world: World): Promise<Receivers> {
-  const heads = await world.cluster.with(world.database, async (client) => {
-    const { rows } = await client.query<{ id: string; head: number }>('SELECT id, head::int FROM tenants');
-    return new Map(rows.map(({ id, head }) => [id, head]));
-  });
+  const heads = await world.heads();
   const sockets = join(context.folder, 'returning.sockets');
   writeSockets(sockets, world.population.devices, (tenant) => heads.get(tenant) ?? 0);
-  const receivers = world.receivers({ sockets, reconnect: true });
-  await receivers.ready();
-  return receivers;
+  return await world.receivers({ sockets, reconnect: true });
 }

@@ -43,6 +43,9 @@ const inGroup = (
 
 const done = (schema: SchemaName, when = 'Done.'): readonly Reply[] => [{ status: 200, when, schema }];
 
+const UNCHANGED: Reply = { status: 304, when: 'The tag that was given is still right.' };
+const PAGE: readonly Reply[] = [{ status: 200, when: 'The page.' }];
+
 const ITEM_ID = { schema: 'Ulid', what: "The item's id." };
 const BIN_ID = { schema: 'BinId', what: "The bin's id." };
 const BLOB_REF = { schema: 'BlobRef', what: "The blob's name." };
@@ -173,7 +176,7 @@ const BLOBS = inGroup('Blobs', {
     replies: [
       { status: 200, when: 'All of it.', bytes: true },
       { status: 206, when: 'The requested part.', bytes: true },
-      { status: 304, when: 'The tag that was given is still right.' },
+      UNCHANGED,
     ],
     errors: ['no_blob', 'range_invalid', 'storage_unavailable'],
   },
@@ -306,10 +309,7 @@ const PASSWORD = inGroup('Password', {
   },
 });
 
-const WEB_FILE: readonly Reply[] = [
-  { status: 200, when: 'The file, in an encoding that the client takes.' },
-  { status: 304, when: 'The tag that was given is still right.' },
-];
+const WEB_FILE = [{ status: 200, when: 'The file, in an encoding that the client takes.' }, UNCHANGED];
 
 const STATUS = inGroup('Status', {
   'GET /api/me': { summary: 'The caller, the server and the tenant', replies: done('Me') },
@@ -364,7 +364,7 @@ const HOSTING = inGroup('Hosting', {
   'POST /signup': {
     summary: 'The form of the signup page',
     text: 'Takes `application/x-www-form-urlencoded` with the same fields, and answers a page with the claim link.',
-    replies: [{ status: 200, when: 'The page.' }],
+    replies: PAGE,
     errors: ['slug_taken'],
   },
   'GET /api/tls-check': {
@@ -373,10 +373,7 @@ const HOSTING = inGroup('Hosting', {
     replies: done('Ok', "It is the apex, or an existing tenant's host."),
     errors: ['tenant_not_found', 'rate_limited'],
   },
-});
-
-/** Multi mode only, on any host, with the operator's token. */
-const TEST_TENANTS = inGroup('Hosting', {
+  // On any host, with the operator's token.
   'POST /api/admin/test-tenants': {
     summary: 'Make a tenant for load tests, with all its devices',
     text: 'Claimed, active, without a recovery key and without a bill. At most 10,000 at once; one more is 409 `conflict`. See [Load tests](load.md#the-tenants-of-a-run).',
@@ -395,10 +392,7 @@ const TEST_TENANTS = inGroup('Hosting', {
     replies: done('TestTenantRemoval'),
     errors: ['tenant_not_found'],
   },
-});
-
-/** Only where billing is on: elsewhere these are 404 `not_found`. */
-const BILLING = inGroup('Hosting', {
+  // Only where billing is on: elsewhere these are 404 `not_found`.
   'POST /api/billing/webhook': {
     summary: "The payment provider's events",
     text: 'The body is taken as it came, up to 1 MiB, and its `Stripe-Signature` is checked. Each event is applied once, in any order; 503 asks for it again. Forged ones are counted by address, and 429 from the sixth a minute on.',
@@ -427,15 +421,20 @@ const BILLING = inGroup('Hosting', {
 
 const TAGGED = 'With an `ETag`; `If-None-Match` gets 304.';
 
-const PAGE: Endpoint = {
-  group: 'Reference',
-  summary: 'A page of this reference',
-  text: TAGGED,
-  replies: [
-    { status: 200, when: 'The page.' },
-    { status: 304, when: 'The tag that was given is still right.' },
-  ],
-};
+const REFERENCE = inGroup('Reference', {
+  'GET /docs': {
+    summary: 'The first page of this reference',
+    text: `Also at \`/docs/\`. ${TAGGED}`,
+    replies: [...PAGE, UNCHANGED],
+  },
+  'GET /docs/:id': {
+    summary: 'A page of this reference',
+    text: TAGGED,
+    id: { schema: 'PageName', what: "The page's name." },
+    replies: [...PAGE, UNCHANGED],
+    errors: ['not_found'],
+  },
+});
 
 /** By method and path as in the route table. */
 export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
@@ -447,8 +446,5 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   ...PASSWORD,
   ...STATUS,
   ...HOSTING,
-  ...TEST_TENANTS,
-  ...BILLING,
-  'GET /docs': { ...PAGE, summary: 'The first page of this reference', text: `Also at \`/docs/\`. ${TAGGED}` },
-  'GET /docs/:id': { ...PAGE, id: { schema: 'PageName', what: "The page's name." }, errors: ['not_found'] },
+  ...REFERENCE,
 };

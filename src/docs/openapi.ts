@@ -105,7 +105,9 @@ function parametersOf(shape: Shape, { path, auth }: RouteFacts, endpoint: Endpoi
   const names = [...path.matchAll(PARAMETER)].map(([, name = '']) => name);
   const inPath = names.flatMap((name) => {
     const parameter = name === 'tenant' ? TENANT : endpoint.id;
-    return parameter === undefined ? [] : [pathParameter(name, parameter)];
+    if (parameter === undefined) return [];
+    const { schema, what } = parameter;
+    return [{ name, in: 'path', required: true, description: what, schema: refTo(schema) }];
   });
   return [...inPath, ...(auth === 'url' ? SIGNED : []), ...(endpoint.paged ? pageParameters(shape) : [])];
 }
@@ -118,14 +120,6 @@ const SIGNED: readonly Json[] = [
   { name: 'exp', in: 'query', required: true, description: 'So long is the URL good.', schema: refTo('Millis') },
   { name: 'sig', in: 'query', required: true, description: "The server's signature.", schema: { type: 'string' } },
 ];
-
-const pathParameter = (name: string, { schema, what }: { readonly schema: string; readonly what: string }): Json => ({
-  name,
-  in: 'path',
-  required: true,
-  description: what,
-  schema: refTo(schema),
-});
 
 /** The header that selects the shape. */
 const shapeParameter = (shape: Shape): Json => ({
@@ -188,14 +182,6 @@ const UNKNOWN: Endpoint = { group: 'Others', summary: 'Not described', replies: 
  */
 export const documented = <R extends Pick<RouteFacts, 'path'>>(routes: readonly R[]): readonly R[] =>
   routes.filter(({ path }) => path === '/' || !path.endsWith('/'));
-
-/** Routes without a description, and descriptions without a route; empty if the reference is correct. */
-export function mismatches(routes: readonly RouteFacts[]): string[] {
-  const served = new Set(documented(routes).map(({ method, path }) => `${method} ${path}`));
-  const missing = [...served].filter((key) => ENDPOINTS[key] === undefined).map((key) => `not described: ${key}`);
-  const extra = Object.keys(ENDPOINTS).filter((key) => !served.has(key));
-  return [...missing, ...extra.map((key) => `no such route: ${key}`)];
-}
 
 /** The document of a shape. */
 export function openApi(shape: Shape, routes: readonly RouteFacts[], version: string): Json {

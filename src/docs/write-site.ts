@@ -1,4 +1,7 @@
-/** Writes the site for a server and for reading from disk; part of `npm run build`. */
+/**
+ * The complete reference: the pages of a folder, and pages and documents generated from the code. Written for a server
+ * and for reading from disk; part of `npm run build`.
+ */
 import { mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -6,10 +9,12 @@ import { buffer } from 'node:stream/consumers';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import { build } from 'esbuild';
 import { pack } from 'tar-stream';
-import { ARCHIVE, SAVED, SERVED } from './markdown.js';
-import type { RouteFacts } from './openapi.js';
-import { makeReference } from './reference.js';
-import type { SiteFiles } from './site.js';
+import { ENDPOINT_ALIASES, endpointPages } from './endpoints-pages.js';
+import { errorPages } from './errors-page.js';
+import { frameSchemas } from './frame-schemas.js';
+import { ARCHIVE, SAVED, SERVED, type Places } from './markdown.js';
+import { openApi, type RouteFacts } from './openapi.js';
+import { makeSite, type SiteFiles, type Source } from './site.js';
 
 /** Nearly as small as with quality 11, which takes a hundred times as long. */
 const BROTLI = { params: { [constants.BROTLI_PARAM_QUALITY]: 6 } };
@@ -76,12 +81,28 @@ async function archived(files: SiteFiles): Promise<Buffer> {
   return promisify(gzip)(await buffer(tar), { level: 9 });
 }
 
+/** The generated pages. */
+export const madePages = (routes: readonly RouteFacts[]): Source[] => [...errorPages(), ...endpointPages(routes)];
+
 /** Rejects if a page cannot be made. */
-export async function writeSite({ script, target, ...options }: WriteOptions): Promise<void> {
-  const common = { ...options, script: await bundled(script) };
-  const saved = await makeReference({ ...common, places: SAVED });
-  const served = await makeReference({ ...common, places: SERVED });
+export async function writeSite({ script, target, routes, ...options }: WriteOptions): Promise<void> {
+  const { version } = options;
+  const documents = {
+    // The document with the conventional name is that of the default shape.
+    'openapi.json': () => openApi('a', routes, version),
+    'openapi-a.json': () => openApi('a', routes, version),
+    'openapi-b.json': () => openApi('b', routes, version),
+    'frames-a.json': () => frameSchemas('a'),
+    'frames-b.json': () => frameSchemas('b'),
+  };
+  const parts = { ...options, made: madePages(routes), documents, script: await bundled(script) };
+  const siteFor = async (places: Places): Promise<SiteFiles> => {
+    const files = new Map(await makeSite({ ...parts, places }));
+    for (const name of ENDPOINT_ALIASES) files.set(name, files.get('endpoints') ?? '');
+    return files;
+  };
+  const saved = await siteFor(SAVED);
   const archive = await archived(saved);
-  await writeAll(join(target, 'served'), (await packed(served)).set(ARCHIVE, archive));
+  await writeAll(join(target, 'served'), (await packed(await siteFor(SERVED))).set(ARCHIVE, archive));
   await writeAll(join(target, 'saved'), new Map([...saved].map(([name, content]) => [fileName(name), content])));
 }

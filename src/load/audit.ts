@@ -10,6 +10,7 @@ import { array, boolean, count, nullable, object, string, type Read } from '../s
 import { readItem } from '../sdk/wire.js';
 import { asDevice, type FleetTenant } from './fleet.js';
 import type { Entry, Ledger } from './ledger.js';
+import { byName, sum } from './plan.js';
 import { askUntil, type Target } from './target.js';
 
 /** What a socket received (src/load/receiver.ts). */
@@ -68,16 +69,13 @@ export async function headOf(target: Target, tenant: FleetTenant): Promise<numbe
   return me(body, '').headVersion;
 }
 
+const SUMMED = ['acknowledged', 'stored', 'received', 'unanswered', 'foreign', 'faults'] as const;
+
 /** The sum of the audits of several tenants or processes. */
-export function sumOf(parts: readonly Audited[]): Audited {
-  const sum = (of: (part: Audited) => number): number => parts.reduce((total, part) => total + of(part), 0);
-  return {
-    ...{ acknowledged: sum((part) => part.acknowledged), stored: sum((part) => part.stored) },
-    ...{ received: sum((part) => part.received), unanswered: sum((part) => part.unanswered) },
-    ...{ foreign: sum((part) => part.foreign), faults: sum((part) => part.faults) },
-    examples: parts.flatMap((part) => part.examples).slice(0, EXAMPLES_MAX),
-  };
-}
+export const sumOf = (parts: readonly Audited[]): Audited => ({
+  ...byName(SUMMED, (name) => sum(parts, (part) => part[name])),
+  examples: parts.flatMap((part) => part.examples).slice(0, EXAMPLES_MAX),
+});
 
 /** The audit of one tenant, after everything has arrived. Throws `Refused` if the tenant cannot be read. */
 export class TenantAudit {
@@ -108,7 +106,7 @@ export class TenantAudit {
     return {
       acknowledged: ledger.changes.size,
       stored: this.stored,
-      received: receivers.reduce((sum, { versions }) => sum + versions.length, 0),
+      received: sum(receivers, ({ versions }) => versions.length),
       unanswered: ledger.unanswered,
       foreign: ledger.foreign.size,
       faults: this.faults,

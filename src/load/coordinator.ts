@@ -5,31 +5,31 @@ import { object, string } from '../sdk/reader.js';
 import type { Release } from '../terminal/output.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 import { removeTenant, testTenants } from './fleet.js';
-import type { Crew, CrewEvents, Phase } from './orders.js';
-import type { Plan } from './plan.js';
+import type { Crew, Phase, Told } from './orders.js';
+import { sum, type Plan } from './plan.js';
 import { reportOf, Timeline, type Report, type Second } from './report.js';
 import { withTarget, type Target } from './target.js';
 import type { PartResult } from './worker.js';
 
 const health = object({ version: string, commit: string });
 
-const processesOf = (crews: readonly Crew[]): number => crews.reduce((sum, { processes }) => sum + processes, 0);
+const processesOf = (crews: readonly Crew[]): number => sum(crews, ({ processes }) => processes);
 
 /** A run under way. */
 export class Coordinator {
   readonly timeline = new Timeline();
   private readonly results: PartResult[] = [];
   private readonly lost = new Map<string, string>();
+  /** What it is doing. */
+  phase: Phase = 'prepare';
   /** What could not be removed, and why. */
   left: readonly string[] = [];
 
-  /** Handlers to be passed to each crew. */
-  readonly events: CrewEvents = {
-    onTick: (part, tick) => this.timeline.add(part, tick),
-    onResult: (result) => this.results.push(result),
-    onLeft: (left) => {
-      this.left = [...this.left, ...left];
-    },
+  /** To be passed to each crew. */
+  readonly onNews = (news: Told): void => {
+    if (news.news === 'tick') this.timeline.add(news.part, news.tick);
+    else if (news.news === 'result') this.results.push(news.result);
+    else this.left = [...this.left, ...news.left];
   };
 
   constructor(
@@ -38,7 +38,6 @@ export class Coordinator {
       readonly load: Release;
       /** For removing what lost processes have left; undefined: the tenants are not this run's own. */
       readonly adminToken: string | undefined;
-      readonly onPhase: (phase: Phase) => void;
       readonly signal: AbortSignal;
     },
   ) {}
@@ -53,7 +52,7 @@ export class Coordinator {
    * what could not be removed is in `left`. A crew that is lost later is in the report.
    */
   async run(crews: readonly Crew[]): Promise<Report> {
-    const { plan, load, signal, onPhase } = this.options;
+    const { plan, load, signal } = this.options;
     const at = systemClock.now();
     const server = await this.release();
     if ((await withTarget(plan.url, (target) => this.slugs(target))).length > 0)
@@ -65,16 +64,15 @@ export class Coordinator {
     const interrupted = (): void => void this.all(crews, 'remove');
     signal.addEventListener('abort', interrupted, { once: true });
     try {
-      onPhase('prepare');
       await this.prepare(crews);
       for (const phase of ['connect', 'write', 'finish'] as const) {
         signal.throwIfAborted();
-        onPhase(phase);
+        this.phase = phase;
         await this.all(crews, phase);
       }
     } finally {
       signal.removeEventListener('abort', interrupted);
-      onPhase('remove');
+      this.phase = 'remove';
       await this.all(crews, 'remove');
       await this.removeRest();
     }

@@ -1,6 +1,6 @@
 /** The tenants and devices of a run: made with the operator's token, or read from a list. */
 import { certifyDevice } from '../crypto/device.js';
-import type { KeyPair, Sodium } from '../crypto/sodium.js';
+import type { Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { delay, systemClock } from '../protocol/clock.js';
 import { KEY_BYTES } from '../protocol/limits.js';
@@ -48,25 +48,25 @@ const ASKED_TO_KNOW = 8;
 
 const made = object({ slug: string, url: string, tokens: array(string) });
 
-const freshDevice = (sodium: Sodium, masterKey: Uint8Array): Omit<FleetDevice, 'token'> & { keys: KeyPair } => {
-  const keys = sodium.boxKeyPair();
+function freshDevice(sodium: Sodium, masterKey: Uint8Array): Omit<FleetDevice, 'token'> {
+  const { publicKey } = sodium.boxKeyPair();
   const id = ulid(systemClock.now(), (length) => sodium.random(length));
-  return { id, keys, publicKey: keys.publicKey, cert: certifyDevice(sodium, masterKey, { id, ...keys }) };
-};
+  return { id, publicKey, cert: certifyDevice(sodium, masterKey, { id, publicKey }) };
+}
 
-/** Runs `work` for each number below `count`, `atOnce` at a time. Throws a failure once all work has ended. */
-export async function forEach(
-  count: number,
-  work: (at: number) => Promise<void>,
+/** Runs `work` for each item, `atOnce` at a time. A failure is thrown once all work under way has ended; no more begins. */
+export async function forEach<T>(
+  items: readonly T[],
+  work: (item: T, at: number) => Promise<void>,
   atOnce = MADE_AT_ONCE,
 ): Promise<void> {
   let next = 0;
   const lane = async (): Promise<void> => {
-    while (next < count) await work(next++);
+    while (next < items.length) await work(items[next] as T, next++);
   };
-  const lanes = Array.from({ length: Math.min(atOnce, count) }, () =>
+  const lanes = Array.from({ length: Math.min(atOnce, items.length) }, () =>
     lane().catch((error: unknown) => {
-      next = count;
+      next = items.length;
       throw error;
     }),
   );
@@ -74,33 +74,34 @@ export async function forEach(
   if (failed !== undefined) throw failed.reason;
 }
 
+/** How tenants are made. */
+interface Making {
+  readonly sodium: Sodium;
+  readonly target: Target;
+  readonly adminToken: string;
+  readonly plan: Plan;
+  readonly share: Share;
+  readonly signal: AbortSignal;
+}
+
 /** Makes the tenants of this process. `onMade` gets each once it exists, so that a failure does not leave it behind. */
-export async function makeTenants(
-  { sodium, target, adminToken }: { readonly sodium: Sodium; readonly target: Target; readonly adminToken: string },
-  { plan, share, signal }: { readonly plan: Plan; readonly share: Share; readonly signal: AbortSignal },
-  onMade: (tenant: FleetTenant) => void,
-): Promise<void> {
+export async function makeTenants(by: Making, onMade: (tenant: FleetTenant) => void): Promise<void> {
+  const { sodium, target, adminToken, plan, share, signal } = by;
   let last: FleetTenant | undefined;
-  await forEach(shareOf(plan.tenants, share), async (at) => {
+  await forEach([...Array(shareOf(plan.tenants, share)).keys()], async (at) => {
     signal.throwIfAborted();
     const masterKey = sodium.random(KEY_BYTES);
     const devices = Array.from({ length: plan.devices }, () => freshDevice(sodium, masterKey));
-    const subdomain = `${plan.name}-${share.part}-${at}`;
-    const body = JSON.stringify({
-      subdomain,
-      devices: devices.map((one) => ({
-        id: one.id,
-        pubkey: toBase64Url(one.publicKey),
-        cert: toBase64Url(one.cert),
-      })),
-    });
+    const slug = `${plan.name}-${share.part}-${at}`;
+    const listed = devices.map(({ id, publicKey, cert }) => ({
+      ...{ id, pubkey: toBase64Url(publicKey), cert: toBase64Url(cert) },
+    }));
+    const body = JSON.stringify({ subdomain: slug, devices: listed });
     const path = '/api/admin/test-tenants';
     const reply = made((await target.ask({ method: 'POST', path, token: adminToken, body })).body, '');
     last = {
-      ...{ host: new URL(reply.url).host, slug: subdomain, masterKey, binId: 'inbox' },
-      devices: devices.map(({ id, publicKey, cert }, nth) => ({
-        ...{ id, publicKey, cert, token: reply.tokens[nth] ?? '' },
-      })),
+      ...{ host: new URL(reply.url).host, slug, masterKey, binId: 'inbox' },
+      devices: devices.map((device, nth) => ({ ...device, token: reply.tokens[nth] ?? '' })),
     };
     onMade(last);
   });
@@ -152,20 +153,6 @@ export async function testTenants(target: Target, adminToken: string, prefix: st
 }
 
 /** The text of a list of devices (the reference, Load tests). */
-export interface DeviceListJson {
-  readonly format: 'service-load-devices';
-  readonly version: 1;
-  readonly tenants: readonly {
-    readonly host: string | null;
-    readonly masterKey: string;
-    readonly devices: readonly {
-      readonly id: string;
-      readonly token: string;
-      readonly publicKey: string;
-    }[];
-  }[];
-}
-
 const deviceList = object({
   format: string,
   tenants: array(

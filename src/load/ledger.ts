@@ -35,7 +35,7 @@ export class Ledger {
   /** Acknowledged changes, by version. */
   readonly changes = new Map<number, Change>();
   /** The last version of each device's changes. */
-  private readonly lastBy: number[] = [];
+  private readonly lastBy = new Map<number, number>();
   /** Faults of the server seen during the run. */
   readonly faults = new Set<string>();
   /** Versions of items that this run did not write, as sockets and the audit saw them. */
@@ -66,8 +66,7 @@ export class Ledger {
   acknowledge(entry: Entry, version: number, { device, deletes }: { device: number; deletes: boolean }): void {
     if (this.changes.has(version)) this.faults.add(`version ${version} was returned for two changes`);
     this.changes.set(version, { entry, device, sentAt: entry.sentAt, deletes });
-    for (let by = this.lastBy.length; by <= device; by++) this.lastBy.push(0);
-    this.lastBy[device] = Math.max(this.lastBy[device] ?? 0, version);
+    this.lastBy.set(device, Math.max(this.lastBy.get(device) ?? 0, version));
     entry.version = version;
     entry.state = deletes ? 'deleted' : 'live';
     if (!deletes) this.free.push(entry);
@@ -113,7 +112,9 @@ export class Ledger {
 
   /** Whether each live socket, in the order of the tenant's devices, has the last change of the other devices. */
   arrivedAt(receivers: readonly { readonly live: boolean; readonly at: number }[]): boolean {
-    const others = (device: number): number[] => this.lastBy.filter((_, by) => by !== device);
-    return receivers.every(({ live, at }, device) => !live || at >= Math.max(0, ...others(device)));
+    const last = [...this.lastBy];
+    return receivers.every(
+      ({ live, at }, device) => !live || last.every(([by, version]) => by === device || at >= version),
+    );
   }
 }

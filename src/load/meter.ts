@@ -1,6 +1,6 @@
 /** Figures of one process: by the second for charts and the live line, and in total for the report. */
 import { Histogram, type Buckets } from './histogram.js';
-import { KINDS, type Kind } from './plan.js';
+import { byName, KINDS, type Kind } from './plan.js';
 
 /** What is timed: from the scheduled time, `reconnect` from the loss of the connection. */
 export const SERIES = ['connect', 'caughtUp', 'reconnect', 'push', 'answer', 'lag'] as const;
@@ -10,12 +10,8 @@ export type Series = (typeof SERIES)[number];
 const CHARTED = ['connect', 'push'] as const;
 type Charted = (typeof CHARTED)[number];
 
-/** One second of a process. */
-export interface Tick {
-  /** Seconds since the first socket was to be opened. */
-  readonly second: number;
-  /** Sockets that are open and caught up at its end. */
-  readonly sockets: number;
+/** What is counted, in a second or in all. */
+interface Counted {
   readonly opened: number;
   readonly lost: number;
   /** Operations that were answered with success. */
@@ -23,16 +19,20 @@ export interface Tick {
   readonly pushed: number;
   /** By code. */
   readonly errors: Readonly<Record<string, number>>;
+}
+
+/** One second of a process. */
+export interface Tick extends Counted {
+  /** Seconds since the first socket was to be opened. */
+  readonly second: number;
+  /** Sockets that are open and caught up at its end. */
+  readonly sockets: number;
   readonly timed: Readonly<Record<Charted, Buckets>>;
 }
 
 /** A process's sums. */
-export interface Totals {
-  readonly opened: number;
-  readonly lost: number;
+export interface Totals extends Omit<Counted, 'done'> {
   readonly done: Readonly<Record<Kind, number>>;
-  readonly pushed: number;
-  readonly errors: Readonly<Record<string, number>>;
   /** Within the measured time; those of sockets over the whole run. */
   readonly timed: Readonly<Record<Series, Buckets>>;
   /** Answers of each kind, of the measured time. */
@@ -43,9 +43,7 @@ export interface Totals {
 const CODES_MAX = 100;
 
 const histograms = <K extends string>(names: readonly K[]): Record<K, Histogram> =>
-  Object.fromEntries(names.map((name) => [name, new Histogram()])) as Record<K, Histogram>;
-const bucketsOf = <K extends string>(all: Record<K, Histogram>): Record<K, Buckets> =>
-  Object.fromEntries(Object.entries<Histogram>(all).map(([name, one]) => [name, one.buckets])) as Record<K, Buckets>;
+  byName(names, () => new Histogram());
 
 const COUNTED = ['opened', 'lost', 'done', 'pushed'] as const;
 
@@ -67,8 +65,19 @@ export class Counts<S extends Series = Charted> {
     this.errors.set(name, (this.errors.get(name) ?? 0) + times);
   }
 
+  /** Its counts, as they are sent. */
+  get counted(): Counted {
+    const { opened, lost, done, pushed, errors } = this;
+    return { opened, lost, done, pushed, errors: Object.fromEntries(errors) };
+  }
+
+  /** Its times, as they are sent. */
+  get buckets(): Record<S, Buckets> {
+    return byName(this.series, (name) => this.timed[name].buckets);
+  }
+
   /** Adds other counts and times. */
-  merge(more: Omit<Tick, 'timed'> & { readonly timed: Readonly<Record<S, Buckets>> }): void {
+  merge(more: Counted & { readonly timed: Readonly<Record<S, Buckets>> }): void {
     for (const what of COUNTED) this[what] += more[what];
     for (const [code, times] of Object.entries(more.errors)) this.error(code, times);
     for (const name of this.series) this.timed[name].merge(more.timed[name]);
@@ -85,7 +94,7 @@ export class Meter {
   private readonly all = new Counts(SERIES);
   private second = ofSecond();
   private number = 0;
-  private readonly done = Object.fromEntries(KINDS.map((kind) => [kind, 0])) as Record<Kind, number>;
+  private readonly done = byName(KINDS, () => 0);
   private readonly answers = histograms(KINDS);
 
   /** Records a time, us; `measured`: it also counts in the totals. */
@@ -115,19 +124,13 @@ export class Meter {
 
   /** Ends the current second, and returns it. */
   tick(): Tick {
-    const { opened, lost, done, pushed, errors, timed } = this.second;
+    const { counted, buckets: timed } = this.second;
     this.second = ofSecond();
-    return {
-      ...{ second: this.number++, sockets: this.sockets, opened, lost, done, pushed },
-      ...{ errors: Object.fromEntries(errors), timed: bucketsOf(timed) },
-    };
+    return { second: this.number++, sockets: this.sockets, ...counted, timed };
   }
 
   get totals(): Totals {
-    const { opened, lost, pushed, errors, timed } = this.all;
-    return {
-      ...{ opened, lost, pushed, done: this.done, errors: Object.fromEntries(errors) },
-      ...{ timed: bucketsOf(timed), answers: bucketsOf(this.answers) },
-    };
+    const { counted, buckets: timed } = this.all;
+    return { ...counted, done: this.done, timed, answers: byName(KINDS, (kind) => this.answers[kind].buckets) };
   }
 }

@@ -106,15 +106,21 @@ const isLoopback = (host: string): boolean =>
 
 const SECRET_MAX = 4_096;
 
+/** The text of a file that only its owner reads. */
+async function privateText(terminal: Pick<Terminal, 'note'>, file: string, maxBytes: number): Promise<string> {
+  const bytes = await readPrivate(file, maxBytes, (text) => terminal.note(text));
+  if (bytes === undefined) throw usage(`${file}: no such file`);
+  return bytes.toString('utf8');
+}
+
 /** A secret from a file that only its owner reads, else from the environment; undefined: neither. Never an argument. */
 export async function secretOf(
-  { env, note }: Pick<Terminal, 'env' | 'note'>,
-  { file, variable }: { readonly file: string | undefined; readonly variable: string },
+  terminal: Pick<Terminal, 'env' | 'note'>,
+  file: string | undefined,
+  variable: string,
 ): Promise<string | undefined> {
-  if (file === undefined) return env[variable] === '' ? undefined : env[variable];
-  const bytes = await readPrivate(file, SECRET_MAX, note);
-  if (bytes === undefined) throw usage(`${file}: no such file`);
-  return bytes.toString('utf8').trim();
+  if (file === undefined) return terminal.env[variable] === '' ? undefined : terminal.env[variable];
+  return (await privateText(terminal, file, SECRET_MAX)).trim();
 }
 
 /** The credentials for making or reaching tenants, also of an agent. `required`: throws if there are none. */
@@ -123,12 +129,8 @@ export async function accessOf(
   { deviceList, adminTokenFile }: { readonly deviceList?: string; readonly adminTokenFile?: string },
   required = true,
 ): Promise<Access> {
-  if (deviceList !== undefined) {
-    const bytes = await readPrivate(deviceList, DEVICE_LIST_MAX, (text) => terminal.note(text));
-    if (bytes === undefined) throw usage(`${deviceList}: no such file`);
-    return { deviceList: bytes.toString('utf8') };
-  }
-  const adminToken = await secretOf(terminal, { file: adminTokenFile, variable: 'ADMIN_TOKEN' });
+  if (deviceList !== undefined) return { deviceList: await privateText(terminal, deviceList, DEVICE_LIST_MAX) };
+  const adminToken = await secretOf(terminal, adminTokenFile, 'ADMIN_TOKEN');
   if (adminToken !== undefined || !required) return { adminToken };
   throw usage(
     'there is no ADMIN_TOKEN and no --device-list',
@@ -138,7 +140,7 @@ export async function accessOf(
 
 /** The secret that coordinator and agents share. */
 export async function sharedSecret(terminal: Terminal, file: string | undefined): Promise<string> {
-  const secret = await secretOf(terminal, { file, variable: 'LOAD_SECRET' });
+  const secret = await secretOf(terminal, file, 'LOAD_SECRET');
   if (secret !== undefined && secret.length >= 16) return secret;
   throw usage(
     'coordinator and agents need the same secret of 16 characters or more',

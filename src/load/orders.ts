@@ -1,5 +1,7 @@
-/** Orders of the coordinator to the processes of a run, and their reports. */
+/** Orders of the coordinator to the processes of a run, their reports, and the processes of this machine. */
+import { fork } from 'node:child_process';
 import { sanitizeText } from '../protocol/sanitize.js';
+import { forEach } from './fleet.js';
 import type { Tick } from './meter.js';
 import type { Plan, Share } from './plan.js';
 import type { Access, PartResult } from './worker.js';
@@ -15,13 +17,17 @@ export type Order =
 /** An order within a machine. */
 export type LocalOrder = Order & { readonly access?: Access };
 
-/** A report of a process. `left`: what it could not remove, and why. */
-export type News =
-  | { readonly news: 'done'; readonly phase: Phase }
-  | { readonly news: 'failed'; readonly phase: Phase; readonly text: string }
+/** What a process tells beside the outcome of an order. `left`: what it could not remove, and why. */
+export type Told =
   | { readonly news: 'tick'; readonly part: number; readonly tick: Tick }
   | { readonly news: 'result'; readonly result: PartResult }
   | { readonly news: 'left'; readonly left: readonly string[] };
+
+/** A report of a process. */
+export type News =
+  | Told
+  | { readonly news: 'done'; readonly phase: Phase }
+  | { readonly news: 'failed'; readonly phase: Phase; readonly text: string };
 
 /** Processes that act as one: those of a machine. */
 export interface Crew {
@@ -33,14 +39,7 @@ export interface Crew {
   end(): void;
 }
 
-/** Reports of a crew in addition to the outcome of an order. */
-export interface CrewEvents {
-  readonly onTick: (part: number, tick: Tick) => void;
-  readonly onResult: (result: PartResult) => void;
-  readonly onLeft: (left: readonly string[]) => void;
-}
-
-/** A process or a machine that no longer answers, or could not perform an order. */
+/** A process or a machine that no longer answers or could not perform an order, or an agent that cannot go on. */
 export class CrewError extends Error {
   override readonly name = 'CrewError';
 }
@@ -57,7 +56,7 @@ export class Peer implements Crew {
     private readonly options: {
       readonly name: string;
       readonly processes: number;
-      readonly events: CrewEvents;
+      readonly onNews: (news: Told) => void;
       readonly send: (order: LocalOrder) => void;
       readonly end: () => void;
     },
@@ -89,10 +88,7 @@ export class Peer implements Crew {
   }
 
   heard(news: News): void {
-    const { events } = this.options;
-    if (news.news === 'tick') events.onTick(news.part, news.tick);
-    else if (news.news === 'result') events.onResult(news.result);
-    else if (news.news === 'left') events.onLeft(news.left);
+    if (news.news !== 'done' && news.news !== 'failed') this.options.onNews(news);
     // The outcome of an overtaken order does not settle the current one.
     else if (news.phase === this.current?.phase)
       this.settle(news.news === 'done' ? undefined : this.failure(news.text.slice(0, 500)));
@@ -106,5 +102,49 @@ export class Peer implements Crew {
 
   private failure(text: string): CrewError {
     return new CrewError(`${this.name}: ${sanitizeText(text)}`);
+  }
+}
+
+const WORKER = new URL('./worker-process.js', import.meta.url);
+
+function forked(onNews: (news: Told) => void): Peer {
+  // Secrets of the environment are passed to the process only by an order.
+  const { PATH, HOME, NODE_EXTRA_CA_CERTS } = process.env;
+  const child = fork(WORKER, { env: { PATH, HOME, NODE_EXTRA_CA_CERTS }, execArgv: [] });
+  const peer = new Peer({
+    ...{ name: 'a process of the run', processes: 1, onNews },
+    send: (order) => child.send(order),
+    end: () => child.disconnect(),
+  });
+  child.on('message', (news: News) => peer.heard(news));
+  for (const event of ['error', 'exit']) child.on(event, () => peer.lost('it has died'));
+  return peer;
+}
+
+/** The processes of this machine, as one crew. */
+export class LocalCrew implements Crew {
+  readonly name = 'this machine';
+  private readonly peers: readonly Peer[];
+
+  constructor(
+    readonly processes: number,
+    private readonly access: Access,
+    onNews: (news: Told) => void,
+  ) {
+    this.peers = Array.from({ length: processes }, () => forked(onNews));
+  }
+
+  async perform(order: Order): Promise<void> {
+    const one = (peer: Peer, at: number): Promise<void> => {
+      if (order.phase !== 'prepare') return peer.perform(order);
+      const { phase, plan, share } = order;
+      // The credentials are this machine's own: a coordinator sends none.
+      return peer.perform({ phase, plan, share: { ...share, part: share.part + at }, access: this.access });
+    };
+    await forEach(this.peers, one, this.processes);
+  }
+
+  end(): void {
+    for (const peer of this.peers) peer.end();
   }
 }

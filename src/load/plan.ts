@@ -74,3 +74,10 @@ export interface Share {
 /** The number, out of `total`, that is assigned to a process. */
 export const shareOf = (total: number, { part, parts }: Share): number =>
   Math.floor((total * (part + 1)) / parts) - Math.floor((total * part) / parts);
+
+/** A value for each of these names. */
+export const byName = <N extends string, T>(names: readonly N[], of: (name: N) => T): Record<N, T> =>
+  Object.fromEntries(names.map((name) => [name, of(name)])) as Record<N, T>;
+
+export const sum = <T>(all: readonly T[], of: (one: T) => number): number =>
+  all.reduce((total, one) => total + of(one), 0);

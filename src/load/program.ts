@@ -7,14 +7,13 @@ import { type Release, releaseText } from '../terminal/output.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal/terminal.js';
 import { registerAgent, registerClean, registerDevices } from './commands/others.js';
 import { registerRun } from './commands/run.js';
-import { LOAD_NAME, type LoadCommand, type LoadContext } from './context.js';
+import type { LoadCommand, LoadContext } from './context.js';
 import { CrewError } from './orders.js';
-import { AgentError } from './remote-crew.js';
 import { Refused } from './target.js';
 
 /** The program with all its commands; a test compares the reference with it. */
 export function loadProgramOf(run: Run<LoadContext>, version = ''): LoadCommand {
-  const program = newProgram<LoadContext>(LOAD_NAME, 'Loads your own server and reports the results.', run)
+  const program = newProgram<LoadContext>('service-load', 'Loads your own server and reports the results.', run)
     .option('--json', 'results as JSON, for scripts')
     .version(version, '-V, --version', 'the version of this program')
     .examples(
@@ -34,8 +33,7 @@ function known(error: Error): Failure | undefined {
       error.status === 0 ? `the server cannot be reached (${error.code})` : `the server refuses (${error.code})`;
     return { exitCode, code: error.code, message: text, ...hintOf(error) };
   }
-  if (error instanceof AgentError || error instanceof CrewError)
-    return { exitCode: EXIT.unavailable, code: 'agent', message };
+  if (error instanceof CrewError) return { exitCode: EXIT.unavailable, code: 'agent', message };
   if (error instanceof PrivateFileError || error instanceof ProtocolError)
     return { exitCode: EXIT.usage, code: 'usage', message };
   if (error.name === 'AbortError') return new CommandError(EXIT.interrupted, 'interrupted');

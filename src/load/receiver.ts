@@ -2,7 +2,7 @@
 import { WebSocket } from 'ws';
 import { CLOSE } from '../protocol/close-codes.js';
 import { errorCode } from '../protocol/error-code.js';
-import { retryAfterOf } from '../protocol/retry-after.js';
+import { retryAfterOf, retryAfterSeconds } from '../protocol/retry-after.js';
 import { backoffMs, SERVER_FRAME_MAX, RECONNECT } from '../sdk/platform.js';
 import { record } from '../sdk/reader.js';
 import type { Received } from './audit.js';
@@ -90,13 +90,13 @@ export class Receiver implements Received {
     });
     socket.on('unexpected-response', (_, response) => {
       code = `connect_${response.statusCode ?? 0}`;
-      waitMs = waitOf(response.headers['retry-after']);
+      waitMs = waitOf(retryAfterSeconds(response.headers['retry-after']));
       response.resume();
       socket.terminate();
     });
-    socket.on('close', (closedWith, reason) =>
-      this.closed(socket, { code, closedWith, reason: String(reason), waitMs }),
-    );
+    socket.on('close', (closedWith, reason) => {
+      if (this.socket === socket) this.closed(code, closedWith, waitMs ?? waitOf(retryAfterOf(String(reason))) ?? 0);
+    });
   }
 
   /** Cuts the connection and reconnects at once, as part of a storm. False: there was none. */
@@ -133,16 +133,8 @@ export class Receiver implements Received {
     this.live = live;
   }
 
-  private closed(
-    socket: WebSocket,
-    {
-      code,
-      closedWith,
-      reason,
-      waitMs,
-    }: { code: string; closedWith: number; reason: string; waitMs?: number | undefined },
-  ): void {
-    if (this.socket !== socket) return;
+  /** `code`: what went wrong, empty: nothing; `askedMs`: how long the server wants us to stay away. */
+  private closed(code: string, closedWith: number, askedMs: number): void {
     const { meter } = this.options;
     const wasLive = this.live;
     this.socket = undefined;
@@ -155,9 +147,8 @@ export class Receiver implements Received {
     }
     if (closedWith === CLOSE.overloaded || closedWith === CLOSE.tooMuch)
       this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
-    const asked = waitMs ?? waitOf(retryAfterOf(reason)?.toString()) ?? 0;
     const spread = closedWith === CLOSE.restart ? Math.random() * RESTART_SPREAD_MS : 0;
-    const wait = Math.max(asked + spread, spread === 0 ? backoffMs(this.attempt++, RECONNECT, Math.random) : 0);
+    const wait = Math.max(askedMs + spread, spread === 0 ? backoffMs(this.attempt++, RECONNECT, Math.random) : 0);
     // Timed from the loss, or from the scheduled time of the first attempt.
     const from = wasLive ? nowUs() : this.scheduledAt;
     this.timer = setTimeout(() => this.open(from), wait);

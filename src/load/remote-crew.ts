@@ -1,22 +1,16 @@
 /** Agents on other machines: the coordinator's side and the agent's. */
 import { once } from 'node:events';
-import { connect, createServer, type Server, type Socket } from 'node:net';
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import type typiaLibrary from 'typia';
 import { delay, systemClock } from '../protocol/clock.js';
 import { asError } from '../protocol/error-code.js';
 import { Channel } from './channel.js';
-import { LocalCrew } from './local-crew.js';
-import { Peer, type Crew, type CrewEvents, type News, type Order } from './orders.js';
+import { CrewError, LocalCrew, Peer, type Crew, type News, type Order, type Told } from './orders.js';
 import type { Whole } from './plan.js';
 import type { Access } from './worker.js';
 
 /** Its calls are replaced at build time: an import would load the library at every start, for nothing. */
 declare const typia: typeof typiaLibrary;
-
-/** Why an agent could not go on. */
-export class AgentError extends Error {
-  override readonly name = 'AgentError';
-}
 
 /** The first message of an agent. */
 interface Joined {
@@ -46,7 +40,7 @@ export class AgentDoor {
     private readonly options: {
       readonly secret: string;
       readonly wanted: number;
-      readonly events: CrewEvents;
+      readonly onNews: (news: Told) => void;
       readonly onNote: (text: string) => void;
     },
   ) {
@@ -54,17 +48,12 @@ export class AgentDoor {
   }
 
   /** Listens; resolves with the port. */
-  listen({ host, port }: { readonly host: string; readonly port: number }): Promise<number> {
-    return new Promise((resolve, reject) => {
-      this.server.once('error', reject);
-      this.server.listen({ host, port }, () => {
-        this.server.off('error', reject);
-        // A connection could not be accepted, for example for lack of descriptors; its agent tries again.
-        this.server.on('error', (error) => this.options.onNote(`An agent could not connect: ${error.message}.`));
-        const address = this.server.address();
-        resolve(typeof address === 'object' && address !== null ? address.port : port);
-      });
-    });
+  async listen(at: { readonly host: string; readonly port: number }): Promise<number> {
+    this.server.listen(at);
+    await once(this.server, 'listening');
+    // A connection could not be accepted, for example for lack of descriptors; its agent tries again.
+    this.server.on('error', (error) => this.options.onNote(`An agent could not connect: ${error.message}.`));
+    return (this.server.address() as AddressInfo).port;
   }
 
   /** Resolves with the agents, once all have joined. Rejects when interrupted. */
@@ -84,7 +73,7 @@ export class AgentDoor {
   }
 
   private arrived(socket: Socket): void {
-    const { secret, wanted, events, onNote } = this.options;
+    const { secret, wanted, onNews, onNote } = this.options;
     const address = `${socket.remoteAddress ?? 'unknown'}:${socket.remotePort ?? 0}`;
     let crew: Peer | undefined;
     socket.once('close', () => this.unauthenticated.delete(socket));
@@ -102,7 +91,7 @@ export class AgentDoor {
         if (!isJoined(message)) return 'it did not join';
         if (this.crews.length >= wanted) return 'there are enough agents';
         crew = new Peer({
-          ...{ name: `agent ${this.crews.length + 1} (${address})`, processes: message.joins, events },
+          ...{ name: `agent ${this.crews.length + 1} (${address})`, processes: message.joins, onNews },
           send: (order) => channel.send(order),
           end: () => channel.end(),
         });
@@ -128,7 +117,7 @@ export class AgentDoor {
 const DIAL_WITHIN_MS = 600_000;
 const DIAL_EVERY_MS = 1_000;
 
-/** A connection to the coordinator, which may be started later. Rejects with `AgentError`. */
+/** A connection to the coordinator, which may be started later. Rejects with `CrewError`. */
 async function dial(to: { readonly host: string; readonly port: number }, signal: AbortSignal): Promise<Socket> {
   const until = systemClock.now() + DIAL_WITHIN_MS;
   for (;;) {
@@ -140,13 +129,13 @@ async function dial(to: { readonly host: string; readonly port: number }, signal
       socket.destroy();
       signal.throwIfAborted();
       if (systemClock.now() >= until)
-        throw new AgentError(`no coordinator at ${to.host}:${to.port}: ${asError(error).message}`);
+        throw new CrewError(`no coordinator at ${to.host}:${to.port}: ${asError(error).message}`);
     }
     await delay(systemClock, DIAL_EVERY_MS, signal);
   }
 }
 
-/** Performs a coordinator's orders on this machine until the coordinator ends the run. Rejects with `AgentError`. */
+/** Performs a coordinator's orders on this machine until the coordinator ends the run. Rejects with `CrewError`. */
 export async function serveAsAgent(options: {
   readonly host: string;
   readonly port: number;
@@ -161,29 +150,23 @@ export async function serveAsAgent(options: {
   const { host, port, secret, processes, access, signal, onNote } = options;
   const socket = await dial({ host, port }, signal);
   let [finished, gone] = [false, false];
-  const crew = new LocalCrew(processes, access, {
-    onTick: (part, tick) => channel.send({ news: 'tick', part, tick } satisfies News),
-    onResult: (result) => channel.send({ news: 'result', result } satisfies News),
-    onLeft: (left) => {
-      if (gone) onNote(`Left on the server: ${left.join(', ')}.`);
-      else channel.send({ news: 'left', left } satisfies News);
-    },
+  const tell = (news: News): void => channel.send(news);
+  const crew = new LocalCrew(processes, access, (news) => {
+    if (gone && news.news === 'left') onNote(`Left on the server: ${news.left.join(', ')}.`);
+    else tell(news);
   });
   const obey = (order: Order): void => {
     const { phase } = order;
     onNote(`${phase} ...`);
     if (order.phase === 'prepare' && order.plan.url !== options.url) {
-      const text = `this agent loads ${options.url} only`;
-      return channel.send({ news: 'failed', phase, text } satisfies News);
+      return tell({ news: 'failed', phase, text: `this agent loads ${options.url} only` });
     }
     crew.perform(order).then(
       () => {
         if (phase === 'remove') finished = true;
-        channel.send({ news: 'done', phase } satisfies News);
+        tell({ news: 'done', phase });
       },
-      (error: unknown) => {
-        channel.send({ news: 'failed', phase, text: asError(error).message } satisfies News);
-      },
+      (error: unknown) => tell({ news: 'failed', phase, text: asError(error).message }),
     );
   };
   let ended: (text: string) => void = () => undefined;
@@ -207,5 +190,5 @@ export async function serveAsAgent(options: {
   const kept = (error: unknown): void => onNote(`The data of the run could not be removed: ${asError(error).message}.`);
   if (!finished) await crew.perform({ phase: 'remove' }).catch(kept);
   crew.end();
-  if (!finished) throw new AgentError(`the coordinator is gone: ${text}`);
+  if (!finished) throw new CrewError(`the coordinator is gone: ${text}`);
 }

@@ -148,24 +148,21 @@ function chartsOf({ seconds }: Report): Chart[] {
     line('p99', 'two', (second) => second[what]?.p99 ?? null),
     line('p99.9', 'three', (second) => second[what]?.p999 ?? null),
   ];
+  const chart = (id: string, title: string, unit: string, lines: Line[]): Chart => ({ id, title, unit, lines, step });
   return [
-    {
-      id: 'sockets',
-      title: 'Sockets that are open and caught up',
-      unit: 'sockets',
-      step,
-      lines: [line('sockets', 'one', (second) => second.sockets)],
-    },
-    {
-      ...{ id: 'opened', title: 'Sockets opened and lost', unit: 'a second', step },
-      lines: [line('opened', 'one', (second) => second.opened), line('lost', 'two', (second) => second.lost)],
-    },
-    { id: 'connect', title: 'Time to connect', unit: 'ms', step, lines: percentiles('connect') },
-    { id: 'push', title: 'Send to push', unit: 'ms', step, lines: percentiles('push') },
-    {
-      ...{ id: 'work', title: 'Operations answered and changes pushed', unit: 'a second', step },
-      lines: [line('answered', 'one', (second) => second.done), line('pushed', 'two', (second) => second.pushed)],
-    },
+    chart('sockets', 'Sockets that are open and caught up', 'sockets', [
+      line('sockets', 'one', (second) => second.sockets),
+    ]),
+    chart('opened', 'Sockets opened and lost', 'a second', [
+      line('opened', 'one', (second) => second.opened),
+      line('lost', 'two', (second) => second.lost),
+    ]),
+    chart('connect', 'Time to connect', 'ms', percentiles('connect')),
+    chart('push', 'Send to push', 'ms', percentiles('push')),
+    chart('work', 'Operations answered and changes pushed', 'a second', [
+      line('answered', 'one', (second) => second.done),
+      line('pushed', 'two', (second) => second.pushed),
+    ]),
   ];
 }
 

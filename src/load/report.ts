@@ -3,21 +3,14 @@ import type { Release } from '../terminal/output.js';
 import { sumOf, type Audited } from './audit.js';
 import { Histogram, type Buckets, type Latency } from './histogram.js';
 import { Counts, ofSecond, SERIES, type Series, type Tick } from './meter.js';
-import { KINDS, type Kind, type Plan } from './plan.js';
+import { byName, KINDS, sum, type Kind, type Plan } from './plan.js';
 import type { ClientResult, PartResult, StormResult } from './worker.js';
 
 /** p50, p99 and p99.9 of one second, ms; null: nothing was timed. */
 type SecondLatency = Pick<Latency, 'p50' | 'p99' | 'p999'>;
 
 /** One second of all processes. */
-export interface Second {
-  readonly second: number;
-  readonly sockets: number;
-  readonly opened: number;
-  readonly lost: number;
-  readonly done: number;
-  readonly pushed: number;
-  readonly errors: Readonly<Record<string, number>>;
+export interface Second extends Omit<Tick, 'timed'> {
   readonly connect: SecondLatency | null;
   readonly push: SecondLatency | null;
 }
@@ -76,9 +69,9 @@ export class Timeline {
   add(part: number, tick: Tick): void {
     if (!Number.isSafeInteger(tick.second) || tick.second < 0 || tick.second >= SECONDS_MAX) return;
     while (this.sums.length <= tick.second) this.sums.push({ counts: ofSecond(), sockets: new Map() });
-    const sum = this.sums[tick.second];
-    sum?.sockets.set(part, tick.sockets);
-    sum?.counts.merge(tick);
+    const of = this.sums[tick.second];
+    of?.sockets.set(part, tick.sockets);
+    of?.counts.merge(tick);
   }
 
   get seconds(): Second[] {
@@ -92,14 +85,11 @@ export class Timeline {
   }
 
   private at(second: number): Second | undefined {
-    const sum = this.sums[second];
-    if (sum === undefined) return undefined;
-    const { opened, lost, done, pushed, errors, timed } = sum.counts;
-    const sockets = [...sum.sockets.values()].reduce((total, of) => total + of, 0);
-    return {
-      ...{ second, sockets, opened, lost, done, pushed, errors: Object.fromEntries(errors) },
-      ...{ connect: percentilesOf(timed.connect), push: percentilesOf(timed.push) },
-    };
+    const of = this.sums[second];
+    if (of === undefined) return undefined;
+    const { connect, push } = of.counts.timed;
+    const sockets = sum([...of.sockets.values()], (count) => count);
+    return { second, sockets, ...of.counts.counted, connect: percentilesOf(connect), push: percentilesOf(push) };
   }
 }
 
@@ -108,9 +98,6 @@ function percentilesOf(histogram: Histogram): SecondLatency | null {
   const { p50, p99, p999 } = histogram.latency;
   return { p50, p99, p999 };
 }
-
-const byName = <K extends string, T>(names: readonly K[], of: (name: K) => T): Record<K, T> =>
-  Object.fromEntries(names.map((name) => [name, of(name)])) as Record<K, T>;
 
 const merged = (results: readonly PartResult[], of: (result: PartResult) => Buckets): Latency =>
   Histogram.of(...results.map(of)).latency;
@@ -123,10 +110,10 @@ function doubtsOf(
   const doubts = lostParts.map((text) => `A part of the run was lost: ${text}.`);
   if (results.length === 0) doubts.push('Nothing was audited.');
   if (audit.faults > 0) doubts.push(`The audit failed: ${audit.faults} differences.`);
-  const rate = results.reduce((sum, { client }) => sum + client.rate, 0);
+  const rate = sum(results, ({ client }) => client.rate);
   if (plan.seconds > 0 && rate < plan.rate * RATE_SHARE)
     doubts.push(`Of ${plan.rate} operations/s only ${rate.toFixed(1)} were assigned to processes that have tenants.`);
-  const starved = results.reduce((sum, { client }) => sum + client.starved, 0);
+  const starved = sum(results, ({ client }) => client.starved);
   const slow = results.filter(({ client }) => client.loopDelayP99Ms > LOOP_P99_MS).length;
   const busy = results.filter(({ client }) => client.cpu > CPU_SHARE).length;
   const limit = 'The client was the limit:';
@@ -151,25 +138,26 @@ export function reportOf(of: {
   readonly left: readonly string[];
 }): Report {
   const { plan, at, load, server, results, timeline, lostParts } = of;
-  const sum = (one: (result: PartResult) => number): number => results.reduce((total, part) => total + one(part), 0);
+  const all = (of: (result: PartResult) => number): number => sum(results, of);
   const latency = byName(SERIES, (name) => merged(results, ({ totals }) => totals.timed[name]));
-  const all = new Counts([]);
-  for (const { totals } of results) for (const [code, times] of Object.entries(totals.errors)) all.error(code, times);
+  const errors = new Counts([]);
+  for (const { totals } of results)
+    for (const [code, times] of Object.entries(totals.errors)) errors.error(code, times);
   const audit = sumOf(results.map((result) => result.audit));
   const doubts = doubtsOf(of, { audit, lag: latency.lag });
   return {
     ...{ format: 'service-load-report', version: 1, name: plan.name, url: plan.url, at, load, server, plan },
     ...{ trusted: doubts.length === 0, doubts, lostParts },
-    ...{ tenants: sum((part) => part.tenants), sockets: sum((part) => part.sockets) },
+    ...{ tenants: all((part) => part.tenants), sockets: all((part) => part.sockets) },
     counts: {
-      ...{ opened: sum(({ totals }) => totals.opened), lost: sum(({ totals }) => totals.lost) },
-      pushed: sum(({ totals }) => totals.pushed),
-      done: byName(KINDS, (kind) => sum(({ totals }) => totals.done[kind])),
+      ...{ opened: all(({ totals }) => totals.opened), lost: all(({ totals }) => totals.lost) },
+      pushed: all(({ totals }) => totals.pushed),
+      done: byName(KINDS, (kind) => all(({ totals }) => totals.done[kind])),
     },
     perSecond: plan.seconds === 0 ? 0 : latency.answer.count / plan.seconds,
     latency,
     answers: byName(KINDS, (kind) => merged(results, ({ totals }) => totals.answers[kind])),
-    errors: Object.fromEntries([...all.errors].sort(([, one], [, other]) => other - one)),
+    errors: Object.fromEntries([...errors.errors].sort(([, one], [, other]) => other - one)),
     storms: plan.storms.map((storm, place) =>
       stormOf(
         storm.at,
@@ -185,7 +173,7 @@ export function reportOf(of: {
 
 const stormOf = (at: number, parts: readonly StormResult[]): StormResult => ({
   at,
-  cut: parts.reduce((sum, { cut }) => sum + cut, 0),
-  back: parts.reduce((sum, { back }) => sum + back, 0),
+  cut: sum(parts, ({ cut }) => cut),
+  back: sum(parts, ({ back }) => back),
   seconds: Math.max(0, ...parts.map(({ seconds }) => seconds)),
 });

@@ -3,6 +3,7 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { delay, systemClock } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
+import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { backoffMs, RETRY, RETRY_AFTER_MAX_MS } from '../sdk/platform.js';
 
 /** One request. Its path begins with `/`. */
@@ -57,22 +58,18 @@ const ATTEMPTS = 10;
 /** The longest wait that a server may ask for here, ms. */
 const WAIT_MAX_MS = 30_000;
 
+interface Again {
+  readonly attempts?: number;
+  readonly signal?: AbortSignal;
+  readonly onAgain?: (error: Refused) => void;
+}
+
 /**
  * Repeats a request while its refusal is `passing`, with growing waits of at least what the server requests, up to
  * `WAIT_MAX_MS`. `onAgain` is called before each wait. Throws the last `Refused`, at once if `signal` is aborted.
  */
-export async function askUntil<T>(
-  ask: () => Promise<T>,
-  {
-    attempts = ATTEMPTS,
-    signal,
-    onAgain,
-  }: {
-    readonly attempts?: number;
-    readonly signal?: AbortSignal;
-    readonly onAgain?: (error: Refused) => void;
-  } = {},
-): Promise<T> {
+export async function askUntil<T>(ask: () => Promise<T>, options: Again = {}): Promise<T> {
+  const { attempts = ATTEMPTS, signal, onAgain } = options;
   for (let attempt = 1; ; attempt++) {
     try {
       return await ask();
@@ -85,11 +82,9 @@ export async function askUntil<T>(
   }
 }
 
-/** `Retry-After` of an answer, or of a close reason, in ms and bounded; undefined: none. */
-export function waitOf(seconds: string | undefined): number | undefined {
-  if (seconds === undefined || !/^\d{1,9}$/.test(seconds)) return undefined;
-  return Math.min(RETRY_AFTER_MAX_MS, Number(seconds) * 1_000);
-}
+/** What an answer or a close reason says of when to come again, in ms and bounded. */
+export const waitOf = (seconds: number | undefined): number | undefined =>
+  seconds === undefined ? undefined : Math.min(RETRY_AFTER_MAX_MS, seconds * 1_000);
 
 /** A code to be counted and shown, `unknown` if it is too long or not plain: it may come from the server. */
 export const plainCode = (code: unknown): string =>
@@ -99,7 +94,11 @@ function refusalOf(answer: Answer, retryAfter: string | undefined): Refused {
   const { body, status } = answer;
   const error = typeof body === 'object' && body !== null && 'error' in body ? body.error : undefined;
   const named = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;
-  return new Refused(named === undefined ? `http_${status}` : plainCode(named), status, waitOf(retryAfter));
+  return new Refused(
+    named === undefined ? `http_${status}` : plainCode(named),
+    status,
+    waitOf(retryAfterSeconds(retryAfter)),
+  );
 }
 
 /** Requests to one server. */

@@ -69,19 +69,19 @@ const AUDITS_AT_ONCE = 4;
 interface Place {
   readonly tenant: FleetTenant;
   readonly ledger: Ledger;
-  receivers: readonly Receiver[];
+  readonly receivers: readonly Receiver[];
 }
 
 /** Runs one share. Call `prepare`, `connect`, `write`, `finish` in this order; `remove` at the end, or at any time. */
 export class LoadWorker {
   private readonly meter = new Meter();
-  private readonly places: Place[] = [];
+  readonly places: Place[] = [];
   /** Tenants that this process made, or made a bin in: nothing else is removed. */
   private readonly made = new Set<FleetTenant>();
   private readonly removal = new Serial();
   private readonly storms: StormResult[] = [];
   private readonly stop = new AbortController();
-  private readonly target: Target;
+  readonly target: Target;
   private pool: SealedPool | undefined;
   private writer: Writer | undefined;
   private preparing: Promise<void> = Promise.resolve();
@@ -118,17 +118,19 @@ export class LoadWorker {
     const { sodium, target, places, made } = this;
     let inAll = plan.tenants;
     if (access.deviceList === undefined) {
-      const by = { sodium, target, adminToken: access.adminToken ?? '' };
-      await makeTenants(by, { plan, share, signal: this.stop.signal }, (tenant) => {
-        places.push({ tenant, ledger: new Ledger(0), receivers: [] });
+      const by = { sodium, target, adminToken: access.adminToken ?? '', plan, share, signal: this.stop.signal };
+      await makeTenants(by, (tenant) => {
+        places.push(this.placeOf(tenant, 0));
         made.add(tenant);
       });
     } else {
       const { own, ...listed } = readDeviceList(sodium, access.deviceList, { plan, share });
       ({ inAll } = listed);
-      await forEach(own.length, async (at) => {
-        const tenant = own[at];
-        if (tenant !== undefined) places.push({ tenant, ledger: await this.ledgerOf(tenant), receivers: [] });
+      await forEach(own, async (tenant) => {
+        const base = await headOf(target, tenant);
+        await this.cleanerOf(tenant).makeBin(tenant.binId);
+        made.add(tenant);
+        places.push(this.placeOf(tenant, base));
       });
     }
     // A process without tenants has nothing to write to: the others do its share.
@@ -140,12 +142,12 @@ export class LoadWorker {
     await this.pool.fill();
   }
 
-  /** Makes the run's bin in a tenant of a list; resolves with the tenant's ledger. */
-  private async ledgerOf(tenant: FleetTenant): Promise<Ledger> {
-    const base = await headOf(this.target, tenant);
-    await this.cleanerOf(tenant).makeBin(tenant.binId);
-    this.made.add(tenant);
-    return new Ledger(base);
+  /** `base`: the tenant's head before the run. */
+  private placeOf(tenant: FleetTenant, base: number): Place {
+    const { target, meter, measured } = this;
+    const ledger = new Ledger(base);
+    const shared = { target, meter, ledger, tenant, measured, pushes: () => this.pushing };
+    return { tenant, ledger, receivers: tenant.devices.map((device) => new Receiver({ ...shared, device })) };
   }
 
   private cleanerOf(tenant: FleetTenant): Cleaner {
@@ -157,9 +159,8 @@ export class LoadWorker {
     const { plan, share } = this.options;
     const began = nowUs();
     this.timers.push(setInterval(() => this.options.onTick(this.meter.tick()), TICK_MS));
-    for (const place of this.places) place.receivers = this.receiversOf(place);
-    this.timers.push(setInterval(() => this.check(), CHECK_EVERY_MS));
     const all = this.receivers;
+    this.timers.push(setInterval(() => all.forEach((receiver) => receiver.check(nowUs())), CHECK_EVERY_MS));
     const gap = (1e6 * share.parts) / plan.connectRate;
     for (let next = 0; next < all.length && !this.stop.signal.aborted;) {
       for (; next < all.length && began + next * gap <= nowUs(); next++) all[next]?.open(began + next * gap);
@@ -174,18 +175,7 @@ export class LoadWorker {
     return this.places.flatMap(({ receivers }) => receivers);
   }
 
-  private receiversOf({ tenant, ledger }: Place): Receiver[] {
-    const { target, meter, measured } = this;
-    const shared = { target, meter, ledger, tenant, measured, pushes: () => this.pushing };
-    return tenant.devices.map((device) => new Receiver({ ...shared, device }));
-  }
-
   private readonly measured = (at: number): boolean => at >= this.window.from && at < this.window.to;
-
-  private check(): void {
-    const now = nowUs();
-    for (const receiver of this.receivers) receiver.check(now);
-  }
 
   /** Performs the mix by schedule, with the storms in between, and waits until all changes have arrived. */
   async write(): Promise<void> {
@@ -216,13 +206,10 @@ export class LoadWorker {
 
   private async pace(pool: SealedPool, { rate, from, to }: Pick<Pace, 'rate' | 'from' | 'to'>): Promise<void> {
     const { plan } = this.options;
-    const { sodium, target, meter, measured } = this;
+    const { sodium, target, meter, measured, places } = this;
     const stopped = this.stop.signal;
-    const writer = (this.writer = new Writer({
-      ...{ plan, sodium, target, meter, pool, measured, stopped },
-      tenants: this.places.map(({ tenant }) => tenant),
-      ledgers: this.places.map(({ ledger }) => ledger),
-    }));
+    const writer = new Writer({ plan, sodium, target, meter, pool, measured, places, stopped });
+    this.writer = writer;
     const stop = new SharedArrayBuffer(4);
     const workerData: Pace = { rate, from, to, stop, arrivals: plan.arrivals };
     const thread = new Thread(new URL('./pacer.js', import.meta.url), { workerData });
@@ -272,37 +259,22 @@ export class LoadWorker {
     for (const end = nowUs() + withinMs * 1e3; !done() && nowUs() < end && !this.stop.signal.aborted;) await sleep(10);
   }
 
-  /** What is known of one of the tenants, for its audit. Throws `RangeError`. */
-  at(place: number): ConstructorParameters<typeof TenantAudit>[0] {
-    const found = this.places[place];
-    if (found === undefined) throw new RangeError(`no tenant ${place}`);
-    const { sodium, target } = this;
-    return { sodium, target, ...found };
-  }
-
   /** Audits, and closes the sockets. */
   async finish(): Promise<PartResult> {
+    const { sodium, target, places, storms, client } = this;
     const { part } = this.options.share;
     const audits: Audited[] = [];
-    await forEach(
-      this.places.length,
-      async (place) => {
-        const parts = this.at(place);
-        const { tenant, ledger } = parts;
-        const audit = new TenantAudit(parts);
-        audits.push(
-          await audit.run().catch((error: unknown): Audited => {
-            const text = `${tenant.slug ?? 'tenant'} could not be audited: ${asError(error).message}`;
-            return { ...sumOf([]), acknowledged: ledger.changes.size, faults: 1, examples: [text] };
-          }),
-        );
-      },
-      AUDITS_AT_ONCE,
-    );
+    const audited = async (place: Place): Promise<void> => {
+      const audit = await new TenantAudit({ sodium, target, ...place }).run().catch((error: unknown): Audited => {
+        const text = `${place.tenant.slug ?? 'tenant'} could not be audited: ${asError(error).message}`;
+        return { ...sumOf([]), acknowledged: place.ledger.changes.size, faults: 1, examples: [text] };
+      });
+      audits.push(audit);
+    };
+    await forEach(places, audited, AUDITS_AT_ONCE);
     const sockets = this.receivers.length;
     this.close();
     const { totals } = this.meter;
-    const { storms, client, places } = this;
     return { part, tenants: places.length, sockets, totals, storms, client, audit: sumOf(audits) };
   }
 
@@ -326,11 +298,8 @@ export class LoadWorker {
     await this.writer?.done();
     await this.pool?.end();
     const left: string[] = [];
-    const made = [...this.made];
     let unreachable = false;
-    await forEach(made.length, async (at) => {
-      const tenant = made[at];
-      if (tenant === undefined) return;
+    await forEach([...this.made], async (tenant) => {
       try {
         if (unreachable) throw new Refused('network', 0);
         if (tenant.slug === undefined) await this.cleanerOf(tenant).removeBin(tenant.binId);

@@ -1,5 +1,5 @@
 /** The operations of a mix, each timed from its scheduled time to its last answer and recorded in the ledger. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { blobDecryptor, draftBlob, sealBlobItem, sealDraft } from '../crypto/item.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
 import { sealedBlobSize } from '../crypto/blob-stream.js';
@@ -23,8 +23,7 @@ interface WriterOptions {
   readonly sodium: Sodium;
   readonly target: Target;
   readonly meter: Meter;
-  readonly tenants: readonly FleetTenant[];
-  readonly ledgers: readonly Ledger[];
+  readonly places: readonly { readonly tenant: FleetTenant; readonly ledger: Ledger }[];
   readonly pool: SealedPool;
   readonly measured: (at: number) => boolean;
   /** Ends waits before another attempt. */
@@ -72,15 +71,15 @@ export class Writer {
   }
 
   private async run(kind: Kind, at: number): Promise<void> {
-    const place = Math.floor(Math.random() * this.options.tenants.length);
-    const tenant = this.options.tenants[place];
-    const ledger = this.options.ledgers[place];
-    if (tenant === undefined || ledger === undefined) return;
+    const { places, meter, measured, plan, pool } = this.options;
+    const place = Math.floor(Math.random() * places.length);
+    const found = places[place];
+    if (found === undefined) return;
+    const { tenant, ledger } = found;
     const device = Math.floor(Math.random() * tenant.devices.length);
-    const call: Call = { place, tenant, ledger, device, at };
-    const done = await this.perform(kind, call);
-    this.options.meter.answered(done, nowUs() - at, this.options.measured(at));
-    if ((this.options.plan.mix.replace ?? 0) > 0) this.options.pool.prepareReplace(place, ledger);
+    const done = await this.perform(kind, { place, tenant, ledger, device, at });
+    meter.answered(done, nowUs() - at, measured(at));
+    if ((plan.mix.replace ?? 0) > 0) pool.prepareReplace(place, ledger);
   }
 
   /** Performs an operation, or an insert if there is nothing to change or read yet. Resolves with the kind done. */
@@ -180,7 +179,7 @@ export class Writer {
     const id = ulid(ts, (length) => sodium.random(length));
     const entry = call.ledger.begin(id, ts, at);
     // Set before the item is acknowledged, since another operation may take it from then on.
-    entry.blob = { ref: room.blobRef, hash: hashOf([plain]) };
+    entry.blob = { ref: room.blobRef, hash: hashOf(plain) };
     const metadata = { name: 'load', size: plain.length, mime: contentType };
     const item = { id, binId: tenant.binId, draft, ref: room.blobRef, metadata };
     const write = { id, binId: tenant.binId, type: 'file', ts, ifVersion: 0 } as const;
@@ -204,7 +203,7 @@ export class Writer {
     const opened = (): string => {
       const decryptor = blobDecryptor(sodium, item, { masterKey, device: null });
       const plain = [...decryptor.push(bytes)].map((part) => new Uint8Array(part));
-      return hashOf([...plain, new Uint8Array(decryptor.finish())]);
+      return hashOf(Buffer.concat([...plain, decryptor.finish()]));
     };
     let same = false;
     try {
@@ -264,8 +263,4 @@ interface Call {
   readonly at: number;
 }
 
-function hashOf(parts: readonly Uint8Array[]): string {
-  const hash = createHash('sha256');
-  for (const part of parts) hash.update(part);
-  return hash.digest('base64');
-}
+const hashOf = (bytes: Uint8Array): string => hash('sha256', bytes, 'base64');

@@ -6,18 +6,8 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** PEM texts. */
-interface Chain {
-  readonly root: string;
-  readonly rootKey: string;
-  readonly intermediate: string;
-  readonly leaf: string;
-  /** Of the server's certificate. */
-  readonly key: string;
-}
-
-/** A chain for a server of that name. `folder` is the test's own. */
-export async function chainOf(folder: string, name: string): Promise<Chain> {
+/** A chain for a server of that name, as PEM texts; `key`: of its certificate, `leaf`. `folder` is the test's own. */
+export async function chainOf(folder: string, name: string) {
   const at = (file: string): string => join(folder, file);
   const fresh = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
   const authority = 'basicConstraints=critical,CA:TRUE';

@@ -1,34 +1,28 @@
 /** A proxy that counts what passes, and cuts every connection when a mark is passed. */
-import { connect, createServer, type Socket } from 'node:net';
-import { listenOnLoopback, portOf } from './loopback-server.js';
+import { connect, type Socket } from 'node:net';
 import type { WithTeardown } from './postgres.js';
+import { Relay } from './tcp-proxy.js';
 
 /** The proxy; `count` sets the marks. */
-export class CuttingProxy {
+export class CuttingProxy extends Relay {
   /** Bytes from clients and to clients. */
   up = 0;
   down = 0;
   readonly cuts: number[] = [];
-  private readonly open = new Set<Socket>();
   private marks: number[] = [];
   private passed: () => void = () => undefined;
-  private readonly server = createServer((client) => this.forward(client));
 
-  private constructor(private target: number) {}
+  private constructor(private target: number) {
+    super();
+  }
 
   /** In front of a port of this machine. */
-  static async before(t: WithTeardown, port: number): Promise<CuttingProxy> {
-    const proxy = new CuttingProxy(port);
-    await listenOnLoopback(proxy.server);
-    t.teardown(() => {
-      proxy.cut();
-      proxy.server.close();
-    });
-    return proxy;
+  static before(t: WithTeardown, port: number): Promise<CuttingProxy> {
+    return new CuttingProxy(port).listenFor(t);
   }
 
   get url(): string {
-    return `http://127.0.0.1:${portOf(this.server)}`;
+    return `http://127.0.0.1:${this.port}`;
   }
 
   /** A server in the place of the first. */
@@ -45,22 +39,10 @@ export class CuttingProxy {
     this.passed = () => passed(this.cuts.length);
   }
 
-  cut(): void {
-    for (const socket of this.open) socket.destroy();
-  }
-
-  private forward(client: Socket): void {
+  protected take(client: Socket): void {
     const server = connect(this.target, '127.0.0.1');
-    for (const [from, to, way] of [
-      [client, server, 'up'],
-      [server, client, 'down'],
-    ] as const) {
-      this.open.add(from);
-      from.on('error', () => to.destroy());
-      from.on('close', () => {
-        this.open.delete(from);
-        to.destroy();
-      });
+    this.join(client, server);
+    for (const [from, way] of [[client, 'up'] as const, [server, 'down'] as const]) {
       from.on('data', (bytes: Buffer) => {
         this[way] += bytes.length;
         if (this.up + this.down < (this.marks[0] ?? Infinity)) return;
@@ -68,7 +50,7 @@ export class CuttingProxy {
         this.cut();
         this.passed();
       });
-      from.pipe(to);
     }
+    client.pipe(server).pipe(client);
   }
 }

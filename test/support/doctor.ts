@@ -4,7 +4,6 @@ import { connect } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { runDoctor } from '../../src/cli/commands/doctor.js';
 import type { Finding } from '../../src/cli/doctor/finding.js';
-import type { ExitCode } from '../../src/terminal/terminal.js';
 import type { Identity } from '../../src/sdk/identity.js';
 import type { Platform } from '../../src/sdk/platform.js';
 import { MemoryStore, type Store } from '../../src/sdk/store/store.js';
@@ -12,15 +11,6 @@ import { wiretap } from './client-world.js';
 import { LoopbackServer } from './loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { contextOf, fakeTerminal, secretsIn, type FakeTerminal } from './vault-context.js';
-
-/** What a run of `doctor` came to. */
-interface Examined {
-  readonly exit: ExitCode;
-  readonly notChecked: readonly string[];
-  readonly findings: readonly Finding[];
-  /** Findings of a check. */
-  of(check: Finding['check']): readonly Finding[];
-}
 
 /** What `doctor` is run with. */
 interface DoctorRun {
@@ -32,8 +22,8 @@ interface DoctorRun {
   readonly terminal?: FakeTerminal;
 }
 
-/** Runs `doctor` of a device, as JSON. */
-export async function examined(t: WithTeardown, run: DoctorRun): Promise<Examined> {
+/** Runs `doctor` of a device, as JSON. What it came to; `of`: the findings of a check. */
+export async function examined(t: WithTeardown, run: DoctorRun) {
   const folder = run.folder ?? (await temporaryFolder(t));
   const secrets = secretsIn(folder);
   if (run.identity !== undefined) await secrets.keep(run.identity);
@@ -48,7 +38,7 @@ export async function examined(t: WithTeardown, run: DoctorRun): Promise<Examine
     exit,
     findings,
     notChecked: document?.notChecked ?? [],
-    of: (check) => findings.filter((finding) => finding.check === check),
+    of: (check: Finding['check']) => findings.filter((finding) => finding.check === check),
   };
 }
 

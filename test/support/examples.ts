@@ -20,32 +20,23 @@ interface Ready {
   readonly late?: () => Promise<void>;
 }
 
-interface Parts {
-  readonly server: Running;
-  /** Nobody has claimed it, until an example does. */
-  readonly empty: Running;
-  readonly paid: Billed;
-  readonly device: TestDevice;
-  readonly recovery: KeyPair;
-}
-
 /** The servers that the examples for a shell go to. */
 export class ExampleStage {
   private paying: { readonly token: string; readonly event: string } | undefined;
 
-  private readonly server: Running;
-  private readonly paid: Billed;
-  private readonly device: TestDevice;
-
-  private constructor(private readonly parts: Parts) {
-    ({ server: this.server, paid: this.paid, device: this.device } = parts);
-  }
+  /** `empty`: nobody has claimed it, until an example does. */
+  private constructor(
+    private readonly server: Running,
+    private readonly paid: Billed,
+    private readonly device: TestDevice,
+    private readonly more: { readonly empty: Running; readonly recovery: KeyPair },
+  ) {}
 
   static async open(t: WithTeardown): Promise<ExampleStage> {
     const [server, empty, paid] = await Promise.all([runServer(t), runServer(t), billed(t)]);
     const recovery = nodeSodium.signKeyPair(nodeSodium.random(32));
     const device = await claim(server.wire, { recoveryPubkey: Buffer.from(recovery.publicKey) });
-    return new ExampleStage({ server, empty, paid, device, recovery });
+    return new ExampleStage(server, paid, device, { empty, recovery });
   }
 
   /** What curl is told beside its arguments: where the hosts of the hosted server are. */
@@ -60,7 +51,7 @@ export class ExampleStage {
     const { port } = this.paid;
     const common = {
       HOST: `http://127.0.0.1:${this.server.port}`,
-      EMPTY_HOST: `http://127.0.0.1:${this.parts.empty.port}`,
+      EMPTY_HOST: `http://127.0.0.1:${this.more.empty.port}`,
       APEX: `http://${BASE}:${port}`,
       TENANT_HOST: `http://dora.${BASE}:${port}`,
       DOMAIN: `anna.${BASE}`,
@@ -171,7 +162,7 @@ export class ExampleStage {
     const { publicKey } = nodeSodium.boxKeyPair();
     const deviceId = newId();
     const deviceCert = certifyDevice(nodeSodium, nodeSodium.random(32), { id: deviceId, publicKey });
-    const signature = signRecovery(nodeSodium, this.parts.recovery, {
+    const signature = signRecovery(nodeSodium, this.more.recovery, {
       host: '127.0.0.1',
       tenantId: String(tenantId),
       challengeId: String(challengeId),

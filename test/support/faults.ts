@@ -4,6 +4,7 @@ import type { Test } from 'tap';
 import type { Cluster, Node, Tenant } from './cluster.js';
 import { until } from './events.js';
 import type { Ending } from './load.js';
+import type { OwnPostgres } from './own-postgres.js';
 import { Recorder } from './recorder.js';
 
 /** Writes after which a fault, or its end, counts as having been under load. */
@@ -57,32 +58,29 @@ async function catchesUp(cluster: Cluster): Promise<void> {
   cluster.resume();
 }
 
-/** kill -9 of PostgreSQL, and its start after `holdMs`. */
-export async function databaseCrashed(t: Test, cluster: Cluster, holdMs = 0): Promise<void> {
-  await databaseAway(t, cluster, {
-    take: async () => cluster.postgres.crash(),
-    giveBack: async () => cluster.postgres.start(),
-    holdMs,
-  });
-}
+/** Takes PostgreSQL away by `take`, for `holdMs` beyond what the events need. */
+const away =
+  (take: (postgres: OwnPostgres) => Promise<void>, giveBack: (postgres: OwnPostgres) => Promise<void>) =>
+  (t: Test, cluster: Cluster, holdMs = 0): Promise<void> =>
+    databaseAway(t, cluster, {
+      take: () => take(cluster.postgres),
+      giveBack: () => giveBack(cluster.postgres),
+      holdMs,
+    });
+
+const start = (postgres: OwnPostgres): Promise<void> => postgres.start();
+
+/** kill -9 of PostgreSQL. */
+export const databaseCrashed = away((postgres) => postgres.crash(), start);
 
 /** PostgreSQL stands still: connections stay, new ones are taken by the system, and nothing answers. */
-export async function databaseStill(t: Test, cluster: Cluster, holdMs = 0): Promise<void> {
-  await databaseAway(t, cluster, {
-    take: async () => cluster.postgres.freeze(),
-    giveBack: () => Promise.resolve(cluster.postgres.thaw()),
-    holdMs,
-  });
-}
+export const databaseStill = away(
+  (postgres) => postgres.freeze(),
+  async (postgres) => postgres.thaw(),
+);
 
 /** PostgreSQL is stopped by its operator. */
-export async function databaseStopped(t: Test, cluster: Cluster, holdMs = 0): Promise<void> {
-  await databaseAway(t, cluster, {
-    take: async () => cluster.postgres.stop(),
-    giveBack: async () => cluster.postgres.start(),
-    holdMs,
-  });
-}
+export const databaseStopped = away((postgres) => postgres.stop(), start);
 
 /** An instance and PostgreSQL are killed in the same moment. */
 export async function bothKilled(cluster: Cluster, node: Node): Promise<void> {

@@ -10,7 +10,7 @@ import type { WithTeardown } from './postgres.js';
 export class Raw {
   got = '';
   closed = false;
-  private readonly changed = new Notifier();
+  protected readonly changed = new Notifier();
 
   constructor(readonly socket: Socket) {
     socket.setEncoding('latin1');

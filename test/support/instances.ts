@@ -77,21 +77,15 @@ export async function tenantWith(logs: PostgresLogs, devices: number): Promise<s
   return tenantId;
 }
 
-/** Joins a device as pairing does, under the tenant's lock; answers the head at which it joined. */
-async function addDevice(logs: PostgresLogs, tenantId: string, n: number): Promise<number> {
+/** Joins a device as pairing does, under the tenant's lock. */
+async function addDevice(logs: PostgresLogs, tenantId: string, n: number): Promise<void> {
   const client = await logs.pool.connect();
   try {
     await client.query('BEGIN');
-    const { rows } = await client.query<{ head: number }>('SELECT head FROM tenants WHERE id = $1 FOR UPDATE', [
-      tenantId,
-    ]);
-    await client.query("SELECT add_device($1, $2, 'device', 'phone', $3, NULL, 1000, 1)", [
-      tenantId,
-      deviceId(n),
-      bytes(`pubkey ${n}`, 32),
-    ]);
+    await client.query('SELECT FROM tenants WHERE id = $1 FOR UPDATE', [tenantId]);
+    const values = [tenantId, deviceId(n), bytes(`pubkey ${n}`, 32)];
+    await client.query("SELECT add_device($1, $2, 'device', 'phone', $3, NULL, 1000, 1)", values);
     await client.query('COMMIT');
-    return rows[0]?.head ?? Number.NaN;
   } finally {
     client.release();
   }

@@ -1,7 +1,7 @@
 /** An HTTP/1.1 client on one connection that it keeps for as long as the server does, and that tells what was not answered. */
-import { connect, type Socket } from 'node:net';
+import { connect } from 'node:net';
 import { once } from 'node:events';
-import { Notifier } from './events.js';
+import { Raw } from './front-sockets.js';
 
 /** An answer as it stood on the wire. */
 export interface RawAnswer {
@@ -21,24 +21,7 @@ export interface RawRequest {
 
 const HEAD_END = '\r\n\r\n';
 
-export class KeepAlive {
-  private text = '';
-  private readonly changed = new Notifier();
-  private closed = false;
-
-  private constructor(private readonly socket: Socket) {
-    socket.setEncoding('utf8');
-    socket.on('data', (chunk: string) => {
-      this.text += chunk;
-      this.changed.notify();
-    });
-    socket.on('error', () => undefined);
-    socket.on('close', () => {
-      this.closed = true;
-      this.changed.notify();
-    });
-  }
-
+export class KeepAlive extends Raw {
   static async open(port: number): Promise<KeepAlive> {
     const socket = connect(port, '127.0.0.1');
     await once(socket, 'connect');
@@ -66,14 +49,14 @@ export class KeepAlive {
   }
 
   private take(): RawAnswer | undefined {
-    const end = this.text.indexOf(HEAD_END);
+    const end = this.got.indexOf(HEAD_END);
     if (end === -1) return undefined;
-    const head = this.text.slice(0, end);
+    const head = this.got.slice(0, end);
     const length = Number(/^content-length: *(\d+)$/im.exec(head)?.[1] ?? 0);
     const from = end + HEAD_END.length;
-    if (this.text.length < from + length) return undefined;
-    const body = this.text.slice(from, from + length);
-    this.text = this.text.slice(from + length);
+    if (this.got.length < from + length) return undefined;
+    const body = this.got.slice(from, from + length);
+    this.got = this.got.slice(from + length);
     const retryAfter = /^retry-after: *(.+)$/im.exec(head)?.[1];
     return { status: Number(head.split(' ')[1]), retryAfter, body, last: /^connection: *close$/im.test(head) };
   }

@@ -57,14 +57,6 @@ export interface MemoryTenant {
   readonly history: HistoryEntry[];
 }
 
-/** What one step of the log decided about changes of one tenant. */
-interface Decided {
-  /** With what was decided of them. */
-  readonly changes: readonly Change[];
-  readonly summary: Summary;
-  readonly generation: number;
-}
-
 type Bytes = Uint8Array | null | undefined;
 
 const same = (a: Bytes, b: Bytes): boolean =>
@@ -175,7 +167,7 @@ export class MemoryLog implements CommitLanes, ItemLog {
   }
 
   /** Decides and applies changes of one tenant, one after the other, as one transaction. */
-  apply(changes: readonly Change[]): Decided {
+  apply(changes: readonly Change[]) {
     const tenantId = changes[0]?.tenantId ?? '';
     const tenant = this.tenant(tenantId);
     const at = this.options.now?.() ?? Date.now();

@@ -82,14 +82,6 @@ export async function preparedFolder(t: WithTeardown): Promise<string> {
   return dataDir;
 }
 
-/** A test server: nothing in it has to survive, so it does not flush. Durability tests start their own. */
-interface TestServer {
-  readonly adminUrl: string;
-  /** A data folder with a cluster that never ran, for copies. */
-  readonly cluster: string;
-  stop(): Promise<void>;
-}
-
 const withDatabase = (url: string, name: string): string => {
   const changed = new URL(url);
   changed.pathname = `/${name}`;
@@ -110,7 +102,11 @@ export async function serverParent(): Promise<string> {
   return found !== undefined && found.bavail * found.bsize >= ROOM_MIN_BYTES ? IN_MEMORY : tmpdir();
 }
 
-export async function startTestServer(onLog: (message: string) => void): Promise<TestServer> {
+/**
+ * A test server: nothing in it has to survive, so it does not flush. Durability tests start their own. `cluster`: a data
+ * folder with a cluster that never ran, for copies.
+ */
+export async function startTestServer(onLog: (message: string) => void) {
   const [dataDir, cluster] = [await newFolder(await serverParent()), await newFolder()];
   const remove = async (): Promise<void> => {
     for (const folder of [dataDir, cluster]) await rm(folder, { recursive: true, force: true, maxRetries: 5 });

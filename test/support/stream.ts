@@ -154,27 +154,16 @@ export interface WriterOptions {
   readonly limit?: number;
 }
 
-/** Writers under way. */
-interface Writing {
-  /** Everything acknowledged, in the order the answers came. */
-  readonly acked: Acked[];
-  /** Items sent and not acknowledged: refused, or the answer was lost. */
-  readonly open: TestItem[];
-  readonly refusals: Reply[];
-  readonly errors: Error[];
-  /** Resolves once `count` changes are acknowledged, or the writers are done. */
-  until(count: number): Promise<void>;
-  /** Ends after the requests under way. */
-  stop(): Promise<void>;
-}
-
 /** A writer that is only refused would go on for ever. */
 const REFUSALS_MAX = 1_000;
 /** Before a writer asks again that was refused, ms: while a database is away each answer comes at once. */
 const REFUSED_MS = 20;
 
-/** Writes, edits and deletes at full speed until stopped. A writer ends at its first error, which is kept. */
-export function startWriters(options: WriterOptions): Writing {
+/**
+ * Writes, edits and deletes at full speed until stopped. A writer ends at its first error, which is kept. `acked`: in the
+ * order the answers came; `open`: sent and not acknowledged, since it was refused, or the answer was lost.
+ */
+export function startWriters(options: WriterOptions) {
   const { wires, devices, writers, limit = Infinity } = options;
   const names = options.sealFor ?? devices.map((device) => device.id);
   const writing = { acked: [] as Acked[], open: [] as TestItem[], refusals: [] as Reply[], errors: [] as Error[] };
@@ -218,7 +207,9 @@ export function startWriters(options: WriterOptions): Writing {
   });
   return {
     ...writing,
-    until: (count) => changed.until(() => stopped || writing.acked.length >= count),
+    /** Resolves once `count` changes are acknowledged, or the writers are done. */
+    until: (count: number) => changed.until(() => stopped || writing.acked.length >= count),
+    /** Ends after the requests under way. */
     async stop() {
       stopped = true;
       await done;

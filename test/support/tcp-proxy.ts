@@ -1,44 +1,91 @@
-/** A TCP proxy that a test can break: it cuts, refuses, or goes on holding connections without forwarding a byte. */
-import { connect, createServer, type Server, type Socket } from 'node:net';
+/** TCP proxies that a test can break. */
+import { connect, createServer, type Socket } from 'node:net';
 import { listenOnLoopback, portOf } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
+
+/** What every such proxy does: it joins connections that end together, and can cut them. */
+export abstract class Relay {
+  protected readonly pairs = new Set<readonly [client: Socket, server: Socket]>();
+  protected readonly server = createServer((client) => this.take(client));
+
+  /** A connection has come. */
+  protected abstract take(client: Socket): void;
+
+  /** Listens until the test is over. */
+  protected async listenFor(t: WithTeardown): Promise<this> {
+    await listenOnLoopback(this.server);
+    t.teardown(() => {
+      this.server.close();
+      this.cut();
+    });
+    return this;
+  }
+
+  get port(): number {
+    return portOf(this.server);
+  }
+
+  /** Each ends with the other. Nothing is passed on yet. */
+  protected join(client: Socket, server: Socket): readonly [Socket, Socket] {
+    const pair = [client, server] as const;
+    this.pairs.add(pair);
+    for (const [one, other] of [pair, [server, client] as const]) {
+      one.on('error', () => other.destroy());
+      one.on('close', () => {
+        other.destroy();
+        this.pairs.delete(pair);
+      });
+    }
+    return pair;
+  }
+
+  /** Cuts every connection. */
+  cut(): void {
+    for (const pair of this.pairs) for (const socket of pair) socket.destroy();
+  }
+}
+
+/** The same URL with another port of this machine. */
+export function throughPort(url: string | URL, port: number): string {
+  const changed = new URL(url);
+  changed.host = `127.0.0.1:${port}`;
+  return changed.href;
+}
+
+/** Stays open and carries nothing any more. */
+export const hush = (pair: readonly Socket[]): void => {
+  for (const socket of pair) socket.unpipe().pause();
+};
 
 /** Of what the servers say, so much is remembered. */
 const LAST_BYTES = 65_536;
 
-export class TcpProxy {
-  private readonly pairs = new Set<readonly [Socket, Socket]>();
+/** A proxy that cuts, refuses, or goes on holding connections without forwarding a byte. */
+export class TcpProxy extends Relay {
   private refusing = false;
   private mute = false;
   private readonly swallowed = new Set<Socket>();
   private lastBytes = '';
-  private readonly server: Server;
 
   private constructor(
     private readonly host: string,
     private targetPort: number,
   ) {
-    this.server = createServer((client) => this.forward(client));
+    super();
   }
 
   /** In front of the server of a URL. */
-  static async before(t: WithTeardown, url: string): Promise<TcpProxy> {
+  static before(t: WithTeardown, url: string): Promise<TcpProxy> {
     const { hostname, port } = new URL(url);
-    const proxy = new TcpProxy(hostname, Number(port));
-    await listenOnLoopback(proxy.server);
-    t.teardown(() => proxy.close());
-    return proxy;
+    return new TcpProxy(hostname, Number(port)).listenFor(t);
   }
 
   /** The same URL, through the proxy. */
   through(url: string): string {
-    const changed = new URL(url);
-    changed.hostname = '127.0.0.1';
-    changed.port = String(portOf(this.server));
-    return changed.href;
+    return throughPort(url, this.port);
   }
 
-  private forward(client: Socket): void {
+  protected take(client: Socket): void {
     if (this.refusing) {
       client.resetAndDestroy();
       return;
@@ -54,16 +101,8 @@ export class TcpProxy {
     }
     const server = connect(this.targetPort, this.host);
     server.on('data', (bytes) => (this.lastBytes = (this.lastBytes + bytes.toString('latin1')).slice(-LAST_BYTES)));
-    const pair = [client, server] as const;
-    this.pairs.add(pair);
-    for (const [from, to] of [pair, [server, client] as const]) {
-      from.setNoDelay().pipe(to);
-      from.on('error', () => to.destroy());
-      from.on('close', () => {
-        to.destroy();
-        this.pairs.delete(pair);
-      });
-    }
+    for (const socket of this.join(client, server)) socket.setNoDelay();
+    client.pipe(server).pipe(client);
   }
 
   /** From now on new connections go to another port: another server in the place of the first. */
@@ -82,9 +121,7 @@ export class TcpProxy {
 
   /** Connections that are open now stay open and carry nothing any more; new ones work. */
   freeze(): void {
-    for (const pair of this.pairs) {
-      for (const socket of pair) socket.unpipe().pause();
-    }
+    this.pairs.forEach(hush);
   }
 
   /** Whether the server has said this of late, in one or several pieces. */
@@ -94,10 +131,7 @@ export class TcpProxy {
 
   /** Frozen connections carry again, also what was sent meanwhile. */
   thaw(): void {
-    for (const [client, server] of this.pairs) {
-      client.pipe(server);
-      server.pipe(client);
-    }
+    for (const [client, server] of this.pairs) client.pipe(server).pipe(client);
   }
 
   /** From now on every connection, new ones too, is open and carries nothing; or all works again, for new ones. */
@@ -107,19 +141,13 @@ export class TcpProxy {
     else this.cut();
   }
 
-  /** Cuts every connection. */
-  cut(): void {
+  override cut(): void {
     for (const socket of this.swallowed) socket.destroy();
-    for (const pair of this.pairs) for (const socket of pair) socket.destroy();
+    super.cut();
   }
 
   /** From now on connections are refused, or let in again. */
   refuse(refusing: boolean): void {
     this.refusing = refusing;
-  }
-
-  private close(): void {
-    this.server.close();
-    this.cut();
   }
 }

@@ -2,35 +2,21 @@
 import { mustWrite, newItem, type TestDevice } from './devices.js';
 import type { WithTeardown } from './postgres.js';
 import { Scene } from './scene.js';
-import type { RunOptions, Running } from './server.js';
-import type { Shape, Socket, Wire } from './wire.js';
-
-interface World {
-  readonly server: Running;
-  readonly wire: Wire;
-  readonly first: TestDevice;
-  readonly second: TestDevice;
-  readonly all: string[];
-  /** A socket of a device that said hello at the head. */
-  live(device: TestDevice, options?: { shape?: Shape; acks?: boolean }): Promise<Socket>;
-  /** Writes a new item and answers its version. */
-  put(device: TestDevice): Promise<number>;
-}
+import type { RunOptions } from './server.js';
+import type { Shape } from './wire.js';
 
 /** Claims a fresh server and pairs a second device. */
-export async function world(t: WithTeardown, options: RunOptions = {}): Promise<World> {
+export async function world(t: WithTeardown, options: RunOptions = {}) {
   const { server, wire, first, second, ids: all } = await Scene.start(t, options);
   return {
-    server,
-    wire,
-    first,
-    second,
-    all,
-    async live(device, { shape = 'a', acks = false } = {}) {
+    ...{ server, wire, first, second, all },
+    /** A socket of a device that said hello from the beginning. */
+    live: async (device: TestDevice, { shape = 'a', acks = false }: { shape?: Shape; acks?: boolean } = {}) => {
       const socket = await wire.connect({ shape, token: device.token });
       await socket.hello(0, { acks });
       return socket;
     },
-    put: async (device) => mustWrite(wire, device, newItem(all)),
+    /** Writes a new item and answers its version. */
+    put: async (device: TestDevice) => mustWrite(wire, device, newItem(all)),
   };
 }

@@ -11,7 +11,7 @@ import { EXIT } from '../../src/terminal/terminal.js';
 import { DUMPED_TABLES } from '../../src/server/storage/dump.js';
 import { EmbeddedPostgres } from '../../src/server/storage/embedded/embedded.js';
 import { admin } from './admin.js';
-import { claim, join as joinDevice, mustWrite, newItem, type TestDevice } from './devices.js';
+import { claim, join as joinDevice, mustWrite, newItem } from './devices.js';
 import { oldPostgres, startOld } from './old-postgres.js';
 import { databasePassword, temporaryFolder } from './postgres.js';
 import { runServer, runSql } from './server.js';
@@ -26,17 +26,8 @@ export async function contents(url: string): Promise<Record<string, unknown>> {
   return all;
 }
 
-/** A stopped cluster of the old version, and what is in it. */
-interface Filled {
-  readonly dataDir: string;
-  readonly devices: readonly TestDevice[];
-  readonly epoch: string;
-  readonly head: number;
-  readonly rows: Record<string, unknown>;
-}
-
-/** Makes one through a server. */
-export async function filledFolder(t: Test): Promise<Filled> {
+/** A stopped cluster of the old version, made through a server, and what is in it. */
+export async function filledFolder(t: Test) {
   const dataDir = join(await temporaryFolder(t), 'data');
   const old = await startOld(t, dataDir);
   const server = await runServer(t, { database: { url: old.url } });

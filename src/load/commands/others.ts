@@ -11,21 +11,13 @@ import { NewFile } from '../../terminal/new-file.js';
 import { counted } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 import { Cleaner } from '../cleaning.js';
-import { PREFIX, readDeviceList, removeTenant, testTenants, type DeviceListJson } from '../fleet.js';
+import { PREFIX, readDeviceList, removeTenant, testTenants } from '../fleet.js';
 import { accessOf, confirmedUrl, endOf, nameOf, numberOf, secretOf, sharedSecret } from '../options.js';
-import type { LoadCommand, LoadContext } from '../context.js';
+import type { LoadCommand, LoadContext, Texts } from '../context.js';
 import { serveAsAgent } from '../remote-crew.js';
 import { withTarget, type Target } from '../target.js';
 
-interface AgentOptions {
-  readonly join: string;
-  readonly url: string;
-  readonly confirm?: string;
-  readonly secretFile?: string;
-  readonly deviceList?: string;
-  readonly adminTokenFile?: string;
-  readonly processes?: string;
-}
+type AgentOptions = Texts<'join' | 'url', 'confirm' | 'secretFile' | 'deviceList' | 'adminTokenFile' | 'processes'>;
 
 export function registerAgent(program: LoadCommand): void {
   program
@@ -54,13 +46,7 @@ async function agent({ terminal }: LoadContext, options: AgentOptions): Promise<
   terminal.note('The run is over.');
 }
 
-interface DevicesOptions {
-  readonly url: string;
-  readonly confirm?: string;
-  readonly count: string;
-  readonly out: string;
-  readonly force?: true;
-}
+type DevicesOptions = Texts<'url' | 'count' | 'out', 'confirm'> & { readonly force?: true };
 
 export function registerDevices(program: LoadCommand): void {
   program
@@ -133,30 +119,22 @@ async function requireUnclaimed(platform: Platform, baseUrl: string): Promise<vo
   );
 }
 
-function listOf(identities: readonly SavableIdentity[]): DeviceListJson {
-  const [first] = identities;
-  return {
-    format: 'service-load-devices',
-    version: 1,
-    tenants: [
-      {
-        host: null,
-        masterKey: toBase64Url(first?.masterKey ?? new Uint8Array()),
-        devices: identities.map(({ deviceId, token, keys }) => ({
-          ...{ id: deviceId, token: token.text, publicKey: toBase64Url(keys.publicKey) },
-        })),
-      },
-    ],
-  };
-}
+/** The list as JSON, which `readDeviceList` reads. */
+const listOf = (identities: readonly SavableIdentity[]) => ({
+  format: 'service-load-devices',
+  version: 1,
+  tenants: [
+    {
+      host: null,
+      masterKey: toBase64Url(identities[0]?.masterKey ?? new Uint8Array()),
+      devices: identities.map(({ deviceId, token, keys }) => ({
+        ...{ id: deviceId, token: token.text, publicKey: toBase64Url(keys.publicKey) },
+      })),
+    },
+  ],
+});
 
-interface CleanOptions {
-  readonly url: string;
-  readonly confirm?: string;
-  readonly name?: string;
-  readonly deviceList?: string;
-  readonly adminTokenFile?: string;
-}
+type CleanOptions = Texts<'url', 'confirm' | 'name' | 'deviceList' | 'adminTokenFile'>;
 
 export function registerClean(program: LoadCommand): void {
   program
@@ -184,7 +162,7 @@ async function clean({ terminal }: LoadContext, options: CleanOptions): Promise<
 }
 
 async function cleanTenants(terminal: Terminal, options: CleanOptions, target: Target): Promise<number> {
-  const adminToken = (await secretOf(terminal, { file: options.adminTokenFile, variable: 'ADMIN_TOKEN' })) ?? '';
+  const adminToken = (await secretOf(terminal, options.adminTokenFile, 'ADMIN_TOKEN')) ?? '';
   const slugs = await testTenants(target, adminToken, options.name === undefined ? PREFIX : `${nameOf(options.name)}-`);
   for (const slug of slugs) {
     terminal.progress(`Removing ${slug}`);

@@ -3,7 +3,6 @@ import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal
 import { counted, sanitizeText } from '../../terminal/output.js';
 import { NewFile } from '../../terminal/new-file.js';
 import { Coordinator } from '../coordinator.js';
-import { LocalCrew } from '../local-crew.js';
 import {
   accessOf,
   confirmedUrl,
@@ -15,42 +14,20 @@ import {
   sourcesOf,
   stormOf,
 } from '../options.js';
-import type { Crew, Phase } from '../orders.js';
+import { LocalCrew, type Crew, type Phase } from '../orders.js';
 import type { Plan, Storm } from '../plan.js';
-import type { LoadCommand, LoadContext } from '../context.js';
+import type { LoadCommand, LoadContext, Texts } from '../context.js';
 import { AgentDoor } from '../remote-crew.js';
 import { pageOf } from '../report-page.js';
 import type { Report } from '../report.js';
 import type { Access } from '../worker.js';
 
-/** Options as text. */
-interface RunOptions {
-  readonly url: string;
-  readonly confirm?: string;
-  readonly name?: string;
-  readonly tenants: string;
-  readonly devices: string;
-  readonly deviceList?: string;
-  readonly adminTokenFile?: string;
-  readonly connectRate: string;
-  readonly hold: string;
-  readonly rate: string;
-  readonly seconds: string;
-  readonly warmUp: string;
-  readonly arrivals: string;
-  readonly mix: string;
-  readonly size: string;
-  readonly blobSize: string;
-  readonly storm: readonly Storm[];
-  readonly processes?: string;
-  readonly connections: string;
-  readonly from?: string;
-  readonly agents: string;
-  readonly listen: string;
-  readonly secretFile?: string;
-  readonly out?: string;
-  readonly force?: true;
-}
+/** With a default. */
+type Given = 'tenants' | 'devices' | 'connectRate' | 'hold' | 'rate' | 'seconds' | 'warmUp' | 'arrivals' | 'mix';
+type More = 'size' | 'blobSize' | 'connections' | 'agents' | 'listen';
+/** Without one. */
+type Optional = 'confirm' | 'name' | 'deviceList' | 'adminTokenFile' | 'processes' | 'from' | 'secretFile' | 'out';
+type RunOptions = Texts<'url' | Given | More, Optional> & { readonly storm: readonly Storm[]; readonly force?: true };
 
 /** Default load per process: sockets, and operations per second. */
 const SOCKETS_A_PROCESS = 15_000;
@@ -132,15 +109,10 @@ async function run({ terminal, release }: LoadContext, options: RunOptions): Pro
   // With agents the token only finds tenants of this name, and removes what a lost agent left.
   const access = await accessOf(terminal, options, agents === 0);
   warn(terminal, plan, access);
-  const coordinator = new Coordinator({
-    ...{ plan, load: release, adminToken: access.adminToken, signal: terminal.interrupted },
-    onPhase: (phase) => {
-      current = phase;
-    },
-  });
-  let current: Phase = 'prepare';
+  const { adminToken } = access;
+  const coordinator = new Coordinator({ plan, load: release, adminToken, signal: terminal.interrupted });
   const { crews, close } = await crewsOf(terminal, { options, plan, agents, access, coordinator });
-  const live = setInterval(() => terminal.progress(liveLine(current, coordinator, crews)), LIVE_MS);
+  const live = setInterval(() => terminal.progress(liveLine(coordinator, crews)), LIVE_MS);
   try {
     const report = await coordinator.run(crews);
     clearInterval(live);
@@ -176,19 +148,19 @@ async function crewsOf(
   },
 ): Promise<{ crews: readonly Crew[]; close: () => void }> {
   const { options, plan, agents, access, coordinator } = of;
-  const { events } = coordinator;
+  const { onNews } = coordinator;
   if (agents === 0) {
     const wanted = Math.max((plan.tenants * plan.devices) / SOCKETS_A_PROCESS, plan.rate / RATE_A_PROCESS, 1);
     const most = access.deviceList === undefined ? plan.tenants : Infinity;
     const processes = numberOf('processes', options.processes ?? String(Math.min(Math.ceil(wanted), most, 256)));
-    const crew = new LocalCrew(processes, access, events);
+    const crew = new LocalCrew(processes, access, onNews);
     return { crews: [crew], close: () => crew.end() };
   }
   const secret = await sharedSecret(terminal, options.secretFile);
-  const door = new AgentDoor({ secret, wanted: agents, events, onNote: (text) => terminal.note(text) });
-  const { host } = endOf('listen', options.listen);
-  const port = await door.listen(endOf('listen', options.listen));
-  terminal.note(`Waiting for ${counted(agents, 'agent')} at ${host}:${port}.`);
+  const door = new AgentDoor({ secret, wanted: agents, onNews, onNote: (text) => terminal.note(text) });
+  const end = endOf('listen', options.listen);
+  const port = await door.listen(end);
+  terminal.note(`Waiting for ${counted(agents, 'agent')} at ${end.host}:${port}.`);
   const close = (): void => door.close();
   try {
     return { crews: await door.all(terminal.interrupted), close };
@@ -206,10 +178,10 @@ const PHASE_TEXT: Readonly<Record<Phase, string>> = {
   remove: 'Removing',
 };
 
-function liveLine(phase: Phase, coordinator: Coordinator, crews: readonly Crew[]): string {
+function liveLine(coordinator: Coordinator, crews: readonly Crew[]): string {
+  const { phase } = coordinator;
   const second = coordinator.latest(crews);
-  if (second === undefined || phase === 'prepare' || phase === 'finish' || phase === 'remove')
-    return `${PHASE_TEXT[phase]} ...`;
+  if (second === undefined || (phase !== 'connect' && phase !== 'write')) return `${PHASE_TEXT[phase]} ...`;
   const errors = Object.values(second.errors).reduce((sum, count) => sum + count, 0);
   const push = second.push === null ? '' : `, push p50 ${second.push.p50} p99 ${second.push.p99} ms`;
   return (

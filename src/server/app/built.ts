@@ -27,12 +27,11 @@ const TYPES: Readonly<Record<string, string>> = {
 const TAG_CHARACTERS = 27;
 /** For names under `/web/`, which contain the file's hash. */
 const FOR_EVER = 'public, max-age=31536000, immutable';
+/** For names that do not: revalidated by their entity tags. */
+const REVALIDATED = 'no-cache';
 
 /** Content types that the build does not compress. */
 const UNPACKED: ReadonlySet<string> = new Set(['image/png', 'application/gzip']);
-
-/** For names that do not: revalidated by their entity tags. */
-const REVALIDATED = 'no-cache';
 
 /** Undefined for the error of a file that was not built; throws any other. */
 function absent(error: unknown): undefined {

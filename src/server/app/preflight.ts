@@ -21,6 +21,8 @@ export class StartError extends Error {
 
 /** `application_name` of the connections that check the database. */
 const NAME = 'service start';
+/** With the usual time limit of a statement, which `withClient` lifts by default. */
+const LIMITED = {};
 const MIB = 1024 * 1024;
 /** Disk space of a new cluster with its first WAL segments. */
 const NEW_CLUSTER_BYTES = 200 * MIB;
@@ -96,7 +98,7 @@ async function checkDatabase({ databaseUrl, listenDatabaseUrl }: Config): Promis
   const warnings = await checkServers(name, hostsOf(direct));
   await orStartError(name, direct, () => migrate({ url: direct, folder: SQL_FOLDER, dryRun: true }));
   if (listenDatabaseUrl !== null) await checkPooler(databaseUrl, listenDatabaseUrl);
-  const waits = await orStartError(name, direct, () => withClient(direct, NAME, awaitsStandby, {}));
+  const waits = await orStartError(name, direct, () => withClient(direct, NAME, awaitsStandby, LIMITED));
   return waits ? [...warnings, `${name}: ${AWAITS}`] : warnings;
 }
 
@@ -132,7 +134,7 @@ async function orStartError<T>(name: string, url: string, work: () => Promise<T>
 
 /** Checks that the pooler leads to the same database, and its sessions have the settings that clients cannot send. */
 async function checkPooler(url: string, directUrl: string): Promise<void> {
-  const identity = await withClient(directUrl, NAME, databaseIdentity, {});
+  const identity = await withClient(directUrl, NAME, databaseIdentity, LIMITED);
   const [pooled, lacking] = await orStartError('DATABASE_URL', url, () =>
     withClient(url, NAME, async (client) => [await databaseIdentity(client), await unfitSettings(client)] as const, {
       pooled: true,

@@ -466,7 +466,7 @@ async function composeHosting(
   return { hosts, service, billing };
 }
 
-/** A variable that the configuration has checked already (src/server/config/config.ts, billingConflicts). */
+/** A variable that the configuration has checked already (src/server/config/config.ts, `conflicts`). */
 function given(value: string | null): string {
   if (value === null) throw new Error('billing is on without the settings that it needs');
   return value;

@@ -230,7 +230,9 @@ class ServiceClient extends pg.Client {
     if (hosts.servers.length > 1) Object.assign(this, place);
     try {
       await super.connect();
-      if ((await valueOf<string>(this, 'SHOW transaction_read_only')) === 'off') return this;
+      const { rows } = await this.query<{ transaction_read_only: string }>('SHOW transaction_read_only');
+      // No row either, as a broken pooler answers: the next connection may reach another server.
+      if (rows[0]?.transaction_read_only === 'off') return this;
       throw notWritable(`${place.host}:${place.port}`);
     } catch (error) {
       hosts.failed(this.url);

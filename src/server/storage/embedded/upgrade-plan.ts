@@ -66,8 +66,8 @@ const KEPT_MAX = 100;
  * Rejects with `UpgradeError`, or with `ClusterVersionError` for a folder of a newer version.
  * @param old folder with the programs of the old version, as named by a person; searched for if omitted.
  */
-export async function planUpgrade(inside: string, old?: string): Promise<UpgradePlan | { readonly current: number }> {
-  const named = resolve(inside);
+export async function planUpgrade(dataDir: string, old?: string): Promise<UpgradePlan | { readonly current: number }> {
+  const named = resolve(dataDir);
   if (!hasCluster(named)) {
     throw new UpgradeError(
       'no_database',
