@@ -50,5 +50,5 @@ async function readSecretFile(path: string): Promise<Buffer> {
   const found = await ifThere(() => stat(path));
   if (found === undefined) return Buffer.alloc(0);
   if (found.size > SECRET_FILE_MAX) throw usageError(`${basename(path)} is larger than any secret`);
-  return readFile(path);
+  return (await ifThere(() => readFile(path))) ?? Buffer.alloc(0);
 }

@@ -50,8 +50,8 @@ export async function foundIn(
 async function ofFile(source: FileSource, name: string, type: ContentType | undefined): Promise<Found> {
   const { size } = source;
   const media = mediaType(name);
-  if (type === undefined ? media !== undefined || size > shapes.PAYLOAD_INLINE_MAX : shapes.holdsFile(type))
-    return asFile(type ?? media ?? 'file', name, source);
+  const isFile = type === undefined ? media !== undefined || size > shapes.PAYLOAD_INLINE_MAX : shapes.holdsFile(type);
+  if (isFile) return asFile(type ?? media ?? 'file', name, source);
   if (size > shapes.PAYLOAD_MAX) throw notText(`${name} is ${size} bytes`);
   const text = textOf(await source.start(shapes.PAYLOAD_MAX));
   // A text without visible characters is a file: its bytes and its name are the content.

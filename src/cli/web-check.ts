@@ -3,7 +3,6 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ifThere } from '../files/there.js';
-import { asError } from '../protocol/error-code.js';
 import { reachedIn, type WebAsset, type WebRelease } from '../protocol/web-app.js';
 import { WEB_FOLDER } from '../root.js';
 import { NetworkError, ProtocolError } from '../sdk/errors.js';
@@ -50,14 +49,14 @@ export type Reply = Awaited<ReturnType<typeof answerOf>>;
 
 /**
  * Requests a URL once, without a token and without following redirects. Returns the response with at most `max` bytes of its
- * body, and when it was sent and received, ms. Rejects with the error of `fetch`, after 15 s with an `AbortError`.
+ * body, and when it was sent and received, ms. Rejects with the error of `fetch`; after 15 s it aborts `stop`.
  */
 export async function answerOf(
   { fetch, clock }: Platform,
   url: string,
   { headers, max }: { readonly headers: Readonly<Record<string, string>>; readonly max: number },
+  stop = new AbortController(),
 ) {
-  const stop = new AbortController();
   const timer = clock.setTimer(ANSWER_WITHIN_MS, () => stop.abort());
   const sentAt = clock.now();
   try {
@@ -71,11 +70,12 @@ export async function answerOf(
   }
 }
 
-const get = (platform: Platform, url: string, max: number): Promise<Reply> =>
-  answerOf(platform, url, { headers: AS_BROWSERS, max }).catch((cause: unknown) => {
-    const code = asError(cause).name === 'AbortError' ? 'timeout' : 'network';
-    throw new NetworkError(code, `no answer from ${url}`, { cause });
+function get(platform: Platform, url: string, max: number): Promise<Reply> {
+  const stop = new AbortController();
+  return answerOf(platform, url, { headers: AS_BROWSERS, max }, stop).catch((cause: unknown) => {
+    throw new NetworkError(stop.signal.aborted ? 'timeout' : 'network', `no answer from ${url}`, { cause });
   });
+}
 
 const readHealth = object({ version: nonEmpty });
 

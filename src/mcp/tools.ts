@@ -266,7 +266,7 @@ const binsText = (bins: readonly BinFacts[]): string =>
 /** An item's content; null if it no longer opens, undefined if it is gone. */
 async function viewOf(vault: Vault, card: Card): Promise<ItemView | null | undefined> {
   try {
-    return await vault.device.get(card.id);
+    return await vault.reader.get(card.id);
   } catch (error) {
     if (!(error instanceof ClientError) || error.code !== 'damaged_item') throw error;
     return null;
@@ -323,7 +323,7 @@ async function blobLinks(vault: Vault, views: readonly ItemView[]): Promise<Read
         continue;
       }
       try {
-        const { url, size, expiresAt } = await vault.device.blobUrl(id);
+        const { url, size, expiresAt } = await vault.reader.blobUrl(id);
         links.set(id, { url, size, expiresAt: isoOf(expiresAt), holds });
       } catch (error) {
         if (error instanceof ClientError) throw error;

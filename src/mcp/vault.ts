@@ -68,8 +68,7 @@ export class Vault {
   private lookedAt = -Infinity;
   private lastProblem = '';
   private readonly saver: Saver<Identity>;
-  /** Reads items; changes go through `put` and `remove`. */
-  device!: Device;
+  private device!: Device;
 
   private constructor(private readonly options: VaultOptions) {
     this.scope = new BinScope(options.policy.bins);
@@ -126,6 +125,11 @@ export class Vault {
     } finally {
       if (progress !== undefined) this.watchers.delete(progress);
     }
+  }
+
+  /** Reads items; changes go through `put` and `remove`, which know what the server has not acknowledged. */
+  get reader(): Pick<Device, 'get' | 'blobUrl'> {
+    return this.device;
   }
 
   /** The bins, without reading any item. */

@@ -193,4 +193,4 @@ const unknownIn = (raw: JsonObject, known: ReadonlySet<string>): string[] =>
     .map(([name]) => name.slice(0, 40));
 
 const isEmpty = (value: unknown): boolean =>
-  [null, undefined, '', false].some((empty) => value === empty) || (Array.isArray(value) && value.length === 0);
+  value === null || value === undefined || value === '' || value === false || (Array.isArray(value) && !value.length);

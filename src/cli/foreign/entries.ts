@@ -1,6 +1,7 @@
 /**
  * The result of every reader of another program's export: entries, each with the items it becomes. Content that no
  * field here holds is named in a note beside the item, with the original entry as a file: nothing is dropped silently.
+ * And what opens a locked export: its password, typed without echo or read from a file; a wrong one may be typed again.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { isVisible } from '../../protocol/ids.js';
@@ -112,7 +113,8 @@ export function entryOf(draft: Draft): Entry {
 
 /** The original entry as a file of JSON. */
 export const jsonOriginal = (program: ForeignProgram, value: unknown) => ({
-  ...{ text: `${JSON.stringify(value, null, 2)}\n`, ending: `${program}.json` },
+  text: `${JSON.stringify(value, null, 2)}\n`,
+  ending: `${program}.json`,
 });
 
 /** An entry that is not imported. */

@@ -115,8 +115,8 @@ class FolderWriter {
     const isLacking = item.blob && item.content === null;
     const file = isLacking ? null : type === 'password' ? PASSWORDS : `${folder}/${this.names.free(folder, name)}`;
     const { text: _, secret: __, ...rest } = payload ?? {};
-    const isShort = type === 'text' || type === 'code' || type === 'password';
-    this.items.push({ id, bin, type, ts, file, payload: isShort ? rest : payload });
+    const isInFile = type === 'text' || type === 'code' || type === 'password';
+    this.items.push({ id, bin, type, ts, file, payload: isInFile ? rest : payload });
     if (file === PASSWORDS) this.passwords.push(passwordRow(payload ?? {}, folder));
     else if (file !== null) {
       this.file = await open(join(this.root, file), 'wx', FILE_MODE);

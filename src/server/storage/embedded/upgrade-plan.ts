@@ -64,10 +64,11 @@ const KEPT_MAX = 100;
 /**
  * Checks everything that an upgrade needs; changes nothing. `current`: the folder already has this version.
  * Rejects with `UpgradeError`, or with `ClusterVersionError` for a folder of a newer version.
+ * @param given DATA_DIR.
  * @param old folder with the programs of the old version, as named by a person; searched for if omitted.
  */
-export async function planUpgrade(dataDir: string, old?: string): Promise<UpgradePlan | { readonly current: number }> {
-  const named = resolve(dataDir);
+export async function planUpgrade(given: string, old?: string): Promise<UpgradePlan | { readonly current: number }> {
+  const named = resolve(given);
   if (!hasCluster(named)) {
     throw new UpgradeError(
       'no_database',
