@@ -3,6 +3,8 @@ import { createHash, randomBytes } from 'node:crypto';
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
+import { BlobStore } from '../src/server/blobs/store.js';
+import { createPool } from '../src/server/storage/database.js';
 import { blobItem, downloadUrl, openRequest, send, askUpload, uploadOf, uploaded } from './support/blobs.js';
 import { newId } from './support/devices.js';
 import { temporaryFolder } from './support/postgres.js';
@@ -173,4 +175,16 @@ t.test('BLOB-10: of uploads that race for the cap only those that fit are let in
   t.strictSame(outcomes, [...Array<string>(11).fill('200'), ...Array<string>(9).fill('413 storage_cap_exceeded')]);
   t.equal((await capped.me()).number('server.storageUsedBytes'), 99_000);
   t.strictSame(await capped.server.sql('SELECT * FROM discrepancies()'), []);
+});
+
+t.test('OBJ-24: an upload that several requests complete at once is complete for each of them', async (t) => {
+  const pool = createPool({ url: server.databaseUrl, name: 'blob test', onIdleError: () => undefined });
+  t.teardown(() => pool.end());
+  const rows = new BlobStore(pool);
+  const { blobRef: ref } = await uploadOf(wire, first, { size: 100 });
+  const name = { tenantId: server.tenantId, ref };
+  t.equal(await rows.markReady(name, 101, null), false, 'another size than was reserved');
+  t.equal(await rows.markReady(name, 100, null), true);
+  t.equal(await rows.markReady(name, 100, null), true, 'also where another request was first');
+  t.equal(await rows.markReady({ ...name, ref: newId() }, 100, null), false, 'no such blob');
 });

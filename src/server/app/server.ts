@@ -449,8 +449,9 @@ async function composeHosting(
     takeCertificate: () => addressLimits.take('certificate', 'all'),
   });
   await hosts.start();
-  stops.push(() => hosts.close());
+  // In reverse order: once closed, a read that still waits asks nothing.
   stops.push(repeated(clock, HEAD_COMPARE_MS, () => hosts.readOn()));
+  stops.push(() => hosts.close());
   hooks.onHint = (tenant) => hosts.hint(tenant);
   const urlOf = (slug: string): string => tenantUrl(config, slug);
   const changed = (tenant: string): Promise<void> => registry.changed(tenant);

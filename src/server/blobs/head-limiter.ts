@@ -65,7 +65,7 @@ export class HeadLimiter {
     } catch (error) {
       // The store is down for the queued requests too: they fail now instead of each waiting for its own failure.
       if (error instanceof ServiceError && error.error === 'storage_unavailable') {
-        for (const end of queue.waiting) end(error);
+        for (const leave of queue.waiting) leave(error);
       }
       throw error;
     } finally {
@@ -79,15 +79,16 @@ export class HeadLimiter {
   private wait({ waiting }: Queue): Promise<void> {
     if (waiting.size >= this.bounds.waiting) throw unavailable('too many blobs are being looked for in the store');
     return new Promise((resolve, reject) => {
-      const end = (error?: ServiceError): void => {
-        waiting.delete(end);
+      /** Leaves the queue: to begin, or with an error. */
+      const leave = (error?: ServiceError): void => {
+        waiting.delete(leave);
         timer.cancel();
         if (error === undefined) resolve();
         else reject(error);
       };
-      waiting.add(end);
+      waiting.add(leave);
       const timer = this.clock.setTimer(this.bounds.waitMs, () =>
-        end(unavailable('the store is slow, and others were before')),
+        leave(unavailable('the store is slow, and others were before')),
       );
     });
   }

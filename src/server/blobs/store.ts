@@ -65,8 +65,9 @@ export class BlobStore extends Store {
     return this.first<BlobRow>(text, [tenantId, ref], { readOnly: true });
   }
 
-  // A blob that no item names changes its state without the tenant's lock: each of these statements requires the
-  // previous state, so that of two concurrent ones only one takes effect, and none changes what a commit counts.
+  // A blob that no item names changes its state without the tenant's lock: each of these statements that
+  // changes it requires the previous state, so that of two concurrent ones only one takes effect, and none changes what a
+  // commit counts.
 
   /**
    * Records that the object exists with this size. True: the blob is ready, perhaps marked by a concurrent call. False:
