@@ -120,9 +120,8 @@ export function decodeWriteA(body: ItemBodyA, requireSig: RequireSig): ItemWrite
   const path = envelope === null ? '' : 'payloadEnc.';
   const source = envelope ?? body;
   const sig = macField(`${path}sig`, source.sig);
-  if (sig === null && (requireSig === 'always' || (requireSig === 'a' && envelope !== null))) {
+  if (sig === null && (requireSig === 'always' || (requireSig === 'a' && envelope !== null)))
     throw invalid(`${path}sig`, `required, ${SIG_BYTES} bytes`);
-  }
   return {
     id: body.id,
     binId: body.binId,

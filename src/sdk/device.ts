@@ -149,9 +149,7 @@ export class Device {
   }
 
   private begin({ sync, socket }: Parts): Promise<void> {
-    const ended = new Promise<never>((_, reject) => {
-      this.ended = reject;
-    });
+    const ended = new Promise<never>((_, reject) => (this.ended = reject));
     const connected = Promise.race([sync.caughtUp(), ended]);
     socket.start();
     return connected;
@@ -346,10 +344,7 @@ export class Device {
     };
     const { onProblem } = this.options;
     const offer = await offerPairing({ ...core, identity: this.identity, deviceList, onRequest, onProblem }, approve);
-    offer.joined.then(
-      () => this.parts.rewraps.now(),
-      () => undefined,
-    );
+    offer.joined.then(() => this.parts.rewraps.now()).catch(() => undefined);
     return offer;
   }
 
@@ -384,22 +379,17 @@ export class Device {
       case 'change':
       case 'caught_up':
       case 'reset':
-        this.parts.sync.receive(frame, size);
-        return;
+        return this.parts.sync.receive(frame, size);
       case 'pair_request':
-        this.pairRequested(frame.body);
-        return;
+        return this.pairRequested(frame.body);
       case 'device_joined':
-        this.inBackground(() => this.devices.refresh());
         this.parts.rewraps.later();
-        return;
+        return this.inBackground(() => this.devices.refresh());
       case 'device_revoked':
-        if (frame.id === this.id) this.parts.session.endRevoked();
-        else this.inBackground(() => this.devices.refresh());
-        return;
+        if (frame.id === this.id) return this.parts.session.endRevoked();
+        return this.inBackground(() => this.devices.refresh());
       case 'bin':
-        this.inBackground(() => this.bins.refresh('changed'));
-        return;
+        return this.inBackground(() => this.bins.refresh('changed'));
       default:
         return;
     }

@@ -75,10 +75,7 @@ export const nodeSockets: SocketPort = {
         if (socket.readyState === WebSocket.OPEN) socket.send(text);
       },
       close: (code, reason) => {
-        if (socket.readyState === WebSocket.CONNECTING) {
-          socket.terminate();
-          return;
-        }
+        if (socket.readyState === WebSocket.CONNECTING) return socket.terminate();
         socket.close(code, reason);
         setTimeout(() => socket.terminate(), CLOSE_WITHIN_MS).unref();
       },

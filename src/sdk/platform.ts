@@ -81,13 +81,7 @@ export async function abortable<T>(
   const over = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true }));
   const release = abortOnAny(stop, signals);
   try {
-    return await Promise.race([
-      work,
-      over.then(() => {
-        ended();
-        return work;
-      }),
-    ]);
+    return await Promise.race([work, over.then(ended).then(() => work)]);
   } finally {
     release();
   }

@@ -125,9 +125,8 @@ export const object =
   (value, path) => {
     const source = record(value, path);
     const out: Record<string, unknown> = {};
-    for (const [key, read] of Object.entries(fields)) {
+    for (const [key, read] of Object.entries(fields))
       out[key] = read(Object.hasOwn(source, key) ? source[key] : undefined, path === '' ? key : `${path}.${key}`);
-    }
     return out as { readonly [K in keyof S]: Read<S[K]> };
   };
 

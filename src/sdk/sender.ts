@@ -186,8 +186,7 @@ export class Sender {
       } catch (error) {
         // The connection may be too slow to send this much within the time-out of either side.
         if (clock.now() - begun > SLOW_MS) this.batchBytes = Math.max(BATCH_BYTES_MIN, this.batchBytes / 2);
-        this.postpone(asError(error));
-        return;
+        return this.postpone(asError(error));
       }
     }
     this.untilDue();
@@ -312,10 +311,7 @@ export class Sender {
     if (isPassing(refusal)) throw refusal;
     const final = refusal instanceof ApiError && FINAL.has(refusal.code);
     const tracked = this.track(pending.seq);
-    if (final || tracked.waiter !== undefined) {
-      await this.dropRefused(pending, refusal);
-      return;
-    }
+    if (final || tracked.waiter !== undefined) return this.dropRefused(pending, refusal);
     // Retried later: the refusal may be temporary, or the user may resolve it.
     const { clock, random } = this.options;
     tracked.dueAt = clock.now() + backoffMs(tracked.refusals++, RECONNECT, random);

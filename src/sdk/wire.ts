@@ -4,7 +4,7 @@ import { ServiceError } from '../protocol/errors.js';
 import type { CaughtUpFrame } from '../protocol/frames.js';
 import { decodeWriteA } from '../protocol/item-codec.js';
 import type { Item, ItemWrite, LiveItem, MasterWrap, SealedKeys } from '../protocol/item.js';
-import type { EnvelopeBody, ItemBodyA, MasterBody } from '../protocol/requests.js';
+import type { ItemBodyA, MasterBody } from '../protocol/requests.js';
 import { ProtocolError } from './errors.js';
 import {
   binIdText,
@@ -26,32 +26,21 @@ const keysText = (keys: SealedKeys): Record<string, string> =>
 
 const masterText = (wrap: MasterWrap): MasterBody => ({ nonce: toBase64Url(wrap.nonce), ct: toBase64Url(wrap.ct) });
 
-/** The seal of an item: in the envelope if there is one, else at top level (ITEM-18). */
-const sealText = (write: ItemWrite): { master?: MasterBody; sig?: string } => ({
-  ...(write.master === null ? {} : { master: masterText(write.master) }),
-  ...(write.sig === null ? {} : { sig: toBase64Url(write.sig) }),
-});
-
 /** The body of an item write. The same write always gives the same text, so that a retry is recognised (RETRY-01). */
 export function writeBody(write: ItemWrite): ItemBodyA {
-  const { inline, blob } = write;
-  const envelope: EnvelopeBody | null =
-    inline === null
-      ? null
-      : {
-          ct: toBase64Url(inline.ct),
-          nonce: toBase64Url(inline.nonce),
-          keys: keysText(inline.keys),
-          ...sealText(write),
-        };
+  const { id, binId, type, ts, inline, blob, master, sig, ifVersion } = write;
+  // In the envelope if there is one, else at top level (ITEM-18).
+  const seal = { ...(master && { master: masterText(master) }), ...(sig && { sig: toBase64Url(sig) }) };
+  const sealed = inline && {
+    ct: toBase64Url(inline.ct),
+    nonce: toBase64Url(inline.nonce),
+    keys: keysText(inline.keys),
+  };
   return {
-    id: write.id,
-    binId: write.binId,
-    type: write.type,
-    ts: write.ts,
-    ...(envelope === null ? sealText(write) : { payloadEnc: envelope }),
-    ...(blob === null ? {} : { blobRef: blob.ref, blobNonce: toBase64Url(blob.nonce), blobKeys: keysText(blob.keys) }),
-    ...(write.ifVersion === null ? {} : { ifVersion: write.ifVersion }),
+    ...{ id, binId, type, ts },
+    ...(sealed === null ? seal : { payloadEnc: { ...sealed, ...seal } }),
+    ...(blob && { blobRef: blob.ref, blobNonce: toBase64Url(blob.nonce), blobKeys: keysText(blob.keys) }),
+    ...(ifVersion === null ? {} : { ifVersion }),
   };
 }
 
@@ -107,10 +96,9 @@ export function readItem(value: unknown, typeKey: 'type' | 'itemType'): Item {
   const ts = count(head.ts, 'ts');
   const row = { ...payloadFields(value, ''), id: head.id, binId: head.binId, type: nonEmpty(type, typeKey), ts };
   const { inline, blob, master, sig, type: known } = decoded(row);
-  const payload = { inline, blob, master, sig };
   const senderDevice = nonEmpty(head.senderDevice, 'senderDevice');
   const { id, binId, version } = head;
-  return { id, binId, type: known, ts, ...payload, senderDevice, version, deletedAt: null };
+  return { id, binId, type: known, ts, inline, blob, master, sig, senderDevice, version, deletedAt: null };
 }
 
 /** Rows have the fields of a write, so its codec reads them. An unsigned row passes here and is refused later. */
