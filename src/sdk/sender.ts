@@ -22,7 +22,7 @@ import {
 import type { NewChange } from './outbox.js';
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
-import { type Pending, pendingWrite } from './store/store.js';
+import type { Pending } from './store/store.js';
 import { writeBody } from './wire.js';
 import type { Core } from './core.js';
 
@@ -416,7 +416,7 @@ function fitting(
   let bytes = 0;
   for (const pending of ready) {
     if (pending.kind !== 'write') continue;
-    const body = JSON.stringify(writeBody(pendingWrite(pending)));
+    const body = JSON.stringify(writeBody({ ...pending.row, ifVersion: pending.base }));
     bytes += text(body).length + 1;
     if (sent.length > 0 && (bytes > most || sent.length >= BATCH_WRITES_MAX)) break;
     sent.push(pending);

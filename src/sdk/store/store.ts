@@ -8,7 +8,7 @@
  */
 import type { RefusalReason } from '../../crypto/refusal.js';
 import { byteText } from '../../protocol/bytes.js';
-import type { ItemWrite, LiveItem } from '../../protocol/item.js';
+import type { LiveItem } from '../../protocol/item.js';
 
 /** Why an item is not shown: a reason of the crypto core, or a contradiction between versions. */
 export type QuarantineReason =
@@ -94,12 +94,6 @@ export type Pending =
   | (PendingBase & { readonly kind: 'write'; readonly row: LiveItem; readonly rewrap: boolean })
   | (PendingBase & { readonly kind: 'move'; readonly row: LiveItem })
   | (PendingBase & { readonly kind: 'delete'; readonly sig: Uint8Array });
-
-/** The write that a pending change sends. */
-export const pendingWrite = (pending: Extract<Pending, { kind: 'write' }>): ItemWrite => {
-  const { id, binId, type, ts, inline, blob, master, sig } = pending.row;
-  return { id, binId, type, ts, inline, blob, master, sig, ifVersion: pending.base };
-};
 
 /** A stored unfinished upload: `sealed` is encrypted under the master key (`begun-upload`). */
 export interface KeptUpload {
