@@ -144,10 +144,10 @@ export class DeviceList {
     await within(this.options.clock, FIRST_READ_MS, read, undefined);
     if (this.known !== undefined) return true;
     this.late = true;
-    const settled = read.finally(() => (this.late = false));
-    settled.catch((error: unknown) => {
+    const report = (error: unknown): void => {
       if (!isPassing(error)) this.options.emit('problem', { error: asError(error) });
-    });
+    };
+    read.finally(() => (this.late = false)).catch(report);
     return false;
   }
 

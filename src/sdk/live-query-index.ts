@@ -18,19 +18,8 @@ import type { Subscription } from './list-subscriptions.js';
 import { damagedItem, rowSeen } from './item-reader.js';
 import type { Seen } from './outbox.js';
 import { yieldToEventLoop } from './platform.js';
-import {
-  changesBetween,
-  found,
-  Matches,
-  planOf,
-  sameHead,
-  sameTag,
-  searchedText,
-  windowOf,
-  type QueryFilter,
-  type QueryUpdate,
-  type QueryWindow,
-} from './query.js';
+import { changesBetween, found, Matches, planOf, sameHead, sameTag, searchedText, windowOf } from './query.js';
+import type { QueryFilter, QueryUpdate, QueryWindow } from './query.js';
 import { viewOf } from './merge-rules.js';
 import { headOf, tagOf, type Head } from './store/store.js';
 import type { Core } from './core.js';

@@ -2,14 +2,8 @@
 import type { Sodium } from '../crypto/sodium.js';
 import { systemClock } from '../protocol/clock.js';
 import { withCertificateErrors } from './node-certificate.js';
-import {
-  CLOSE_WITHIN_MS,
-  OPEN_WITHIN_MS,
-  SERVER_FRAME_MAX,
-  type OpenSocket,
-  type Platform,
-  type SocketPort,
-} from './platform.js';
+import { CLOSE_WITHIN_MS, OPEN_WITHIN_MS, SERVER_FRAME_MAX } from './platform.js';
+import type { OpenSocket, Platform, SocketPort } from './platform.js';
 import { errorCode } from '../protocol/error-code.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { WebSocket, type RawData } from 'ws';

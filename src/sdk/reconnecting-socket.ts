@@ -258,8 +258,9 @@ export class ReconnectingSocket {
   }
 
   /**
-   * The wait that the server asked for is kept, up to RETRY_AFTER_MAX_MS including the random addition. The backoff is
-   * the lower bound, so that a server that always names one second does not get a request every second. `spreadMs`: upper bound of the random addition.
+   * The wait that the server asked for is kept, up to RETRY_AFTER_MAX_MS including the random addition, of which
+   * `spreadMs` is the upper bound. The backoff is the lower bound, so that a server that always names one second does
+   * not get a request every second.
    */
   private reconnectLater(reason: string, askedMs = 0, spreadMs = 0): void {
     if (!this.running) return;

@@ -70,12 +70,9 @@ export class Replica {
     const draft = newDraft();
     for (const change of changes) {
       const next = passed(cursor, change.version);
-      if (next === undefined) {
-        await this.late(change, draft);
-        continue;
-      }
-      await this.merge(change, draft);
-      cursor = next;
+      if (next === undefined) await this.late(change, draft);
+      else await this.merge(change, draft);
+      cursor = next ?? cursor;
     }
     await this.store(draft, cursor);
   }

@@ -139,12 +139,11 @@ export class Sync {
     await this.pull();
     return this.exclusive(async () => {
       let found = await this.compared();
-      if (found === null) return null;
-      if (!found.complete) {
+      if (found?.complete === false) {
         await this.refetch();
         found = await this.compared();
-        if (found === null) return null;
       }
+      if (found === null) return null;
       if (!found.complete || this.unlisted.length > 0) this.missing(found.at, found.held);
       this.unlisted = [];
       await this.settled(found.at.version, found.complete);

@@ -16,13 +16,8 @@ import type { BinView, ItemView } from '../events.js';
 import { holdsFile, PAYLOAD_MAX } from '../payloads/shapes.js';
 import { randomPart, timePart } from '../ulid.js';
 import { contentOf } from './content-parts.js';
-import {
-  type ArchivedBin,
-  ArchiveError,
-  type ArchivedItem,
-  type ArchiveManifest,
-  type ArchiveRecord,
-} from './records.js';
+import { ArchiveError } from './records.js';
+import type { ArchivedBin, ArchivedItem, ArchiveManifest, ArchiveRecord } from './records.js';
 
 /** The content of an export, after one complete read. */
 export interface Survey {

@@ -5,18 +5,8 @@
  * at all. So the state always describes exactly the stored records, and the scan at opening finds any record that was
  * lost, changed or added otherwise. A store uses its database exclusively.
  */
-import {
-  FRESH,
-  headOfEntry,
-  type Cursor,
-  type Batch,
-  type Entry,
-  type Head,
-  type Held,
-  type KeptUpload,
-  type Pending,
-  type Store,
-} from './store.js';
+import { FRESH, headOfEntry } from './store.js';
+import type { Cursor, Batch, Entry, Head, Held, KeptUpload, Pending, Store } from './store.js';
 import { storeError, storeErrorOf } from './error.js';
 import {
   CHANGES,

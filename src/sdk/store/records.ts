@@ -220,11 +220,13 @@ export function decodeUpload(key: string, record: Uint8Array, owner: number): Ke
 export function encodeState(state: StoreState): Uint8Array {
   const { owner, cursor, entries, changes, uploads } = state;
   const tallies = uploads.count === 0 ? [entries, changes] : [entries, changes, uploads];
-  const out = new RecordWriter()
+  const out = new RecordWriter();
+  out
     .int(tallies.length - 1)
     .text(owner.tenantId)
-    .text(owner.deviceId);
-  out.int(state.batches).int(state.generation);
+    .text(owner.deviceId)
+    .int(state.batches)
+    .int(state.generation);
   out.int(cursor.since).byte(cursor.epoch === null ? 0 : 1);
   if (cursor.epoch !== null) out.text(cursor.epoch);
   out.int(state.itemCount).int(state.versionSum);
