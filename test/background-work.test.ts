@@ -159,13 +159,14 @@ t.test('WORK-01: tasks run one after the other in the order of the calls, whatev
         const serial = new Serial();
         const asked: Promise<number>[] = [];
         const order: number[] = [];
+        let ended = 0;
         const ask = (): void => {
           const n = asked.length;
           const task = (): number | Promise<number> => {
             order.push(n);
             return stage.perform(ask);
           };
-          asked.push(numberOf(serial.run(task)));
+          asked.push(numberOf(serial.run(task)).finally(() => ended++));
         };
         for (const step of steps) {
           at++;
@@ -174,7 +175,7 @@ t.test('WORK-01: tasks run one after the other in the order of the calls, whatev
           if (step === 'turn') await turn();
           if (step === 'microtask') await Promise.resolve();
         }
-        while (serial.size > 0) {
+        while (ended < asked.length) {
           stage.release();
           await turn();
         }

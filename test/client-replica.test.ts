@@ -1,6 +1,6 @@
 /** The client's local copy: what the ordered stream may and may not do to it. */
 import t from 'tap';
-import { FRESH, MemoryStore } from '../src/sdk/store/store.js';
+import { FRESH, MemoryStore, unversioned } from '../src/sdk/store/store.js';
 import { Emitter, type DeviceEvents, type EventName } from '../src/sdk/events.js';
 import { Outbox } from '../src/sdk/outbox.js';
 import { Replica } from '../src/sdk/replica.js';
@@ -46,7 +46,7 @@ t.test('CLIENT-29: applying the same version twice changes nothing', async (t) =
   await world.replica.apply([arrives(row), arrives({ ...row, version: 4, binId: 'other' })]);
   t.equal(world.told.length, 1);
   t.match(world.told[0], { name: 'item', event: { id: row.id, payload: { text: 'text 5' } } });
-  t.same(await world.replica.cursor(), { since: 5, epoch: null });
+  t.same(await world.store.cursor(), { since: 5, epoch: null });
   t.match(await world.store.get(row.id), { state: 'live', version: 5, row: { binId: 'inbox' } });
 });
 
@@ -136,7 +136,7 @@ t.test('CLIENT-30: a count or a version sum that does not fit is noticed', async
   t.match(await world.replica.settle(summary(4, 4, 7)), { complete: false });
   t.match(await world.replica.settle(summary(4, 3, 8)), { complete: false });
   t.match(await world.replica.settle(summary(9, 4, 16)), { complete: false });
-  t.equal((await world.replica.cursor()).since, 4, 'and the cursor does not pass over what did not come');
+  t.equal((await world.store.cursor()).since, 4, 'and the cursor does not pass over what did not come');
   t.equal(await world.replica.settle({ ...summary(4, 3, 7), epoch: 'f' }), undefined, 'another history, unannounced');
 });
 
@@ -146,11 +146,11 @@ t.test('CLIENT-31: a reset forgets all versions and keeps the items', async (t) 
   await world.replica.apply(rows.map(arrives));
   await world.replica.settle(summary(2, 2, 3));
   await world.replica.reset('f');
-  t.same(await world.replica.cursor(), { since: 0, epoch: 'f' });
+  t.same(await world.store.cursor(), { since: 0, epoch: 'f' });
   t.same(await world.store.held(), { itemCount: 0, versionSum: 0 });
   await world.replica.apply([arrives({ ...(rows[0] as LiveItem), version: 1 })]);
   t.match(await world.replica.settle({ ...summary(1, 1, 1), epoch: 'f' }), { complete: true });
-  t.same(await world.replica.unversioned(), [rows[1]?.id], 'what the new history does not have is known');
+  t.same(await unversioned(world.store), [rows[1]?.id], 'what the new history does not have is known');
 });
 
 t.test(
@@ -165,12 +165,12 @@ t.test(
       world.outbox.sending(row.id, reply);
       if (order === 'reply first') {
         await reply;
-        t.same(await world.replica.cursor(), FRESH, `${order}: the reply does not move the cursor`);
+        t.same(await world.store.cursor(), FRESH, `${order}: the reply does not move the cursor`);
         t.equal(world.outbox.newest(row.id, undefined)?.version, 8);
       }
       const other = sealedRow(world.me, { version: 7 });
       await world.replica.apply([arrives(other), { kind: 'ack', id: row.id, version: 8 }]);
-      t.same(await world.replica.cursor(), { since: 8, epoch: null }, `${order}: the ack does`);
+      t.same(await world.store.cursor(), { since: 8, epoch: null }, `${order}: the ack does`);
       t.match(await world.store.get(row.id), { state: 'live', version: 8 });
       t.same(world.outbox.ids(), [], `${order}: and the outbox is empty`);
       t.match(await world.replica.settle(summary(8, 2, 15)), { complete: true });

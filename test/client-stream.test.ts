@@ -36,6 +36,7 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
   const made = new Sync({
     api,
     replica,
+    store,
     outbox,
     sender,
     emit,

@@ -4,7 +4,7 @@ import t from 'tap';
 import { getEventListeners } from 'node:events';
 import { DeviceApi } from '../src/sdk/api.js';
 import { backoffMs, RECONNECT } from '../src/sdk/platform.js';
-import { caughtUp, FRESH, passed, restarted, type Cursor, pendingWrite } from '../src/sdk/store/store.js';
+import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/sdk/store/store.js';
 import { ApiError, NetworkError, ProtocolError } from '../src/sdk/errors.js';
 import { Http } from '../src/sdk/http.js';
 import { DeviceList } from '../src/sdk/device-list.js';
@@ -74,9 +74,7 @@ t.test('ids are ULIDs that sort by time', (t) => {
 t.test('an item survives the way to the server and back', (t) => {
   const device = newIdentity();
   const row = sealedRow(device, { version: 3 });
-  const body = writeBody(
-    pendingWrite({ kind: 'write', seq: 1, id: row.id, base: 2, version: null, row, rewrap: false }),
-  );
+  const body = writeBody({ ...row, ifVersion: 2 });
   t.equal(body.ifVersion, 2);
   t.same(Object.keys(body.payloadEnc?.keys ?? {}), [device.deviceId]);
   t.equal(rowText('a', readItem(JSON.parse(rowText('a', row)), 'type')), rowText('a', row));

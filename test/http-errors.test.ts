@@ -1,7 +1,7 @@
 /** Refusals: the catalogue, the order of checks, framing, routes, methods, sizes, origins. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
-import { CATALOGUE } from '../src/protocol/errors.js';
+import { CATALOGUE, codeOf, statusOf as statusIn, type ErrorName } from '../src/protocol/errors.js';
 import { RELEASE } from '../src/root.js';
 import { claimBody, newCode, newId, writeBody } from './support/devices.js';
 import { Scene } from './support/scene.js';
@@ -63,9 +63,9 @@ const inTable = (outcome: string, shape: Shape): boolean =>
   TABLE.some(([a, b]) => outcome === (shape === 'a' ? a : (b ?? a)));
 
 t.test('ERR-03: one catalogue, every code with its status', (t) => {
-  const ours = Object.values(CATALOGUE).map((entry: { status: number; statusB?: number; a: string; b?: string }) => {
-    const [a, b] = [`${entry.status} ${entry.a}`, `${entry.statusB ?? entry.status} ${entry.b ?? entry.a}`];
-    return a === b ? a : `${a} / ${b}`;
+  const ours = (Object.keys(CATALOGUE) as ErrorName[]).map((name) => {
+    const [a, b] = (['a', 'b'] as const).map((shape) => `${statusIn(name, shape)} ${codeOf(name, shape)}`);
+    return a === b ? `${a}` : `${a} / ${b}`;
   });
   t.same(ours.toSorted(), TABLE.map((line) => line.join(' / ')).toSorted());
   t.equal(new Set(ours).size, ours.length, 'each once');

@@ -6,8 +6,8 @@ import { acceptRelease, requestJoin, readPairCode } from '../src/crypto/pairing.
 import { openItem } from '../src/crypto/item.js';
 import { keysOfPhrase } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { decodeWriteA } from '../src/protocol/item-codec.js';
 import { PROJECT_ROOT } from '../src/root.js';
+import { readItem } from '../src/sdk/wire.js';
 import { runServer } from './support/server.js';
 import { BODY_A, FIRST, ITEM_SECTION } from './vectors/example.js';
 import { transcripts, withSection } from './vectors/transcripts.js';
@@ -26,7 +26,8 @@ t.test('REF-24: the item on the page on Cryptography is made of its values, and 
   t.equal(Buffer.from(masterKey).toString('hex'), valueOf(ITEM_SECTION, 'master key'));
   const secretKey = fromHex(valueOf(ITEM_SECTION, "device's secret key"));
   const publicKey = fromHex(valueOf(ITEM_SECTION, "device's public key"));
-  const item = decodeWriteA(BODY_A, 'always');
+  const item = readItem({ ...BODY_A, version: 1, senderDevice: FIRST.id, deletedAt: null }, 'type');
+  if (item.deletedAt !== null) throw new Error('the item is deleted');
   const device = { id: FIRST.id, keys: { publicKey, secretKey } };
   const payload: unknown = JSON.parse(valueOf(ITEM_SECTION, 'payload'));
   t.same(openItem(nodeSodium, { ...item, master: null }, { masterKey, device }), payload, 'by its own key');

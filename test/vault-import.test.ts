@@ -5,7 +5,7 @@ import t from 'tap';
 import { exportVault } from '../src/cli/commands/export.js';
 import { importVault, report } from '../src/cli/commands/import.js';
 import type { Context } from '../src/cli/context.js';
-import { renewedId } from '../src/sdk/archive/import-rules.js';
+import { renewedId } from '../src/sdk/archive/importer.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import type { ItemView } from '../src/sdk/events.js';
 import { MemoryStore } from '../src/sdk/store/store.js';

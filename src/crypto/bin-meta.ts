@@ -19,9 +19,8 @@ interface BinMetaContext {
  */
 export function sealBinMeta(sodium: Sodium, { masterKey, binId }: BinMetaContext, meta: JsonObject): Uint8Array {
   const message = payloadBytes(meta);
-  if (NONCE_BYTES + message.length + AEAD_TAG_BYTES > BIN_META_MAX) {
+  if (NONCE_BYTES + message.length + AEAD_TAG_BYTES > BIN_META_MAX)
     throw new CryptoRefusal('too_large', `bin meta passes ${BIN_META_MAX} bytes`);
-  }
   return withDerivedKey(sodium, masterKey, KEY_CONTEXT, (key) =>
     sealWithNonce(sodium, { message, aad: text(binId), key }),
   );

@@ -12,7 +12,7 @@ import { expectCertified, type ListedDevice, type OwnDevice } from './device.js'
 import { checkItemTag, makeItemTag, type SealedItem } from './item-tag.js';
 import { payloadBytes, payloadObject, type JsonObject } from './payload.js';
 import { CryptoRefusal } from './refusal.js';
-import { expectLength, type Sodium } from './sodium.js';
+import { erasing, expectLength, type Sodium } from './sodium.js';
 
 /** The recipients of an item: every non-revoked device with its certificate, and holders of the master key. */
 interface Recipients {
@@ -47,9 +47,8 @@ function encryptInline(
   { key, payload, keys }: { key: Uint8Array; payload: PlainPayload; keys: SealedKeys },
 ): Inline {
   const message = payloadBytes(payload);
-  if (message.length + AEAD_TAG_BYTES > INLINE_CIPHERTEXT_MAX) {
+  if (message.length + AEAD_TAG_BYTES > INLINE_CIPHERTEXT_MAX)
     throw new CryptoRefusal('too_large', `the payload passes ${INLINE_CIPHERTEXT_MAX} bytes: make it a blob`);
-  }
   if (!Number.isSafeInteger(head.ts)) throw new RangeError(`ts must be an integer, got ${head.ts}`);
   const nonce = sodium.random(NONCE_BYTES);
   return { ct: sodium.aeadEncrypt({ message, aad: itemAad(head), nonce, key }), nonce, keys };
@@ -64,12 +63,10 @@ function wrapForMaster(sodium: Sodium, key: Uint8Array, masterKey: Uint8Array): 
   return { nonce, ct: sodium.secretbox(key, nonce, masterKey) };
 }
 
-const withTag = (sodium: Sodium, masterKey: Uint8Array, item: ItemHead & Omit<Payload, 'sig'>): Payload => ({
-  inline: item.inline,
-  blob: item.blob,
-  master: item.master,
-  sig: makeItemTag(sodium, masterKey, item),
-});
+function withTag(sodium: Sodium, masterKey: Uint8Array, item: ItemHead & Omit<Payload, 'sig'>): Payload {
+  const { inline, blob, master } = item;
+  return { inline, blob, master, sig: makeItemTag(sodium, masterKey, item) };
+}
 
 /**
  * Seals an inline item under a fresh key and nonce.
@@ -77,15 +74,12 @@ const withTag = (sodium: Sodium, masterKey: Uint8Array, item: ItemHead & Omit<Pa
  */
 export function sealItem(sodium: Sodium, item: ItemHead & { readonly payload: PlainPayload }, to: Recipients): Payload {
   expectCertified(sodium, to.masterKey, to.devices);
-  const key = sodium.random(KEY_BYTES);
-  try {
+  return erasing(sodium, sodium.random(KEY_BYTES), (key) => {
     const keys = sealKeys(sodium, key, to.devices);
     const inline = encryptInline(sodium, item, { key, payload: item.payload, keys });
     const master = wrapForMaster(sodium, key, to.masterKey);
     return withTag(sodium, to.masterKey, { ...item, inline, blob: null, master });
-  } finally {
-    sodium.memzero(key);
-  }
+  });
 }
 
 /** A new draft with a fresh item key and nonce. */
@@ -197,8 +191,7 @@ export function blobDecryptor(sodium: Sodium, item: SealedItem, reader: Reader):
   if (item.blob === null) throw new CryptoRefusal('bad_payload', `item ${item.id} has no blob`);
   const { nonce } = item.blob;
   expectLength('blobNonce', nonce, NONCE_BYTES);
-  const keys: Uint8Array[] = [];
-  for (const key of offeredKeys(sodium, item, reader)) keys.push(new Uint8Array(key));
+  const keys = Array.from(offeredKeys(sodium, item, reader), (key) => new Uint8Array(key));
   if (keys.length === 0) throw new CryptoRefusal('no_key', `item ${item.id} has no key for this device`);
   const decryptor = new BlobDecryptor(sodium, { keys, nonce, aad: itemAad(item) });
   for (const key of keys) sodium.memzero(key);
@@ -218,9 +211,16 @@ export function moveTag(
 const missingFrom = (keys: SealedKeys | undefined, devices: readonly ListedDevice[]): readonly ListedDevice[] =>
   keys === undefined ? [] : devices.filter((device) => !keys.has(device.id));
 
-/** The existing keys of the devices, and new ones for those without, in the devices' order. */
-const completed = (sodium: Sodium, key: Uint8Array, keys: SealedKeys, devices: readonly ListedDevice[]): SealedKeys =>
-  new Map(devices.map((device) => [device.id, keys.get(device.id) ?? sodium.seal(key, device.publicKey)]));
+/** The part with the existing keys of the devices, and new ones for those without, in the devices' order. */
+const completed = <Part extends Inline | Blob>(
+  sodium: Sodium,
+  key: Uint8Array,
+  part: Part,
+  { devices }: Recipients,
+) => ({
+  ...part,
+  keys: new Map(devices.map(({ id, publicKey }) => [id, part.keys.get(id) ?? sodium.seal(key, publicKey)])),
+});
 
 /**
  * The item with keys for the devices that lack one, without those of devices no longer listed, and with a master wrap
@@ -254,15 +254,8 @@ function rewrapped(
   input: { item: SealedItem; by: Recipients; inlineKey: Uint8Array; blobKey: Uint8Array },
 ): Payload {
   const { item, by, inlineKey, blobKey } = input;
-  const { devices, masterKey } = by;
-  const inline: Inline | null = item.inline && {
-    ...item.inline,
-    keys: completed(sodium, inlineKey, item.inline.keys, devices),
-  };
-  const blob: Blob | null = item.blob && {
-    ...item.blob,
-    keys: completed(sodium, blobKey, item.blob.keys, devices),
-  };
-  const master = item.master ?? wrapForMaster(sodium, inlineKey, masterKey);
-  return withTag(sodium, masterKey, { ...item, inline, blob, master });
+  const inline = item.inline && completed(sodium, inlineKey, item.inline, by);
+  const blob = item.blob && completed(sodium, blobKey, item.blob, by);
+  const master = item.master ?? wrapForMaster(sodium, inlineKey, by.masterKey);
+  return withTag(sodium, by.masterKey, { ...item, inline, blob, master });
 }

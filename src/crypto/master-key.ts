@@ -3,8 +3,8 @@ import { mnemonicToSeed } from '@scure/bip39';
 import { text } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
-import { b32, expectLength, stretch, type KeyPair, type Sodium } from './sodium.js';
-import { decodeWords, encodeWords } from './words.js';
+import { b32, erasing, expectLength, stretch, type KeyPair, type Sodium } from './sodium.js';
+import { decodeWords, drawWords } from './words.js';
 
 const PHRASE_WORDS = 12;
 const PHRASE_BYTES = 16;
@@ -13,12 +13,7 @@ const RECOVERY_SALT = text(`${SERVICE_NAME}/v1/recovery-salt`);
 const MAC_CONTEXT = text(`${SERVICE_NAME}-item-mac-v1`);
 
 /** A new phrase: 12 BIP39 words of 16 random bytes. Shown once and not stored. */
-export function drawPhrase(sodium: Sodium): string {
-  const bytes = sodium.random(PHRASE_BYTES);
-  const phrase = encodeWords(sodium, bytes);
-  sodium.memzero(bytes);
-  return phrase;
-}
+export const drawPhrase = (sodium: Sodium): string => drawWords(sodium, PHRASE_BYTES);
 
 /** The BIP39 seed (64 bytes, no passphrase) of a phrase as typed. Rejects with `bad_words`. */
 export async function phraseSeed(sodium: Sodium, phrase: string): Promise<Uint8Array> {
@@ -38,9 +33,7 @@ export function masterKeyOfSeed(sodium: Sodium, seed: Uint8Array): Promise<Uint8
  */
 async function recoveryKeyOfSeed(sodium: Sodium, seed: Uint8Array): Promise<KeyPair> {
   const signSeed = await stretch(sodium, { length: KEY_BYTES, password: seed, saltInput: RECOVERY_SALT });
-  const pair = sodium.signKeyPair(signSeed);
-  sodium.memzero(signSeed);
-  return pair;
+  return erasing(sodium, signSeed, (own) => sodium.signKeyPair(own));
 }
 
 /** Both keys of a phrase as typed; erases the seed. Rejects with `bad_words`. */
@@ -72,8 +65,7 @@ export function wrapMasterKey(sodium: Sodium, masterKey: Uint8Array, publicKey: 
 /** Opens a wrappedMasterKey with the device's key pair. Throws `bad_wrap`. */
 export function unwrapMasterKey(sodium: Sodium, wrapped: Uint8Array, keys: KeyPair): Uint8Array {
   const masterKey = sodium.sealOpen(wrapped, keys);
-  if (masterKey === undefined || masterKey.length !== KEY_BYTES) {
+  if (masterKey === undefined || masterKey.length !== KEY_BYTES)
     throw new CryptoRefusal('bad_wrap', 'the wrapped master key does not open with this device');
-  }
   return masterKey;
 }

@@ -11,8 +11,8 @@ import { SERVICE_NAME } from '../protocol/limits.js';
 import { certifyDevice, isCertified, type OwnDevice } from './device.js';
 import { unwrapMasterKey, wrapMasterKey } from './master-key.js';
 import { CryptoRefusal } from './refusal.js';
-import { b32, stretch, type KeyPair, type Sodium } from './sodium.js';
-import { decodeWords, encodeWords } from './words.js';
+import { b32, erasing, stretch, type KeyPair, type Sodium } from './sodium.js';
+import { decodeWords, drawWords, encodeWords } from './words.js';
 
 const CODE_WORDS = 6;
 const CODE_BYTES = 8;
@@ -69,21 +69,14 @@ export const hostOf = (url: string): string => new URL(url).hostname;
 /** Wire code and code key of a visible code in canonical form. */
 async function codeOf(sodium: Sodium, visibleCode: string): Promise<PairCode> {
   const prk = await stretch(sodium, { length: PRK_BYTES, password: text(visibleCode), saltInput: PRK_SALT });
-  try {
-    const wireCode = encodeWords(sodium, b32(sodium, LOOKUP_CONTEXT, prk).subarray(0, CODE_BYTES));
-    return { visibleCode, wireCode, codeKey: b32(sodium, CODE_KEY_CONTEXT, prk) };
-  } finally {
-    sodium.memzero(prk);
-  }
+  return erasing(sodium, prk, (key) => {
+    const wireCode = encodeWords(sodium, b32(sodium, LOOKUP_CONTEXT, key).subarray(0, CODE_BYTES));
+    return { visibleCode, wireCode, codeKey: b32(sodium, CODE_KEY_CONTEXT, key) };
+  });
 }
 
 /** E: a new code of 8 random bytes. */
-export function drawPairCode(sodium: Sodium): Promise<PairCode> {
-  const bytes = sodium.random(CODE_BYTES);
-  const visibleCode = encodeWords(sodium, bytes);
-  sodium.memzero(bytes);
-  return codeOf(sodium, visibleCode);
-}
+export const drawPairCode = (sodium: Sodium): Promise<PairCode> => codeOf(sodium, drawWords(sodium, CODE_BYTES));
 
 /** N: the code as typed. Rejects with `bad_words` before anything is stretched or sent. */
 export async function readPairCode(sodium: Sodium, typed: string): Promise<PairCode> {
@@ -140,12 +133,10 @@ export function judgeJoin(
     readonly knownDevices: ReadonlySet<string>;
   },
 ): PairLink {
-  if (request.host !== own.host) {
+  if (request.host !== own.host)
     throw new CryptoRefusal('wrong_host', `the new device dialled ${request.host}, not ${own.host}`);
-  }
-  if (own.knownDevices.has(request.deviceId)) {
+  if (own.knownDevices.has(request.deviceId))
     throw new CryptoRefusal('known_device', `device ${request.deviceId} exists already`);
-  }
   const { deviceId, host, npk, name, glyph } = request;
   const link = pairLink(
     sodium,
@@ -206,12 +197,10 @@ export function acceptRelease(
 ): Uint8Array {
   const { device, release, keys } = reply;
   const { deviceId, npk } = link.transcript;
-  if (device.id !== deviceId || !sodium.equal(device.publicKey, npk) || !sodium.equal(keys.publicKey, npk)) {
+  if (device.id !== deviceId || !sodium.equal(device.publicKey, npk) || !sodium.equal(keys.publicKey, npk))
     throw new CryptoRefusal('wrong_device', 'the server registered another device than this one');
-  }
-  if (!sodium.equal(confirmationOf(sodium, link, release), release.confirmation)) {
+  if (!sodium.equal(confirmationOf(sodium, link, release), release.confirmation))
     throw new CryptoRefusal('bad_confirmation', 'the reply does not come from the device that showed the code');
-  }
   const masterKey = unwrapMasterKey(sodium, release.wrappedMasterKey, keys);
   if (!isCertified(sodium, masterKey, { id: deviceId, publicKey: npk, cert: release.deviceCert })) {
     sodium.memzero(masterKey);

@@ -3,7 +3,7 @@ import { toBase64Url } from '../protocol/base64.js';
 import { lengthPrefixed, text } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
-import { stretch, type Sodium } from './sodium.js';
+import { erasing, stretch, type Sodium } from './sodium.js';
 
 const CONTEXT = `${SERVICE_NAME}-password-v1`;
 
@@ -17,13 +17,8 @@ export async function stretchPassword(
 ): Promise<string> {
   const typed = text(password.normalize('NFKD'));
   if (typed.length === 0) throw new CryptoRefusal('empty_password', 'the password is empty');
-  const out = await stretch(sodium, {
-    length: KEY_BYTES,
-    password: typed,
-    saltInput: lengthPrefixed(CONTEXT, tenantId),
-  });
+  const saltInput = lengthPrefixed(CONTEXT, tenantId);
+  const out = await stretch(sodium, { length: KEY_BYTES, password: typed, saltInput });
   sodium.memzero(typed);
-  const sent = toBase64Url(out);
-  sodium.memzero(out);
-  return sent;
+  return erasing(sodium, out, toBase64Url);
 }

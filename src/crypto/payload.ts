@@ -70,8 +70,7 @@ export function payloadObject(bytes: Uint8Array): JsonObject {
     // The parser's message would quote the plaintext.
     throw new CryptoRefusal('bad_payload', 'the payload is not JSON text in UTF-8');
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw new CryptoRefusal('bad_payload', 'the payload is not a JSON object');
-  }
   return value as JsonObject;
 }

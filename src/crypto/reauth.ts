@@ -2,7 +2,7 @@
 import { lengthPrefixed } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
-import type { KeyPair, Sodium } from './sodium.js';
+import { erasing, type KeyPair, type Sodium } from './sodium.js';
 
 const CHALLENGE_CONTEXT = `${SERVICE_NAME}-reauth-v1`;
 const ANSWER_CONTEXT = `${SERVICE_NAME}-reauth-answer-v1`;
@@ -51,18 +51,15 @@ export function answerReauthChallenge(
 ): Uint8Array {
   const opened = sodium.sealOpen(sealed.challenge, sealed.keys);
   if (opened === undefined) throw new CryptoRefusal('bad_challenge', 'the challenge does not open with this device');
-  try {
+  return erasing(sodium, opened, () => {
     const secret = opened.slice(-KEY_BYTES);
     const expected = challengeForm(ids, secret);
     // Comparing with the only valid encoding of this secret verifies context, ids, order and lengths at once.
-    if (secret.length !== KEY_BYTES || !sodium.equal(expected, opened)) {
+    if (secret.length !== KEY_BYTES || !sodium.equal(expected, opened))
       throw new CryptoRefusal('bad_challenge', 'what was sealed is not a challenge for this device');
-    }
     const answer = answerOf(sodium, ids, secret);
     sodium.memzero(secret);
     sodium.memzero(expected);
     return answer;
-  } finally {
-    sodium.memzero(opened);
-  }
+  });
 }

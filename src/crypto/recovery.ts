@@ -16,17 +16,10 @@ interface RecoveryClaim {
   readonly deviceCert: Uint8Array;
 }
 
-const signed = (claim: RecoveryClaim): Uint8Array =>
-  lengthPrefixed(
-    CONTEXT,
-    claim.host,
-    claim.tenantId,
-    claim.challengeId,
-    claim.challenge,
-    claim.deviceId,
-    claim.publicKey,
-    claim.deviceCert,
-  );
+function signed(claim: RecoveryClaim): Uint8Array {
+  const { host, tenantId, challengeId, challenge, deviceId, publicKey, deviceCert } = claim;
+  return lengthPrefixed(CONTEXT, host, tenantId, challengeId, challenge, deviceId, publicKey, deviceCert);
+}
 
 /** Client: the Ed25519 signature over a recovery, 64 bytes. */
 export const signRecovery = (sodium: Sodium, recovery: KeyPair, claim: RecoveryClaim): Uint8Array =>

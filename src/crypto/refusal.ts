@@ -41,3 +41,13 @@ export class CryptoRefusal extends Error {
     super(message);
   }
 }
+
+/** The result of `work`, or the refusal that it throws. */
+export function orRefusal<T>(work: () => T): T | CryptoRefusal {
+  try {
+    return work();
+  } catch (error) {
+    if (error instanceof CryptoRefusal) return error;
+    throw error;
+  }
+}

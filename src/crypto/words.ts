@@ -4,7 +4,7 @@
  */
 import { wordlist } from '@scure/bip39/wordlists/english.js';
 import { CryptoRefusal } from './refusal.js';
-import type { Sodium } from './sodium.js';
+import { erasing, type Sodium } from './sodium.js';
 
 const BITS_PER_WORD = 11;
 const index = new Map(wordlist.map((word, at) => [word, at]));
@@ -37,22 +37,24 @@ function bitsOf(values: Iterable<number>, count: number): number[] {
 /** The reverse of `bitsOf`: numbers of `count` bits each. */
 function valuesOf(bits: readonly number[], count: number): number[] {
   const values: number[] = [];
-  for (let at = 0; at < bits.length; at += count) {
+  for (let at = 0; at < bits.length; at += count)
     values.push(bits.slice(at, at + count).reduce((value, bit) => (value << 1) | bit, 0));
-  }
   return values;
 }
 
 /** Bytes (a multiple of four, at most 32) as words separated by spaces. */
 export function encodeWords(sodium: Sodium, bytes: Uint8Array): string {
-  if (bytes.length === 0 || bytes.length > 32 || bytes.length % 4 !== 0) {
+  if (bytes.length === 0 || bytes.length > 32 || bytes.length % 4 !== 0)
     throw new CryptoRefusal('bad_length', `words stand for 4 to 32 bytes in steps of 4, got ${bytes.length}`);
-  }
   const checksum = bitsOf(sodium.sha256(bytes), 8).slice(0, bytes.length / 4);
   return valuesOf([...bitsOf(bytes, 8), ...checksum], BITS_PER_WORD)
     .map((at) => wordlist[at])
     .join(' ');
 }
+
+/** Words that encode `length` fresh random bytes. */
+export const drawWords = (sodium: Sodium, length: number): string =>
+  erasing(sodium, sodium.random(length), (bytes) => encodeWords(sodium, bytes));
 
 /**
  * Reads `count` typed words (a multiple of three) and verifies their checksum. Throws `bad_words` for another count, a
@@ -61,20 +63,17 @@ export function encodeWords(sodium: Sodium, bytes: Uint8Array): string {
 export function decodeWords(sodium: Sodium, typed: string, count: number): Words {
   const normalized = normalizeWords(typed);
   const words = normalized === '' ? [] : normalized.split(' ');
-  if (words.length !== count) {
+  if (words.length !== count)
     throw new CryptoRefusal('bad_words', `expected ${count} words, got ${words.length}`, { words: words.length });
-  }
   const indexes = words.map((word, at) => {
     const found = index.get(word);
-    if (found === undefined) {
+    if (found === undefined)
       throw new CryptoRefusal('bad_words', `word ${at + 1} is not in the list`, { word: at + 1 });
-    }
     return found;
   });
   const length = (count / 3) * 4;
   const bytes = Uint8Array.from(valuesOf(bitsOf(indexes, BITS_PER_WORD).slice(0, length * 8), 8));
-  if (encodeWords(sodium, bytes) !== normalized) {
+  if (encodeWords(sodium, bytes) !== normalized)
     throw new CryptoRefusal('bad_words', 'the checksum of the words is wrong: one of them is not what was shown');
-  }
   return { text: normalized, bytes };
 }

@@ -1,7 +1,7 @@
 /** Durable files and folders that only their owner can access: for secrets, stores, profiles and pairings. */
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
-import { link, lstat, open, rename, rm } from 'node:fs/promises';
+import { link, lstat, open, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
 import { ifThere } from './there.js';
@@ -72,14 +72,8 @@ export async function placeFile(temporary: string, path: string, existing: 'repl
  */
 export async function writeWhole(path: string, bytes: Uint8Array, existing: 'replace' | 'keep'): Promise<void> {
   const temporary = tempSibling(path, '.tmp');
-  const handle = await open(temporary, 'wx', FILE_MODE);
   try {
-    try {
-      await handle.writeFile(bytes);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
+    await writeFile(temporary, bytes, { flag: 'wx', mode: FILE_MODE, flush: true });
     if (existing === 'replace') await rename(temporary, path);
     else await link(temporary, path);
   } finally {

@@ -106,16 +106,18 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
     onLost?.();
   }, touchEveryMs);
   touching.unref();
+  const end = (): void => {
+    clearInterval(touching);
+    own.delete(owner);
+  };
   return {
     lock: {
       release: () => {
-        clearInterval(touching);
-        own.delete(owner);
+        end();
         touch(file, LONG_AGO);
       },
       remove: () => {
-        clearInterval(touching);
-        own.delete(owner);
+        end();
         try {
           // Only this file, then the folder only if it is empty: another process may take the lock in between.
           rmSync(file, { force: true });
@@ -166,8 +168,7 @@ function makeFolder(path: string): void {
   // Earlier versions used a file of this name.
   if (found?.isFile() === true) {
     rmSync(path, { force: true });
-    made(path);
-    return;
+    return void made(path);
   }
   const user = process.getuid?.();
   const own = !POSIX || user === 0 || found?.uid === user;

@@ -13,8 +13,8 @@ import { ifThere } from './there.js';
 export class PrivateFileError extends Error {
   override readonly name = 'PrivateFileError';
 
-  constructor(path: string, what: string, options?: ErrorOptions) {
-    super(`${path} ${what}.`, options);
+  constructor(path: string, what: string, cause?: unknown) {
+    super(`${path} ${what}.`, { cause });
   }
 }
 
@@ -56,8 +56,8 @@ export async function readPrivate(path: string, max: number, warn: Warn): Promis
     handle = await open(path, constants.O_RDONLY | flags);
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return undefined;
-    if (errorCode(error) === 'ELOOP') throw refused(path, 'is a symbolic link');
-    throw refused(path, `cannot be read (${errorCode(error)})`, error);
+    if (errorCode(error) === 'ELOOP') throw new PrivateFileError(path, 'is a symbolic link');
+    throw new PrivateFileError(path, `cannot be read (${errorCode(error)})`, error);
   }
   try {
     await close(handle, path, warn);
@@ -67,7 +67,7 @@ export async function readPrivate(path: string, max: number, warn: Warn): Promis
       const { bytesRead } = await handle.read(buffer, length, buffer.length - length, null);
       if (bytesRead === 0) return buffer.subarray(0, length);
       length += bytesRead;
-      if (length > max) throw refused(path, `is longer than ${max} bytes`);
+      if (length > max) throw new PrivateFileError(path, `is longer than ${max} bytes`);
     }
   } finally {
     await handle.close();
@@ -78,21 +78,18 @@ export async function readPrivate(path: string, max: number, warn: Warn): Promis
 async function close(handle: FileHandle, path: string, warn: Warn): Promise<void> {
   const stat = await handle.stat();
   const { mode, uid } = stat;
-  if (!stat.isFile()) throw refused(path, 'is not a file');
+  if (!stat.isFile()) throw new PrivateFileError(path, 'is not a file');
   if (!POSIX) return;
   const own = process.getuid?.();
-  if (own !== undefined && own !== 0 && uid !== own) throw refused(path, 'belongs to another user');
+  if (own !== undefined && own !== 0 && uid !== own) throw new PrivateFileError(path, 'belongs to another user');
   if (!isOpenToOthers(mode)) return;
   try {
     await handle.chmod(FILE_MODE);
   } catch (error) {
-    throw refused(path, `is open to other users (mode ${modeText(mode)}) and cannot be closed`, error);
+    throw new PrivateFileError(path, `is open to other users (mode ${modeText(mode)}) and cannot be closed`, error);
   }
   warn(
     `${path} was open to other users (mode ${modeText(mode)}). It is closed now; if others use this machine, revoke ` +
       'this device from another one and pair it again.',
   );
 }
-
-const refused = (path: string, what: string, cause?: unknown): PrivateFileError =>
-  new PrivateFileError(path, what, { cause });

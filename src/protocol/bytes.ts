@@ -53,3 +53,12 @@ export function compareBytes(a: Uint8Array, b: Uint8Array): number {
   }
   return a.length - b.length;
 }
+
+/** The value of JSON text. Throws what `refuse` makes of the error of any other text. */
+export function parsedJson(json: string, refuse: (cause: unknown) => Error): unknown {
+  try {
+    return JSON.parse(json);
+  } catch (cause) {
+    throw refuse(cause);
+  }
+}

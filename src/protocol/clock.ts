@@ -22,10 +22,7 @@ export const systemClock: Clock = {
 /** Waits `ms`; rejects with the signal's reason if it is aborted first. */
 export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
-    if (signal?.aborted === true) {
-      reject(abortReason(signal));
-      return;
-    }
+    if (signal?.aborted === true) return reject(abortReason(signal));
     const aborted = (): void => {
       timer.cancel();
       reject(abortReason(signal));

@@ -59,10 +59,7 @@ export function nameField(path: string, value: string): string {
 export type DeviceReply = Device<Uint8Array>;
 
 /** Drops all fields that replies do not show. */
-export const deviceReply = ({ id, name, glyph, pubkey, pairedAt }: DeviceReply): DeviceReply => ({
-  id,
-  name,
-  glyph,
-  pubkey,
-  pairedAt,
-});
+export function deviceReply(device: DeviceReply): DeviceReply {
+  const { id, name, glyph, pubkey, pairedAt } = device;
+  return { id, name, glyph, pubkey, pairedAt };
+}

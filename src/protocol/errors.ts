@@ -4,28 +4,17 @@
  */
 
 interface Entry {
-  /** HTTP status in shape A, and in shape B if it differs. */
   readonly status: number;
-  readonly statusB?: number;
-  /** Code on the wire in shape A, and in shape B if it differs. */
-  readonly a: string;
-  readonly b?: string;
+  readonly code: string;
   /** One sentence for the reference. */
   readonly when: string;
 }
 
-const entry = (status: number, a: string, when: string, more: { b?: string; statusB?: number } = {}): Entry => ({
-  status,
-  a,
-  when,
-  ...more,
-});
+const entry = (status: number, code: string, when: string): Entry => ({ status, code, when });
 
-/** Internal name to wire form. Only `a` and `b` reach the wire. */
+/** Internal name to the wire form of shape A, from which `IN_B` names the differences of shape B. */
 export const CATALOGUE = {
-  validation: entry(400, 'validation', 'The request does not fit its schema; the message names path and rule.', {
-    b: 'invalid_payload',
-  }),
+  validation: entry(400, 'validation', 'The request does not fit its schema; the message names path and rule.'),
   item_too_large: entry(400, 'item_too_large', 'Inline ciphertext over 65,536 bytes; use the blob flow.'),
   unknown_type: entry(400, 'unknown_type', 'The item type is not one of the ten content types.'),
   pair_expired: entry(400, 'pair_expired', 'The pairing code has expired.'),
@@ -36,10 +25,8 @@ export const CATALOGUE = {
     'The item names a blob that was never uploaded, or that another item has.',
   ),
   webhook_invalid: entry(400, 'webhook_invalid', 'The signature of a billing webhook is wrong, missing or stale.'),
-  no_token: entry(401, 'unauthorized', 'No bearer token on a protected route.', { b: 'missing_token' }),
-  bad_token: entry(401, 'unauthorized', 'The token is invalid here: bad signature, unknown device, other tenant.', {
-    b: 'invalid_token',
-  }),
+  no_token: entry(401, 'unauthorized', 'No bearer token on a protected route.'),
+  bad_token: entry(401, 'unauthorized', 'The token is invalid here: bad signature, unknown device, other tenant.'),
   expired_token: entry(401, 'expired_token', 'The token is past its lifetime; re-authenticate.'),
   payment_required: entry(402, 'payment_required', 'The tenant is inactive.'),
   device_revoked: entry(403, 'device_revoked', "The token's device was revoked."),
@@ -59,19 +46,13 @@ export const CATALOGUE = {
     410,
     'bootstrap_already_done',
     'The server is already claimed (alias: bootstrap_locked).',
-    {
-      statusB: 409,
-    },
   ),
   version_conflict: entry(
     409,
     'conflict',
     'Other content or another version of this item is stored; details say which.',
-    {
-      b: 'version_conflict',
-    },
   ),
-  slug_taken: entry(409, 'conflict', 'The slug is in use.', { b: 'slug_taken' }),
+  slug_taken: entry(409, 'conflict', 'The slug is in use.'),
   conflict: entry(409, 'conflict', 'The request contradicts what is stored.'),
   upload_offset: entry(
     409,
@@ -92,6 +73,16 @@ export const CATALOGUE = {
 } as const satisfies Record<string, Entry>;
 
 export type ErrorName = keyof typeof CATALOGUE;
+
+/** Status and codes of shape B where they differ from those of shape A. */
+const IN_B: Readonly<Partial<Record<ErrorName, Partial<Pick<Entry, 'status' | 'code'>>>>> = {
+  validation: { code: 'invalid_payload' },
+  no_token: { code: 'missing_token' },
+  bad_token: { code: 'invalid_token' },
+  bootstrap_already_done: { status: 409 },
+  version_conflict: { code: 'version_conflict' },
+  slug_taken: { code: 'slug_taken' },
+};
 
 /** For programs: field path and rule, missing device ids, current version. Bytes are encoded by shape. */
 type ErrorDetails = Readonly<Record<string, unknown>>;
@@ -131,13 +122,9 @@ export function storageUnavailable(cause: unknown): ServiceError {
 }
 
 /** HTTP status of an error in a shape. */
-export function statusOf(name: ErrorName, shape: 'a' | 'b'): number {
-  const found: Entry = CATALOGUE[name];
-  return shape === 'b' ? (found.statusB ?? found.status) : found.status;
-}
+export const statusOf = (name: ErrorName, shape: 'a' | 'b'): number =>
+  (shape === 'b' ? IN_B[name]?.status : undefined) ?? CATALOGUE[name].status;
 
 /** Wire code of an error in a shape. */
-export function codeOf(name: ErrorName, shape: 'a' | 'b'): string {
-  const found: Entry = CATALOGUE[name];
-  return shape === 'b' ? (found.b ?? found.a) : found.a;
-}
+export const codeOf = (name: ErrorName, shape: 'a' | 'b'): string =>
+  (shape === 'b' ? IN_B[name]?.code : undefined) ?? CATALOGUE[name].code;

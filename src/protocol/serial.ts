@@ -8,15 +8,11 @@ const nothing = (): void => undefined;
  */
 export class Serial {
   private last: Promise<unknown> = Promise.resolve();
+  /** Queued and running tasks. */
   private count = 0;
 
   /** @param bound limits the queue and creates the error of a refused call; needed if clients can fill the queue. */
   constructor(private readonly bound?: { readonly maxWaiting: number; readonly refuse: () => Error }) {}
-
-  /** Queued and running tasks. */
-  get size(): number {
-    return this.count;
-  }
 
   /** The result of `task`. Rejects with the bound's error if the queue is full; the task is not run then. */
   run<T>(task: () => T | PromiseLike<T>): Promise<T> {

@@ -41,10 +41,7 @@ const FIELDS: readonly FieldOf<SpelledBody>[] = typia.misc.literals<FieldOf<Spel
 
 /** Maps either spelling of a field to camelCase. */
 const SPELLINGS: ReadonlyMap<string, string> = new Map(
-  FIELDS.flatMap((name): [string, string][] => [
-    [name, name],
-    [toSnake(name), name],
-  ]),
+  FIELDS.flatMap((name) => [name, toSnake(name)].map((spelling) => [spelling, name] as const)),
 );
 
 /**

@@ -2,13 +2,6 @@
 
 const nothing = (): void => undefined;
 
-/** A run queued behind the current one. */
-interface Due<T, A extends unknown[]> {
-  readonly promise: Promise<T>;
-  readonly args: A;
-  readonly begin: (run: Promise<T>) => void;
-}
-
 /**
  * One run at a time. A run begins after the call that requested it has returned, and ends in the step in which its
  * promise settles: no caller can join a finished run, and a failure, including a synchronous one, leaves no state
@@ -18,7 +11,9 @@ export class SingleFlight<T = void, A extends unknown[] = []> {
   private current: Promise<T> | undefined;
   /** The current run has called `work`: it may have read state older than a call made now. */
   private begun = false;
-  private due: Due<T, A> | undefined;
+  /** The run queued behind the current one; `beginDue` begins it. */
+  private due: Promise<T> | undefined;
+  private beginDue = nothing;
 
   constructor(private readonly work: (...args: A) => T | PromiseLike<T>) {}
 
@@ -38,8 +33,10 @@ export class SingleFlight<T = void, A extends unknown[] = []> {
    */
   fresh(...args: A): Promise<T> {
     if (this.current === undefined || !this.begun) return this.join(...args);
-    this.due ??= dueWith(args);
-    return this.due.promise;
+    this.due ??= new Promise((resolve) => {
+      this.beginDue = () => resolve(this.begin(args));
+    });
+    return this.due;
   }
 
   /** Resolves when no run is current or queued, whatever their results. */
@@ -61,19 +58,11 @@ export class SingleFlight<T = void, A extends unknown[] = []> {
   }
 
   private ended(): void {
-    this.current = undefined;
-    const { due } = this;
-    this.due = undefined;
-    due?.begin(this.begin(due.args));
+    const begin = this.beginDue;
+    this.current = this.due = undefined;
+    this.beginDue = nothing;
+    begin();
   }
-}
-
-function dueWith<T, A extends unknown[]>(args: A): Due<T, A> {
-  let begin: (run: Promise<T>) => void = nothing;
-  const promise = new Promise<T>((resolve) => {
-    begin = resolve;
-  });
-  return { promise, args, begin };
 }
 
 /** One run at a time for each key. The state of a key is dropped when its run ends. */

@@ -1,6 +1,6 @@
 /** Name and emoji of a bin as the server keeps them: encrypted for the tenant's devices (CRYPTO-11). */
 import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
+import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import type { BinLabel } from './events.js';
@@ -16,11 +16,8 @@ export const sealLabel = ({ sodium, masterKey }: Keys, binId: string, { name, em
 
 /** Null where the bytes do not open under this master key and bin, or hold no name. */
 export function openLabel({ sodium, masterKey }: Keys, binId: string, sealed: Uint8Array): BinLabel | null {
-  try {
-    const { name, emoji } = openBinMeta(sodium, { masterKey, binId }, sealed);
-    return typeof name === 'string' ? { name, ...(typeof emoji === 'string' ? { emoji } : {}) } : null;
-  } catch (error) {
-    if (error instanceof CryptoRefusal) return null;
-    throw error;
-  }
+  const meta = orRefusal(() => openBinMeta(sodium, { masterKey, binId }, sealed));
+  if (meta instanceof CryptoRefusal) return null;
+  const { name, emoji } = meta;
+  return typeof name === 'string' ? { name, ...(typeof emoji === 'string' ? { emoji } : {}) } : null;
 }

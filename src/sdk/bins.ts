@@ -82,9 +82,7 @@ export class Bins {
     for (let round = 1; ; round++) {
       await Promise.all((await items.idsIn(id)).map((item) => writer.delete(item)));
       try {
-        await api.removeBin(id);
-        this.changed(undefined);
-        return;
+        return this.changed(await api.removeBin(id));
       } catch (error) {
         if (!isConflict(error) || round >= ROUNDS_MAX) throw error;
         await sync.pull();
@@ -109,9 +107,8 @@ export class Bins {
 
   private sealed(binId: string, label: BinLabel): string {
     const { sodium, reader } = this.options;
-    if (!isDisplayName(label.name)) {
+    if (!isDisplayName(label.name))
       throw new RangeError(`a bin name is 1 to ${NAME_MAX} characters, something to see among them, without controls`);
-    }
     return sealLabel({ sodium, masterKey: reader.masterKey }, binId, label);
   }
 

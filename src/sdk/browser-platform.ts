@@ -1,14 +1,8 @@
 /** The platform of a browser. */
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
-import {
-  CLOSE_WITHIN_MS,
-  OPEN_WITHIN_MS,
-  SERVER_FRAME_MAX,
-  type OpenSocket,
-  type Platform,
-  type SocketPort,
-} from './platform.js';
+import { CLOSE_WITHIN_MS, OPEN_WITHIN_MS, SERVER_FRAME_MAX } from './platform.js';
+import type { OpenSocket, Platform, SocketPort } from './platform.js';
 
 /**
  * The platform of a device in a browser: libsodium as WebAssembly, `fetch`, WebSockets, the system clock. The page's

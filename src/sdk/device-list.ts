@@ -144,12 +144,10 @@ export class DeviceList {
     await within(this.options.clock, FIRST_READ_MS, read, undefined);
     if (this.known !== undefined) return true;
     this.late = true;
-    const settled = read.finally(() => {
-      this.late = false;
-    });
-    settled.catch((error: unknown) => {
+    const report = (error: unknown): void => {
       if (!isPassing(error)) this.options.emit('problem', { error: asError(error) });
-    });
+    };
+    read.finally(() => (this.late = false)).catch(report);
     return false;
   }
 
@@ -205,12 +203,9 @@ export class DeviceList {
     const { sodium, identity } = this.options;
     return devices
       .filter((device) => this.revoked.has(device.id) || !isCertified(sodium, identity.masterKey, this.listed(device)))
-      .map((device) => ({
-        id: device.id,
-        name: device.name,
-        pairedAt: device.pairedAt,
-        fingerprint: fingerprintOfDevice(sodium, device),
-      }));
+      .map(({ id, name, pairedAt, pubkey }) => {
+        return { id, name, pairedAt, fingerprint: fingerprintOfDevice(sodium, { id, pubkey }) };
+      });
   }
 
   private listed(device: DeviceEntry): ListedDevice {

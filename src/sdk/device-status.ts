@@ -73,9 +73,7 @@ export class DeviceStatusReader {
     },
   ) {
     const { emitter, clock } = options;
-    emitter.on('connection', (state) => {
-      this.connection = state;
-    });
+    emitter.on('connection', (state) => (this.connection = state));
     emitter.on('missing', (event) => {
       this.missing = event;
       this.missingIsNew = true;
@@ -86,12 +84,8 @@ export class DeviceStatusReader {
       this.missingIsNew = false;
       this.halted = null;
     });
-    emitter.on('halted', ({ error: { code, message } }) => {
-      this.halted = { code, message };
-    });
-    emitter.on('reset', () => {
-      this.missing = null;
-    });
+    emitter.on('halted', ({ error: { code, message } }) => (this.halted = { code, message }));
+    emitter.on('reset', () => (this.missing = null));
   }
 
   /** The current status. Reads the store, sends nothing. */

@@ -17,14 +17,8 @@ import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
 import { holdsFile } from './payloads/shapes.js';
 import type { Platform } from './platform.js';
-import {
-  readPairRequest,
-  type DeviceEntry,
-  type DownloadUrl,
-  type Me,
-  type PairRequest,
-  type Stored,
-} from './replies.js';
+import { readPairRequest } from './replies.js';
+import type { DeviceEntry, DownloadUrl, Me, PairRequest, Stored } from './replies.js';
 import { fingerprintOfDevice, DeviceList } from './device-list.js';
 import { LiveQueryIndex } from './live-query-index.js';
 import { DeviceStatusReader, type DeviceStatus } from './device-status.js';
@@ -149,9 +143,7 @@ export class Device {
   }
 
   private begin({ sync, socket }: Parts): Promise<void> {
-    const ended = new Promise<never>((_, reject) => {
-      this.ended = reject;
-    });
+    const ended = new Promise<never>((_, reject) => (this.ended = reject));
     const connected = Promise.race([sync.caughtUp(), ended]);
     socket.start();
     return connected;
@@ -167,9 +159,7 @@ export class Device {
   }
 
   /** Closes the connection, not the device: `connect` resumes from the cursor, and `pull` still works. */
-  disconnect(): void {
-    this.endConnection(new ClientError('closed', 'the connection was closed'));
-  }
+  readonly disconnect = (): void => this.endConnection(new ClientError('closed', 'the connection was closed'));
 
   private endConnection(error: Error): void {
     this.parts.rewraps.pause();
@@ -191,28 +181,20 @@ export class Device {
   }
 
   /** Catches up once over HTTP, without a socket. */
-  pull(): Promise<void> {
-    return this.open.sync.pull();
-  }
+  readonly pull = (): Promise<void> => this.open.sync.pull();
 
   /** Ends `DeviceOptions.held`: sends the changes that wait, and all later ones. */
-  release(): void {
-    this.parts.sender.release('owner');
-  }
+  readonly release = (): void => this.parts.sender.release('owner');
 
   /**
    * The completeness check over HTTP: true where count and version sum of the server equal those of the store, after a
    * repair if one was needed. Null where the history changes too fast to compare. Emits `repaired`, `missing` and
    * `caught_up`.
    */
-  check(): Promise<boolean | null> {
-    return this.open.sync.check();
-  }
+  readonly check = (): Promise<boolean | null> => this.open.sync.check();
 
   /** Reads the whole history again, re-verifies the items that did not verify or decrypt, and compares. */
-  resync(): Promise<void> {
-    return this.open.sync.resync();
-  }
+  readonly resync = (): Promise<void> => this.open.sync.resync();
 
   /** See `Writer.put`. */
   readonly put: Writer['put'] = (request) => this.writing((writer) => writer.put(request));
@@ -265,30 +247,23 @@ export class Device {
   }
 
   /** Plaintext size of an item's blob in bytes, as reported by the server; null: not reported. See `Blobs.size`. */
-  async blobSize(id: string): Promise<number | null> {
-    return this.open.blobs.size(await this.parts.items.row(id));
-  }
+  readonly blobSize = async (id: string): Promise<number | null> =>
+    this.open.blobs.size(await this.parts.items.row(id));
 
   /**
    * The unfinished uploads, oldest first; with a durable store, those of earlier runs too. `put` with the same id, type
    * and source continues one.
    */
-  async uploads(): Promise<readonly BegunUpload[]> {
-    return this.open.begun.list();
-  }
+  readonly uploads = async (): Promise<readonly BegunUpload[]> => this.open.begun.list();
 
   /**
    * Abandons an unfinished upload: the server frees its storage, and it cannot be continued. No-op where there is none;
    * waits for a running one. Throws `ApiError`, `NetworkError`; the upload then remains.
    */
-  async giveUpUpload(id: string): Promise<void> {
-    await this.open.blobs.giveUp(id);
-  }
+  readonly giveUpUpload = async (id: string): Promise<void> => this.open.blobs.giveUp(id);
 
   /** A URL of the ciphertext of an item's blob, valid for some minutes, without a token. See `Blobs.url`. */
-  async blobUrl(id: string): Promise<DownloadUrl> {
-    return this.open.blobs.url(await this.parts.items.row(id));
-  }
+  readonly blobUrl = async (id: string): Promise<DownloadUrl> => this.open.blobs.url(await this.parts.items.row(id));
 
   readonly hidden: ItemReader['hidden'] = () => this.parts.items.hidden();
   readonly orphaned: ItemReader['orphaned'] = () => this.parts.items.orphaned();
@@ -301,9 +276,7 @@ export class Device {
   readonly kept: ItemReader['kept'] = (id) => this.parts.items.kept(id);
 
   /** This device and the server's figures. */
-  me(): Promise<Me> {
-    return this.parts.core.api.me();
-  }
+  readonly me = (): Promise<Me> => this.parts.core.api.me();
 
   /** Revokes a device; with this device's own id, signs out. Throws `ApiError` `last_device`. */
   async revoke(id: string): Promise<void> {
@@ -330,9 +303,7 @@ export class Device {
   }
 
   /** True where an account password is set. */
-  passwordExists(): Promise<boolean> {
-    return this.parts.core.api.passwordExists();
-  }
+  readonly passwordExists = (): Promise<boolean> => this.parts.core.api.passwordExists();
 
   /**
    * Starts a pairing: show `words` on this device. `approve` gets the new device's name and the digits. Re-wrapping all
@@ -346,10 +317,7 @@ export class Device {
     };
     const { onProblem } = this.options;
     const offer = await offerPairing({ ...core, identity: this.identity, deviceList, onRequest, onProblem }, approve);
-    offer.joined.then(
-      () => this.parts.rewraps.now(),
-      () => undefined,
-    );
+    offer.joined.then(() => this.parts.rewraps.now()).catch(() => undefined);
     return offer;
   }
 
@@ -357,19 +325,13 @@ export class Device {
    * Adds missing keys to all items now; resolves with the number of items that got some. Emits `rewrap_progress`.
    * `signal` ends it between two batches (`ClientError` `cancelled`); the next call continues.
    */
-  rewrap(signal?: AbortSignal): Promise<number> {
-    return this.open.rewraps.run(signal);
-  }
+  readonly rewrap = (signal?: AbortSignal): Promise<number> => this.open.rewraps.run(signal);
 
   /** The status of this device: connection, cursor, waiting changes, hidden items. Sends nothing, does not throw. */
-  status(): Promise<DeviceStatus> {
-    return this.statusReader.read();
-  }
+  readonly status = (): Promise<DeviceStatus> => this.statusReader.read();
 
   /** The changes that the server has not acknowledged: part of `status`, without reading the store. */
-  waiting(): DeviceStatus['pending'] {
-    return this.statusReader.pending();
-  }
+  readonly waiting = (): DeviceStatus['pending'] => this.statusReader.pending();
 
   private stretched(password: string): Promise<string> {
     return stretchPassword(this.options.platform.sodium, { password, tenantId: this.identity.tenantId });
@@ -384,22 +346,17 @@ export class Device {
       case 'change':
       case 'caught_up':
       case 'reset':
-        this.parts.sync.receive(frame, size);
-        return;
+        return this.parts.sync.receive(frame, size);
       case 'pair_request':
-        this.pairRequested(frame.body);
-        return;
+        return this.pairRequested(frame.body);
       case 'device_joined':
-        this.inBackground(() => this.devices.refresh());
         this.parts.rewraps.later();
-        return;
+        return this.inBackground(() => this.devices.refresh());
       case 'device_revoked':
-        if (frame.id === this.id) this.parts.session.endRevoked();
-        else this.inBackground(() => this.devices.refresh());
-        return;
+        if (frame.id === this.id) return this.parts.session.endRevoked();
+        return this.inBackground(() => this.devices.refresh());
       case 'bin':
-        this.inBackground(() => this.bins.refresh('changed'));
-        return;
+        return this.inBackground(() => this.bins.refresh('changed'));
       default:
         return;
     }

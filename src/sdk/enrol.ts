@@ -58,9 +58,8 @@ export function candidate({ platform, serverUrl }: Pick<NewDevice, 'platform' | 
 
 /** The reply must name this device: otherwise a key of the server would be certified. Throws `CryptoRefusal`. */
 function expectOwn(own: Candidate, device: { readonly id: string; readonly pubkey: Uint8Array }): void {
-  if (device.id !== own.id || !equalBytes(device.pubkey, own.keys.publicKey)) {
+  if (device.id !== own.id || !equalBytes(device.pubkey, own.keys.publicKey))
     throw new CryptoRefusal('wrong_device', 'the server registered another device than this one');
-  }
 }
 
 /** A claim with its keys drawn. Keep it until `register` has resolved: the server may already know these keys. */
@@ -84,9 +83,8 @@ export async function prepareClaim(device: NewDevice & { readonly claimToken?: s
   const { sodium } = device.platform;
   const own = candidate(device);
   const { tenantId, claimed } = await own.api.status();
-  if (claimed) {
+  if (claimed)
     throw new ApiError({ code: 'bootstrap_already_done', status: 410, message: 'this server is claimed already' });
-  }
   const phrase = drawPhrase(sodium);
   const { masterKey, recovery } = await keysOfPhrase(sodium, phrase);
   sodium.memzero(recovery.secretKey);
@@ -100,11 +98,7 @@ export async function prepareClaim(device: NewDevice & { readonly claimToken?: s
     wrappedMasterKey: toBase64Url(wrapMasterKey(sodium, masterKey, own.keys.publicKey)),
     claimToken: device.claimToken ?? null,
   };
-  const token = registering(device.platform, { own, tenantId }, () => own.api.bootstrap(body));
-  return {
-    phrase,
-    register: async () => registeredIdentity(device, { own, tenantId, masterKey, token: await token() }),
-  };
+  return { phrase, register: registering(device, { own, tenantId, masterKey }, () => own.api.bootstrap(body)) };
 }
 
 /** A recovery with its keys drawn. */
@@ -139,11 +133,8 @@ export async function prepareRecovery(device: RecoverRequest): Promise<Recovery>
     const keys = { pubkey: toBase64Url(own.keys.publicKey), deviceCert: toBase64Url(deviceCert) };
     return own.api.recover({ ...body, ...keys });
   };
-  const token = registering(device.platform, { own, tenantId }, send);
-  return {
-    register: async () => registeredIdentity(device, { own, tenantId, masterKey, token: await token() }),
-    forget: () => sodium.memzero(recovery.secretKey),
-  };
+  const register = registering(device, { own, tenantId, masterKey }, send);
+  return { register, forget: () => sodium.memzero(recovery.secretKey) };
 }
 
 /**
@@ -167,12 +158,13 @@ type Registered = Awaited<ReturnType<PublicApi['bootstrap']>>;
  * attempt: re-authentication then determines whether the server knows this device.
  */
 function registering(
-  platform: Platform,
-  { own, tenantId }: Joining,
+  device: NewDevice,
+  joining: Joining & { readonly masterKey: Uint8Array },
   send: () => Promise<Registered>,
-): () => Promise<Token> {
+): () => Promise<SavableIdentity> {
+  const { own, tenantId } = joining;
   let doubtful = false;
-  return async () => {
+  const token = async (): Promise<Token> => {
     try {
       const reply = await send();
       expectOwn(own, reply.device);
@@ -181,13 +173,15 @@ function registering(
       if (isUndecided(failure)) doubtful = true;
       else if (!doubtful || !(failure instanceof ApiError)) throw failure;
       try {
-        return await reauthenticate(own.api, platform.sodium, { tenantId, deviceId: own.id, keys: own.keys });
+        const { sodium } = device.platform;
+        return await reauthenticate(own.api, sodium, { tenantId, deviceId: own.id, keys: own.keys });
       } catch (error) {
         // The server does not know the device, at least not yet: the caller gets the error of the registration.
         throw error instanceof ApiError && error.code === 'device_not_found' ? failure : error;
       }
     }
   };
+  return async () => registeredIdentity(device, { ...joining, token: await token() });
 }
 
 /** Asks the user for the account password; null: none given. */

@@ -3,16 +3,8 @@
  * here may change at any time.
  */
 export { Device, type DeviceOptions } from './device.js';
-export {
-  prepareClaim,
-  prepareRecovery,
-  recover,
-  type AskPassword,
-  type Claim,
-  type NewDevice,
-  type RecoverRequest,
-  type Recovery,
-} from './enrol.js';
+export { prepareClaim, prepareRecovery, recover } from './enrol.js';
+export type { AskPassword, Claim, NewDevice, RecoverRequest, Recovery } from './enrol.js';
 export { join, type JoinApproval, type JoinRequest, type PairingOffer } from './pairing.js';
 export {
   ApiError,
@@ -45,49 +37,23 @@ export type {
   RewrapProgress,
 } from './events.js';
 export type { DeviceStatus } from './device-status.js';
-export {
-  QUERY_LIMIT_MAX,
-  SEARCHED,
-  type QueryChange,
-  type QueryFilter,
-  type QueryUpdate,
-  type QueryWindow,
-} from './query.js';
+export { QUERY_LIMIT_MAX, SEARCHED } from './query.js';
+export type { QueryChange, QueryFilter, QueryUpdate, QueryWindow } from './query.js';
 export type { QuerySubscription } from './live-query-index.js';
 export type { Subscription } from './list-subscriptions.js';
-export {
-  SavableIdentity as Identity,
-  type Identity as IdentityFields,
-  type IdentityJson,
-  type Token,
-} from './identity.js';
+export { SavableIdentity as Identity } from './identity.js';
+export type { Identity as IdentityFields, IdentityJson, Token } from './identity.js';
 export type { HiddenItem } from './item-reader.js';
 export type { PutRequest } from './writer.js';
 export type { DeviceEntry, DownloadUrl, Me, Stored } from './replies.js';
-export {
-  bytesSource,
-  fileSource,
-  type BlobProgress,
-  type BlobReadOptions,
-  type BlobSource,
-  type SourceIdentity,
-  type TransferOptions,
-} from './blobs/source.js';
+export { bytesSource, fileSource } from './blobs/source.js';
+export type { BlobProgress, BlobReadOptions, BlobSource, SourceIdentity, TransferOptions } from './blobs/source.js';
 export type { BegunUpload } from './blobs/begun.js';
 export type { ChunkPlace, KeptChunk } from './blobs/chunk-place.js';
 export { holdsFile, PAYLOAD_INLINE_MAX, PayloadError } from './payloads/shapes.js';
 export type { Fetch, OpenSocket, Platform, SocketEvents, SocketPort } from './platform.js';
-export {
-  MemoryStore,
-  type Batch,
-  type Cursor,
-  type Entry,
-  type Held,
-  type KeptUpload,
-  type Pending,
-  type QuarantineReason,
-  type Store,
-} from './store/store.js';
+export { MemoryStore } from './store/store.js';
+export type { Batch, Cursor, Entry, Held, KeptUpload, Pending, QuarantineReason, Store } from './store/store.js';
 export { ArchiveWriter, isArchive, readArchive, type ByteSink, type ByteSource } from './archive/archive.js';
 export { ArchiveError, type ArchiveFault, type ArchivedBin, type ArchivedItem } from './archive/records.js';
 export type { ArchiveManifest, ArchiveRecord } from './archive/records.js';

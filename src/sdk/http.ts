@@ -1,4 +1,5 @@
 /** HTTP requests to a server: time-outs, typed refusals, and retries of requests that may be repeated. */
+import { parsedJson } from '../protocol/bytes.js';
 import { delay } from '../protocol/clock.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { backoffMs, abortOnAny, type Platform, REQUEST_WAIT_MAX_MS, RETRY } from './platform.js';
@@ -174,12 +175,8 @@ export class Http {
       throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
     }
     if (!response.ok) throw refusal(response, text);
-    try {
-      return { status: response.status, body: JSON.parse(text) as unknown };
-    } catch (cause) {
-      const message = `${request.method} ${request.path} was answered with something that is not JSON`;
-      throw new ProtocolError(message, { cause });
-    }
+    const message = `${request.method} ${request.path} was answered with something that is not JSON`;
+    return { status: response.status, body: parsedJson(text, (cause) => new ProtocolError(message, { cause })) };
   }
 
   private urlOf(request: HttpRequest): string {

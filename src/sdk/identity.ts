@@ -1,23 +1,14 @@
 /** The identity of a device. It gives access to all data: store it as a secret. */
 import type { KeyPair } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
+import { parsedJson } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import type { Glyph } from '../protocol/requests.js';
 import { isGlyph } from './api.js';
 import { ClientError, ProtocolError } from './errors.js';
 import { baseOf } from './http.js';
-import {
-  bytes,
-  count,
-  nonEmpty,
-  nullable,
-  object,
-  type Read,
-  record,
-  type Reader,
-  string,
-  tokenText,
-} from './reader.js';
+import { bytes, count, nonEmpty, nullable, object, record, string, tokenText } from './reader.js';
+import type { Read, Reader } from './reader.js';
 
 /** A device after bootstrap, pairing or recovery. Contains neither the phrase nor keys that only the phrase gives. */
 export interface Identity {
@@ -148,7 +139,7 @@ export class SavableIdentity implements Identity {
 
   /** Reads a saved identity: JSON text, or the parsed value. Throws `ClientError` `bad_identity`. */
   static parse(saved: unknown): SavableIdentity {
-    const value = typeof saved === 'string' ? parsed(saved) : saved;
+    const value = typeof saved === 'string' ? parsedJson(saved, () => badIdentity('must be JSON')) : saved;
     const read = reading(() => {
       const { format, version } = record(value, '');
       if (format !== FORMAT)
@@ -174,14 +165,6 @@ export class SavableIdentity implements Identity {
 
 /** Messages name the field and never its value. */
 const badIdentity = (rule: string): ClientError => new ClientError('bad_identity', `identity: ${rule}`);
-
-function parsed(json: string): unknown {
-  try {
-    return JSON.parse(json);
-  } catch {
-    throw badIdentity('must be JSON');
-  }
-}
 
 function reading<T>(read: () => T): T {
   try {

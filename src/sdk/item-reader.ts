@@ -1,6 +1,6 @@
 /** The items as the user sees them: the state of the stream with this device's pending changes on top, decrypted. */
 import { openItem } from '../crypto/item.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
+import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
 import { ClientError } from './errors.js';
 import type { ItemView } from './events.js';
@@ -123,12 +123,9 @@ export class ItemReader {
   }
 
   private shown(row: LiveItem, pending: boolean): ItemView {
-    try {
-      return viewOf(row, openItem(this.options.sodium, row, this.options.reader), pending);
-    } catch (error) {
-      if (error instanceof CryptoRefusal) throw damagedItem(row.id, error);
-      throw error;
-    }
+    const payload = orRefusal(() => openItem(this.options.sodium, row, this.options.reader));
+    if (payload instanceof CryptoRefusal) throw damagedItem(row.id, payload);
+    return viewOf(row, payload, pending);
   }
 }
 

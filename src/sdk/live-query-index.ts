@@ -9,7 +9,7 @@
  */
 import { asError } from '../protocol/error-code.js';
 import { openItem } from '../crypto/item.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
+import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
 import { Serial } from '../protocol/serial.js';
 import { ClientError } from './errors.js';
@@ -18,19 +18,8 @@ import type { Subscription } from './list-subscriptions.js';
 import { damagedItem, rowSeen } from './item-reader.js';
 import type { Seen } from './outbox.js';
 import { yieldToEventLoop } from './platform.js';
-import {
-  changesBetween,
-  found,
-  Matches,
-  planOf,
-  sameHead,
-  sameTag,
-  searchedText,
-  windowOf,
-  type QueryFilter,
-  type QueryUpdate,
-  type QueryWindow,
-} from './query.js';
+import { changesBetween, found, Matches, planOf, sameHead, sameTag, searchedText, windowOf } from './query.js';
+import type { QueryFilter, QueryUpdate, QueryWindow } from './query.js';
 import { viewOf } from './merge-rules.js';
 import { headOf, tagOf, type Head } from './store/store.js';
 import type { Core } from './core.js';
@@ -239,33 +228,29 @@ export class LiveQueryIndex {
     const { outbox, store } = this.options;
     const own = outbox.ids();
     const heads = (await store.heads?.()) ?? new Map<string, Head>();
-    const put = (id: string, seen: Seen): void => {
-      const head = headSeen(seen);
-      if (head === undefined) heads.delete(id);
-      else heads.set(id, head);
-    };
-    if (store.heads === undefined) for await (const seen of outbox.everything()) put(seen.id, seen);
-    else for (const id of own) put(id, await outbox.look(id));
+    const unknown = store.heads === undefined ? outbox.everything() : this.looked(own);
+    for await (const seen of unknown) place(heads, seen.id, headSeen(seen));
     return heads;
   }
 
   private async reread(ids: readonly string[]): Promise<readonly Change[]> {
     const changes: Change[] = [];
-    for (const some of portions(ids)) {
-      const seen = await Promise.all(some.map((id) => this.options.outbox.look(id)));
+    for await (const seen of this.looked(ids)) {
       // All queries were closed meanwhile.
       if (this.heads === undefined) return [];
-      for (const [at, id] of some.entries()) {
-        const head = headSeen(seen[at] ?? NOTHING);
-        changes.push(...changed(id, this.heads.get(id), head));
-        if (head !== undefined) this.heads.set(id, head);
-        else {
-          this.heads.delete(id);
-          this.letGo(id);
-        }
-      }
+      const { id } = seen;
+      const head = headSeen(seen);
+      changes.push(...changed(id, this.heads.get(id), head));
+      if (head === undefined) this.letGo(id);
+      place(this.heads, id, head);
     }
     return changes;
+  }
+
+  /** The items with these ids, some of them read at once. */
+  private async *looked(ids: readonly string[]): AsyncGenerator<Named> {
+    const look = async (id: string): Promise<Named> => ({ id, ...(await this.options.outbox.look(id)) });
+    for (let at = 0; at < ids.length; at += AT_ONCE) yield* await Promise.all(ids.slice(at, at + AT_ONCE).map(look));
   }
 
   private async advance(live: Live, changes: readonly Change[]): Promise<void> {
@@ -341,22 +326,12 @@ export class LiveQueryIndex {
       if (known !== undefined && sameTag(head, known)) use(head, known);
       else left.set(head.id, head);
     }
-    const open = async (id: string, seen: Seen): Promise<void> => {
-      const head = left.get(id);
+    for await (const seen of left.size > SCAN_ABOVE ? outbox.everything() : this.looked([...left.keys()])) {
+      if (!this.queries.has(live)) return;
+      const head = left.get(seen.id);
       const row = head === undefined ? undefined : rowSeen(seen);
       const opened = row === undefined ? undefined : await this.open(row);
       if (head !== undefined && opened !== undefined) use(head, opened);
-    };
-    if (left.size > SCAN_ABOVE) {
-      for await (const seen of outbox.everything()) {
-        if (!this.queries.has(live)) return;
-        await open(seen.id, seen);
-      }
-      return;
-    }
-    for (const some of portions([...left.keys()])) {
-      const seen = await Promise.all(some.map((id) => outbox.look(id)));
-      for (const [at, id] of some.entries()) await open(id, seen[at] ?? NOTHING);
     }
   }
 
@@ -367,18 +342,17 @@ export class LiveQueryIndex {
     const known = this.opened.get(row.id);
     if (known !== undefined && sameTag({ tag }, known)) return known;
     if (++this.openedInRow % AT_ONCE === 0) await yieldToEventLoop();
-    try {
-      const view = viewOf(row, openItem(sodium, row, reader), row.pending);
-      const opened = { tag, cost: OPENED_COST + 2 * (row.inline?.ct.length ?? 0), view, text: undefined };
-      this.keep(row.id, opened);
-      return opened;
-    } catch (error) {
-      if (!(error instanceof CryptoRefusal)) throw error;
+    const payload = orRefusal(() => openItem(sodium, row, reader));
+    if (payload instanceof CryptoRefusal) {
       // It verified when it was stored, so the store was damaged since.
-      if (!this.damaged.has(row.id)) onProblem(damagedItem(row.id, error));
+      if (!this.damaged.has(row.id)) onProblem(damagedItem(row.id, payload));
       this.damaged.add(row.id);
       return undefined;
     }
+    const view = viewOf(row, payload, row.pending);
+    const opened = { tag, cost: OPENED_COST + 2 * (row.inline?.ct.length ?? 0), view, text: undefined };
+    this.keep(row.id, opened);
+    return opened;
   }
 
   /**
@@ -398,10 +372,12 @@ export class LiveQueryIndex {
   }
 }
 
-const NOTHING: Seen = { entry: undefined, own: undefined };
+type Named = Seen & { readonly id: string };
 
-function* portions<T>(all: readonly T[]): Generator<readonly T[]> {
-  for (let at = 0; at < all.length; at += AT_ONCE) yield all.slice(at, at + AT_ONCE);
+/** Replaces a head; undefined: there is none. */
+function place(heads: Map<string, Head>, id: string, head: Head | undefined): void {
+  if (head === undefined) heads.delete(id);
+  else heads.set(id, head);
 }
 
 /** The changes from one index to another. */

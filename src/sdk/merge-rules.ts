@@ -5,7 +5,7 @@
 import { checkDeleteTag } from '../crypto/item-tag.js';
 import { openItem } from '../crypto/item.js';
 import type { JsonObject } from '../crypto/payload.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
+import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
 import type { ItemView } from './events.js';
@@ -29,13 +29,7 @@ export class MergeRules {
 
   /** True where a row's tag verifies and it decrypts. */
   opens(row: LiveItem): boolean {
-    try {
-      openItem(this.options.sodium, row, this.options.reader);
-      return true;
-    } catch (error) {
-      if (error instanceof CryptoRefusal) return false;
-      throw error;
-    }
+    return !(orRefusal(() => openItem(this.options.sodium, row, this.options.reader)) instanceof CryptoRefusal);
   }
 
   /** The entry of an item after this change. */
@@ -48,17 +42,15 @@ export class MergeRules {
 
   private arrived(row: LiveItem, before: Entry | undefined, events: PendingEvents): Entry {
     const { id, version } = row;
+    const { sodium, reader, emit } = this.options;
     const forbidden = contradiction(row, before);
     if (forbidden !== undefined) return this.quarantined({ id, version, reason: forbidden, row }, before, events);
-    try {
-      const payload = openItem(this.options.sodium, row, this.options.reader);
-      const view = { ...viewOf(row, payload), live: events.live };
-      if (isNews(row, before)) events.emits.push(() => this.options.emit('item', view));
-      return { id, version, state: 'live', row };
-    } catch (error) {
-      if (!(error instanceof CryptoRefusal)) throw error;
-      return this.quarantined({ id, version, reason: error.reason, row }, before, events);
-    }
+    const payload = orRefusal(() => openItem(sodium, row, reader));
+    if (payload instanceof CryptoRefusal)
+      return this.quarantined({ id, version, reason: payload.reason, row }, before, events);
+    const view = { ...viewOf(row, payload), live: events.live };
+    if (isNews(row, before)) events.emits.push(() => emit('item', view));
+    return { id, version, state: 'live', row };
   }
 
   private quarantined(
@@ -95,13 +87,9 @@ export class MergeRules {
   tagRefusal(id: string, sig: Uint8Array | null): 'no_sig' | 'bad_sig' | undefined {
     // Returned, not thrown, because a server may send any number of these.
     if (sig === null) return 'no_sig';
-    try {
-      checkDeleteTag(this.options.sodium, this.options.reader.masterKey, { id, sig });
-      return undefined;
-    } catch (error) {
-      if (!(error instanceof CryptoRefusal)) throw error;
-      return error.reason === 'no_sig' ? 'no_sig' : 'bad_sig';
-    }
+    const { sodium, reader } = this.options;
+    const refusal = orRefusal(() => checkDeleteTag(sodium, reader.masterKey, { id, sig }));
+    return refusal instanceof CryptoRefusal ? 'bad_sig' : undefined;
   }
 }
 
@@ -112,17 +100,11 @@ const isForeign = (reason: QuarantineReason): boolean => reason === 'no_sig' || 
 const headOnly = (row: LiveItem): LiveItem => ({ ...row, inline: null, blob: null, master: null });
 
 /** An item as the user sees it. */
-export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = false): ItemView => ({
-  id: row.id,
-  binId: row.binId,
-  type: row.type,
-  ts: row.ts,
-  senderDevice: row.senderDevice,
-  version: row.version,
-  pending,
-  payload,
-  blob: row.blob === null ? null : { ref: row.blob.ref, holds: holdsFile(row.type) ? 'file' : 'payload' },
-});
+export function viewOf(row: LiveItem, payload: JsonObject | null, pending = false): ItemView {
+  const { id, binId, type, ts, senderDevice, version } = row;
+  const blob = row.blob && ({ ref: row.blob.ref, holds: holdsFile(type) ? 'file' : 'payload' } as const);
+  return { id, binId, type, ts, senderDevice, version, pending, payload, blob };
+}
 
 /** The last state of an item that verified. */
 const keptOf = (entry: Entry | undefined): LiveItem | null =>

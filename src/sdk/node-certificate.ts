@@ -2,16 +2,12 @@
  * Determines which certificate of a server is invalid, and why. The system's error has a code and no certificate, so a
  * second handshake reads the certificates. No data is sent over it, and its results are not trusted.
  */
+import { once } from 'node:events';
 import { isIP } from 'node:net';
-import {
-  checkServerIdentity,
-  connect,
-  type DetailedPeerCertificate,
-  type PeerCertificate,
-  type TLSSocket,
-} from 'node:tls';
+import { checkServerIdentity, connect } from 'node:tls';
+import type { DetailedPeerCertificate, PeerCertificate, TLSSocket } from 'node:tls';
 import { systemClock, within } from '../protocol/clock.js';
-import { asError, causesOf, errorCode } from '../protocol/error-code.js';
+import { causesOf, errorCode } from '../protocol/error-code.js';
 import { sanitizeText } from '../protocol/sanitize.js';
 import type { Platform } from './platform.js';
 import { CodedError, type NetworkError } from './errors.js';
@@ -62,17 +58,10 @@ export function handshake(target: { readonly host: string; readonly port: number
   const { host, port } = target;
   const named = isIP(host) === 0 ? { servername: host } : {};
   const socket = connect({ host, port, ...named, rejectUnauthorized: false });
-  const done = new Promise<Shown>((resolve, reject) => {
-    socket.once('secureConnect', () => {
-      try {
-        resolve(shownBy(socket));
-      } catch (error) {
-        reject(asError(error));
-      }
-    });
-    socket.once('error', reject);
-  });
-  return { done, end: () => socket.on('error', () => undefined).destroy() };
+  // An error after the handshake concerns nobody, and must not end the process.
+  socket.on('error', () => undefined);
+  const done = once(socket, 'secureConnect').then(() => shownBy(socket));
+  return { done, end: () => socket.destroy() };
 }
 
 function shownBy(socket: TLSSocket): Shown {

@@ -2,14 +2,8 @@
 import type { Sodium } from '../crypto/sodium.js';
 import { systemClock } from '../protocol/clock.js';
 import { withCertificateErrors } from './node-certificate.js';
-import {
-  CLOSE_WITHIN_MS,
-  OPEN_WITHIN_MS,
-  SERVER_FRAME_MAX,
-  type OpenSocket,
-  type Platform,
-  type SocketPort,
-} from './platform.js';
+import { CLOSE_WITHIN_MS, OPEN_WITHIN_MS, SERVER_FRAME_MAX } from './platform.js';
+import type { OpenSocket, Platform, SocketPort } from './platform.js';
 import { errorCode } from '../protocol/error-code.js';
 import { retryAfterSeconds } from '../protocol/retry-after.js';
 import { WebSocket, type RawData } from 'ws';
@@ -75,10 +69,7 @@ export const nodeSockets: SocketPort = {
         if (socket.readyState === WebSocket.OPEN) socket.send(text);
       },
       close: (code, reason) => {
-        if (socket.readyState === WebSocket.CONNECTING) {
-          socket.terminate();
-          return;
-        }
+        if (socket.readyState === WebSocket.CONNECTING) return socket.terminate();
         socket.close(code, reason);
         setTimeout(() => socket.terminate(), CLOSE_WITHIN_MS).unref();
       },

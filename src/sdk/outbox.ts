@@ -177,10 +177,10 @@ export class Outbox {
 
   /** Acknowledged changes whose reply named a later version than the stream gave to the same state. */
   misnumbered({ id, version, sig }: LiveItem): readonly Pending[] {
-    const later = this.ofItem(id).filter((pending) => pending.version !== null && pending.version > version);
-    return later.filter(
-      (own) => own.kind !== 'delete' && sig !== null && own.row.sig !== null && equalBytes(own.row.sig, sig),
-    );
+    return this.ofItem(id).filter((own) => {
+      if (own.version === null || own.version <= version || own.kind === 'delete') return false;
+      return sig !== null && own.row.sig !== null && equalBytes(own.row.sig, sig);
+    });
   }
 
   /**
@@ -254,10 +254,8 @@ export class Outbox {
 
   private remember(pending: Pending): void {
     const others = this.ofItem(pending.id).filter((other) => other.seq !== pending.seq);
-    this.byId.set(
-      pending.id,
-      [...others, pending].sort((one, other) => one.seq - other.seq),
-    );
+    const changes = [...others, pending].sort((one, other) => one.seq - other.seq);
+    this.byId.set(pending.id, changes);
     this.lastSeq = Math.max(this.lastSeq, pending.seq);
     this.dirty.mark([pending.id]);
   }
@@ -295,10 +293,7 @@ class DirtyIds {
   mark(ids: Iterable<string>): void {
     if (this.wake === undefined) return;
     for (const id of ids) this.ids.add(id);
-    if (this.ids.size > IDS_MAX) {
-      this.markAll();
-      return;
-    }
+    if (this.ids.size > IDS_MAX) return this.markAll();
     if (this.ids.size > 0) this.wake();
   }
 

@@ -16,7 +16,7 @@ import {
   type PairLink,
 } from '../crypto/pairing.js';
 import type { KeyPair } from '../crypto/sodium.js';
-import { delay, type Clock } from '../protocol/clock.js';
+import { delay } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
 import { PAIR_SESSION_MS } from '../protocol/limits.js';
 import { isGlyph } from './api.js';
@@ -152,7 +152,8 @@ async function firstRequest(host: OfferHost, session: Session, cancelled: AbortS
       take(await polled(host));
       cancelled.throwIfAborted();
       expectTime(host, session);
-      if (request === undefined) await pause(host.clock, ended);
+      // Ends early where a request arrives.
+      if (request === undefined) await delay(host.clock, POLL_MS, ended).catch(() => undefined);
     }
     return request;
   } finally {
@@ -170,10 +171,6 @@ async function polled({ api, onProblem }: OfferHost): Promise<readonly PairReque
   }
 }
 
-/** Waits for the next poll, or until a request has arrived. */
-const pause = (clock: Clock, signal: AbortSignal): Promise<void> =>
-  delay(clock, POLL_MS, signal).catch(() => undefined);
-
 function expectTime({ clock }: OfferHost, session: Session): void {
   if (clock.now() >= session.expiresAt) throw new PairingError('expired', 'the five minutes of the code are over');
 }
@@ -182,12 +179,10 @@ function expectTime({ clock }: OfferHost, session: Session): void {
 async function verifiedLink(host: OfferHost, session: Session, request: PairRequest): Promise<PairLink> {
   const { sodium, identity, deviceList } = host;
   const { deviceId, host: dialled, pubkey: npk, name, glyph, attestation } = request;
-  if (!isUlid(deviceId) || dialled === null) {
+  if (!isUlid(deviceId) || dialled === null)
     throw new PairingError('bad_request', 'the new device does not say which it is and where it dialled');
-  }
-  if (!isDisplayName(name) || !isGlyph(glyph)) {
+  if (!isDisplayName(name) || !isGlyph(glyph))
     throw new PairingError('bad_request', 'the new device has a name or glyph that cannot be shown');
-  }
   const knownDevices = new Set([...(await deviceList.refresh()).map((device) => device.id), identity.deviceId]);
   const own = { code: session.code, keys: session.keys, host: hostOf(identity.serverUrl), knownDevices };
   return judgeJoin(sodium, { deviceId, host: dialled, npk, name, glyph, attestation }, own);

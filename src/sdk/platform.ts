@@ -56,12 +56,16 @@ export interface Platform {
 export const yieldToEventLoop = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
 
 /**
- * Aborts `own` with the first of the signals; the returned function detaches it. `AbortSignal.any` leaks memory here:
- * it retains memory for each short-lived signal as long as the long-lived one exists (Node 20), and a device lives for
- * months.
+ * Aborts `own`, with `reason` if given, with the first of the signals; the returned function detaches it.
+ * `AbortSignal.any` leaks memory here: it retains memory for each short-lived signal as long as the long-lived one
+ * exists (Node 20), and a device lives for months.
  */
-export function abortOnAny(own: AbortController, signals: readonly (AbortSignal | undefined)[]): () => void {
-  const aborted = (): void => own.abort();
+export function abortOnAny(
+  own: AbortController,
+  signals: readonly (AbortSignal | undefined)[],
+  reason?: () => Error,
+): () => void {
+  const aborted = (): void => own.abort(reason?.());
   for (const signal of signals) {
     if (signal?.aborted === true) aborted();
     signal?.addEventListener('abort', aborted, { once: true });
@@ -81,13 +85,7 @@ export async function abortable<T>(
   const over = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true }));
   const release = abortOnAny(stop, signals);
   try {
-    return await Promise.race([
-      work,
-      over.then(() => {
-        ended();
-        return work;
-      }),
-    ]);
+    return await Promise.race([work, over.then(ended).then(() => work)]);
   } finally {
     release();
   }

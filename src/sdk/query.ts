@@ -87,7 +87,7 @@ export function planOf(filter: QueryFilter) {
   };
 }
 
-/** Number of changes in one round above which the result is re-sorted. */
+/** Number of changes in one round above which sorting everything costs less than moving each. */
 const RESORT_ABOVE = 1_000;
 
 /** All items that match one query, in its order; updated item by item. */
@@ -122,7 +122,11 @@ export class Matches {
    * Inserts or moves each item, or removes it where it no longer matches. True where something changed.
    */
   place(changes: readonly { readonly id: string; readonly head: Head | undefined }[]): boolean {
-    if (changes.length > RESORT_ABOVE) return this.replace(changes);
+    if (changes.length > RESORT_ABOVE) {
+      for (const { id, head } of changes) this.keep(id, head);
+      this.sorted = [...this.byId.values()].sort(this.compare);
+      return true;
+    }
     let moved = false;
     for (const { id, head } of changes) {
       const before = this.byId.get(id);
@@ -133,13 +137,6 @@ export class Matches {
       this.keep(id, head);
     }
     return moved;
-  }
-
-  /** Applies many changes: sorting everything costs less than moving them one by one. */
-  private replace(changes: Parameters<Matches['place']>[0]): boolean {
-    for (const { id, head } of changes) this.keep(id, head);
-    this.sorted = [...this.byId.values()].sort(this.compare);
-    return true;
   }
 
   private keep(id: string, head: Head | undefined): void {
@@ -203,15 +200,7 @@ export const SEARCHED = Object.fromEntries(
 export const SEARCH_TEXT_MAX = 1_000;
 
 /** Letters with a stroke and ligatures, which Unicode does not decompose. */
-const PLAIN: Readonly<Record<string, string>> = {
-  ø: 'o',
-  ł: 'l',
-  đ: 'd',
-  ħ: 'h',
-  æ: 'ae',
-  œ: 'oe',
-  ς: 'σ',
-};
+const PLAIN: Readonly<Record<string, string>> = { ø: 'o', ł: 'l', đ: 'd', ħ: 'h', æ: 'ae', œ: 'oe', ς: 'σ' };
 
 /**
  * Normalizes a text for comparison: without case, accents and width; white space becomes single spaces. Upper case

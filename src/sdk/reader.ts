@@ -65,14 +65,15 @@ export const ulidText = matching('must be a ULID', isUlid);
 /** A bin's id, which becomes part of a path. */
 export const binIdText = matching('must be a bin id', isBinId);
 
-/** Bytes from base64 or base64url, of exactly `length` bytes if given. */
+/** Bytes from base64 or base64url: any number, exactly `least`, or `least` to `most`. */
 export const bytes =
-  (length?: number): Reader<Uint8Array> =>
+  (least = 0, most = least === 0 ? Infinity : least): Reader<Uint8Array> =>
   (value, path) => {
     const decoded = typeof value === 'string' ? decodeBase64(value) : undefined;
     if (decoded === undefined) throw malformed(path, 'must be base64');
-    if (length !== undefined && decoded.length !== length)
-      throw malformed(path, `must be ${length} bytes, got ${decoded.length}`);
+    const { length } = decoded;
+    if (length < least || length > most)
+      throw malformed(path, `must be ${least === most ? '' : `${least} to `}${most} bytes, got ${length}`);
     return decoded;
   };
 
@@ -125,9 +126,8 @@ export const object =
   (value, path) => {
     const source = record(value, path);
     const out: Record<string, unknown> = {};
-    for (const [key, read] of Object.entries(fields)) {
+    for (const [key, read] of Object.entries(fields))
       out[key] = read(Object.hasOwn(source, key) ? source[key] : undefined, path === '' ? key : `${path}.${key}`);
-    }
     return out as { readonly [K in keyof S]: Read<S[K]> };
   };
 

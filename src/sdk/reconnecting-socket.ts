@@ -65,23 +65,6 @@ interface Connection {
   probedAt: number | null;
 }
 
-/** How a connection ended. `retryAfter`: seconds, from a refused upgrade. */
-interface Closed {
-  readonly code: number;
-  readonly reason: string;
-  readonly retryAfter?: number;
-}
-
-/** Additions to the backoff before the next attempt, ms. */
-interface Wait {
-  /** Shortest wait, requested by the server. */
-  readonly askedMs?: number;
-  /** Upper bound of the random addition. */
-  readonly spreadMs?: number;
-}
-
-const spreadOf = (code: number): number => (code === CLOSE.restart ? RESTART_SPREAD_MS : 0);
-
 /** Keeps one connection open from `start` until `stop` or revocation. */
 export class ReconnectingSocket {
   private current: Connection | undefined;
@@ -181,7 +164,7 @@ export class ReconnectingSocket {
     connection.socket = this.options.sockets.open(url, {
       opened: () => this.opened(connection),
       message: (text) => this.message(connection, text),
-      closed: (code, reason, retryAfter) => this.closed(connection, { code, reason, retryAfter }),
+      closed: (code, reason, retryAfter) => this.closed(connection, code, reason, retryAfter),
     });
     this.watch(connection);
   }
@@ -191,10 +174,6 @@ export class ReconnectingSocket {
     connection.openedAt = this.options.clock.now();
     connection.heardAt = connection.openedAt;
     if (!this.reading) connection.socket?.pause?.();
-    this.hello(connection);
-  }
-
-  private hello(connection: Connection): void {
     this.options
       .cursor()
       .then(({ since, epoch }) => {
@@ -236,8 +215,7 @@ export class ReconnectingSocket {
       const unanswered = connection.probedAt !== null && now - connection.probedAt >= PROBE_MS;
       if (unanswered || silent >= (opened ? GIVE_UP_AFTER_MS : OPEN_WITHIN_MS)) {
         this.drop(CLOSE.silent, 'server silent');
-        this.reconnectLater(opened ? 'the server fell silent' : 'the connection did not open');
-        return;
+        return this.reconnectLater(opened ? 'the server fell silent' : 'the connection did not open');
       }
       if (opened && silent >= PING_AFTER_MS && !connection.pinged) {
         connection.pinged = true;
@@ -247,13 +225,11 @@ export class ReconnectingSocket {
     });
   }
 
-  private closed(connection: Connection, { code, reason, retryAfter = 0 }: Closed): void {
+  /** `retryAfter`: seconds, from a refused upgrade. */
+  private closed(connection: Connection, code: number, reason: string, retryAfter = 0): void {
     if (this.current !== connection) return;
     this.detach();
-    if (code === CLOSE.revoked) {
-      this.endRevoked();
-      return;
-    }
+    if (code === CLOSE.revoked) return this.endRevoked();
     if (code === CLOSE.expired) this.renewFirst = true;
     const named = code === CLOSE.restart || code === CLOSE.overloaded ? retryAfterOf(reason) : undefined;
     // Too many frames: this side has to slow down, as for an overloaded server.
@@ -261,21 +237,17 @@ export class ReconnectingSocket {
       this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
     if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
     const askedMs = (named ?? retryAfter) * 1_000;
-    this.reconnectLater(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`, {
-      askedMs,
-      spreadMs: named !== undefined ? Math.max(JITTER_MIN_MS, askedMs / JITTER_PARTS) : spreadOf(code),
-    });
+    const unnamed = code === CLOSE.restart ? RESTART_SPREAD_MS : 0;
+    const spreadMs = named === undefined ? unnamed : Math.max(JITTER_MIN_MS, askedMs / JITTER_PARTS);
+    this.reconnectLater(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`, askedMs, spreadMs);
   }
 
   private failed(connection: Connection, error: unknown): void {
     if (this.current !== connection) return;
     this.drop(1000, 'giving up this attempt');
-    if (isRevoked(error)) {
-      this.endRevoked();
-      return;
-    }
+    if (isRevoked(error)) return this.endRevoked();
     this.options.onProblem(asError(error));
-    this.reconnectLater(asError(error).message, { askedMs: retryAfterMs(error) });
+    this.reconnectLater(asError(error).message, retryAfterMs(error));
   }
 
   private endRevoked(): void {
@@ -286,10 +258,11 @@ export class ReconnectingSocket {
   }
 
   /**
-   * The wait requested by the server is kept, up to RETRY_AFTER_MAX_MS including the random addition. The backoff is
-   * the lower bound, so that a server that always names one second does not get a request every second.
+   * The wait that the server asked for is kept, up to RETRY_AFTER_MAX_MS including the random addition, of which
+   * `spreadMs` is the upper bound. The backoff is the lower bound, so that a server that always names one second does
+   * not get a request every second.
    */
-  private reconnectLater(reason: string, { askedMs = 0, spreadMs = 0 }: Wait = {}): void {
+  private reconnectLater(reason: string, askedMs = 0, spreadMs = 0): void {
     if (!this.running) return;
     const { clock, random } = this.options;
     const backoff = backoffMs(this.attempt++, RECONNECT, random);

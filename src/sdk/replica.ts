@@ -6,16 +6,7 @@
  * must not overlap; `Sync` serializes them.
  */
 import type { LiveItem } from '../protocol/item.js';
-import {
-  caughtUp,
-  type Cursor,
-  passed,
-  restarted,
-  unversioned,
-  type Entry,
-  type Held,
-  type Pending,
-} from './store/store.js';
+import { caughtUp, passed, restarted, type Cursor, type Entry, type Held, type Pending } from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
 import { MergeRules, isGone, lastGood, sameSig, type Stated } from './merge-rules.js';
@@ -32,6 +23,12 @@ interface Draft {
   readonly emits: (() => void)[];
 }
 
+/** The store's count; `complete`: it equals the server's. */
+interface Counted {
+  readonly complete: boolean;
+  readonly held: Held;
+}
+
 /** Entries whose versions are forgotten in one batch. */
 const FORGET_AT_ONCE = 256;
 
@@ -39,7 +36,7 @@ const FORGET_AT_ONCE = 256;
 export class Replica {
   /** True after `caught_up`: later changes are live. */
   private live = false;
-  private readonly burden = new Burden();
+  readonly burden = new Burden();
   private readonly rules: MergeRules;
 
   constructor(
@@ -64,20 +61,6 @@ export class Replica {
     return cursor;
   }
 
-  /** Called when a listing has ended. */
-  listed(): void {
-    this.burden.end();
-  }
-
-  /** Called when a listing of everything repeated a row. Throws `ProtocolError` `endless_replay`. */
-  repeated(): void {
-    this.burden.idled();
-  }
-
-  cursor(): Promise<Cursor> {
-    return this.options.store.cursor();
-  }
-
   /**
    * Applies changes of the ordered stream. Those at or below the cursor are ignored, unless they are new nevertheless,
    * because the server sent them out of order: such a change is applied and reported.
@@ -87,12 +70,9 @@ export class Replica {
     const draft = newDraft();
     for (const change of changes) {
       const next = passed(cursor, change.version);
-      if (next === undefined) {
-        await this.late(change, draft);
-        continue;
-      }
-      await this.merge(change, draft);
-      cursor = next;
+      if (next === undefined) await this.late(change, draft);
+      else await this.merge(change, draft);
+      cursor = next ?? cursor;
     }
     await this.store(draft, cursor);
   }
@@ -143,7 +123,7 @@ export class Replica {
    * Handles the end of a replay: compares the store with the server's count. Undefined where the server names another
    * history without a `reset`: the replay must start from 0.
    */
-  async settle(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
+  async settle(at: Completeness): Promise<Counted | undefined> {
     const before = await this.options.store.cursor();
     if (caughtUp(before, at) === undefined) return undefined;
     // The cursor stays at the last change. The head is always the version of some item, so it was sent; moving the
@@ -156,12 +136,12 @@ export class Replica {
   }
 
   /** Compares the store with the server's count at `at`; undefined where the cursor is at another version. */
-  async compare(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
+  async compare(at: Completeness): Promise<Counted | undefined> {
     const { since, epoch } = await this.options.store.cursor();
     return since === at.version && epoch === at.epoch ? this.counted(at) : undefined;
   }
 
-  private async counted(at: Held): Promise<{ readonly complete: boolean; readonly held: Held }> {
+  private async counted(at: Held): Promise<Counted> {
     const held = await this.options.store.held();
     return { complete: held.itemCount === at.itemCount && held.versionSum === at.versionSum, held };
   }
@@ -173,11 +153,6 @@ export class Replica {
     await this.options.store.apply({ cursor });
     this.live = true;
     this.burden.end();
-  }
-
-  /** After the replay of a reset: entries that the new history does not have. */
-  unversioned(): Promise<readonly string[]> {
-    return unversioned(this.options.store);
   }
 
   /**
@@ -244,11 +219,8 @@ export class Replica {
       return true;
     }
     // A delete of an unknown item is stored only with a valid tag.
-    if (
-      change.kind === 'delete' &&
-      before === undefined &&
-      this.rules.tagRefusal(change.id, change.sig) !== undefined
-    ) {
+    const unknown = change.kind === 'delete' && before === undefined;
+    if (unknown && this.rules.tagRefusal(change.id, change.sig) !== undefined) {
       this.burden.idled();
       return false;
     }

@@ -181,25 +181,17 @@ export const readBatch: Reader<(Stored | ApiError)[]> = (value, path) =>
       : new ApiError({ code: error.code, status: 0, message: error.message, details: error.details ?? {} }),
   );
 
-const listing = object({
+/** `GET /items`. */
+export const readPage = object({
   items: array<Change>((row) => itemChange(row, 'type')),
   nextSince: count,
   hasMore: boolean,
   epoch: epochText,
+  /** It starts at 0, because the epoch or cursor of the request is of another history. */
+  reset: (value): boolean => value === true,
 });
-
-/**
- * A page of `GET /items`. `reset`: it starts at 0, because the epoch or cursor of the request is of another history.
- */
-export interface Page extends Read<typeof listing> {
-  readonly reset: boolean;
-}
-
-/** `GET /items`. */
-export const readPage: Reader<Page> = (value, path) => ({
-  ...listing(value, path),
-  reset: record(value, path)['reset'] === true,
-});
+/** A page of `GET /items`. */
+export type Page = Read<typeof readPage>;
 
 /**
  * Checks a page: versions rise above `since`, and the next page starts at the last row. The head is always the version

@@ -6,6 +6,7 @@ import { asError } from '../protocol/error-code.js';
 import { delay, type Timer } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { ClientError, isPassing, QueuedError } from './errors.js';
+import { abortOnAny } from './platform.js';
 import type { DeviceList } from './device-list.js';
 import type { Writer } from './writer.js';
 import type { Core } from './core.js';
@@ -39,15 +40,11 @@ export class RewrapQueue {
    */
   async run(signal?: AbortSignal): Promise<number> {
     if (!this.running.busy) this.stopping = new AbortController();
-    const { stopping } = this;
-    const stop = (): void => stopping.abort(cancelled());
-    const running = this.running.join();
-    if (signal?.aborted === true) stop();
-    signal?.addEventListener('abort', stop, { once: true });
+    const release = abortOnAny(this.stopping, [signal], cancelled);
     try {
-      return await running;
+      return await this.running.join();
     } finally {
-      signal?.removeEventListener('abort', stop);
+      release();
     }
   }
 

@@ -22,7 +22,7 @@ import {
 import type { NewChange } from './outbox.js';
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
-import { type Pending, pendingWrite } from './store/store.js';
+import type { Pending } from './store/store.js';
 import { writeBody } from './wire.js';
 import type { Core } from './core.js';
 
@@ -186,8 +186,7 @@ export class Sender {
       } catch (error) {
         // The connection may be too slow to send this much within the time-out of either side.
         if (clock.now() - begun > SLOW_MS) this.batchBytes = Math.max(BATCH_BYTES_MIN, this.batchBytes / 2);
-        this.postpone(asError(error));
-        return;
+        return this.postpone(asError(error));
       }
     }
     this.untilDue();
@@ -312,10 +311,7 @@ export class Sender {
     if (isPassing(refusal)) throw refusal;
     const final = refusal instanceof ApiError && FINAL.has(refusal.code);
     const tracked = this.track(pending.seq);
-    if (final || tracked.waiter !== undefined) {
-      await this.dropRefused(pending, refusal);
-      return;
-    }
+    if (final || tracked.waiter !== undefined) return this.dropRefused(pending, refusal);
     // Retried later: the refusal may be temporary, or the user may resolve it.
     const { clock, random } = this.options;
     tracked.dueAt = clock.now() + backoffMs(tracked.refusals++, RECONNECT, random);
@@ -420,7 +416,7 @@ function fitting(
   let bytes = 0;
   for (const pending of ready) {
     if (pending.kind !== 'write') continue;
-    const body = JSON.stringify(writeBody(pendingWrite(pending)));
+    const body = JSON.stringify(writeBody({ ...pending.row, ifVersion: pending.base }));
     bytes += text(body).length + 1;
     if (sent.length > 0 && (bytes > most || sent.length >= BATCH_WRITES_MAX)) break;
     sent.push(pending);

@@ -5,7 +5,7 @@
 import { asError } from '../protocol/error-code.js';
 import { Serial } from '../protocol/serial.js';
 import { type Replica, stopsReading } from './replica.js';
-import type { Cursor, Held } from './store/store.js';
+import { unversioned, type Cursor, type Held } from './store/store.js';
 import { ProtocolError } from './errors.js';
 import type { Listed, Named } from './events.js';
 import type { ReconnectingSocket } from './reconnecting-socket.js';
@@ -29,16 +29,11 @@ const QUEUE_SIZE_MAX = 16 * 1024 * 1024;
  */
 const QUEUE_FULL = 4;
 
-interface Queued {
-  readonly frame: StreamFrame;
-  readonly size: number;
-}
-
 type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
 
 /** Applies the stream of the server. */
 export class Sync {
-  private queue: Queued[] = [];
+  private queue: { readonly frame: StreamFrame; readonly size: number }[] = [];
   private queuedSize = 0;
   private readonly work = new Serial();
   private draining = false;
@@ -58,7 +53,7 @@ export class Sync {
   private wake: () => void = () => undefined;
 
   constructor(
-    private readonly options: Pick<Core, 'api' | 'outbox' | 'emit'> & {
+    private readonly options: Pick<Core, 'api' | 'store' | 'outbox' | 'emit'> & {
       readonly replica: Replica;
       readonly sender: Sender;
       readonly socket: Pick<ReconnectingSocket, 'restart' | 'flow' | 'settled'>;
@@ -75,8 +70,7 @@ export class Sync {
     if (this.isFull(QUEUE_FULL)) {
       this.broken = true;
       this.letGo();
-      this.options.socket.restart('frames come faster than they can be stored');
-      return;
+      return this.options.socket.restart('frames come faster than they can be stored');
     }
     this.queue.push({ frame, size });
     this.queuedSize += size;
@@ -118,9 +112,7 @@ export class Sync {
 
   /** Resolves at the next `caught_up` that was handled. */
   caughtUp(): Promise<void> {
-    this.waiting ??= new Promise((resolve) => {
-      this.wake = resolve;
-    });
+    this.waiting ??= new Promise((resolve) => (this.wake = resolve));
     return this.waiting;
   }
 
@@ -147,12 +139,11 @@ export class Sync {
     await this.pull();
     return this.exclusive(async () => {
       let found = await this.compared();
-      if (found === null) return null;
-      if (!found.complete) {
+      if (found?.complete === false) {
         await this.refetch();
         found = await this.compared();
-        if (found === null) return null;
       }
+      if (found === null) return null;
       if (!found.complete || this.unlisted.length > 0) this.missing(found.at, found.held);
       this.unlisted = [];
       await this.settled(found.at.version, found.complete);
@@ -165,7 +156,7 @@ export class Sync {
     this.begunAnew = false;
     await this.options.replica.listing();
     for (let resets = 0; ;) {
-      const { since, epoch } = await this.options.replica.cursor();
+      const { since, epoch } = await this.options.store.cursor();
       const page = await this.options.api.page({ since, epoch });
       const another = page.reset || (epoch !== null && page.epoch !== epoch);
       // A server that starts over on every page would never end the listing.
@@ -236,8 +227,7 @@ export class Sync {
     }
     if (changes.length > 0) {
       for (const { size } of this.queue.splice(0, changes.length)) this.queuedSize -= size;
-      await this.options.replica.apply(changes);
-      return;
+      return this.options.replica.apply(changes);
     }
     const { frame, size } = this.queue.shift() ?? { frame: undefined, size: 0 };
     this.queuedSize -= size;
@@ -271,8 +261,7 @@ export class Sync {
       await this.refetch();
       this.listing = true;
       // Only another replay reports the count at exactly the stored version.
-      this.options.socket.restart('everything was read again: is it complete now?');
-      return;
+      return this.options.socket.restart('everything was read again: is it complete now?');
     }
     this.listing = false;
     if (!complete || this.unlisted.length > 0) this.missing(at, held);
@@ -297,7 +286,7 @@ export class Sync {
     if (this.afterReset) {
       this.afterReset = false;
       this.options.sender.abandoned(await this.options.outbox.rebase());
-      const ids = await this.options.replica.unversioned();
+      const ids = await unversioned(this.options.store);
       if (ids.length > 0) this.options.emit('orphaned', { ids });
     }
     this.begunAnew = false;
@@ -325,7 +314,7 @@ export class Sync {
       if ((epoch !== null && page.epoch !== epoch) || (page.reset && since > 0))
         throw new ProtocolError('the epoch changed during a listing', { code: 'epoch_changed' });
       for (const { id, kind } of page.items) {
-        if (listed.has(id)) this.options.replica.repeated();
+        if (listed.has(id)) this.options.replica.burden.idled();
         // Only items that are not deleted can be missing, and a server may send any number of deletes.
         else if (kind !== 'delete') listed.add(id);
       }
@@ -340,7 +329,7 @@ export class Sync {
       more = page.hasMore;
       if (!more) this.unlisted = await this.options.replica.dropUnlisted(listed, since);
     }
-    this.options.replica.listed();
+    this.options.replica.burden.end();
     if (count > 0) this.options.emit('repaired', { count, items: repaired });
   }
 }

@@ -1,16 +1,20 @@
 /** Client-side conversion of items and frames of shape A. */
 import { toBase64Url } from '../protocol/base64.js';
-import { ServiceError } from '../protocol/errors.js';
+import { parsedJson } from '../protocol/bytes.js';
 import type { CaughtUpFrame } from '../protocol/frames.js';
-import { decodeWriteA } from '../protocol/item-codec.js';
-import type { Item, ItemWrite, LiveItem, MasterWrap, SealedKeys } from '../protocol/item.js';
-import type { EnvelopeBody, ItemBodyA, MasterBody } from '../protocol/requests.js';
+import { isContentType, type ContentType, type Item, type ItemWrite, type LiveItem } from '../protocol/item.js';
+import type { MasterWrap, Payload, SealedKeys } from '../protocol/item.js';
+import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX, MASTER_WRAP_BYTES, NONCE_BYTES } from '../protocol/limits.js';
+import { SEALED_KEY_MAX, SEALED_KEY_MIN, SEALED_KEYS_PER_ITEM, SIG_BYTES } from '../protocol/limits.js';
+import type { ItemBodyA, MasterBody } from '../protocol/requests.js';
 import { ProtocolError } from './errors.js';
 import {
   binIdText,
   bytes,
   count,
   malformed,
+  matching,
+  matchingText,
   nonEmpty,
   nullable,
   object,
@@ -26,47 +30,23 @@ const keysText = (keys: SealedKeys): Record<string, string> =>
 
 const masterText = (wrap: MasterWrap): MasterBody => ({ nonce: toBase64Url(wrap.nonce), ct: toBase64Url(wrap.ct) });
 
-/** The seal of an item: in the envelope if there is one, else at top level (ITEM-18). */
-const sealText = (write: ItemWrite): { master?: MasterBody; sig?: string } => ({
-  ...(write.master === null ? {} : { master: masterText(write.master) }),
-  ...(write.sig === null ? {} : { sig: toBase64Url(write.sig) }),
-});
-
 /** The body of an item write. The same write always gives the same text, so that a retry is recognised (RETRY-01). */
 export function writeBody(write: ItemWrite): ItemBodyA {
-  const { inline, blob } = write;
-  const envelope: EnvelopeBody | null =
-    inline === null
-      ? null
-      : {
-          ct: toBase64Url(inline.ct),
-          nonce: toBase64Url(inline.nonce),
-          keys: keysText(inline.keys),
-          ...sealText(write),
-        };
+  const { id, binId, type, ts, inline, blob, master, sig, ifVersion } = write;
+  // In the envelope if there is one, else at top level (ITEM-18).
+  const seal = { ...(master && { master: masterText(master) }), ...(sig && { sig: toBase64Url(sig) }) };
+  const sealed = inline && {
+    ct: toBase64Url(inline.ct),
+    nonce: toBase64Url(inline.nonce),
+    keys: keysText(inline.keys),
+  };
   return {
-    id: write.id,
-    binId: write.binId,
-    type: write.type,
-    ts: write.ts,
-    ...(envelope === null ? sealText(write) : { payloadEnc: envelope }),
-    ...(blob === null ? {} : { blobRef: blob.ref, blobNonce: toBase64Url(blob.nonce), blobKeys: keysText(blob.keys) }),
-    ...(write.ifVersion === null ? {} : { ifVersion: write.ifVersion }),
+    ...{ id, binId, type, ts },
+    ...(sealed === null ? seal : { payloadEnc: { ...sealed, ...seal } }),
+    ...(blob && { blobRef: blob.ref, blobNonce: toBase64Url(blob.nonce), blobKeys: keysText(blob.keys) }),
+    ...(ifVersion === null ? {} : { ifVersion }),
   };
 }
-
-const keyMap: Reader<Record<string, string>> = (value, path) =>
-  Object.fromEntries(Object.entries(record(value, path)).map(([id, key]) => [id, string(key, `${path}.${id}`)]));
-
-const masterBody = object({ nonce: string, ct: string });
-
-const envelopeBody = object({
-  ct: string,
-  nonce: string,
-  keys: keyMap,
-  master: nullable(masterBody),
-  sig: nullable(string),
-});
 
 /** Far above any history, and low enough for the sum of thousands of them to be exact (completeness check). */
 const VERSION_MAX = 2 ** 40;
@@ -86,41 +66,61 @@ const itemHead = object({
   ts: nullable(count),
 });
 
-const payloadFields = object({
-  payloadEnc: nullable(envelopeBody),
-  blobRef: nullable(string),
-  blobNonce: nullable(string),
-  blobKeys: nullable(keyMap),
-  master: nullable(masterBody),
-  sig: nullable(string),
+const contentType = matching(
+  'must be one of the ten content types',
+  (value): value is ContentType => typeof value === 'string' && isContentType(value),
+);
+
+const nonce = bytes(NONCE_BYTES);
+const ciphertext = bytes(AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX);
+const sealedKey = bytes(SEALED_KEY_MIN, SEALED_KEY_MAX);
+const sealedKeys: Reader<SealedKeys> = (value, path) => {
+  const entries = Object.entries(record(value, path));
+  if (entries.length > SEALED_KEYS_PER_ITEM) throw malformed(path, `at most ${SEALED_KEYS_PER_ITEM} keys`);
+  return new Map(entries.map(([device, key]) => [ulidText(device, path), sealedKey(key, `${path}.${device}`)]));
+};
+/** An unsigned item passes here and is refused later. */
+const seal = object({
+  master: nullable(object({ nonce, ct: bytes(MASTER_WRAP_BYTES) })),
+  sig: nullable(bytes(SIG_BYTES)),
 });
+const envelope = object({ ct: string, nonce, keys: sealedKeys });
+const payloadFields = object({
+  payloadEnc: nullable(record),
+  blobRef: nullable(matchingText("must be a blob's name", (value) => /^[0-9A-Za-z._-]{1,64}$/.test(value))),
+  blobNonce: nullable(nonce),
+  blobKeys: nullable(sealedKeys),
+});
+
+/** The payload of a live row. The seal is in the envelope if there is one, else at top level (ITEM-18). */
+function readPayload(value: unknown): Payload {
+  const { payloadEnc, blobRef: ref, blobNonce, blobKeys: keys } = payloadFields(value, '');
+  const blob = ref === null || blobNonce === null || keys === null ? null : { ref, nonce: blobNonce, keys };
+  if (blob === null && (ref ?? blobNonce ?? keys) !== null)
+    throw malformed('blobRef', 'goes with blobNonce and blobKeys');
+  if (payloadEnc === null) {
+    if (blob === null) throw malformed('payloadEnc', 'payloadEnc or blobRef is required');
+    return { inline: null, blob, ...seal(value, '') };
+  }
+  const { ct, ...rest } = envelope(payloadEnc, 'payloadEnc');
+  // Beside a blob an empty ct means no metadata; nonce and keys are then validated but dropped.
+  const inline = blob !== null && ct === '' ? null : { ct: ciphertext(ct, 'payloadEnc.ct'), ...rest };
+  return { inline, blob, ...seal(payloadEnc, 'payloadEnc') };
+}
 
 /** Reads a row of `GET /items`, or an `item` frame, whose type is in `itemType`. Throws `ProtocolError`. */
 export function readItem(value: unknown, typeKey: 'type' | 'itemType'): Item {
   const head = itemHead(value, '');
-  const type = record(value, '')[typeKey];
   if (head.deletedAt !== null) {
     const sig = nullable(bytes())(record(value, '')['sig'], 'sig');
     // The purge removes type, time and writer of a tombstone; they are not used before the purge either.
     return { ...head, deletedAt: head.deletedAt, type: null, senderDevice: null, ts: null, sig };
   }
   const ts = count(head.ts, 'ts');
-  const row = { ...payloadFields(value, ''), id: head.id, binId: head.binId, type: nonEmpty(type, typeKey), ts };
-  const { inline, blob, master, sig, type: known } = decoded(row);
-  const payload = { inline, blob, master, sig };
+  const type = contentType(record(value, '')[typeKey], typeKey);
   const senderDevice = nonEmpty(head.senderDevice, 'senderDevice');
   const { id, binId, version } = head;
-  return { id, binId, type: known, ts, ...payload, senderDevice, version, deletedAt: null };
-}
-
-/** Rows have the fields of a write, so its codec reads them. An unsigned row passes here and is refused later. */
-function decoded(row: ItemBodyA): ItemWrite {
-  try {
-    return decodeWriteA(row, 'never');
-  } catch (error) {
-    if (error instanceof ServiceError) throw new ProtocolError(error.message, { cause: error });
-    throw error;
-  }
+  return { id, binId, type, ts, ...readPayload(value), senderDevice, version, deletedAt: null };
 }
 
 /** A change of the ordered stream, from a frame or a listing. */
@@ -129,7 +129,7 @@ export type Change =
   | { readonly kind: 'delete'; readonly version: number; readonly id: string; readonly sig: Uint8Array | null }
   | { readonly kind: 'ack'; readonly version: number; readonly id: string }
   /** A row with id and version that is otherwise unreadable. */
-  | { readonly kind: 'unreadable'; readonly version: number; readonly id: string; readonly problem: string };
+  | { readonly kind: 'unreadable'; readonly version: number; readonly id: string };
 
 /** The head at `caught_up`, with the count and version sum that a complete store has (the reference, Sockets). */
 export type Completeness = Omit<CaughtUpFrame, 'type'>;
@@ -164,19 +164,14 @@ export function itemChange(value: unknown, typeKey: 'type' | 'itemType'): Change
       ? { kind: 'item', id, version, item }
       : { kind: 'delete', id, version, sig: item.sig };
   } catch (error) {
-    if (error instanceof ProtocolError) return { kind: 'unreadable', id, version, problem: error.message };
+    if (error instanceof ProtocolError) return { kind: 'unreadable', id, version };
     throw error;
   }
 }
 
 /** Reads a text frame of the server. Throws `ProtocolError`. */
 export function readFrame(text: string): Frame {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (cause) {
-    throw new ProtocolError('a frame that is not JSON', { cause });
-  }
+  const value = parsedJson(text, (cause) => new ProtocolError('a frame that is not JSON', { cause }));
   const type = string(record(value, 'frame')['type'], 'frame.type');
   switch (type) {
     case 'item':

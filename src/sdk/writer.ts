@@ -6,7 +6,7 @@ import type { ListedDevice } from '../crypto/device.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
 import { moveTag, openItem, type PlainPayload, rewrapItem, sealBlobItem, sealItem } from '../crypto/item.js';
 import { payloadObject, type JsonObject } from '../crypto/payload.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
+import { CryptoRefusal, orRefusal } from '../crypto/refusal.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import { Serial } from '../protocol/serial.js';
@@ -138,12 +138,8 @@ export class Writer {
 
   /** The field names of an item; none where it does not exist or does not decrypt. */
   private fieldsOf(row: LiveItem | null): readonly string[] {
-    try {
-      return row === null ? [] : Object.keys(openItem(this.options.sodium, row, this.options.reader) ?? {});
-    } catch (error) {
-      if (error instanceof CryptoRefusal) return [];
-      throw error;
-    }
+    const payload = row && orRefusal(() => openItem(this.options.sodium, row, this.options.reader));
+    return payload === null || payload instanceof CryptoRefusal ? [] : Object.keys(payload);
   }
 
   /** The state to overwrite after a conflict; throws `error` where it must not be overwritten. */
@@ -230,9 +226,8 @@ export class Writer {
     await this.preparing.run(async () => {
       const { store, outbox } = this.options;
       const { entry, own } = await outbox.look(id);
-      if (entry === undefined || entry.version !== 0 || own !== undefined) {
+      if (entry === undefined || entry.version !== 0 || own !== undefined)
         throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
-      }
       await store.apply({ entries: [{ id, version: 0, state: 'deleted', tagged: true, kept: null }] });
       outbox.dirty.mark([id]);
     });
@@ -280,8 +275,10 @@ export class Writer {
     const { outbox, sodium, reader, sender } = this.options;
     const { entry, own } = await outbox.look(id);
     if (entry?.state !== 'live' || own !== undefined || !lacksSomething(entry, devices)) return undefined;
-    const payload = rewrapped(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
-    if (payload === null) return undefined;
+    const payload = orRefusal(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
+    if (payload instanceof CryptoRefusal && payload.reason === 'uncertified_device') throw payload;
+    // Any other refusal: this device cannot verify the item's key; a device that can will re-wrap the item.
+    if (payload === null || payload instanceof CryptoRefusal) return undefined;
     const row = { ...entry.row, ...payload };
     return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true }, { gather: true });
   }
@@ -349,14 +346,12 @@ export class Writer {
 const objectOf = (payload: PlainPayload): JsonObject =>
   payload instanceof Uint8Array ? payloadObject(payload) : payload;
 
-/** Empty for a value that is not an object, which is refused elsewhere. */
-const namesIn = (payload: unknown): string[] =>
-  typeof payload === 'object' && payload !== null ? Object.keys(payload) : [];
-
 /** Fields of a payload that its type does not have. They are allowed if the item already has them. */
 const foreignFields = ({ type, payload }: PutRequest): string[] => {
   const own = fieldsOf(type);
-  return namesIn(objectOf(payload)).filter((name) => !own.includes(name));
+  const given: unknown = objectOf(payload);
+  // A value that is not an object is refused elsewhere.
+  return typeof given === 'object' && given !== null ? Object.keys(given).filter((name) => !own.includes(name)) : [];
 };
 
 /**
@@ -409,19 +404,8 @@ function newerThan(error: unknown, now: number): Obstacle | null {
 }
 
 /** A cheap check, because it runs for all items: `rewrapItem` verifies a tag before anything else. */
-const lacksSomething = (entry: Entry, devices: readonly ListedDevice[]): boolean =>
-  entry.state === 'live' && entry.version > 0 && lacksKeys(entry.row, devices);
-
-const lacksKeys = (row: LiveItem, devices: readonly ListedDevice[]): boolean =>
-  row.master === null ||
-  devices.some(({ id }) => row.inline?.keys.has(id) === false || row.blob?.keys.has(id) === false);
-
-/** Null for an item whose key this device cannot verify; a device that can will re-wrap it. */
-function rewrapped<T>(make: () => T): T | null {
-  try {
-    return make();
-  } catch (error) {
-    if (error instanceof CryptoRefusal && error.reason !== 'uncertified_device') return null;
-    throw error;
-  }
+function lacksSomething(entry: Entry, devices: readonly ListedDevice[]): boolean {
+  if (entry.state !== 'live' || entry.version === 0) return false;
+  const { master, inline, blob } = entry.row;
+  return master === null || devices.some(({ id }) => inline?.keys.has(id) === false || blob?.keys.has(id) === false);
 }

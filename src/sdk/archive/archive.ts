@@ -5,7 +5,7 @@
  * Invariant: a part of an archive is never accepted as the whole. The header has a tag, the nonce of each chunk
  * contains its number, which binds it to its position, and the last chunk is marked.
  */
-import { b32, SALT_BYTES, type Sodium, ARGON2_MEMORY_BYTES, ARGON2_OPS } from '../../crypto/sodium.js';
+import { b32, erasing, SALT_BYTES, type Sodium, ARGON2_MEMORY_BYTES, ARGON2_OPS } from '../../crypto/sodium.js';
 import { concat, lengthPrefixed, text } from '../../protocol/bytes.js';
 import { AEAD_TAG_BYTES, KEY_BYTES, NONCE_BYTES, SERVICE_NAME, SIG_BYTES } from '../../protocol/limits.js';
 import { ArchiveError, type ArchiveRecord, decodeRecord, encodeRecord, RecordOrder } from './records.js';
@@ -47,24 +47,15 @@ interface Header {
   readonly prefix: Uint8Array;
 }
 
-interface ArchiveKeys {
-  readonly header: Uint8Array;
-  readonly chunk: Uint8Array;
-}
-
 function newHeader(sodium: Sodium): Header {
-  const salt = sodium.random(SALT_BYTES);
-  const prefix = sodium.random(PREFIX_BYTES);
   const fixed = new Uint8Array(HEADER_BYTES - SALT_BYTES - PREFIX_BYTES);
-  const memoryKib = ARGON2_MEMORY_BYTES / 1024;
   fixed.set(ARCHIVE_MAGIC);
   fixed.set([FORMAT_VERSION, KDF_ARGON2ID, CIPHER_XCHACHA, 0], 8);
   const view = new DataView(fixed.buffer);
   view.setUint32(12, ARGON2_OPS);
-  view.setUint32(16, memoryKib);
+  view.setUint32(16, ARGON2_MEMORY_BYTES / 1024);
   view.setUint32(20, CHUNK_BYTES);
-  const bytes = concat([fixed, salt, prefix]);
-  return { bytes, ops: ARGON2_OPS, memoryKib, chunkBytes: CHUNK_BYTES, salt, prefix };
+  return readHeader(concat([fixed, sodium.random(SALT_BYTES), sodium.random(PREFIX_BYTES)]));
 }
 
 /** True where the first bytes (at least 8) are those of an archive. */
@@ -82,14 +73,13 @@ function readHeader(bytes: Uint8Array): Header {
   const within = (value: number, least: number, most: number): boolean => value >= least && value <= most;
   const bounded =
     within(ops, 1, OPS_MAX) && within(memoryKib, MEMORY_KIB_MIN, MEMORY_KIB_MAX) && within(chunkBytes, 1, CHUNK_MAX);
-  if (!known || !bounded) {
+  if (!known || !bounded)
     throw new ArchiveError('unsupported', 'this archive is of a form that this version does not know, or is damaged');
-  }
   const salt = bytes.slice(24, 24 + SALT_BYTES);
   return { bytes, ops, memoryKib, chunkBytes, salt, prefix: bytes.slice(24 + SALT_BYTES) };
 }
 
-async function keysOf(sodium: Sodium, seed: Uint8Array, header: Header): Promise<ArchiveKeys> {
+async function keysOf(sodium: Sodium, seed: Uint8Array, header: Header) {
   const stretched = await sodium.argon2id13({
     length: KEY_BYTES,
     password: seed,
@@ -97,12 +87,10 @@ async function keysOf(sodium: Sodium, seed: Uint8Array, header: Header): Promise
     ops: header.ops,
     memoryBytes: header.memoryKib * 1024,
   });
-  const keys = {
-    header: b32(sodium, text(`${SERVICE_NAME}-archive-header-v1`), stretched),
-    chunk: b32(sodium, lengthPrefixed(`${SERVICE_NAME}-archive-chunk-v1`, header.bytes), stretched),
-  };
-  sodium.memzero(stretched);
-  return keys;
+  return erasing(sodium, stretched, (key) => ({
+    header: b32(sodium, text(`${SERVICE_NAME}-archive-header-v1`), key),
+    chunk: b32(sodium, lengthPrefixed(`${SERVICE_NAME}-archive-chunk-v1`, header.bytes), key),
+  }));
 }
 
 /** 24 bytes: the header's 16, then the chunk's number. */
@@ -189,9 +177,8 @@ async function begin(sodium: Sodium, seed: Uint8Array, source: ByteSource): Prom
   const tag = await source.read(SIG_BYTES);
   if (tag.length < SIG_BYTES) throw truncated();
   const keys = await keysOf(sodium, seed, header);
-  if (!sodium.authVerify(tag, header.bytes, keys.header)) {
+  if (!sodium.authVerify(tag, header.bytes, keys.header))
     throw new ArchiveError('wrong_words', 'the archive was made under other words than these, or its start is damaged');
-  }
   return { ...header, key: keys.chunk };
 }
 

@@ -1,7 +1,7 @@
 /** The records of an export: in an archive one line of JSON each, in a plain export one JSON document. */
 import { type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
 import { toBase64Url } from '../../protocol/base64.js';
-import { text } from '../../protocol/bytes.js';
+import { parsedJson, text } from '../../protocol/bytes.js';
 import { type ContentType, isContentType } from '../../protocol/item.js';
 import { BINS_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
 import { CodedError, ProtocolError } from '../errors.js';
@@ -175,11 +175,7 @@ const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 function parsed(json: string): unknown {
   if (nestedDeeper(PAYLOAD_DEPTH_MAX + LEVELS_AROUND, json.length, (at) => json.charCodeAt(at)))
     throw new ArchiveError('bad_record', `a part of it has more than ${PAYLOAD_DEPTH_MAX} levels`);
-  try {
-    return JSON.parse(json);
-  } catch {
-    throw new ArchiveError('bad_record', 'a part of it is not JSON');
-  }
+  return parsedJson(json, () => new ArchiveError('bad_record', 'a part of it is not JSON'));
 }
 
 /** Turns errors of the client's readers into `ArchiveError`. */

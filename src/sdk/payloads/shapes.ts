@@ -223,9 +223,8 @@ export interface Detected {
 /** A URL alone is a link, anything else a text. */
 export function textDetected(text: string): Detected {
   const trimmed = text.trim();
-  if (/^https?:\/\/\S+$/i.test(trimmed) && URL.canParse(trimmed)) {
+  if (/^https?:\/\/\S+$/i.test(trimmed) && URL.canParse(trimmed))
     return { type: 'link', payload: { url: trimmed, site: new URL(trimmed).hostname } };
-  }
   return { type: 'text', payload: { text } };
 }
 

@@ -66,7 +66,10 @@ async function opened(name: string): Promise<Level> {
 
 const IN_USE = 'in use';
 
-/** The databases of one store. The lock is held, so nothing else changes them. */
+/**
+ * The databases of one store. The lock is held, so nothing else changes them. IndexedDB does not lose its latest writes
+ * as a log file may, so no expected count is stored.
+ */
 class Origin implements StorePlace {
   constructor(
     private readonly name: string,
@@ -91,15 +94,6 @@ class Origin implements StorePlace {
     const gone = old - SET_ASIDE_MAX;
     if (gone > 0) await removeIndexed(this.at(gone));
     return this.at(old);
-  }
-
-  /** IndexedDB does not lose its latest writes as a log file may, so no expected count is stored. */
-  expected(): Promise<number> {
-    return Promise.resolve(0);
-  }
-
-  expect(): Promise<void> {
-    return Promise.resolve();
   }
 
   async release(): Promise<void> {

@@ -59,27 +59,17 @@ const READ_ONLY = /read-only file system|EROFS|permission denied|EACCES|operatio
 /** LevelDB's message for a table that is missing or truncated. */
 const CUT_OFF = /no such file|invalid argument/i;
 
-interface Described {
-  readonly codes: readonly string[];
-  readonly text: string;
-}
-
-/** Codes, names and messages of an error and its causes. */
-function described(error: unknown): Described {
-  const causes = causesOf(error);
-  return {
-    codes: causes.map(errorCode).filter((code) => code !== ''),
-    text: causes.map(({ name, message }) => `${name} ${message}`).join('\n'),
-  };
-}
-
 /** Turns an error of a library into a `StoreError`: LevelDB's by codes and messages, IndexedDB's by names. */
 export function storeErrorOf(error: unknown): StoreError {
   if (error instanceof StoreError) return error;
-  return storeError(faultOf(described(error)), null, error);
+  const causes = causesOf(error);
+  const codes = causes.map(errorCode).filter((code) => code !== '');
+  const text = causes.map(({ name, message }) => `${name} ${message}`).join('\n');
+  return storeError(faultOf(codes, text), null, error);
 }
 
-function faultOf({ codes, text }: Described): StoreFault {
+/** `codes` and `text`: of the error and its causes. */
+function faultOf(codes: readonly string[], text: string): StoreFault {
   if (codes.includes('LEVEL_LOCKED')) return 'locked';
   // Checked before damage, because a write without space may be reported as either.
   if (FULL.test(text)) return 'full';

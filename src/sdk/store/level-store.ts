@@ -5,18 +5,8 @@
  * at all. So the state always describes exactly the stored records, and the scan at opening finds any record that was
  * lost, changed or added otherwise. A store uses its database exclusively.
  */
-import {
-  FRESH,
-  headOfEntry,
-  type Cursor,
-  type Batch,
-  type Entry,
-  type Head,
-  type Held,
-  type KeptUpload,
-  type Pending,
-  type Store,
-} from './store.js';
+import { FRESH, headOfEntry } from './store.js';
+import type { Cursor, Batch, Entry, Head, Held, KeptUpload, Pending, Store } from './store.js';
 import { storeError, storeErrorOf } from './error.js';
 import {
   CHANGES,
@@ -33,10 +23,8 @@ import {
   entryKey,
   ownerSeed,
   NO_SUMS,
-  scanEntry,
   STATE_KEY,
   summed,
-  summedEntry,
   uploadKey,
   UPLOADS,
   type StoreOwner,
@@ -50,15 +38,16 @@ type Plan = Map<string, Uint8Array | undefined>;
 const operationsOf = (plan: Plan): Operation[] =>
   [...plan].map(([key, value]) => (value === undefined ? { type: 'del', key } : { type: 'put', key, value }));
 
-/** Functions that a database may need in addition to the common interface. */
+/** What the place of a database provides in addition to it. */
 export interface LevelStoreOptions {
   /**
    * Makes the database usable after a failed write, or throws while that is impossible. LevelDB must be reopened,
    * because the end of its log may be incomplete. Absent where a failed write leaves no trace (IndexedDB).
    */
-  readonly reopen?: () => Promise<void>;
-  /** Called after closing the database; `batches`: the count of its final state. */
-  readonly onClose?: (batches: number) => Promise<void>;
+  readonly reopen?: (level: Level) => Promise<void>;
+  /** Called after closing the database, with the batch count of its final state; then `release`. */
+  expect?(batches: number): Promise<void>;
+  release?(): Promise<void>;
 }
 
 /** The durable store. Created by `LevelStore.open` after `createStore`; see `openNodeStore` and `openBrowserStore`. */
@@ -90,17 +79,15 @@ export class LevelStore implements Store {
     try {
       const state = await readState(level);
       if (state === undefined) throw storeError('damaged', 'there is no store in it');
-      if (state.owner.tenantId !== owner.tenantId || state.owner.deviceId !== owner.deviceId) {
+      if (state.owner.tenantId !== owner.tenantId || state.owner.deviceId !== owner.deviceId)
         throw storeError('other_owner');
-      }
       const { sums: found, heads } = await counted(level, state);
       for (const key of ['itemCount', 'versionSum'] as const) {
         if (found[key] !== state[key]) throw storeError('damaged', `${key} is ${found[key]}, not ${state[key]}`);
       }
       for (const key of ['entries', 'changes', 'uploads'] as const) {
-        if (found[key].count !== state[key].count || found[key].sum !== state[key].sum) {
+        if (found[key].count !== state[key].count || found[key].sum !== state[key].sum)
           throw storeError('damaged', `${found[key].count} of ${state[key].count} ${key} are there, or others`);
-        }
       }
       const store = new LevelStore(level, state, options);
       store.known = heads;
@@ -116,14 +103,11 @@ export class LevelStore implements Store {
   }
 
   cursor(): Promise<Cursor> {
-    return this.reading(() => Promise.resolve(this.state.cursor));
+    return this.reading(() => this.state.cursor);
   }
 
   held(): Promise<Held> {
-    return this.reading(() => {
-      const { itemCount, versionSum } = this.state;
-      return Promise.resolve({ itemCount, versionSum });
-    });
+    return this.reading(() => ({ itemCount: this.state.itemCount, versionSum: this.state.versionSum }));
   }
 
   get(id: string): Promise<Entry | undefined> {
@@ -154,19 +138,11 @@ export class LevelStore implements Store {
   }
 
   pending(): Promise<readonly Pending[]> {
-    return this.reading(async () => {
-      const found: Pending[] = [];
-      for await (const [key, record] of scanned(this.level, CHANGES)) found.push(decodeChange(key, record, this.seed));
-      return found;
-    });
+    return this.decoded(CHANGES, decodeChange);
   }
 
   uploads(): Promise<readonly KeptUpload[]> {
-    return this.reading(async () => {
-      const found: KeptUpload[] = [];
-      for await (const [key, record] of scanned(this.level, UPLOADS)) found.push(decodeUpload(key, record, this.seed));
-      return found;
-    });
+    return this.decoded(UPLOADS, decodeUpload);
   }
 
   apply(batch: Batch): Promise<void> {
@@ -183,7 +159,8 @@ export class LevelStore implements Store {
       .then(() => Promise.allSettled(this.reads))
       .then(() => this.takeBack())
       .then(() => this.level.close())
-      .finally(() => this.options.onClose?.(this.state.batches));
+      .finally(() => this.options.expect?.(this.state.batches))
+      .finally(() => this.options.release?.());
     return this.closing;
   }
 
@@ -200,16 +177,20 @@ export class LevelStore implements Store {
     return decodeEntry(key, record, { owner: this.seed, generation: this.state.generation });
   }
 
-  private reading<T>(work: () => Promise<T>): Promise<T> {
+  private decoded<T>(range: LevelRange, decode: (key: string, record: Uint8Array, owner: number) => T): Promise<T[]> {
+    return this.reading(async () => {
+      const found: T[] = [];
+      for await (const [key, record] of scanned(this.level, range)) found.push(decode(key, record, this.seed));
+      return found;
+    });
+  }
+
+  private reading<T>(work: () => T | Promise<T>): Promise<T> {
     if (this.closing !== undefined) return Promise.reject(storeError('closed'));
     const read = this.applied.then(work).catch((error: unknown) => {
       throw storeErrorOf(error);
     });
-    const over = read
-      .catch(() => undefined)
-      .finally(() => {
-        this.reads.delete(over);
-      });
+    const over = read.catch(() => undefined).finally(() => this.reads.delete(over));
     this.reads.add(over);
     return read;
   }
@@ -241,7 +222,7 @@ export class LevelStore implements Store {
 
   /** After a failed write: if the batch count shows that the batch is in the log nevertheless, it is undone. */
   private async recover(undo: Operation[]): Promise<void> {
-    await this.options.reopen?.();
+    await this.options.reopen?.(this.level);
     const found = await readState(this.level);
     if (found === undefined || found.batches < this.state.batches) throw storeError('damaged', 'an older state');
     if (found.batches > this.state.batches) {
@@ -261,9 +242,8 @@ export class LevelStore implements Store {
     const old: Plan = new Map(keys.map((key, at) => [key, records[at]]));
     const cursor = batch.cursor ?? this.state.cursor;
     const same = cursor.since === this.state.cursor.since && cursor.epoch === this.state.cursor.epoch;
-    if (keys.length === 0 && same && generation === this.state.generation) {
+    if (keys.length === 0 && same && generation === this.state.generation)
       return { next: this.state, operations: [], undo: [] };
-    }
     let sums: StoreSums = batch.forgetVersions === true ? { ...this.state, itemCount: 0, versionSum: 0 } : this.state;
     const at = { owner: this.seed, generation };
     for (const [key, after] of plan) sums = summed(sums, { key, before: old.get(key), after }, at);
@@ -293,21 +273,20 @@ export async function readState(level: Level): Promise<StoreState | undefined> {
 /** The sums recomputed from the records, and the heads of live entries. */
 async function counted(level: Level, { owner, generation }: StoreState) {
   const bins = new Map<string, string>();
+  /** One string for equal ones, because every head has a bin. */
   const shared = (text: string): string => bins.get(text) ?? (bins.set(text, text), text);
-  const at = { owner: ownerSeed(owner), generation, shared };
+  const at = { owner: ownerSeed(owner), generation };
   const heads = new Map<string, Head>();
   let sums = NO_SUMS;
+  const keep = (entry: Entry): void => {
+    const head = headOfEntry(entry);
+    if (head !== undefined) heads.set(entry.id, { ...head, binId: shared(head.binId) });
+  };
   const count = (key: string, record: Uint8Array): void => {
     if (key === STATE_KEY) return;
-    if (key < ENTRIES.gte || key >= ENTRIES.lt) {
-      sums = summed(sums, { key, after: record }, at);
-      if (key >= UPLOADS.gte) decodeUpload(key, record, at.owner);
-      else decodeChange(key, record, at.owner);
-      return;
-    }
-    const scan = scanEntry(key, record, at);
-    sums = summedEntry(sums, record, scan);
-    if (scan.head !== undefined) heads.set(key.slice(1), scan.head);
+    if (key.startsWith(CHANGES.gte)) decodeChange(key, record, at.owner);
+    if (key.startsWith(UPLOADS.gte)) decodeUpload(key, record, at.owner);
+    sums = summed(sums, { key, after: record }, at, keep);
   };
   for await (const records of portions(level, {})) for (const [key, record] of records) count(key, record);
   return { sums, heads };

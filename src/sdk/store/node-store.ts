@@ -1,9 +1,10 @@
 /** Durable stores of Node: LevelDB in a folder. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
-import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../files/durable.js';
+import { FOLDER_MODE, syncFolder, writeWhole } from '../../files/durable.js';
+import { text } from '../../protocol/bytes.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { ProtocolError } from '../errors.js';
 import { count, field } from '../reader.js';
@@ -120,8 +121,7 @@ class Folder implements StorePlace {
   }
 
   async expect(batches: number): Promise<void> {
-    await writeDurably(this.at('expected.json.new'), JSON.stringify({ batches }));
-    await this.move('expected.json.new', 'expected.json');
+    await writeWhole(this.at('expected.json'), text(JSON.stringify({ batches })), 'replace');
   }
 
   release(): Promise<void> {
@@ -132,7 +132,7 @@ class Folder implements StorePlace {
   readonly reopen = async (level: Level): Promise<void> => {
     const probe = this.at('probe');
     try {
-      await writeDurably(probe, Buffer.alloc(PROBE_BYTES));
+      await writeWhole(probe, Buffer.alloc(PROBE_BYTES), 'replace');
     } finally {
       await rm(probe, { force: true });
     }
@@ -171,16 +171,6 @@ async function namesIn(folder: string): Promise<readonly string[]> {
   } catch (error) {
     if (errorCode(error) === 'ENOTDIR') return [];
     throw error;
-  }
-}
-
-async function writeDurably(path: string, content: string | Uint8Array): Promise<void> {
-  const file = await open(path, 'w', FILE_MODE);
-  try {
-    await file.writeFile(content);
-    await file.sync();
-  } finally {
-    await file.close();
   }
 }
 

@@ -31,7 +31,7 @@ export interface OpenedStore {
 }
 
 /** The databases of one store. Locking, moving and cleaning up depend on the platform. */
-export interface StorePlace {
+export interface StorePlace extends LevelStoreOptions {
   /** Checks for damage that the database itself would ignore. Throws `StoreError` `damaged`. */
   readonly inspect?: () => Promise<void>;
   /** Opens the database in use, or creates it. Throws errors of the library. */
@@ -45,14 +45,12 @@ export interface StorePlace {
    * is in use. Resolves with the location of the old one.
    */
   promote(): Promise<string>;
-  /** The lowest batch count that the store in use may have; 0: unknown. */
-  expected(): Promise<number>;
+  /** The lowest batch count that the store in use may have; 0, or absent: unknown. */
+  expected?(): Promise<number>;
   /** Saves that count for the next opening. */
-  expect(batches: number): Promise<void>;
+  expect?(batches: number): Promise<void>;
   /** Releases resources that closing the database does not, such as the lock. */
   release(): Promise<void>;
-  /** See `LevelStoreOptions`. */
-  readonly reopen?: (level: Level) => Promise<void>;
 }
 
 /** How a store is opened. */
@@ -71,7 +69,7 @@ export async function openStore(
   { rebuild = true }: OpenStoreOptions = {},
 ): Promise<OpenedStore> {
   try {
-    const expected = await place.expected();
+    const expected = (await place.expected?.()) ?? 0;
     const opened = await attempt(place, owner, expected);
     if (opened instanceof LevelStore) return { store: opened, repair: null };
     if (!rebuild) throw opened;
@@ -89,9 +87,9 @@ async function attempt(place: StorePlace, owner: StoreOwner, expected: number): 
     await place.inspect?.();
     level = await place.current();
     if (expected === 0 && (await isEmpty(level))) await createStore(level, { owner, batches: 0, changes: [] });
-    const store = await LevelStore.open(level, owner, optionsOf(place, level));
+    const store = await LevelStore.open(level, owner, place);
     if (store.batches < expected) throw storeError('damaged', 'it is an older state than the last one');
-    await place.expect(store.batches);
+    await place.expect?.(store.batches);
     return store;
   } catch (error) {
     await level?.close();
@@ -100,17 +98,6 @@ async function attempt(place: StorePlace, owner: StoreOwner, expected: number): 
     return fault;
   }
 }
-
-const optionsOf = (place: StorePlace, level: Level): LevelStoreOptions => ({
-  ...(place.reopen === undefined ? {} : { reopen: async () => place.reopen?.(level) }),
-  onClose: async (batches) => {
-    try {
-      await place.expect(batches);
-    } finally {
-      await place.release();
-    }
-  },
-});
 
 async function isEmpty(level: Level): Promise<boolean> {
   if ((await readState(level)) !== undefined) return false;
@@ -132,8 +119,8 @@ async function rebuilt(
   const setAside = await place.promote();
   const level = await place.current();
   try {
-    const store = await LevelStore.open(level, owner, optionsOf(place, level));
-    await place.expect(store.batches);
+    const store = await LevelStore.open(level, owner, place);
+    await place.expect?.(store.batches);
     const carried = found.changes.length;
     const lost = found.expected === null ? null : Math.max(0, found.expected - carried);
     return { store, repair: { reason, setAside, carried, lost } };
@@ -178,38 +165,30 @@ async function salvaged(place: StorePlace, owner: StoreOwner): Promise<Salvage> 
   };
 }
 
-async function reading(place: StorePlace, owner: StoreOwner): Promise<Salvage & { readonly cutShort: boolean }> {
-  const level = await unlessDamaged(() => place.current());
-  if (level === undefined) return { changes: [], expected: null, batches: 0, cutShort: true };
-  try {
-    return await soundChanges(level, owner);
-  } finally {
-    await level.close();
-  }
-}
-
 /**
  * The changes whose records are sound. Each record has its own checksum, seeded with its owner, so a record that
  * matches is sound independent of the others.
  */
-async function soundChanges(level: Level, owner: StoreOwner): Promise<Salvage & { readonly cutShort: boolean }> {
-  const found = await unlessDamaged(async () => ({ state: await readState(level) }));
+async function reading(place: StorePlace, owner: StoreOwner): Promise<Salvage & { readonly cutShort: boolean }> {
   const changes: Pending[] = [];
-  const whole = await unlessDamaged(async () => {
-    const seed = ownerSeed(owner);
-    for await (const [key, record] of scanned(level, CHANGES)) {
-      const change = await unlessDamaged(() => decodeChange(key, record, seed));
-      if (change !== undefined) changes.push(change);
-    }
-    return true;
-  });
-  const { state } = found ?? {};
-  return {
-    changes,
-    expected: state?.changes.count ?? null,
-    batches: state?.batches ?? 0,
-    cutShort: found === undefined || whole === undefined,
-  };
+  const level = await unlessDamaged(() => place.current());
+  if (level === undefined) return { changes, expected: null, batches: 0, cutShort: true };
+  try {
+    const found = await unlessDamaged(async () => ({ state: await readState(level) }));
+    const whole = await unlessDamaged(async () => {
+      const seed = ownerSeed(owner);
+      for await (const [key, record] of scanned(level, CHANGES)) {
+        const change = await unlessDamaged(() => decodeChange(key, record, seed));
+        if (change !== undefined) changes.push(change);
+      }
+      return true;
+    });
+    const { state } = found ?? {};
+    const cutShort = found === undefined || whole === undefined;
+    return { changes, expected: state?.changes.count ?? null, batches: state?.batches ?? 0, cutShort };
+  } finally {
+    await level.close();
+  }
 }
 
 /** The result of `work`; undefined where it fails with `damaged`. */

@@ -7,16 +7,8 @@
  */
 import { byteText, text } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, type ContentType, type LiveItem, type SealedKeys } from '../../protocol/item.js';
-import {
-  headOf,
-  type Cursor,
-  type Entry,
-  type Head,
-  type Held,
-  type KeptUpload,
-  type Pending,
-  type QuarantineReason,
-} from './store.js';
+import { heldWith } from './store.js';
+import type { Cursor, Entry, Held, KeptUpload, Pending, QuarantineReason } from './store.js';
 import { storeError } from './error.js';
 
 /**
@@ -88,11 +80,6 @@ export const uploadKey = (id: string): string => `u${id}`;
 /** Seed of the checksums of an owner's records. */
 export const ownerSeed = ({ tenantId, deviceId }: StoreOwner): number => crc32(text(`${tenantId} ${deviceId}`));
 
-const tallied = (tally: Tally, before: Uint8Array | undefined, after: Uint8Array | undefined): Tally => ({
-  count: tally.count + Number(after !== undefined) - Number(before !== undefined),
-  sum: (tally.sum + (after ? checksumOf(after) : 0) - (before ? checksumOf(before) : 0)) >>> 0,
-});
-
 const STATES = ['live', 'quarantined', 'deleted'] as const;
 const TAGGED = 4;
 const HAS_ROW = 8;
@@ -112,19 +99,15 @@ export function encodeEntry(entry: Entry, generation: number, owner: number): Ui
   return out.sealed(seedOf(entryKey(entry.id), owner));
 }
 
-/** Reads the start of an entry's record. An entry of an earlier generation has version 0. */
-function readEntryHead(read: RecordReader, { generation }: RecordsOf) {
-  const flags = read.byte();
-  const current = read.int() === generation;
-  const version = read.int();
-  return { flags, state: STATES[flags & 3], version: current ? version : 0 };
-}
-
-/** Decodes an entry. Throws `StoreError` `damaged`. */
-export function decodeEntry(key: string, record: Uint8Array, at: RecordsOf): Entry {
-  const read = new RecordReader(record, seedOf(key, at.owner));
+/** Decodes an entry; one of an earlier generation has version 0. Throws `StoreError` `damaged`. */
+export function decodeEntry(key: string, record: Uint8Array, { owner, generation }: RecordsOf): Entry {
+  const read = new RecordReader(record, seedOf(key, owner));
   const id = key.slice(1);
-  const { flags, state, version } = readEntryHead(read, at);
+  const flags = read.byte();
+  const state = STATES[flags & 3];
+  const current = read.int() === generation;
+  const stored = read.int();
+  const version = current ? stored : 0;
   // Only known reasons are written; a program with more reasons must use a newer format.
   const reason = state === 'quarantined' ? (read.text() as QuarantineReason) : null;
   const row = flags & HAS_ROW ? readRow(read, id) : null;
@@ -167,68 +150,20 @@ function writeRow(out: RecordWriter, row: LiveItem, id: string): void {
   if (sig) out.blob(sig);
 }
 
-function readRowHead(read: RecordReader, ownId: string) {
+function readRow(read: RecordReader, ownId: string): LiveItem {
   const flags = read.byte();
-  const id = read.text();
+  const id = read.text() || ownId;
   const binId = read.text();
   const type = contentType(read.text());
   if (type === undefined) throw storeError('damaged', 'a row has an unknown type');
   const senderDevice = read.text();
   const ts = read.int();
   const version = read.int();
-  return { flags, id: id === '' ? ownId : id, binId, type, senderDevice, ts, version };
-}
-
-function skipKeys(read: RecordReader): void {
-  for (let left = 2 * read.int(); left > 0; left--) read.skip();
-}
-
-/** Skips the payload that follows the head of a row; returns the tag. */
-function skipPayload(read: RecordReader, flags: number): Uint8Array | null {
-  if (flags & INLINE) skipKeys(read.skip().skip());
-  if (flags & BLOB) skipKeys(read.skip().skip());
-  if (flags & MASTER) read.skip().skip();
-  return flags & SIG ? read.blob() : null;
-}
-
-function readRow(read: RecordReader, ownId: string): LiveItem {
-  const { flags, id, binId, type, senderDevice, ts, version } = readRowHead(read, ownId);
   const inline = flags & INLINE ? { ct: read.blob(), nonce: read.blob(), keys: readKeys(read) } : null;
   const blob = flags & BLOB ? { ref: read.text(), nonce: read.blob(), keys: readKeys(read) } : null;
   const master = flags & MASTER ? { nonce: read.blob(), ct: read.blob() } : null;
   const sig = flags & SIG ? read.blob() : null;
-  const payload = { inline, blob, master, sig };
-  return { id, binId, type, ts, ...payload, senderDevice, version, deletedAt: null };
-}
-
-/** A scanned entry: the version that it adds to the sum (see `countedVersion`), and its head if it is live. */
-interface ScannedEntry {
-  readonly counts: number;
-  readonly head: Head | undefined;
-}
-
-/**
- * Reads an entry without its content, in a fraction of the time of `decodeEntry`, and finds the same damage. `shared`:
- * returns one string for equal ones. Throws `StoreError` `damaged`.
- */
-export function scanEntry(
-  key: string,
-  record: Uint8Array,
-  at: RecordsOf & { readonly shared: (text: string) => string },
-): ScannedEntry {
-  const first = record[0] ?? 0;
-  // The fast path is for live entries only; all others are few.
-  if (STATES[first & 3] !== 'live' || first & HAS_KEPT) {
-    const { state, version } = decodeEntry(key, record, at);
-    return { counts: state === 'deleted' ? 0 : version, head: undefined };
-  }
-  const read = new RecordReader(record, seedOf(key, at.owner));
-  const { version } = readEntryHead(read, at);
-  const row = first & HAS_ROW ? readRowHead(read, key.slice(1)) : undefined;
-  if (row === undefined) throw storeError('damaged', 'an entry is none of the three kinds');
-  const sig = skipPayload(read, row.flags);
-  read.done();
-  return { counts: version, head: headOf({ ...row, binId: at.shared(row.binId), version, sig }, false) };
+  return { id, binId, type, ts, inline, blob, master, sig, senderDevice, version, deletedAt: null };
 }
 
 const KINDS = ['write', 'move', 'delete'] as const;
@@ -285,11 +220,13 @@ export function decodeUpload(key: string, record: Uint8Array, owner: number): Ke
 export function encodeState(state: StoreState): Uint8Array {
   const { owner, cursor, entries, changes, uploads } = state;
   const tallies = uploads.count === 0 ? [entries, changes] : [entries, changes, uploads];
-  const out = new RecordWriter()
+  const out = new RecordWriter();
+  out
     .int(tallies.length - 1)
     .text(owner.tenantId)
-    .text(owner.deviceId);
-  out.int(state.batches).int(state.generation);
+    .text(owner.deviceId)
+    .int(state.batches)
+    .int(state.generation);
   out.int(cursor.since).byte(cursor.epoch === null ? 0 : 1);
   if (cursor.epoch !== null) out.text(cursor.epoch);
   out.int(state.itemCount).int(state.versionSum);
@@ -316,42 +253,35 @@ export function decodeState(record: Uint8Array): StoreState {
   return { owner, batches, generation, cursor: { since, epoch }, itemCount, versionSum, entries, changes, uploads };
 }
 
-const itself = (text: string): string => text;
-
-/** The version that an entry's record adds to the sum; 0 for no record, a deleted entry, or one without a version. */
-function countedVersion(key: string, record: Uint8Array | undefined, at: RecordsOf): number {
-  return record === undefined ? 0 : scanEntry(key, record, { ...at, shared: itself }).counts;
-}
+/** The tally of a record, by the first letter of its key. */
+const TALLY_OF: Readonly<Record<string, 'entries' | 'changes' | 'uploads'>> = {
+  [ENTRIES.gte]: 'entries',
+  [CHANGES.gte]: 'changes',
+  [UPLOADS.gte]: 'uploads',
+};
 
 /** A record before and after a change; undefined: there is none. */
 interface Replaced {
+  readonly key: string;
   readonly before?: Uint8Array;
   readonly after?: Uint8Array;
 }
 
-/** The sums after replacing an entry; `was`, `is`: the version that its record adds (see `countedVersion`). */
-const withEntry = (sums: StoreSums, { before, after }: Replaced, was: number, is: number): StoreSums => ({
-  ...sums,
-  entries: tallied(sums.entries, before, after),
-  itemCount: sums.itemCount + Number(is > 0) - Number(was > 0),
-  versionSum: sums.versionSum + is - was,
-});
-
-/** The sums with one more entry, as `summed` gives them. */
-export const summedEntry = (sums: StoreSums, record: Uint8Array, { counts }: ScannedEntry): StoreSums =>
-  withEntry(sums, { after: record }, 0, counts);
-
-/** The sums after replacing a record; undefined: no record. Throws `StoreError` `damaged`. */
+/** The sums after replacing a record; `found` receives the new entry, if it is one. Throws `StoreError` `damaged`. */
 export function summed(
   sums: StoreSums,
-  { key, before, after }: Replaced & { readonly key: string },
+  { key, before, after }: Replaced,
   at: RecordsOf,
+  found?: (entry: Entry) => void,
 ): StoreSums {
-  if (key >= CHANGES.gte && key < CHANGES.lt) return { ...sums, changes: tallied(sums.changes, before, after) };
-  if (key >= UPLOADS.gte && key < UPLOADS.lt) return { ...sums, uploads: tallied(sums.uploads, before, after) };
-  if (key < ENTRIES.gte || key >= ENTRIES.lt)
-    throw storeError('damaged', 'it holds something that no store of this service writes');
-  return withEntry(sums, { before, after }, countedVersion(key, before, at), countedVersion(key, after, at));
+  const tally = TALLY_OF[key.charAt(0)];
+  if (tally === undefined) throw storeError('damaged', 'it holds something that no store of this service writes');
+  // Decoded first: the checksum is read from a record that has one.
+  const [was, is] = tally === 'entries' ? [before, after].map((one) => one && decodeEntry(key, one, at)) : [];
+  if (is !== undefined) found?.(is);
+  const count = sums[tally].count + Number(after !== undefined) - Number(before !== undefined);
+  const sum = (sums[tally].sum + (after ? checksumOf(after) : 0) - (before ? checksumOf(before) : 0)) >>> 0;
+  return { ...sums, ...heldWith(sums, was, is), [tally]: { count, sum } };
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
@@ -431,9 +361,8 @@ export class RecordReader {
     seed: number,
   ) {
     this.end = bytes.length - 4;
-    if (this.end < 0 || crc32(bytes.subarray(0, this.end), seed) !== checksumOf(bytes)) {
+    if (this.end < 0 || crc32(bytes.subarray(0, this.end), seed) !== checksumOf(bytes))
       throw storeError('damaged', 'a record does not fit its checksum');
-    }
   }
 
   byte(): number {
@@ -452,14 +381,10 @@ export class RecordReader {
   }
 
   blob(): Uint8Array {
-    const length = this.past();
+    const length = this.int();
+    if (length > this.end - this.at) throw storeError('damaged', 'a record ends too early');
+    this.at += length;
     return this.bytes.subarray(this.at - length, this.at);
-  }
-
-  /** Skips a length and its bytes. */
-  skip(): this {
-    this.past();
-    return this;
   }
 
   text(): string {
@@ -470,13 +395,6 @@ export class RecordReader {
     } catch (error) {
       throw error instanceof TypeError ? storeError('damaged', 'a text is not UTF-8') : error;
     }
-  }
-
-  private past(): number {
-    const length = this.int();
-    if (length > this.end - this.at) throw storeError('damaged', 'a record ends too early');
-    this.at += length;
-    return length;
   }
 
   /** Throws if anything is left. */
@@ -498,9 +416,7 @@ export function crcWith(polynomial: number): (bytes: Uint8Array, seed?: number) 
   });
   return (bytes, seed = 0) => {
     let sum = ~seed;
-    for (let at = 0; at < bytes.length; at++) {
-      sum = (table[(sum ^ (bytes[at] ?? 0)) & 255] ?? 0) ^ (sum >>> 8);
-    }
+    for (let at = 0; at < bytes.length; at++) sum = (table[(sum ^ (bytes[at] ?? 0)) & 255] ?? 0) ^ (sum >>> 8);
     return ~sum >>> 0;
   };
 }

@@ -8,7 +8,7 @@
  */
 import type { RefusalReason } from '../../crypto/refusal.js';
 import { byteText } from '../../protocol/bytes.js';
-import type { ItemWrite, LiveItem } from '../../protocol/item.js';
+import type { LiveItem } from '../../protocol/item.js';
 
 /** Why an item is not shown: a reason of the crypto core, or a contradiction between versions. */
 export type QuarantineReason =
@@ -65,18 +65,10 @@ export interface Head extends Pick<LiveItem, 'id' | 'binId' | 'type' | 'ts'> {
 export const tagOf = ({ sig }: Pick<LiveItem, 'sig'>): string | null => (sig === null ? null : byteText(sig));
 
 /** The head of a row. */
-export const headOf = (
-  row: Pick<LiveItem, 'id' | 'binId' | 'type' | 'ts' | 'version' | 'sig'>,
-  pending: boolean,
-): Head => ({
-  id: row.id,
-  binId: row.binId,
-  type: row.type,
-  ts: row.ts,
-  version: row.version,
-  pending,
-  tag: tagOf(row),
-});
+export function headOf(row: LiveItem, pending: boolean): Head {
+  const { id, binId, type, ts, version } = row;
+  return { id, binId, type, ts, version, pending, tag: tagOf(row) };
+}
 
 /** The head of an entry; undefined: it is not live. */
 export const headOfEntry = (entry: Entry): Head | undefined =>
@@ -102,12 +94,6 @@ export type Pending =
   | (PendingBase & { readonly kind: 'write'; readonly row: LiveItem; readonly rewrap: boolean })
   | (PendingBase & { readonly kind: 'move'; readonly row: LiveItem })
   | (PendingBase & { readonly kind: 'delete'; readonly sig: Uint8Array });
-
-/** The write that a pending change sends. */
-export const pendingWrite = (pending: Extract<Pending, { kind: 'write' }>): ItemWrite => {
-  const { id, binId, type, ts, inline, blob, master, sig } = pending.row;
-  return { id, binId, type, ts, inline, blob, master, sig, ifVersion: pending.base };
-};
 
 /** A stored unfinished upload: `sealed` is encrypted under the master key (`begun-upload`). */
 export interface KeptUpload {
@@ -175,8 +161,15 @@ export async function unversioned(store: Store): Promise<readonly string[]> {
   return ids;
 }
 
-const countsFor = (entry: Entry | undefined): boolean =>
-  entry !== undefined && entry.state !== 'deleted' && entry.version > 0;
+/** The version that an entry adds to the sum; 0: it is not counted. */
+const countedVersion = (entry: Entry | undefined): number =>
+  entry === undefined || entry.state === 'deleted' ? 0 : entry.version;
+
+/** What is held after replacing an entry; undefined: there is none. */
+export function heldWith({ itemCount, versionSum }: Held, before: Entry | undefined, after: Entry | undefined): Held {
+  const [was, is] = [countedVersion(before), countedVersion(after)];
+  return { itemCount: itemCount + Number(is > 0) - Number(was > 0), versionSum: versionSum + is - was };
+}
 
 /** A store in memory: for tests and short-lived programs. */
 export class MemoryStore implements Store {
@@ -184,8 +177,7 @@ export class MemoryStore implements Store {
   private readonly outbox = new Map<number, Pending>();
   private readonly begun = new Map<string, KeptUpload>();
   private at: Cursor = FRESH;
-  private itemCount = 0;
-  private versionSum = 0;
+  private counts: Held = { itemCount: 0, versionSum: 0 };
 
   cursor(): Promise<Cursor> {
     return Promise.resolve(this.at);
@@ -211,35 +203,25 @@ export class MemoryStore implements Store {
   }
 
   held(): Promise<Held> {
-    return Promise.resolve({ itemCount: this.itemCount, versionSum: this.versionSum });
+    return Promise.resolve(this.counts);
   }
 
   apply(batch: Batch): Promise<void> {
     if (batch.forgetVersions === true) {
       for (const [id, entry] of this.items) this.items.set(id, { ...entry, version: 0 });
-      this.itemCount = 0;
       // Set instead of subtracted: a false version may have raised the sum above 2^53, where it is not exact.
-      this.versionSum = 0;
+      this.counts = { itemCount: 0, versionSum: 0 };
     }
-    for (const entry of batch.entries ?? []) this.set(entry);
+    for (const entry of batch.entries ?? []) {
+      this.counts = heldWith(this.counts, this.items.get(entry.id), entry);
+      this.items.set(entry.id, entry);
+    }
     for (const pending of batch.pending ?? []) this.outbox.set(pending.seq, pending);
     for (const seq of batch.done ?? []) this.outbox.delete(seq);
     for (const upload of batch.uploads ?? []) this.begun.set(upload.id, upload);
     for (const id of batch.uploaded ?? []) this.begun.delete(id);
     if (batch.cursor !== undefined) this.at = batch.cursor;
     return Promise.resolve();
-  }
-
-  private set(entry: Entry): void {
-    this.tally(this.items.get(entry.id), -1);
-    this.items.set(entry.id, entry);
-    this.tally(entry, 1);
-  }
-
-  private tally(entry: Entry | undefined, sign: 1 | -1): void {
-    if (entry === undefined || !countsFor(entry)) return;
-    this.itemCount += sign;
-    this.versionSum += sign * entry.version;
   }
 }
 

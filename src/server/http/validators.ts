@@ -77,7 +77,7 @@ const refusal = ({ path, expected, value }: Fault): Error => invalid(pathOf(path
 const refusalB = ({ path, expected, value }: Fault): Error =>
   invalid(toSnake(pathOf(path ?? '')), ruleOf(expected, value));
 
-/** A shape A item write. The codec then decodes its bytes (src/protocol/item-codec.ts). */
+/** A shape A item write. The codec then decodes its bytes (src/server/tenant/decode.ts). */
 export const validateItemBodyA = typia.createAssert<bodies.ItemBodyA>(refusal);
 /** A shape B item write, keys camelCase; its errors name the keys as shape B spells them. */
 export const validateItemBodyB = typia.createAssert<bodies.ItemBodyB>(refusalB);

@@ -1,17 +1,13 @@
 /** Errors. */
 import { randomBytes } from 'node:crypto';
-import { CATALOGUE } from '../../../src/protocol/errors.js';
+import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../../../src/protocol/errors.js';
 import { claimBody, newCode, newId, writeBody } from '../../support/devices.js';
 import { spelled, UpgradeRefused, type Ask, type Shape } from '../../support/wire.js';
 import { CODES, type Case, type Stage } from '../stage.js';
 
 /** '<status> <code>' of every refusal that the catalogue knows, in a shape. */
 const known = (shape: Shape): Set<string> =>
-  new Set(
-    Object.values(CATALOGUE).map((entry: { status: number; statusB?: number; a: string; b?: string }) =>
-      shape === 'a' ? `${entry.status} ${entry.a}` : `${entry.statusB ?? entry.status} ${entry.b ?? entry.a}`,
-    ),
-  );
+  new Set((Object.keys(CATALOGUE) as ErrorName[]).map((name) => `${statusOf(name, shape)} ${codeOf(name, shape)}`));
 
 interface Probe {
   readonly method: string;
