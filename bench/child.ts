@@ -89,6 +89,8 @@ export class Child {
       this.process.once('error', (error) => this.finish(error.message, -1, resolve));
       this.process.once('exit', (code, signal) => this.finish(`exit ${code ?? signal}`, code ?? -1, resolve));
     });
+    // Whatever its type says: a process without descriptors left starts children without pipes.
+    if (!(this.process as Partial<typeof this.process>).stdin) throw new Error(`${name} was started without pipes`);
     // Writes to a child that has ended fail, which does not matter.
     this.process.stdin.on('error', () => undefined);
     createInterface({ input: this.process.stdout }).on('line', (text) => this.heard(text));

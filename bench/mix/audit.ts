@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import type pg from 'pg';
 import { AuditError, checkReceived, type Audited, type Stored } from '../audit.js';
 import type { Population } from '../population.js';
-import type { Acked } from './kinds.js';
+import { KINDS, type Acked } from './kinds.js';
 
 interface Row {
   readonly tenant: string;
@@ -57,6 +57,7 @@ export class MixAudit {
     const all = new Map<string, Acked[]>();
     for (const line of readFileSync(file, 'utf8').split('\n').filter(Boolean)) {
       const change = JSON.parse(line) as Acked;
+      if (!KINDS.includes(change.kind)) throw new AuditError(`no change: ${line}`);
       const tenant = this.population.devices[change.who]?.tenant ?? '';
       const theirs = all.get(tenant) ?? [];
       all.set(tenant, theirs);

@@ -69,9 +69,9 @@ export class Timeline {
   add(part: number, tick: Tick): void {
     if (!Number.isSafeInteger(tick.second) || tick.second < 0 || tick.second >= SECONDS_MAX) return;
     while (this.sums.length <= tick.second) this.sums.push({ counts: ofSecond(), sockets: new Map() });
-    const of = this.sums[tick.second];
-    of?.sockets.set(part, tick.sockets);
-    of?.counts.merge(tick);
+    const slot = this.sums[tick.second];
+    slot?.sockets.set(part, tick.sockets);
+    slot?.counts.merge(tick);
   }
 
   get seconds(): Second[] {
@@ -85,11 +85,11 @@ export class Timeline {
   }
 
   private at(second: number): Second | undefined {
-    const of = this.sums[second];
-    if (of === undefined) return undefined;
-    const { connect, push } = of.counts.timed;
-    const sockets = sum([...of.sockets.values()], (count) => count);
-    return { second, sockets, ...of.counts.counted, connect: percentilesOf(connect), push: percentilesOf(push) };
+    const slot = this.sums[second];
+    if (slot === undefined) return undefined;
+    const { connect, push } = slot.counts.timed;
+    const sockets = sum([...slot.sockets.values()], (count) => count);
+    return { second, sockets, ...slot.counts.counted, connect: percentilesOf(connect), push: percentilesOf(push) };
   }
 }
 
@@ -138,7 +138,7 @@ export function reportOf(of: {
   readonly left: readonly string[];
 }): Report {
   const { plan, at, load, server, results, timeline, lostParts } = of;
-  const all = (of: (result: PartResult) => number): number => sum(results, of);
+  const total = (count: (result: PartResult) => number): number => sum(results, count);
   const latency = byName(SERIES, (name) => merged(results, ({ totals }) => totals.timed[name]));
   const errors = new Counts([]);
   for (const { totals } of results)
@@ -148,11 +148,11 @@ export function reportOf(of: {
   return {
     ...{ format: 'service-load-report', version: 1, name: plan.name, url: plan.url, at, load, server, plan },
     ...{ trusted: doubts.length === 0, doubts, lostParts },
-    ...{ tenants: all((part) => part.tenants), sockets: all((part) => part.sockets) },
+    ...{ tenants: total((part) => part.tenants), sockets: total((part) => part.sockets) },
     counts: {
-      ...{ opened: all(({ totals }) => totals.opened), lost: all(({ totals }) => totals.lost) },
-      pushed: all(({ totals }) => totals.pushed),
-      done: byName(KINDS, (kind) => all(({ totals }) => totals.done[kind])),
+      ...{ opened: total(({ totals }) => totals.opened), lost: total(({ totals }) => totals.lost) },
+      pushed: total(({ totals }) => totals.pushed),
+      done: byName(KINDS, (kind) => total(({ totals }) => totals.done[kind])),
     },
     perSecond: plan.seconds === 0 ? 0 : latency.answer.count / plan.seconds,
     latency,

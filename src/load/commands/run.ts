@@ -23,11 +23,12 @@ import type { Report } from '../report.js';
 import type { Access } from '../worker.js';
 
 /** With a default. */
-type Given = 'tenants' | 'devices' | 'connectRate' | 'hold' | 'rate' | 'seconds' | 'warmUp' | 'arrivals' | 'mix';
-type More = 'size' | 'blobSize' | 'connections' | 'agents' | 'listen';
+type Given =
+  | ('tenants' | 'devices' | 'connectRate' | 'hold' | 'rate' | 'seconds' | 'warmUp' | 'arrivals' | 'mix')
+  | ('size' | 'blobSize' | 'connections' | 'agents' | 'listen');
 /** Without one. */
 type Optional = 'confirm' | 'name' | 'deviceList' | 'adminTokenFile' | 'processes' | 'from' | 'secretFile' | 'out';
-type RunOptions = Texts<'url' | Given | More, Optional> & { readonly storm: readonly Storm[]; readonly force?: true };
+type RunOptions = Texts<'url' | Given, Optional> & { readonly storm: readonly Storm[]; readonly force?: true };
 
 /** Default load per process: sockets, and operations per second. */
 const SOCKETS_A_PROCESS = 15_000;
