@@ -31,8 +31,12 @@ export const deviceIcon = (glyph: string): LucideIcon => ICONS.get(glyph) ?? Glo
 export function DevicesScreen() {
   // Who is online is as of the last reading.
   useAnswer(() => call('devicesRefresh'), null);
-  const [dialog, setDialog] = useState<ComponentChild>(null);
-  const asks = { onAsk: setDialog, onClose: () => setDialog(null) };
+  const [dialog, setDialog] = useState<{ readonly shown: ComponentChild } | null>(null);
+  const onAsk: RowProps['onAsk'] = (render) => {
+    // Closes itself only: one whose call ends late must not close the next.
+    const asked = { shown: render(() => setDialog((now) => (now === asked ? null : now))) };
+    setDialog(asked);
+  };
   const all = devices.value;
   const active = all?.filter(({ state }) => state === 'active') ?? [];
   const revoked = all?.filter(({ state }) => state === 'revoked') ?? [];
@@ -42,7 +46,7 @@ export function DevicesScreen() {
         <Button
           kind="primary"
           icon={Plus}
-          onClick={() => setDialog(<PairDialog onClose={asks.onClose} />)}
+          onClick={() => onAsk((close) => <PairDialog onClose={close} />)}
           label={words.pair}
         />
       </PageHead>
@@ -50,13 +54,13 @@ export function DevicesScreen() {
         {active
           .filter(({ certified }) => !certified)
           .map((device) => (
-            <Uncertified key={device.id} device={device} {...asks} />
+            <Uncertified key={device.id} device={device} onAsk={onAsk} />
           ))}
         {all?.length === 0 && <p class="quiet">{words.empty}</p>}
         {active.length > 0 && (
           <ul class="card flush rows">
             {[...active].sort(ownFirst).map((device) => (
-              <Row key={device.id} device={device} {...asks} />
+              <Row key={device.id} device={device} onAsk={onAsk} />
             ))}
           </ul>
         )}
@@ -71,7 +75,7 @@ export function DevicesScreen() {
           </details>
         )}
       </div>
-      {dialog}
+      {dialog?.shown}
     </div>
   );
 }
@@ -81,15 +85,14 @@ const ownFirst = (a: DeviceRow, b: DeviceRow): number =>
 
 interface RowProps {
   readonly device: DeviceRow;
-  /** Opens a dialog, which calls `onClose`. */
-  readonly onAsk: (dialog: ComponentChild) => void;
-  readonly onClose: () => void;
+  /** Opens a dialog, which calls `close`. */
+  readonly onAsk: (dialog: (close: () => void) => ComponentChild) => void;
 }
 
-function Row({ device, onAsk, onClose }: RowProps) {
-  const rename = (): void => onAsk(<RenameDialog device={device} onClose={onClose} />);
-  const revoke = (): void => onAsk(<RevokeDialog device={device} onClose={onClose} />);
-  const leave = (): void => onAsk(<SignOutDialog onClose={onClose} />);
+function Row({ device, onAsk }: RowProps) {
+  const rename = (): void => onAsk((close) => <RenameDialog device={device} onClose={close} />);
+  const revoke = (): void => onAsk((close) => <RevokeDialog device={device} onClose={close} />);
+  const leave = (): void => onAsk((close) => <SignOutDialog onClose={close} />);
   return (
     <li>
       <Glyph icon={deviceIcon(device.glyph)} accent={device.own} />
@@ -147,9 +150,9 @@ function RevokedRow({ device }: { device: DeviceRow }) {
   );
 }
 
-function Uncertified({ device, onAsk, onClose }: RowProps) {
-  const revoke = (): void => onAsk(<RevokeDialog device={device} onClose={onClose} />);
-  const certify = (): void => onAsk(<CertifyDialog device={device} onClose={onClose} />);
+function Uncertified({ device, onAsk }: RowProps) {
+  const revoke = (): void => onAsk((close) => <RevokeDialog device={device} onClose={close} />);
+  const certify = (): void => onAsk((close) => <CertifyDialog device={device} onClose={close} />);
   return (
     <Notice
       kind="danger"
@@ -166,7 +169,10 @@ function Uncertified({ device, onAsk, onClose }: RowProps) {
   );
 }
 
-type AskProps = Omit<RowProps, 'onAsk'>;
+interface AskProps {
+  readonly device: DeviceRow;
+  readonly onClose: () => void;
+}
 
 function RenameDialog({ device, onClose }: AskProps) {
   const [typed, setTyped] = useState(device.name);

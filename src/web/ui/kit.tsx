@@ -275,19 +275,24 @@ export function useModal(onClose: () => void) {
     // Going back in the history leaves the place that the dialog belongs to.
     const leave = (): void => close.current();
     addEventListener('popstate', leave);
+    // Not as a property: Preact knows the event of one only where the browser has `oncancel`, which not all have.
+    const cancel = (event: Event): void => {
+      // `onClose` decides whether the dialog is removed; the browser must not close it on its own. A picker of files
+      // in the dialog that is cancelled has an event of the same name.
+      if (event.target !== element) return;
+      event.preventDefault();
+      leave();
+    };
+    element?.addEventListener('cancel', cancel);
     return () => {
       removeEventListener('popstate', leave);
+      element?.removeEventListener('cancel', cancel);
       // Restores the focus.
       element?.close();
     };
   }, []);
   return {
     ref,
-    onCancel: (event: Event): void => {
-      // `onClose` decides whether the dialog is removed; the browser must not close it on its own.
-      event.preventDefault();
-      onClose();
-    },
     onPointerDown: (event: Event): void => void (pressed.current = event.target),
     onClick: (event: Event): void => {
       if (event.target === ref.current && pressed.current === ref.current) onClose();
@@ -427,9 +432,18 @@ export function useNow(ms: number): number {
   return Date.now();
 }
 
+const MINUTE_MS = 60_000;
+/** The time now, of each minute: one timer for all that a list shows. */
+const minute = signal(Date.now());
+let ticking = false;
+
 /** A moment, relative to now; the exact time is in its title. */
 export function When({ at }: { at: number }) {
-  const now = useNow(60_000);
+  useEffect(() => {
+    if (!ticking) setInterval(() => (minute.value = Date.now()), MINUTE_MS);
+    ticking = true;
+  }, []);
+  const now = Math.max(minute.value, Date.now() - MINUTE_MS);
   const time = new Date(at);
   if (Number.isNaN(time.getTime())) return <time dir="auto" />;
   return (

@@ -210,11 +210,14 @@ interface ConfirmProps {
   readonly children?: ComponentChildren;
   /** Shown instead of `children` while it is done. */
   readonly meanwhile?: ComponentChildren;
+  /** Shared with other actions, of which one runs at a time. */
+  readonly task?: Task;
 }
 
 /** Asks for confirmation. The focus is on the cancel button. */
-export function Confirm({ title, action, onYes, onClose, children, meanwhile = children }: ConfirmProps) {
-  const { busy, problem, run } = useTask();
+export function Confirm({ title, action, onYes, onClose, children, meanwhile = children, task }: ConfirmProps) {
+  const own = useTask();
+  const { busy, problem, run } = task ?? own;
   return (
     <Dialog
       title={title}

@@ -256,17 +256,18 @@ function Orphans({ count }: { count: number }) {
             onClick={() => task.run(() => call('orphans', 'republish'))}
             label={words.repair.republish}
           />
-          <Button kind="danger" onClick={() => setDropping(true)} label={words.repair.discard} />
+          <Button kind="danger" busy={task.busy} onClick={() => setDropping(true)} label={words.repair.discard} />
         </>
       }
     >
       {words.repair.orphans(count)}
-      <Problem problem={task.problem} />
+      {!dropping && <Problem problem={task.problem} />}
       {dropping && (
         <Confirm
           title={words.repair.discardTitle}
           action={words.repair.discard}
           onYes={() => call('orphans', 'discard')}
+          task={task}
           onClose={() => setDropping(false)}
         >
           <p>{words.repair.discardLead}</p>

@@ -41,7 +41,6 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
   const making = useSignal(false);
   const editing = useSignal<BinRow | null>(null);
   const known = bins.value ?? [];
-  const lockable = info.value != null && info.value.lock.kind !== 'none';
   const showKeys = (): void => {
     drawer.value = false;
     showingKeys.value = true;
@@ -80,11 +79,7 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
         <ul>
           {!isRevoked.value &&
             PAGE_LINKS.map(([to, Sign]) => <NavItem key={to} to={{ page: to }} icon={<Sign />} label={words[to]} />)}
-          {lockable && (
-            <li class="nav">
-              <NavButton icon={Lock} label={words.lock} onClick={() => void attempt(call('lock'))} />
-            </li>
-          )}
+          <LockEntry />
           <li class="nav keys-entry">
             <NavButton icon={Keyboard} label={text.keys.title} onClick={showKeys} />
           </li>
@@ -94,6 +89,16 @@ export function Sidebar({ close }: { close?: ComponentChildren }) {
       {making.value && <BinDialog onClose={() => (making.value = false)} onMade={(id) => go({ binId: id })} />}
       {editing.value !== null && <BinDialog bin={editing.value} onClose={() => (editing.value = null)} />}
     </div>
+  );
+}
+
+/** By itself, so that a change of the status does not render all bins again. */
+function LockEntry() {
+  if (info.value == null || info.value.lock.kind === 'none') return null;
+  return (
+    <li class="nav">
+      <NavButton icon={Lock} label={words.lock} onClick={() => void attempt(call('lock'))} />
+    </li>
   );
 }
 

@@ -557,6 +557,10 @@ export const text = {
   unable,
 };
 
+/**
+ * Characters that change the direction of a text, with which a file name fakes its ending; invisible control characters;
+ * and halves of surrogate pairs, of which no URL can be made.
+ */
 const TURNING = /[\p{Cs}\u202a-\u202e\u2066-\u2069\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/gu;
 /** Replaces the `TURNING` characters in a text written by others. */
 export const honest = (value: string): string => value.replace(TURNING, '\ufffd');

@@ -101,7 +101,7 @@ interface Client {
   postMessage(message: unknown): void;
 }
 
-/** The global scope. */
+/** The used part of the global scope: TypeScript's libraries for workers and for pages conflict. */
 interface WorkerScope {
   readonly location: { readonly origin: string };
   readonly clients: {
